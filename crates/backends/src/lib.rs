@@ -1,0 +1,2 @@
+//! Backends.
+#![forbid(unsafe_code)]

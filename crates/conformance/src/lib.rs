@@ -1,0 +1,2 @@
+//! Conformance.
+#![forbid(unsafe_code)]

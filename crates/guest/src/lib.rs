@@ -1,0 +1,2 @@
+//! Guest.
+#![forbid(unsafe_code)]

@@ -1,0 +1,17 @@
+//! What a run may do, decided before it runs: documents, the validated policy, the plan and the report.
+//!
+//! Everything here is a pure value or a pure function: no I/O, no clock, no environment, no randomness.
+//! The flow is `document -> policy -> (x capabilities) -> plan | refusal`, and after the run `outcome -> report`.
+#![forbid(unsafe_code)]
+
+pub mod clause;
+pub mod plan;
+pub mod report;
+pub mod units;
+pub mod value;
+
+pub use clause::ClauseId;
+pub use plan::{Enforced, Entry, Plan, Refusal, Strength, Support, Unmet, Weakened};
+pub use report::{Outcome, OutcomeKind, Report, Usage, Violation};
+pub use units::{Bytes, BytesPerSecond, MilliCpus, Millis};
+pub use value::Policy;

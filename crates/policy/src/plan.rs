@@ -1,0 +1,133 @@
+//! Policy x capabilities: the plan, or the refusal.
+
+use serde::Serialize;
+
+use crate::clause::ClauseId;
+use crate::value::{Policy, Tier};
+
+/// Who holds a clause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strength {
+    /// Our supervisor, by watching.
+    Supervisor,
+    /// Our broker, by doing it on the sandbox's behalf.
+    Broker,
+    /// The kernel.
+    Kernel,
+}
+
+/// A clause is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enforced {
+    /// The named mechanism, e.g. `cgroup-v1:memory`.
+    pub by: String,
+    /// Who holds it.
+    pub strength: Strength,
+    /// How far the limit may be passed before it acts, in words; `None` = not at all.
+    pub overshoot: Option<String>,
+}
+
+/// A clause cannot be held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    /// Stable id, e.g. `limits.disk/rw-without-quota`; `fumehood explain` knows it.
+    pub id: &'static str,
+    /// Why this host or tier cannot.
+    pub why: String,
+    /// What the user can do.
+    pub fix: String,
+    /// What would still be done if the clause is `prefer`red; `None` = it cannot be weakened, only changed.
+    pub weaker: Option<Enforced>,
+}
+
+/// A backend's answer for one clause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// The clause demands nothing (not set, or its value is empty).
+    NotAsked,
+    /// Held.
+    Enforced(Enforced),
+    /// Not held.
+    Unmet(Unmet),
+}
+
+/// One clause of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// Clause.
+    pub clause: ClauseId,
+    /// Effective value, canonical JSON.
+    pub value: serde_json::Value,
+    /// Where the value came from, e.g. `preset strict`, `policy.toml:14:10`, `--memory`. Not part of the digest.
+    pub origin: String,
+    /// Mechanism.
+    pub enforcer: String,
+    /// Who holds it.
+    pub strength: Strength,
+    /// Overshoot.
+    pub overshoot: Option<String>,
+}
+
+/// A clause that is held less than demanded, because the policy prefers it so.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Weakened {
+    /// Clause.
+    pub clause: ClauseId,
+    /// Demanded.
+    pub wanted: String,
+    /// Held instead.
+    pub got: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What will be enforced, by whom. Immutable once made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The validated policy.
+    pub policy: Policy,
+    /// SHA-256 (hex) of the canonical policy.
+    pub policy_digest: String,
+    /// Tier.
+    pub tier: Tier,
+    /// Backend, e.g. `native`.
+    pub backend: &'static str,
+    /// One entry per demanded clause, in `ClauseId` order.
+    pub entries: Vec<Entry>,
+    /// Weakenings.
+    pub weakened: Vec<Weakened>,
+    /// Lints: legal, but probably not meant.
+    pub lints: Vec<String>,
+    /// SHA-256 (hex) over RFC 8785 JSON of tier, backend, clauses (without origin) and weakenings.
+    pub digest: String,
+}
+
+/// One reason of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// Stable id.
+    pub id: String,
+    /// Clause.
+    pub clause: ClauseId,
+    /// What was demanded.
+    pub what: String,
+    /// Where that came from.
+    #[serde(rename = "where")]
+    pub at: String,
+    /// Why it cannot be held.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// The answer instead of a plan: every unmet clause at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Tier that was asked.
+    pub tier: String,
+    /// How many clauses were demanded.
+    pub demanded: usize,
+    /// Reasons, in `ClauseId` order.
+    pub refused: Vec<Reason>,
+}

@@ -1,0 +1,203 @@
+//! How a run ended, for people and programs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::clause::ClauseId;
+use crate::plan::{Strength, Weakened};
+
+/// Kind of end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutcomeKind {
+    /// The program ended by itself.
+    Exited,
+    /// A signal ended the program.
+    Signalled,
+    /// A limit ended the run.
+    Limit,
+    /// No plan; nothing ran.
+    Refused,
+    /// Fumehood failed.
+    Failed,
+}
+
+/// Which limit ended a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Wall time.
+    Wall,
+    /// Processor time.
+    CpuTime,
+    /// Memory.
+    Memory,
+    /// Processes.
+    Pids,
+    /// Disk.
+    Disk,
+    /// Output.
+    Output,
+    /// A usage threshold.
+    Threshold,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Kind.
+    pub kind: OutcomeKind,
+    /// Exit code of the program, if it exited.
+    pub code: Option<i32>,
+    /// Signal number, if one ended it.
+    pub signal: Option<i32>,
+    /// The limit, if one ended it.
+    pub limit: Option<Limit>,
+    /// One sentence for people: what ended it, with numbers.
+    pub message: String,
+}
+
+impl Outcome {
+    /// The exit code of `fumehood run` for this outcome (0-123 and 128+n are the program's own).
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match self.kind {
+            OutcomeKind::Exited => self.code.unwrap_or(125),
+            OutcomeKind::Signalled => self.signal.map_or(125, |n| 128 + n),
+            OutcomeKind::Limit => 124,
+            OutcomeKind::Refused => self.code.unwrap_or(126),
+            OutcomeKind::Failed => self.code.unwrap_or(125),
+        }
+    }
+}
+
+/// What a run used. Seconds as numbers, bytes as integers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// Wall time, seconds.
+    pub wall: f64,
+    /// User time of the tree, seconds.
+    pub cpu_user: f64,
+    /// System time of the tree, seconds.
+    pub cpu_system: f64,
+    /// Highest memory of the tree, bytes.
+    pub memory_peak: u64,
+    /// Most processes and threads at once.
+    pub pids_peak: u64,
+    /// Bytes read from block devices.
+    pub io_read: u64,
+    /// Bytes written to block devices.
+    pub io_written: u64,
+    /// Bytes held in writable places at the end.
+    pub disk: u64,
+    /// Bytes of stdout and stderr produced.
+    pub output: u64,
+}
+
+/// Who saw a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Seen {
+    /// The kernel told us.
+    Kernel,
+    /// Read from the program's error text: a hint, never evidence.
+    Output,
+}
+
+/// An attempt that was stopped, in words useful to the model that made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Stable id, e.g. `fs.read/outside`.
+    pub id: String,
+    /// Clause that stopped it.
+    pub clause: ClauseId,
+    /// What was attempted.
+    pub what: String,
+    /// Why it was stopped.
+    pub why: String,
+    /// What to do instead.
+    pub instead: String,
+    /// How often.
+    pub count: u64,
+    /// Who saw it.
+    pub seen: Seen,
+}
+
+/// One line of "what was enforced, by whom".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EnforcerLine {
+    /// Clause.
+    pub clause: ClauseId,
+    /// Mechanism.
+    pub enforcer: String,
+    /// Who holds it.
+    pub strength: Strength,
+    /// Overshoot.
+    pub overshoot: Option<String>,
+}
+
+/// Name and digest of the policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// Name.
+    pub name: String,
+    /// SHA-256, hex.
+    pub digest: String,
+}
+
+/// Digest of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Digest {
+    /// SHA-256, hex.
+    pub digest: String,
+}
+
+/// What changed in the workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkspaceReport {
+    /// Paths added, modified and removed, by kind.
+    pub changes: BTreeMap<String, u64>,
+}
+
+/// Where the audit record stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AuditPointer {
+    /// File of the last event.
+    pub file: String,
+    /// Its sequence number.
+    pub seq: u64,
+    /// Its hash.
+    pub hash: String,
+}
+
+/// The report of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Always 1.
+    pub schema: u32,
+    /// Run id.
+    pub run: String,
+    /// Policy.
+    pub policy: Named,
+    /// Plan.
+    pub plan: Digest,
+    /// Tier.
+    pub tier: String,
+    /// Backend.
+    pub backend: String,
+    /// End.
+    pub outcome: Outcome,
+    /// Usage.
+    pub usage: Usage,
+    /// Enforcers.
+    pub enforcers: Vec<EnforcerLine>,
+    /// Weakenings.
+    pub weakened: Vec<Weakened>,
+    /// Violations.
+    pub violations: Vec<Violation>,
+    /// Workspace.
+    pub workspace: WorkspaceReport,
+    /// Audit.
+    pub audit: AuditPointer,
+}

@@ -1,0 +1,375 @@
+//! The policy: the validated, normalised value. Every clause is set, every unit resolved, every path absolute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::clause::ClauseId;
+use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
+
+/// Strength class of isolation, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// An interpreter without ambient authority.
+    Language,
+    /// Landlock, seccomp and rlimits without namespaces.
+    Process,
+    /// Namespaces, pivot_root, seccomp, Landlock and cgroups.
+    Container,
+    /// A user-space kernel.
+    Gvisor,
+    /// A virtual machine.
+    Vm,
+}
+
+/// The `tier` clause: one tier by name, or the weakest that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierChoice {
+    /// This tier or a refusal.
+    Fixed(Tier),
+    /// The weakest tier that meets `threat` and every clause.
+    Auto,
+}
+
+/// Against whom the run is to be isolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Threat {
+    /// Honest code that may be wrong.
+    Mistakes,
+    /// Code written to escape.
+    Hostile,
+    /// Hostile code of several parties on one machine.
+    MultiTenant,
+}
+
+/// The `enforcer` clause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnforcerDemand {
+    /// The kernel or the supervisor may hold a limit.
+    Any,
+    /// Clauses that only sampling could hold are refused.
+    Kernel,
+}
+
+/// The whole validated policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// For people and audit.
+    pub name: String,
+    /// Requested tier.
+    pub tier: TierChoice,
+    /// Adversary.
+    pub threat: Threat,
+    /// Who may hold the limits.
+    pub enforcer: EnforcerDemand,
+    /// Clauses that may be weakened when the host cannot hold them.
+    pub prefer: BTreeSet<ClauseId>,
+    /// Files.
+    pub fs: Fs,
+    /// The one tree that the work is about.
+    pub workspace: Workspace,
+    /// Resources.
+    pub limits: Limits,
+    /// Network.
+    pub net: Net,
+    /// Environment.
+    pub env: Env,
+    /// Typed scalar inputs by name.
+    pub inputs: BTreeMap<String, Input>,
+    /// Brokered secrets by name.
+    pub secrets: BTreeMap<String, Secret>,
+    /// The program's own circumstances.
+    pub process: Process,
+    /// System call filter.
+    pub syscalls: Syscalls,
+    /// `[commands]` as written, in canonical JSON; judged by a later issue, refused by every backend today.
+    pub commands: Option<serde_json::Value>,
+    /// `[tools]` and `[mcp]` as written, in canonical JSON; judged by a later issue, refused by every backend today.
+    pub tools: Option<serde_json::Value>,
+    /// Audit record.
+    pub audit: Audit,
+}
+
+/// A host path shown inside, at a path of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// Absolute host path.
+    pub from: PathBuf,
+    /// Absolute path inside; equal to `from` unless said.
+    pub to: PathBuf,
+    /// Spelled `dangerous-read` or `dangerous-write`.
+    pub dangerous: bool,
+}
+
+/// Where the root tree comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// The host's `/usr` and friends read-only, synthetic `/etc`.
+    Host,
+    /// Nothing but what is granted.
+    Empty,
+    /// A directory, read-only.
+    Dir(PathBuf),
+    /// An image by reference (refused until a backend can).
+    Image(String),
+}
+
+/// `[fs]`
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a clause of its own in the document")]
+pub struct Fs {
+    /// Root tree.
+    pub root: Root,
+    /// Read-only grants (`read` and `dangerous-read`).
+    pub read: Vec<Grant>,
+    /// Read-write grants (`write` and `dangerous-write`).
+    pub write: Vec<Grant>,
+    /// Globs that are not visible inside grants.
+    pub hide: Vec<String>,
+    /// Host unix sockets reachable below `rw` grants.
+    pub sockets: bool,
+    /// Least Landlock ABI; `None` = the tier's own least.
+    pub landlock: Option<u32>,
+    /// If set, the only executables.
+    pub exec: Option<Vec<PathBuf>>,
+    /// No execution from anything writable.
+    pub noexec: bool,
+    /// Size of `/tmp`.
+    pub tmp: Bytes,
+    /// Size of `/dev/shm`.
+    pub shm: Bytes,
+    /// Size of `/run`.
+    pub run: Bytes,
+    /// Protect control files of version control, editors and agents.
+    pub protect: bool,
+}
+
+/// How the workspace is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkspaceMode {
+    /// Not at all.
+    None,
+    /// Read-only.
+    Ro,
+    /// Changes reach the host at once.
+    Rw,
+    /// Changes are kept aside in a layer above.
+    Overlay,
+    /// The run works on a copy.
+    Copy,
+}
+
+/// `[workspace]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Absolute host path; `None` only with mode `none`.
+    pub path: Option<PathBuf>,
+    /// Where it is seen inside; `None` = `same`.
+    pub at: Option<PathBuf>,
+    /// Mode.
+    pub mode: WorkspaceMode,
+}
+
+/// What happens when output passes its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The rest is dropped and counted.
+    Cut,
+    /// The run is ended.
+    Kill,
+}
+
+/// A usage threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// Percent of one core times the cores allowed; `None` = not watched.
+    pub cpu_percent: Option<u32>,
+    /// Memory of the tree.
+    pub memory: Option<Bytes>,
+    /// How long it must last.
+    pub lasting: Millis,
+}
+
+/// `[limits]`. `None` = the clause is not demanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Wall time of the run.
+    pub wall: Option<Millis>,
+    /// Processor time of the whole tree.
+    pub cpu_time: Option<Millis>,
+    /// Share of processor time.
+    pub cpus: Option<MilliCpus>,
+    /// Cores by number.
+    pub cpuset: Option<Vec<u32>>,
+    /// Memory of the whole tree; swap is 0.
+    pub memory: Option<Bytes>,
+    /// Processes and threads of the whole tree.
+    pub pids: Option<u32>,
+    /// RLIMIT_NOFILE.
+    pub open_files: Option<u32>,
+    /// RLIMIT_FSIZE.
+    pub file_size: Option<Bytes>,
+    /// Bytes of all that is writable together.
+    pub disk: Option<Bytes>,
+    /// Inodes of all that is writable together.
+    pub files: Option<u64>,
+    /// stdout and stderr kept, together.
+    pub output: Option<Bytes>,
+    /// What to do past `output`.
+    pub over: Over,
+    /// Read rate of block devices.
+    pub io_read: Option<BytesPerSecond>,
+    /// Write rate of block devices.
+    pub io_write: Option<BytesPerSecond>,
+    /// Idle time of a live sandbox.
+    pub idle: Option<Millis>,
+    /// Usage that is reported.
+    pub warn: Option<Threshold>,
+    /// Usage that ends the run.
+    pub kill: Option<Threshold>,
+}
+
+/// Network mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetMode {
+    /// No IP socket can be made at all.
+    None,
+    /// An empty network namespace with `lo` up.
+    Loopback,
+    /// The hosts of `net.allow`, by the broker.
+    Allow,
+}
+
+/// `[net]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Net {
+    /// Mode.
+    pub mode: NetMode,
+    /// Allowed destinations, as written (validated, canonical JSON).
+    pub allow: Vec<HostRule>,
+    /// Who resolves names; only `broker`.
+    pub dns: String,
+    /// Rate over the broker.
+    pub bandwidth: Option<BytesPerSecond>,
+}
+
+/// One allowed destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRule {
+    /// Host name or `*.name`.
+    pub host: String,
+    /// Ports; empty = 443 only.
+    pub ports: Vec<u16>,
+    /// HTTP methods; empty = all.
+    pub methods: Vec<String>,
+    /// Path globs; empty = all.
+    pub paths: Vec<String>,
+}
+
+/// `[env]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Env {
+    /// Names taken from the caller.
+    pub pass: Vec<String>,
+    /// Values set.
+    pub set: BTreeMap<String, String>,
+}
+
+/// Type of a scalar input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputType {
+    /// Any text.
+    String,
+    /// A whole number.
+    Integer,
+    /// A finite number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+}
+
+/// `[inputs.NAME]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Type.
+    pub kind: InputType,
+    /// Longest text, in bytes.
+    pub max_length: Option<u64>,
+    /// Allowed values.
+    pub one_of: Option<Vec<String>>,
+    /// Regular expression, matched against the whole value.
+    pub pattern: Option<String>,
+    /// Must be given.
+    pub required: bool,
+    /// Value given by `--input`, already checked.
+    pub value: Option<String>,
+}
+
+/// `[secrets.NAME]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    /// Where the supervisor finds it, e.g. `env:NAME`.
+    pub from: String,
+    /// Hosts that may see it.
+    pub hosts: Vec<String>,
+}
+
+/// `[process]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// User name inside (uid and gid 1000).
+    pub user: String,
+    /// Host name inside.
+    pub hostname: String,
+    /// umask.
+    pub umask: u32,
+    /// A terminal of its own.
+    pub tty: bool,
+    /// `selinux:...` or `apparmor:...`.
+    pub label: Option<String>,
+}
+
+/// `[syscalls]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Syscalls {
+    /// Profile of `resources/seccomp`.
+    pub profile: String,
+    /// Names added.
+    pub allow: Vec<String>,
+    /// Names removed.
+    pub deny: Vec<String>,
+}
+
+/// How much of code and arguments the audit record keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Only their SHA-256.
+    Hash,
+    /// All of it.
+    Full,
+    /// Nothing.
+    None,
+}
+
+/// Durability of the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Left to the kernel.
+    None,
+    /// fdatasync when the last one is older than 5 s.
+    Batch,
+    /// fdatasync at every event.
+    Each,
+}
+
+/// `[audit]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// Folder of the log; `None` = the state folder's `audit`.
+    pub path: Option<PathBuf>,
+    /// Regular expressions whose matches are replaced before anything is written.
+    pub redact: Vec<String>,
+    /// Content kept.
+    pub content: Content,
+    /// Durability.
+    pub sync: Sync,
+}

@@ -1,0 +1,2 @@
+//! System calls.
+#![cfg_attr(not(feature = "std"), no_std)]

@@ -1,2 +1,10 @@
-//! System calls.
+//! Linux as Fumehood needs it: a safe interface in the kernel's own terms.
+//!
+//! This is the only room with `unsafe` code. It knows no word of the product, writes no log and
+//! prints nothing: a caller gets a value or an error with the call, the object and the errno.
+//!
+//! Two halves. [`bare`] is for the guest: no allocation, no C library, no destructor that matters.
+//! Everything else is for the supervisor and needs the feature `std`.
 #![cfg_attr(not(feature = "std"), no_std)]
+
+pub mod bare;

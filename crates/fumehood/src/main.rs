@@ -1,3 +1,4 @@
 //! Fumehood: a sandbox for AI agents that enforces or refuses.
 #![forbid(unsafe_code)]
+
 fn main() {}

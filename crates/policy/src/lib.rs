@@ -5,13 +5,21 @@
 #![forbid(unsafe_code)]
 
 pub mod clause;
+pub mod demand;
+pub mod json;
+pub mod lint;
+pub mod load;
 pub mod plan;
+pub mod planning;
 pub mod report;
 pub mod units;
 pub mod value;
 
 pub use clause::ClauseId;
+pub use demand::Clause;
+pub use load::{Caller, Loaded, Loader, Origins};
 pub use plan::{Enforced, Entry, Plan, Refusal, Strength, Support, Unmet, Weakened};
+pub use planning::{Answers, Candidate, Choice, choose, plan as make_plan};
 pub use report::{Outcome, OutcomeKind, Report, Usage, Violation};
 pub use units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 pub use value::Policy;

@@ -17,6 +17,18 @@ pub enum Strength {
     Kernel,
 }
 
+impl Strength {
+    /// The word in plans and reports.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Supervisor => "supervisor",
+            Self::Broker => "broker",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
 /// A clause is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enforced {
@@ -119,6 +131,9 @@ pub struct Reason {
     pub why: String,
     /// What to do.
     pub fix: String,
+    /// Who would still hold something if the clause were `prefer`red; `None` = it cannot be weakened.
+    #[serde(skip)]
+    pub weaker: Option<String>,
 }
 
 /// The answer instead of a plan: every unmet clause at once.

@@ -1,0 +1,295 @@
+//! Canonical JSON (RFC 8785) and the values of clauses in it: what digests and `--json` are made of.
+//!
+//! Sizes are integers of bytes, times are numbers of seconds, shares of processors are numbers of cores.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Number, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::demand::Clause;
+use crate::units::Millis;
+use crate::value::{
+    Content, EnforcerDemand, Grant, HostRule, Input, InputType, NetMode, Over, Root, Secret, Sync, Threat, Threshold,
+    Tier, TierChoice, Workspace, WorkspaceMode,
+};
+
+macro_rules! words {
+    ($($type:ident { $($variant:ident = $word:literal),+ $(,)? })+) => { $(
+        impl $type {
+            /// Every value by its word in documents.
+            pub const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+
+            /// The word in documents.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    )+ };
+}
+
+words! {
+    Tier { Language = "language", Process = "process", Container = "container", Gvisor = "gvisor", Vm = "vm" }
+    Threat { Mistakes = "mistakes", Hostile = "hostile", MultiTenant = "multi-tenant" }
+    EnforcerDemand { Any = "any", Kernel = "kernel" }
+    WorkspaceMode { None = "none", Ro = "ro", Rw = "rw", Overlay = "overlay", Copy = "copy" }
+    Over { Cut = "cut", Kill = "kill" }
+    NetMode { None = "none", Loopback = "loopback", Allow = "allow" }
+    InputType { String = "string", Integer = "integer", Number = "number", Boolean = "boolean" }
+    Content { Hash = "hash", Full = "full", None = "none" }
+    Sync { None = "none", Batch = "batch", Each = "each" }
+}
+
+impl std::fmt::Display for TierChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(tier) => f.write_str(tier.word()),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+/// SHA-256 in lower-case hex.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    let mut text = String::with_capacity(64);
+    for byte in digest {
+        for nibble in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
+        }
+    }
+    text
+}
+
+/// The digest of a value: SHA-256 over its canonical form.
+#[must_use]
+pub fn digest(value: &Value) -> String {
+    sha256_hex(canonical(value).as_bytes())
+}
+
+/// RFC 8785: no spaces, keys by UTF-16 code units, shortest numbers.
+#[must_use]
+pub fn canonical(value: &Value) -> String {
+    let mut out = String::with_capacity(1024);
+    write_canonical(&mut out, value);
+    out
+}
+
+fn write_canonical(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        Value::Number(number) => write_number(out, number),
+        Value::String(text) => write_text(out, text),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_canonical(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+            entries.sort_unstable_by(|(a, _), (b, _)| by_utf16(a, b));
+            out.push('{');
+            for (index, (key, item)) in entries.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_text(out, key);
+                out.push(':');
+                write_canonical(out, item);
+            }
+            out.push('}');
+        }
+    }
+}
+
+/// Byte order and UTF-16 order differ only when a character beyond the BMP meets one from U+E000 on.
+fn by_utf16(a: &str, b: &str) -> std::cmp::Ordering {
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
+}
+
+fn write_number(out: &mut String, number: &Number) {
+    // A double holds integers exactly up to 2^53; RFC 8785 knows doubles only.
+    const EXACT: u64 = 1 << 53;
+    if let Some(n) = number.as_i64().filter(|n| n.unsigned_abs() <= EXACT) {
+        push(out, format_args!("{n}"));
+        return;
+    }
+    let n = number.as_f64().unwrap_or(0.0);
+    let size = n.abs();
+    if n == 0.0 {
+        out.push('0');
+    } else if (1e-6..1e21).contains(&size) {
+        push(out, format_args!("{n}"));
+    } else {
+        let text = format!("{n:e}");
+        out.push_str(&if text.contains("e-") { text } else { text.replace('e', "e+") });
+    }
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a `String` cannot fail.
+    if out.write_fmt(text).is_err() {
+        out.push('0');
+    }
+}
+
+fn write_text(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => push(out, format_args!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Seconds as a number: whole where they are.
+#[expect(clippy::cast_precision_loss, reason = "durations are capped at ten years: 2^39 ms, exact in a double")]
+fn seconds(time: Millis) -> Value {
+    if time.0.is_multiple_of(1000) { json!(time.0 / 1000) } else { json!(time.0 as f64 / 1000.0) }
+}
+
+fn path_text(path: &std::path::Path) -> Value {
+    Value::String(path.to_string_lossy().into_owned())
+}
+
+fn grants(list: &[Grant]) -> Value {
+    let one = |grant: &Grant| {
+        let mut map = Map::new();
+        map.insert("from".to_owned(), path_text(&grant.from));
+        map.insert("to".to_owned(), path_text(&grant.to));
+        if grant.dangerous {
+            map.insert("dangerous".to_owned(), Value::Bool(true));
+        }
+        Value::Object(map)
+    };
+    Value::Array(list.iter().map(one).collect())
+}
+
+fn root(root: &Root) -> Value {
+    match root {
+        Root::Host => json!("host"),
+        Root::Empty => json!("empty"),
+        Root::Dir(path) => Value::String(format!("dir:{}", path.to_string_lossy())),
+        Root::Image(name) => Value::String(format!("image:{name}")),
+    }
+}
+
+fn workspace(workspace: &Workspace) -> Value {
+    let at = workspace.at.as_deref().map_or_else(|| json!("same"), path_text);
+    let path = workspace.path.as_deref().map_or(Value::Null, path_text);
+    json!({ "path": path, "at": at, "mode": workspace.mode.word() })
+}
+
+fn threshold(threshold: &Threshold) -> Value {
+    let mut map = Map::new();
+    if let Some(percent) = threshold.cpu_percent {
+        map.insert("cpu_percent".to_owned(), json!(percent));
+    }
+    if let Some(memory) = threshold.memory {
+        map.insert("memory".to_owned(), json!(memory.0));
+    }
+    map.insert("for".to_owned(), seconds(threshold.lasting));
+    Value::Object(map)
+}
+
+fn host_rule(rule: &HostRule) -> Value {
+    json!({ "host": rule.host, "ports": rule.ports, "methods": rule.methods, "paths": rule.paths })
+}
+
+/// The given value stands only as its digest: it is content, and a plan goes into the audit log.
+fn input(input: &Input) -> Value {
+    let mut map = Map::new();
+    map.insert("type".to_owned(), json!(input.kind.word()));
+    if let Some(n) = input.max_length {
+        map.insert("max_length".to_owned(), json!(n));
+    }
+    if let Some(list) = &input.one_of {
+        map.insert("enum".to_owned(), json!(list));
+    }
+    if let Some(pattern) = &input.pattern {
+        map.insert("pattern".to_owned(), json!(pattern));
+    }
+    map.insert("required".to_owned(), json!(input.required));
+    if let Some(value) = &input.value {
+        map.insert("value_sha256".to_owned(), json!(sha256_hex(value.as_bytes())));
+    }
+    Value::Object(map)
+}
+
+fn secret(secret: &Secret) -> Value {
+    json!({ "from": secret.from, "hosts": secret.hosts })
+}
+
+impl Clause<'_> {
+    /// The value as JSON: bytes as integers, times as seconds, shares as cores.
+    #[must_use]
+    pub fn value_json(&self) -> Value {
+        match self {
+            Self::Tier(tier) => Value::String(tier.to_string()),
+            Self::Threat(threat) => json!(threat.word()),
+            Self::Enforcer(who) => json!(who.word()),
+            Self::FsRoot(value) => root(value),
+            Self::FsRead(list) | Self::FsWrite(list) => grants(list),
+            Self::FsSockets(on) => json!(on),
+            Self::FsLandlock(abi) => json!(abi),
+            Self::FsExec(list) => Value::Array(list.iter().map(|path| path_text(path)).collect()),
+            Self::FsNoexec | Self::FsProtect | Self::ProcessTty => json!(true),
+            Self::FsTmp(n) | Self::FsShm(n) | Self::FsRun(n) => json!(n.0),
+            Self::Workspace(value) => workspace(value),
+            Self::LimitsWall(t) | Self::LimitsCpuTime(t) | Self::LimitsIdle(t) => seconds(*t),
+            Self::LimitsCpus(share) if share.0.is_multiple_of(1000) => json!(share.0 / 1000),
+            Self::LimitsCpus(share) => json!(f64::from(share.0) / 1000.0),
+            Self::LimitsCpuset(list) => json!(list),
+            Self::LimitsMemory(n) | Self::LimitsFileSize(n) | Self::LimitsOutput(n) => json!(n.0),
+            Self::LimitsPids(n) | Self::LimitsOpenFiles(n) => json!(n),
+            Self::LimitsDisk(disk) => json!(disk.total.0),
+            Self::LimitsFiles(files) => json!(files.total),
+            Self::LimitsOver(over) => json!(over.word()),
+            Self::LimitsIoRead(rate) | Self::LimitsIoWrite(rate) | Self::NetBandwidth(rate) => json!(rate.0),
+            Self::LimitsWarn(value) | Self::LimitsKill(value) => threshold(value),
+            Self::NetMode(mode) => json!(mode.word()),
+            Self::NetAllow(list) => Value::Array(list.iter().map(host_rule).collect()),
+            Self::EnvSet(map) => json!(map),
+            Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
+            Self::Secrets(map) => Value::Object(map.iter().map(|(name, s)| (name.clone(), secret(s))).collect()),
+            Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
+            Self::NetDns(text)
+            | Self::ProcessUser(text)
+            | Self::ProcessHostname(text)
+            | Self::ProcessLabel(text)
+            | Self::SyscallsProfile(text) => json!(text),
+            Self::FsHide(list)
+            | Self::EnvPass(list)
+            | Self::SyscallsAllow(list)
+            | Self::SyscallsDeny(list)
+            | Self::AuditRedact(list) => json!(list),
+            Self::Commands(value) | Self::Tools(value) => (*value).clone(),
+            Self::AuditPath(path) => path_text(path),
+            Self::AuditContent(content) => json!(content.word()),
+            Self::AuditSync(sync) => json!(sync.word()),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! From layers of documents and flags to one validated policy, with the origin of every clause.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use crate::clause::ClauseId;
+use crate::lint::Lint;
+use crate::value::{Policy, Tier};
+
+/// What the caller knows and this crate may not ask for.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The current directory, absolute: flags and presets are relative to it.
+    pub dir: PathBuf,
+    /// The caller's home, if there is one.
+    pub home: Option<PathBuf>,
+    /// Names of the seccomp profiles that exist.
+    pub profiles: Vec<String>,
+}
+
+/// Reads documents on behalf of this crate.
+pub trait Loader {
+    /// The text of a file, or why it cannot be had, in words (`no such file`).
+    ///
+    /// # Errors
+    /// Why the file cannot be read, in lower-case words.
+    fn load(&self, path: &Path) -> Result<String, String>;
+}
+
+impl<F: Fn(&Path) -> Result<String, String>> Loader for F {
+    fn load(&self, path: &Path) -> Result<String, String> {
+        self(path)
+    }
+}
+
+/// Where the effective value of each clause came from, in words: `preset strict`, `policy.toml:14:10`, `--memory`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins {
+    pub(crate) list: Vec<String>,
+}
+
+impl Origins {
+    /// The origin of one clause.
+    #[must_use]
+    pub fn of(&self, id: ClauseId) -> &str {
+        self.list.get(id as usize).map_or("default", String::as_str)
+    }
+}
+
+/// A policy that passed every check that needs no host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The policy.
+    pub policy: Policy,
+    /// Where its values came from.
+    pub origins: Origins,
+    /// Legal, but probably not meant.
+    pub lints: Vec<Lint>,
+    /// Whether `workspace.at` was written; otherwise it follows the tier.
+    pub(crate) at_given: bool,
+}
+
+impl Loaded {
+    /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path.
+    pub(crate) fn policy_on(&self, tier: Tier) -> Cow<'_, Policy> {
+        let at = default_at(tier);
+        if self.at_given || self.policy.workspace.at == at {
+            return Cow::Borrowed(&self.policy);
+        }
+        let mut policy = self.policy.clone();
+        policy.workspace.at = at;
+        Cow::Owned(policy)
+    }
+}
+
+/// Tiers without a mount namespace cannot move the workspace.
+pub(crate) fn default_at(tier: Tier) -> Option<PathBuf> {
+    match tier {
+        Tier::Language | Tier::Process => None,
+        Tier::Container | Tier::Gvisor | Tier::Vm => Some(PathBuf::from("/workspace")),
+    }
+}

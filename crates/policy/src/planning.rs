@@ -1,0 +1,323 @@
+//! Policy x capabilities: every demand is put to a backend, and the answers become a plan or a refusal.
+//!
+//! Nothing is decided here that depends on the host: the backend answers, this module only refuses to be satisfied
+//! with less than was demanded.
+
+use serde_json::{Value, json};
+
+use crate::clause::ClauseId;
+use crate::demand::Clause;
+use crate::json::digest;
+use crate::load::Loaded;
+use crate::plan::{Enforced, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
+use crate::value::{EnforcerDemand, Policy, Threat, Tier, TierChoice};
+
+/// What a backend says to each demand. Closures are answers.
+pub trait Answers {
+    /// Whether and by what the demand is held.
+    fn support(&self, clause: &Clause<'_>) -> Support;
+}
+
+impl<F: Fn(&Clause<'_>) -> Support> Answers for F {
+    fn support(&self, clause: &Clause<'_>) -> Support {
+        self(clause)
+    }
+}
+
+/// One backend that could run the policy.
+#[derive(Clone, Copy)]
+pub struct Candidate<'a> {
+    /// Its tier.
+    pub tier: Tier,
+    /// Its name.
+    pub backend: &'static str,
+    /// Its answers on this host.
+    pub answers: &'a dyn Answers,
+}
+
+impl std::fmt::Debug for Candidate<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate").field("tier", &self.tier).field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// A plan, and why this tier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The plan.
+    pub plan: Plan,
+    /// One sentence for people.
+    pub why: String,
+}
+
+/// The weakest tier that is meant against a threat.
+#[must_use]
+pub const fn least_tier(threat: Threat) -> Tier {
+    match threat {
+        Threat::Mistakes => Tier::Process,
+        Threat::Hostile => Tier::Container,
+        Threat::MultiTenant => Tier::Vm,
+    }
+}
+
+/// Plans on the tier that the policy names, or, for `auto`, on the weakest that fits threat and every clause.
+///
+/// # Errors
+/// A refusal with every unmet clause; for `auto` that of the weakest tier that is meant against the threat.
+pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, Refusal> {
+    let (least, exact) = match loaded.policy.tier {
+        TierChoice::Fixed(tier) => (tier, true),
+        TierChoice::Auto => (least_tier(loaded.policy.threat), false),
+    };
+    let mut fit: Vec<&Candidate<'_>> =
+        candidates.iter().filter(|c| if exact { c.tier == least } else { c.tier >= least }).collect();
+    fit.sort_by_key(|candidate| candidate.tier);
+    let mut first = None;
+    let mut passed_over = Vec::new();
+    for candidate in fit {
+        match plan(loaded, *candidate) {
+            Ok(plan) => return Ok(Choice { why: reason_for(loaded, &plan, &passed_over), plan }),
+            Err(refusal) => {
+                passed_over.push(format!("`{}` cannot hold {}", candidate.tier, clause_list(&refusal)));
+                first.get_or_insert(refusal);
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| no_backend(loaded, least, exact)))
+}
+
+fn clause_list(refusal: &Refusal) -> String {
+    let names: Vec<String> = refusal.refused.iter().map(|reason| format!("`{}`", reason.clause)).collect();
+    names.join(", ")
+}
+
+fn reason_for(loaded: &Loaded, plan: &Plan, passed_over: &[String]) -> String {
+    match loaded.policy.tier {
+        TierChoice::Fixed(tier) => format!("`{tier}` is what the policy names ({})", loaded.origins.of(ClauseId::Tier)),
+        TierChoice::Auto if passed_over.is_empty() => {
+            format!("`{}` is the weakest tier meant against threat `{}`", plan.tier, loaded.policy.threat)
+        }
+        TierChoice::Auto => format!(
+            "`{}` is the weakest tier that holds every clause against threat `{}`: {}",
+            plan.tier,
+            loaded.policy.threat,
+            passed_over.join("; ")
+        ),
+    }
+}
+
+fn no_backend(loaded: &Loaded, least: Tier, exact: bool) -> Refusal {
+    let (what, why) = if exact {
+        (format!("tier `{least}`"), format!("no backend on this host implements tier `{least}`"))
+    } else {
+        let threat = loaded.policy.threat;
+        (
+            format!("threat `{threat}`"),
+            format!("threat `{threat}` needs tier `{least}` or stronger, and no backend here implements one"),
+        )
+    };
+    let reason = Reason {
+        id: "tier/no-backend".to_owned(),
+        clause: ClauseId::Tier,
+        what,
+        at: loaded.origins.of(ClauseId::Tier).to_owned(),
+        why,
+        fix: "name a tier that `fumehood doctor` shows as available, e.g. --tier container".to_owned(),
+        weaker: None,
+    };
+    Refusal { tier: least.word().to_owned(), demanded: loaded.policy.clauses().count(), refused: vec![reason] }
+}
+
+/// Puts every demand to one backend.
+///
+/// # Errors
+/// Every clause that is not held, at once.
+pub fn plan(loaded: &Loaded, on: Candidate<'_>) -> Result<Plan, Refusal> {
+    let policy = loaded.policy_on(on.tier);
+    let mut ledger =
+        Ledger { policy: &policy, loaded, demanded: 0, entries: Vec::new(), weakened: Vec::new(), refused: Vec::new() };
+    for clause in policy.clauses() {
+        ledger.ask(&clause, on.answers);
+    }
+    let Ledger { demanded, entries, weakened, refused, policy: _, loaded: _ } = ledger;
+    if !refused.is_empty() {
+        return Err(Refusal { tier: on.tier.word().to_owned(), demanded, refused });
+    }
+    let digest = plan_digest(on, &entries, &weakened);
+    let policy_digest = policy_digest(&policy);
+    let lints = loaded.lints.iter().map(ToString::to_string).collect();
+    Ok(Plan {
+        policy: policy.into_owned(),
+        policy_digest,
+        tier: on.tier,
+        backend: on.backend,
+        entries,
+        weakened,
+        lints,
+        digest,
+    })
+}
+
+struct Ledger<'a> {
+    policy: &'a Policy,
+    loaded: &'a Loaded,
+    demanded: usize,
+    entries: Vec<Entry>,
+    weakened: Vec<Weakened>,
+    refused: Vec<Reason>,
+}
+
+impl Ledger<'_> {
+    fn ask(&mut self, clause: &Clause<'_>, answers: &dyn Answers) {
+        match self.strict_enough(clause, answers.support(clause)) {
+            Support::NotAsked => {}
+            Support::Enforced(enforced) => {
+                self.demanded += 1;
+                self.enter(clause, enforced);
+            }
+            Support::Unmet(unmet) => {
+                self.demanded += 1;
+                self.unmet(clause, unmet);
+            }
+        }
+    }
+
+    /// `enforcer = "kernel"`: a limit that somebody only watches is not held.
+    fn strict_enough(&self, clause: &Clause<'_>, support: Support) -> Support {
+        let Support::Enforced(held) = support else { return support };
+        let by_kernel = self.policy.enforcer == EnforcerDemand::Any || held.strength == Strength::Kernel;
+        if by_kernel || !kernel_can_hold(clause.id()) {
+            return Support::Enforced(held);
+        }
+        Support::Unmet(Unmet {
+            id: "enforcer/kernel-demanded",
+            why: format!("`enforcer = \"kernel\"`, and here only `{}` could hold it", held.by),
+            fix:
+                "run where cgroups are writable (`fumehood doctor` says how), drop the limit, or set enforcer = \"any\""
+                    .to_owned(),
+            weaker: Some(held),
+        })
+    }
+
+    fn enter(&mut self, clause: &Clause<'_>, held: Enforced) {
+        self.entries.push(Entry {
+            clause: clause.id(),
+            value: clause.value_json(),
+            origin: self.loaded.origins.of(clause.id()).to_owned(),
+            enforcer: held.by,
+            strength: held.strength,
+            overshoot: held.overshoot,
+        });
+    }
+
+    fn unmet(&mut self, clause: &Clause<'_>, unmet: Unmet) {
+        let id = clause.id();
+        let Unmet { id: unmet_id, why, fix, weaker } = unmet;
+        match weaker {
+            Some(weaker) if self.policy.prefer.contains(&id) => {
+                let got = match &weaker.overshoot {
+                    Some(overshoot) => format!("{} ({overshoot})", weaker.by),
+                    None => weaker.by.clone(),
+                };
+                self.weakened.push(Weakened { clause: id, wanted: clause.value_text(), got, why });
+                self.enter(clause, weaker);
+            }
+            weaker => self.refused.push(Reason {
+                id: unmet_id.to_owned(),
+                clause: id,
+                what: format!("`{id}` = {}", clause.value_text()),
+                at: self.loaded.origins.of(id).to_owned(),
+                why,
+                fix,
+                weaker: weaker.map(|held| held.by),
+            }),
+        }
+    }
+}
+
+/// Amounts that a kernel can count. Time on the wall, idleness, output and thresholds are events that only a watcher
+/// sees on any host, so `enforcer = "kernel"` does not speak of them.
+const fn kernel_can_hold(id: ClauseId) -> bool {
+    matches!(
+        id,
+        ClauseId::LimitsCpuTime
+            | ClauseId::LimitsCpus
+            | ClauseId::LimitsCpuset
+            | ClauseId::LimitsMemory
+            | ClauseId::LimitsPids
+            | ClauseId::LimitsOpenFiles
+            | ClauseId::LimitsFileSize
+            | ClauseId::LimitsDisk
+            | ClauseId::LimitsFiles
+            | ClauseId::LimitsIoRead
+            | ClauseId::LimitsIoWrite
+    )
+}
+
+/// The digest of every effective demand, whatever the document's language or the order of its layers.
+#[must_use]
+pub fn policy_digest(policy: &Policy) -> String {
+    let clauses = policy.clauses().map(|clause| (clause.id().path().to_owned(), clause.value_json())).collect();
+    let prefer: Vec<&str> = policy.prefer.iter().map(|id| id.path()).collect();
+    digest(&json!({ "version": 1, "name": policy.name, "prefer": prefer, "clauses": Value::Object(clauses) }))
+}
+
+fn plan_digest(on: Candidate<'_>, entries: &[Entry], weakened: &[Weakened]) -> String {
+    let clauses: Vec<Value> = entries.iter().map(|entry| entry_json(entry, Origin::Without)).collect();
+    digest(&json!({
+        "tier": on.tier.word(),
+        "backend": on.backend,
+        "clauses": clauses,
+        "weakened": weakened_json(weakened),
+    }))
+}
+
+/// Whether an entry tells where its value came from; a digest must not depend on that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    With,
+    Without,
+}
+
+fn entry_json(entry: &Entry, origin: Origin) -> Value {
+    let Entry { clause, value, origin: from, enforcer, strength, overshoot } = entry;
+    let mut map = serde_json::Map::new();
+    map.insert("clause".to_owned(), json!(clause.path()));
+    map.insert("value".to_owned(), value.clone());
+    if origin == Origin::With {
+        map.insert("origin".to_owned(), json!(from));
+    }
+    map.insert("enforcer".to_owned(), json!(enforcer));
+    map.insert("strength".to_owned(), json!(strength.word()));
+    map.insert("overshoot".to_owned(), json!(overshoot));
+    Value::Object(map)
+}
+
+fn weakened_json(list: &[Weakened]) -> Value {
+    let one = |Weakened { clause, wanted, got, why }: &Weakened| json!({ "clause": clause.path(), "wanted": wanted, "got": got, "why": why });
+    Value::Array(list.iter().map(one).collect())
+}
+
+impl Plan {
+    /// The shape of `plan --json`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let clauses: Vec<Value> = self.entries.iter().map(|entry| entry_json(entry, Origin::With)).collect();
+        json!({
+            "schema": 1,
+            "digest": self.digest,
+            "tier": self.tier.word(),
+            "backend": self.backend,
+            "clauses": clauses,
+            "weakened": weakened_json(&self.weakened),
+        })
+    }
+}
+
+impl Refusal {
+    /// The shape of `plan --json` when there is no plan.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({ "refused": self.refused })
+    }
+}

@@ -6,5 +6,16 @@
 //! Two halves. [`bare`] is for the guest: no allocation, no C library, no destructor that matters.
 //! Everything else is for the supervisor and needs the feature `std`.
 #![cfg_attr(not(feature = "std"), no_std)]
+#![expect(unsafe_code, reason = "this is the room for it; every block carries its argument")]
 
 pub mod bare;
+#[cfg(feature = "std")]
+pub mod command;
+#[cfg(feature = "std")]
+pub mod error;
+#[cfg(feature = "std")]
+pub mod memfd;
+#[cfg(feature = "std")]
+pub mod pidfd;
+#[cfg(feature = "std")]
+pub mod spawn;

@@ -1,0 +1,420 @@
+//! The house rules that no compiler holds: who may import whom, where `unsafe` may stand, how long a file may
+//! grow, which names say nothing. One test is one rule; each names every breach and what to do instead.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+type Found = Result<Vec<String>, Box<dyn Error>>;
+
+/// A room of the workspace: its package, the rooms it may import, and, where the room is kept small on purpose,
+/// the only other packages it may import.
+struct Room {
+    package: &'static str,
+    rooms: &'static [&'static str],
+    others: Option<&'static [&'static str]>,
+}
+
+/// DESIGN section 4. A new edge is a decision about the design: it is made here, in a commit of its own.
+const ROOMS: [Room; 6] = [
+    Room {
+        package: "fumehood-policy",
+        rooms: &[],
+        // Pure libraries: no system calls, no clock, no runtime.
+        others: Some(&[
+            "annotate-snippets",
+            "globset",
+            "regex",
+            "schemars",
+            "serde",
+            "serde-saphyr",
+            "serde_json",
+            "sha2",
+            "strsim",
+            "thiserror",
+            "toml",
+        ]),
+    },
+    Room {
+        package: "fumehood-sys",
+        rooms: &[],
+        others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "thiserror"]),
+    },
+    Room { package: "fumehood-guest", rooms: &["fumehood-sys"], others: Some(&[]) },
+    Room {
+        package: "fumehood-backends",
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest"],
+        // No command line, no audit, no signatures.
+        others: Some(&["globset", "serde", "serde_json", "sha2", "thiserror", "toml", "zbus"]),
+    },
+    Room {
+        package: "fumehood",
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends"],
+        others: None,
+    },
+    Room {
+        package: "fumehood-conformance",
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood"],
+        others: None,
+    },
+];
+
+/// What the program inside a sandbox is made of: nothing but our own calls.
+const PAYLOAD_MAY_IMPORT: [&str; 2] = ["fumehood-sys", "fumehood-guest"];
+
+/// Where `unsafe` may stand.
+const UNSAFE_ROOM: &str = "crates/sys/";
+
+/// Above this a file is split along what it speaks about.
+const LINES_AT_MOST: usize = 800;
+
+/// Names that collect everything because they say nothing.
+const EMPTY_NAMES: [&str; 9] = ["common", "core", "helper", "helpers", "misc", "types", "util", "utils", "stuff"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn metadata() -> Result<Metadata, Box<dyn Error>> {
+    Ok(MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec()?)
+}
+
+/// The names of what a package is linked with: tests may import what they need, the product may not.
+fn linked(package: &Package) -> impl Iterator<Item = &str> {
+    package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development).map(|d| d.name.as_str())
+}
+
+fn foreign_imports(metadata: &Metadata) -> Vec<String> {
+    let mut found = Vec::new();
+    for package in &metadata.packages {
+        let name = package.name.to_string();
+        let Some(room) = ROOMS.iter().find(|room| room.package == name) else {
+            found.push(format!("`{name}` has no row in ROOMS: say what it may import"));
+            continue;
+        };
+        for import in linked(package) {
+            let ours = ROOMS.iter().any(|room| room.package == import);
+            let allowed = if ours {
+                room.rooms.contains(&import)
+            } else {
+                room.others.is_none_or(|others| others.contains(&import))
+            };
+            if !allowed {
+                found.push(format!("`{name}` imports `{import}`, which DESIGN section 4 does not give it"));
+            }
+        }
+    }
+    found
+}
+
+/// The text files of the tree with one of the endings, without what builds leave and what git keeps.
+fn files(endings: &[&str]) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let kind = entry.file_type()?;
+            if kind.is_dir() && name != "target" && name != ".git" && name != "node_modules" {
+                folders.push(entry.path());
+            } else if !kind.is_dir() && !kind.is_symlink() && endings.iter().any(|ending| name.ends_with(ending)) {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// The source with comments, strings and character literals blanked, lines kept: what is left is code.
+fn code_only(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let length = literal_or_comment(rest);
+        let (taken, after) = rest.split_at(if length == 0 { first.len_utf8() } else { length });
+        if length == 0 {
+            code.push_str(taken);
+        } else {
+            code.extend(taken.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        }
+        rest = after;
+    }
+    code
+}
+
+/// The length of the comment, string or character literal that `text` begins with; 0 if it begins with code.
+fn literal_or_comment(text: &str) -> usize {
+    if text.starts_with("//") {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    if text.starts_with("/*") {
+        return text.find("*/").map_or(text.len(), |end| end + 2);
+    }
+    if let Some(after) = text.strip_prefix("r").filter(|after| after.starts_with(['"', '#'])) {
+        let hashes = after.chars().take_while(|c| *c == '#').count();
+        if after.chars().nth(hashes) == Some('"') {
+            let close = format!("\"{}", "#".repeat(hashes));
+            let opened = 1 + hashes + 1;
+            return text.get(opened..).and_then(|t| t.find(&close)).map_or(text.len(), |at| opened + at + close.len());
+        }
+        return 0;
+    }
+    if text.starts_with('"') {
+        return quoted(text, '"');
+    }
+    // A lifetime is no literal: a character literal closes after one character or one escape.
+    let mut chars = text.chars();
+    match (chars.next(), chars.next(), chars.next()) {
+        (Some('\''), Some('\\'), _) => quoted(text, '\''),
+        (Some('\''), Some(c), Some('\'')) => 2 + c.len_utf8(),
+        _ => 0,
+    }
+}
+
+/// The length of a literal that opens and closes with `quote` and escapes with a backslash.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if escaped {
+            escaped = false;
+        } else if c == '\\' {
+            escaped = true;
+        } else if c == quote {
+            return at + 1;
+        }
+    }
+    text.len()
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+fn unsafe_outside_its_room() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])? {
+        let name = shown(&path);
+        if name.starts_with(UNSAFE_ROOM) {
+            continue;
+        }
+        let code = code_only(&fs::read_to_string(&path)?);
+        for (number, line) in code.lines().enumerate() {
+            if words(line).any(|word| word == "unsafe") {
+                found.push(format!("{name}:{}: `unsafe` stands outside `{UNSAFE_ROOM}`", number + 1));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn roots_that_do_not_forbid_unsafe(metadata: &Metadata) -> Found {
+    let mut found = Vec::new();
+    for package in metadata.packages.iter().filter(|package| package.name.as_str() != "fumehood-sys") {
+        for target in package.targets.iter().filter(|target| target.is_lib() || target.is_bin()) {
+            let source = fs::read_to_string(&target.src_path)?;
+            if !source.contains("#![forbid(unsafe_code)]") {
+                found.push(format!("{} has no `#![forbid(unsafe_code)]`", shown(target.src_path.as_std_path())));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Each unsafe block or impl stands below a `SAFETY:` comment that says more than that it is safe.
+fn unsafe_without_an_argument() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])?.into_iter().filter(|path| shown(path).starts_with(UNSAFE_ROOM)) {
+        let source = fs::read_to_string(&path)?;
+        let lines: Vec<&str> = source.lines().collect();
+        let code = code_only(&source);
+        for (number, line) in code.lines().enumerate() {
+            if !line.contains("unsafe {") && !line.contains("unsafe impl") {
+                continue;
+            }
+            if argument_above(&lines, number) < 6 {
+                found.push(format!(
+                    "{}:{}: no `// SAFETY:` comment of at least six words above it",
+                    shown(&path),
+                    number + 1
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// How many words the `SAFETY:` comment above (or at the end of) a line has; 0 where there is none. The comment
+/// may stand above the statement whose later line opens the block.
+fn argument_above(lines: &[&str], number: usize) -> usize {
+    let first = number.saturating_sub(12);
+    let near = lines.get(first..=number).unwrap_or_default();
+    let Some(at) = near.iter().rposition(|line| line.contains("SAFETY:")) else { return 0 };
+    let comments = near.iter().skip(at).take_while(|line| line.contains("//"));
+    comments.map(|line| line.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count()).sum()
+}
+
+fn long_files() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs", ".py", ".sh"])? {
+        let count = fs::read_to_string(&path)?.lines().count();
+        if count > LINES_AT_MOST {
+            found.push(format!("{} has {count} lines, at most {LINES_AT_MOST}: split it", shown(&path)));
+        }
+    }
+    Ok(found)
+}
+
+fn empty_names() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs", ".py", ".toml"])? {
+        let name = shown(&path);
+        for part in Path::new(&name).components() {
+            let part = Path::new(part.as_os_str());
+            let stem = part.file_stem().unwrap_or_default().to_string_lossy();
+            if EMPTY_NAMES.contains(&stem.as_ref()) {
+                found.push(format!("{name}: `{stem}` says nothing: name what the file holds"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn promises_without_an_issue() -> Found {
+    // Spelled apart, so that this file does not breach its own rule.
+    let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat()];
+    let mut found = Vec::new();
+    for path in files(&[".rs", ".py", ".toml", ".md"])? {
+        for (number, line) in fs::read_to_string(&path)?.lines().enumerate() {
+            if words(line).any(|word| marks.iter().any(|mark| mark == word)) && !line.contains('#') {
+                found.push(format!("{}:{}: an open end without the number of its issue", shown(&path), number + 1));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn manifests_without_the_lint_table() -> Found {
+    let mut found = Vec::new();
+    for path in files(&["Cargo.toml"])?.into_iter().filter(|path| shown(path).starts_with("crates/")) {
+        let manifest = fs::read_to_string(&path)?;
+        if !manifest.contains("[lints]\nworkspace = true") {
+            found.push(format!("{} does not take the lint table of the workspace", shown(&path)));
+        }
+    }
+    for path in files(&["clippy.toml"])? {
+        if shown(&path) != "clippy.toml" {
+            found.push(format!("{} would replace the `clippy.toml` of the root without a word", shown(&path)));
+        }
+    }
+    Ok(found)
+}
+
+/// The payload has a manifest of its own, which cargo's metadata does not show.
+fn foreign_imports_of_the_payload() -> Found {
+    let mut found = Vec::new();
+    for path in files(&["manifest.in"])? {
+        let manifest: toml::Table = toml::from_str(&fs::read_to_string(&path)?)?;
+        for section in ["dependencies", "build-dependencies"] {
+            let Some(imports) = manifest.get(section).and_then(toml::Value::as_table) else { continue };
+            for (key, value) in imports {
+                let name = value.get("package").and_then(toml::Value::as_str).unwrap_or(key);
+                let alias = matches!(name, "sys" | "guest");
+                if !alias && !PAYLOAD_MAY_IMPORT.contains(&name) {
+                    found.push(format!("{}: the payload imports `{name}`", shown(&path)));
+                }
+                if value.get("default-features").and_then(toml::Value::as_bool) != Some(false) {
+                    found.push(format!("{}: `{name}` needs `default-features = false`", shown(&path)));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Links of documents to files of this tree that are not there.
+fn broken_links() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".md"])? {
+        let text = fs::read_to_string(&path)?;
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let folder = path.parent().unwrap_or(&path);
+            if fs::symlink_metadata(folder.join(target)).is_err() {
+                found.push(format!("{}: `{target}` is not there", shown(&path)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[track_caller]
+fn none(found: &[String]) {
+    assert!(found.is_empty(), "{} breach(es):\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn every_crate_imports_only_what_its_room_may() {
+    none(&foreign_imports(&metadata().expect("cargo metadata reads the workspace")));
+}
+
+#[test]
+fn the_payload_imports_our_own_calls_alone() {
+    none(&foreign_imports_of_the_payload().expect("the payload's manifest can be read"));
+}
+
+#[test]
+fn unsafe_code_stands_in_one_room() {
+    none(&unsafe_outside_its_room().expect("the tree can be read"));
+    let metadata = metadata().expect("cargo metadata reads the workspace");
+    none(&roots_that_do_not_forbid_unsafe(&metadata).expect("the roots can be read"));
+}
+
+#[test]
+fn every_unsafe_block_has_its_argument() {
+    none(&unsafe_without_an_argument().expect("the tree can be read"));
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    none(&long_files().expect("the tree can be read"));
+}
+
+#[test]
+fn no_file_has_a_name_that_says_nothing() {
+    none(&empty_names().expect("the tree can be read"));
+}
+
+#[test]
+fn no_open_end_is_without_an_issue() {
+    none(&promises_without_an_issue().expect("the tree can be read"));
+}
+
+#[test]
+fn every_crate_takes_the_one_lint_table() {
+    none(&manifests_without_the_lint_table().expect("the tree can be read"));
+}
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    none(&broken_links().expect("the documents can be read"));
+}
+
+/// The control of the tests above: the reader of code sees through what is no code, and only through that.
+#[test]
+fn words_in_comments_and_strings_are_no_code() {
+    let source = "a // unsafe\n\"unsafe \\\" unsafe\" r#\"unsafe\"# 'u' b /* unsafe */ &'c unsafe_code unsafe d";
+    let code = code_only(source);
+    assert_eq!(code.lines().count(), source.lines().count());
+    assert_eq!(words(&code).collect::<Vec<_>>(), ["a", "b", "c", "unsafe_code", "unsafe", "d"]);
+}

@@ -1,0 +1,60 @@
+# Every recipe is one line over a script, so that nothing needs `just`. `just ci` is what CI runs.
+
+_list:
+    @just --list
+
+# formats, then applies what clippy can fix
+fix:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+fmt:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# licences, bans, sources and (with a fetched database) advisories
+deny:
+    scripts/setup lint
+    "${XDG_CACHE_HOME:-$HOME/.cache}/fumehood/bin/cargo-deny" check bans licenses sources
+
+# crate edges, unsafe, lengths, names
+tidy:
+    cargo test -p fumehood-conformance --test house
+
+# everything that README's test command runs
+test:
+    scripts/test
+
+# clause by backend; `just conform memory` for one
+conform clause="":
+    cargo test -p fumehood-conformance {{clause}}
+
+# the catalogue of attacks against the default policy
+attack tier="container":
+    cargo build --release -p fumehood
+    scripts/private-mounts target/x86_64-unknown-linux-gnu/release/fumehood attack --tier {{tier}}
+
+# cgroup v2 under a Debian kernel in QEMU
+vm:
+    scripts/vm
+
+# property tests with many cases
+fuzz cases="20000":
+    PROPTEST_CASES={{cases}} cargo test -p fumehood-policy -p fumehood-guest
+
+# speed and memory beside the peers; writes bench/RESULTS.md
+bench *args:
+    scripts/bench {{args}}
+
+# the same programs inside and outside
+compat *args:
+    scripts/setup compat
+    bench/compat/compat {{args}}
+
+demo:
+    scripts/demo
+
+ci:
+    .ci/run

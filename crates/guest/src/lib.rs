@@ -1,2 +1,30 @@
-//! Guest.
+//! The program inside the sandbox, and the words that it and the supervisor share.
+//!
+//! The supervisor writes a [`config`], starts the program ([`ELF`]) and speaks [`frames`] with it. The program
+//! confines itself in the order of [`step::Step`], tells what is in force (its posture), waits for *go*, and then
+//! stays as init: it reaps, forwards signals and reports the end.
+//!
+//! # Promises
+//! Nothing here allocates or panics without the feature `std`; every byte that is decoded is checked, on both sides.
+//! # Does not promise
+//! To judge: the supervisor compares the posture with the plan.
+#![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
+
+pub mod config;
+pub mod frames;
+pub mod step;
+mod text;
+mod wire;
+
+pub use text::Text;
+
+/// The program, ready for a sealed memfd: static, without a C library, without relocations.
+#[cfg(feature = "embed")]
+pub static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest.elf"));
+
+/// The program: its whole life; the exit code.
+#[must_use]
+pub fn main() -> i32 {
+    0
+}

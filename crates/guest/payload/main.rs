@@ -1,0 +1,5 @@
+//! The program inside the sandbox. All of it is in the library; here is only the door.
+#![no_std]
+#![no_main]
+
+sys::entry!(guest::main);

@@ -1,0 +1,74 @@
+//! What the guest has to do, as one sealed block of bytes.
+//!
+//! The supervisor fills a `Config` and calls `encode`; the guest maps the bytes and reads them through a [`View`]
+//! that borrows and never allocates. Types that hold text are generic over how they hold it, so that both sides share
+//! one definition: `Op<CString, Vec<u8>>` is built, `Op<&CStr, &[u8]>` is read.
+//!
+//! Layout: magic, version, then the fields in the order of [`View`], little-endian, every list and text with its
+//! length first, every text with its NUL at the end.
+
+#[cfg(feature = "std")]
+mod builder;
+mod landlock;
+mod list;
+mod op;
+mod probe;
+mod source;
+mod view;
+
+#[cfg(feature = "std")]
+pub use builder::{Config, OwnedLandlock, OwnedOp, OwnedProbe, OwnedRule, OwnedSource};
+pub use landlock::{Landlock, LandlockView, Port, Rule};
+pub use list::List;
+pub use op::{Attrs, Lowers, MAX_LOWERS, Op};
+pub use probe::Probe;
+pub use source::{Identity, Source};
+pub use view::{Malformed, View};
+
+/// First bytes of a config.
+pub const MAGIC: [u8; 4] = *b"FHgc";
+/// Version of the layout; the guest refuses any other.
+pub const VERSION: u32 = 1;
+/// Most sources that a config may have.
+pub const MAX_SOURCES: usize = 512;
+/// Most descriptors that may be passed out.
+pub const MAX_EXPORTS: usize = 16;
+/// Most probes.
+pub const MAX_PROBES: usize = 32;
+
+/// How the sandbox is held together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Namespaces: the guest is pid 1 of its own pid namespace and builds its own root.
+    #[default]
+    Container,
+    /// No namespaces: the guest is a subreaper, and Landlock's signal scope bounds what it may kill.
+    Process,
+}
+
+/// User and group id, inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// Rows and columns of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub cols: u16,
+}
+
+/// One resource limit; hard and soft are the same, so that nothing inside can raise it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rlimit {
+    /// `RLIMIT_*`.
+    pub resource: u32,
+    /// Limit.
+    pub value: u64,
+}

@@ -1,0 +1,118 @@
+//! The guest's side: borrows the bytes, checks all of them once, allocates nothing.
+
+use core::ffi::CStr;
+
+use super::list::{Item, List};
+use super::{
+    Ids, LandlockView, MAGIC, MAX_EXPORTS, MAX_PROBES, MAX_SOURCES, Mode, Op, Probe, Rlimit, Size, Source, VERSION,
+};
+use crate::wire::Reader;
+
+/// The bytes are no config of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// How many bytes were understood.
+    pub at: usize,
+}
+
+/// A config that was checked as a whole; the fields are those of the builder.
+#[expect(missing_docs, reason = "each field is documented once, in the builder")]
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub mode: Mode,
+    pub wait_mapped: bool,
+    pub loopback: bool,
+    pub inner_limits: bool,
+    pub new_keyring: bool,
+    pub clear_groups: bool,
+    pub ids: Option<Ids>,
+    pub umask: u32,
+    pub oom_score_adj: Option<i32>,
+    pub nice: Option<i32>,
+    pub tty: Option<Size>,
+    pub hostname: &'a [u8],
+    pub sources: List<'a, Source<&'a CStr>>,
+    pub ops: List<'a, Op<&'a CStr, &'a [u8]>>,
+    pub rlimits: List<'a, Rlimit>,
+    pub landlock: Option<LandlockView<'a>>,
+    pub payload_layer: Option<LandlockView<'a>>,
+    pub seccomp: &'a [u8],
+    pub probes: List<'a, Probe<&'a CStr>>,
+    pub argv: List<'a, &'a CStr>,
+    pub env: List<'a, &'a CStr>,
+    pub cwd: &'a CStr,
+    pub search: List<'a, &'a CStr>,
+}
+
+impl<'a> View<'a> {
+    /// Checks everything and borrows it.
+    ///
+    /// # Errors
+    /// [`Malformed`] for any byte that is not as the builder would have written it.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let view = Self::read(&mut reader).filter(|view| reader.remaining() == 0 && view.within_bounds());
+        view.ok_or(Malformed { at: bytes.len().saturating_sub(reader.remaining()) })
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Self> {
+        if r.array()? != MAGIC || r.u32()? != VERSION {
+            return None;
+        }
+        Some(Self {
+            mode: match r.u8()? {
+                0 => Mode::Container,
+                1 => Mode::Process,
+                _ => return None,
+            },
+            wait_mapped: r.flag()?,
+            loopback: r.flag()?,
+            inner_limits: r.flag()?,
+            new_keyring: r.flag()?,
+            clear_groups: r.flag()?,
+            ids: r.option(|r| Some(Ids { uid: r.u32()?, gid: r.u32()? }))?,
+            umask: r.u32()?,
+            oom_score_adj: r.option(Reader::i32)?,
+            nice: r.option(Reader::i32)?,
+            tty: r.option(|r| Some(Size { rows: r.u16()?, cols: r.u16()? }))?,
+            hostname: r.bytes()?,
+            sources: List::read(r)?,
+            ops: List::read(r)?,
+            rlimits: List::read(r)?,
+            landlock: r.option(LandlockView::read)?,
+            payload_layer: r.option(LandlockView::read)?,
+            seccomp: r.bytes()?,
+            probes: List::read(r)?,
+            argv: List::read(r)?,
+            env: List::read(r)?,
+            cwd: r.text()?,
+            search: List::read(r)?,
+        })
+    }
+
+    /// The guest has fixed tables; what they cannot hold is refused here and not cut later.
+    fn within_bounds(&self) -> bool {
+        let exports = self.ops.iter().filter(|op| match op {
+            Op::Overlay { export, .. } => export.is_some(),
+            Op::Fill { .. } => true,
+            Op::Root { .. }
+            | Op::Dir { .. }
+            | Op::File { .. }
+            | Op::Symlink { .. }
+            | Op::Tmpfs { .. }
+            | Op::Bind { .. }
+            | Op::Devpts { .. }
+            | Op::Proc { .. }
+            | Op::Mqueue { .. }
+            | Op::Mask { .. }
+            | Op::ReadOnly { .. }
+            | Op::Pin { .. }
+            | Op::Stub { .. }
+            | Op::SetAttr { .. } => false,
+        });
+        self.sources.len() <= MAX_SOURCES
+            && self.probes.len() <= MAX_PROBES
+            && exports.count() <= MAX_EXPORTS
+            && self.hostname.len() <= 64
+    }
+}

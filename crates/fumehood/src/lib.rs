@@ -9,3 +9,4 @@ pub mod audit;
 pub mod cli;
 pub mod fault;
 pub mod state;
+pub mod ui;

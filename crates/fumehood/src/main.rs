@@ -1,4 +1,8 @@
 //! Fumehood: a sandbox for AI agents that enforces or refuses.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(fumehood::cli::main())
+}

@@ -1,0 +1,379 @@
+//! Arguments against a table of flags: what was typed, not yet what it means.
+//!
+//! One table serves this parser, the help texts, the man pages and the completions. The parser goes on after a mistake, so
+//! that all of them are told at once; and it costs microseconds, where building a full command tree costs a visible part of
+//! a start.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+use crate::fault::{Fault, show_bytes};
+
+/// One flag.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// `--long`
+    pub long: &'static str,
+    /// `-s`
+    pub short: Option<u8>,
+    /// Name of its value, if it takes one.
+    pub value: Option<&'static str>,
+    /// The words that its value may be, if they are few; for completions.
+    pub choices: &'static [&'static str],
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// What it does to the policy.
+    pub to: To,
+}
+
+/// What a flag does to the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// Nothing: it is about our own behaviour.
+    Ours,
+    /// Sets this key to the value, whose type the clause decides.
+    Value(&'static str),
+    /// Adds the text to this list.
+    Item(&'static str),
+    /// Adds `FROM[:TO]` to this list.
+    Grant(&'static str),
+    /// `KEY=VALUE`: sets the key below this one to the text.
+    Pair(&'static str),
+    /// `PATH[:MODE]`: the workspace.
+    Workspace,
+    /// `HOST[:PORT]`: adds a destination.
+    Host,
+    /// `CLAUSE=VALUE`: any clause.
+    Any,
+    /// A document or preset.
+    Document,
+}
+
+impl Flag {
+    /// A flag without short form that sets a key.
+    #[must_use]
+    pub const fn new(long: &'static str, value: Option<&'static str>, to: To, help: &'static str) -> Self {
+        Self { long, short: None, value, choices: &[], help, to }
+    }
+
+    /// The same with a short form.
+    #[must_use]
+    pub const fn short(self, short: u8) -> Self {
+        Self { short: Some(short), ..self }
+    }
+
+    /// The same with the words that complete it.
+    #[must_use]
+    pub const fn choices(self, choices: &'static [&'static str]) -> Self {
+        Self { choices, ..self }
+    }
+}
+
+/// Where words end flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// The first word ends the flags: what follows belongs to it.
+    EndFlags,
+    /// Words and flags mix, up to `--`; at most this many words.
+    Mixed(usize),
+}
+
+/// What was typed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Flags in order, with their values.
+    pub flags: Vec<(&'static Flag, Option<OsString>)>,
+    /// Words that are no flags.
+    pub words: Vec<OsString>,
+    /// What follows `--`, if it was there.
+    pub after: Option<Vec<OsString>>,
+    /// `-h` (short) or `--help`.
+    pub help: Option<Help>,
+    /// What cannot be understood.
+    pub faults: Vec<Fault>,
+}
+
+/// How much help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Help {
+    /// `-h`
+    Short,
+    /// `--help`
+    Long,
+}
+
+impl Parsed {
+    /// Whether a flag was given.
+    #[must_use]
+    pub fn has(&self, long: &str) -> bool {
+        self.flags.iter().any(|(flag, _)| flag.long == long)
+    }
+
+    /// The last value of a flag.
+    #[must_use]
+    pub fn value(&self, long: &str) -> Option<&OsStr> {
+        self.flags.iter().rev().find(|(flag, _)| flag.long == long).and_then(|(_, value)| value.as_deref())
+    }
+}
+
+/// Reads arguments against tables of flags. Mistakes go to `faults`.
+#[must_use]
+pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], words: Words) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut args = args.peekable();
+    while let Some(arg) = args.next() {
+        let bytes = arg.as_bytes();
+        if bytes == b"--" {
+            parsed.after = Some(args.collect());
+            break;
+        }
+        if let Some(name) = bytes.strip_prefix(b"--") {
+            long(&mut parsed, name, tables, &mut args);
+        } else if bytes.len() > 1 && bytes.starts_with(b"-") {
+            cluster(&mut parsed, bytes.get(1..).unwrap_or_default(), tables, &mut args);
+        } else {
+            parsed.words.push(arg);
+            match words {
+                Words::EndFlags => {
+                    parsed.words.extend(args);
+                    break;
+                }
+                Words::Mixed(most) if parsed.words.len() > most => {
+                    let word = parsed.words.pop().unwrap_or_default();
+                    parsed.faults.push(surplus(&word, most));
+                }
+                Words::Mixed(_) => {}
+            }
+        }
+    }
+    parsed
+}
+
+type Rest<'a, I> = &'a mut std::iter::Peekable<I>;
+
+/// `--name`, `--name=value`, `--name value`.
+fn long<I: Iterator<Item = OsString>>(parsed: &mut Parsed, text: &[u8], tables: &[&'static [Flag]], rest: Rest<'_, I>) {
+    let (name, value) = match text.iter().position(|b| *b == b'=') {
+        Some(i) => (text.get(..i).unwrap_or_default(), text.get(i + 1..).map(|v| OsString::from_vec(v.to_vec()))),
+        None => (text, None),
+    };
+    if name == b"help" {
+        parsed.help = Some(Help::Long);
+        return;
+    }
+    let Some(flag) = flags(tables).find(|flag| flag.long.as_bytes() == name) else {
+        parsed.faults.push(unknown_long(name, tables));
+        // `--unknown 5`: the 5 is most likely its value, not a script.
+        if value.is_none() && rest.peek().is_some_and(|next| looks_like_a_number(next)) {
+            rest.next();
+        }
+        return;
+    };
+    match (flag.value, value) {
+        (None, None) => parsed.flags.push((flag, None)),
+        (None, Some(value)) => parsed.faults.push(needless(flag, &value)),
+        (Some(_), Some(value)) => parsed.flags.push((flag, Some(value))),
+        (Some(_), None) => take(parsed, flag, rest),
+    }
+}
+
+/// `-it`, `-w.`, `-w .`, `-w=.`
+fn cluster<I: Iterator<Item = OsString>>(
+    parsed: &mut Parsed,
+    text: &[u8],
+    tables: &[&'static [Flag]],
+    rest: Rest<'_, I>,
+) {
+    for (i, letter) in text.iter().enumerate() {
+        if *letter == b'h' {
+            parsed.help = parsed.help.or(Some(Help::Short));
+            continue;
+        }
+        let Some(flag) = flags(tables).find(|flag| flag.short == Some(*letter)) else {
+            parsed.faults.push(unknown_short(text, i, tables));
+            return;
+        };
+        let tail = text.get(i + 1..).unwrap_or_default();
+        match flag.value {
+            None => parsed.flags.push((flag, None)),
+            Some(_) if tail.is_empty() => return take(parsed, flag, rest),
+            Some(_) => {
+                let value = tail.strip_prefix(b"=").unwrap_or(tail);
+                parsed.flags.push((flag, Some(OsString::from_vec(value.to_vec()))));
+                return;
+            }
+        }
+    }
+}
+
+/// The value in the next argument. A flag is no value, but a negative number is: its clause says what is wrong with it.
+fn take<I: Iterator<Item = OsString>>(parsed: &mut Parsed, flag: &'static Flag, rest: Rest<'_, I>) {
+    let is_value = |next: &OsString| {
+        let bytes = next.as_bytes();
+        bytes == b"-" || !bytes.starts_with(b"-") || looks_like_a_number(next)
+    };
+    match rest.next_if(is_value) {
+        Some(value) => parsed.flags.push((flag, Some(value))),
+        None => parsed.faults.push(missing(flag)),
+    }
+}
+
+fn looks_like_a_number(arg: &OsStr) -> bool {
+    let bytes = arg.as_bytes();
+    bytes.strip_prefix(b"-").unwrap_or(bytes).first().is_some_and(u8::is_ascii_digit)
+}
+
+fn flags(tables: &[&'static [Flag]]) -> impl Iterator<Item = &'static Flag> {
+    tables.iter().copied().flatten()
+}
+
+/// A mistake on the command line.
+#[must_use]
+pub fn usage(id: &'static str, what: String, why: String, fix: String) -> Fault {
+    Fault { id, what, place: "command line".to_owned(), why, fix }
+}
+
+fn unknown_long(name: &[u8], tables: &[&'static [Flag]]) -> Fault {
+    let typed = show_bytes(name);
+    let best = closest(&typed, flags(tables).map(|flag| flag.long));
+    let fix = best.map_or_else(
+        || "see `--help`; for the program's own flags put `--` before it".to_owned(),
+        |best| format!("`--{best}`"),
+    );
+    usage("usage/unknown-flag", format!("unknown flag `--{typed}`"), "no flag has this name".to_owned(), fix)
+}
+
+fn unknown_short(cluster: &[u8], at: usize, tables: &[&'static [Flag]]) -> Fault {
+    let whole = show_bytes(cluster);
+    let letter = show_bytes(cluster.get(at..=at).unwrap_or_default());
+    let fix = match flags(tables).find(|flag| flag.long == whole) {
+        Some(flag) => format!("`--{}`", flag.long),
+        None => "see `--help`; for the program's own flags put `--` before it".to_owned(),
+    };
+    usage(
+        "usage/unknown-flag",
+        format!("unknown flag `-{letter}` in `-{whole}`"),
+        "no flag has this letter".to_owned(),
+        fix,
+    )
+}
+
+fn missing(flag: &Flag) -> Fault {
+    let value = flag.value.unwrap_or("VALUE");
+    usage(
+        "usage/missing-value",
+        format!("`--{}` needs a value", flag.long),
+        "nothing follows it, or another flag".to_owned(),
+        format!("`--{0} {value}`, or `--{0}={value}` if the value begins with `-`", flag.long),
+    )
+}
+
+fn needless(flag: &Flag, value: &OsStr) -> Fault {
+    usage(
+        "usage/needless-value",
+        format!("`--{}` takes no value", flag.long),
+        format!("`{}` was given", show_bytes(value.as_bytes())),
+        format!("`--{}`", flag.long),
+    )
+}
+
+fn surplus(word: &OsStr, most: usize) -> Fault {
+    let takes = match most {
+        0 => "no words".to_owned(),
+        1 => "one word".to_owned(),
+        n => format!("{n} words"),
+    };
+    usage(
+        "usage/surplus-word",
+        format!("`{}` is one word too many", show_bytes(word.as_bytes())),
+        format!("the command takes {takes} beside its flags"),
+        "see `--help`".to_owned(),
+    )
+}
+
+/// The known word that `typed` was most likely meant to be.
+pub fn closest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|word| (strsim::jaro_winkler(typed, word), word))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static TABLE: &[Flag] = &[
+        Flag::new("memory", Some("SIZE"), To::Value("limits.memory"), "memory"),
+        Flag::new("workspace", Some("PATH"), To::Workspace, "workspace").short(b'w'),
+        Flag::new("tty", None, To::Ours, "terminal").short(b't'),
+        Flag::new("interactive", None, To::Ours, "stdin").short(b'i'),
+    ];
+
+    fn parsed(words: Words, args: &[&str]) -> Parsed {
+        parse(args.iter().map(OsString::from), &[TABLE], words)
+    }
+
+    fn shown(parsed: &Parsed) -> Vec<String> {
+        let value = |v: &Option<OsString>| v.as_ref().map_or(String::new(), |v| format!("={}", v.display()));
+        parsed.flags.iter().map(|(flag, v)| format!("{}{}", flag.long, value(v))).collect()
+    }
+
+    #[test]
+    fn every_spelling_of_a_value_is_understood() {
+        for args in [&["--memory", "1G"][..], &["--memory=1G"]] {
+            assert_eq!(shown(&parsed(Words::EndFlags, args)), ["memory=1G"]);
+        }
+        for args in [&["-w", "."][..], &["-w."], &["-w=."], &["--workspace", "."]] {
+            assert_eq!(shown(&parsed(Words::EndFlags, args)), ["workspace=."]);
+        }
+        assert_eq!(shown(&parsed(Words::EndFlags, &["-itw", "."])), ["interactive", "tty", "workspace=."]);
+    }
+
+    #[test]
+    fn the_first_word_ends_the_flags() {
+        let p = parsed(Words::EndFlags, &["-i", "x.py", "--memory", "--", "-t"]);
+        assert_eq!(shown(&p), ["interactive"]);
+        assert_eq!(p.words, ["x.py", "--memory", "--", "-t"]);
+        assert_eq!(p.after, None);
+    }
+
+    #[test]
+    fn two_dashes_end_the_flags_and_are_remembered() {
+        let p = parsed(Words::EndFlags, &["-i", "--", "-t", "--"]);
+        assert_eq!((p.words.len(), p.after), (0, Some(vec!["-t".into(), "--".into()])));
+    }
+
+    #[test]
+    fn words_and_flags_mix_where_the_command_says_so() {
+        let p = parsed(Words::Mixed(1), &["a", "-i", "b", "--", "c"]);
+        assert_eq!(p.words, ["a"]);
+        assert_eq!(p.after, Some(vec!["c".into()]));
+        assert_eq!(p.faults.len(), 1);
+        assert_eq!(p.faults[0].what, "`b` is one word too many");
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let p = parsed(Words::EndFlags, &["--memroy", "5", "--tty=yes", "-x", "--memory"]);
+        let ids: Vec<_> = p.faults.iter().map(|f| f.id).collect();
+        assert_eq!(ids, ["usage/unknown-flag", "usage/needless-value", "usage/unknown-flag", "usage/missing-value"]);
+        assert_eq!(p.faults[0].fix, "`--memory`");
+        assert!(p.words.is_empty());
+    }
+
+    #[test]
+    fn a_negative_number_is_a_value_and_a_flag_is_not() {
+        assert_eq!(shown(&parsed(Words::EndFlags, &["--memory", "-5"])), ["memory=-5"]);
+        let p = parsed(Words::EndFlags, &["--memory", "-i"]);
+        assert_eq!((shown(&p), p.faults.len()), (vec!["interactive".to_owned()], 1));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay_as_they_are() {
+        let odd = OsString::from_vec(b"--workspace=\xff".to_vec());
+        let p = parse([odd].into_iter(), &[TABLE], Words::EndFlags);
+        assert_eq!(p.value("workspace"), Some(OsStr::from_bytes(b"\xff")));
+    }
+}

@@ -1,0 +1,65 @@
+//! The flags, as data: parser, help, man pages and completions all read these tables.
+
+use super::args::{Flag, To};
+
+/// Flags of every command.
+pub const COMMON: &[Flag] = &[
+    Flag::new("json", None, To::Ours, "Print one JSON value on stdout"),
+    Flag::new("color", Some("WHEN"), To::Ours, "When to colour: auto (on a terminal), always, never")
+        .choices(&["auto", "always", "never"]),
+];
+
+/// Flags that make a policy: `run`, `shell`, `plan`, `doctor`, `attack`, `policy check`, `policy show`.
+pub const POLICY: &[Flag] = &[
+    Flag::new("policy", Some("POLICY"), To::Document, "A policy document or the name of a preset; later ones win")
+        .short(b'p'),
+    Flag::new(
+        "workspace",
+        Some("PATH[:MODE]"),
+        To::Workspace,
+        "The tree to work on; mode ro, rw, overlay (default) or copy",
+    )
+    .short(b'w'),
+    Flag::new("tier", Some("TIER"), To::Value("tier"), "Strength of isolation: process, container (default), ...")
+        .choices(&["language", "process", "container", "gvisor", "vm", "auto"]),
+    Flag::new("memory", Some("SIZE"), To::Value("limits.memory"), "Memory of the whole process tree, e.g. 512M"),
+    Flag::new("cpus", Some("N"), To::Value("limits.cpus"), "Share of processor time, e.g. 1.5"),
+    Flag::new("pids", Some("N"), To::Value("limits.pids"), "Processes and threads at once"),
+    Flag::new("timeout", Some("TIME"), To::Value("limits.wall"), "Wall time, e.g. 30s"),
+    Flag::new("cpu-time", Some("TIME"), To::Value("limits.cpu_time"), "Processor time of the whole tree"),
+    Flag::new("disk", Some("SIZE"), To::Value("limits.disk"), "Bytes in all that is writable"),
+    Flag::new("output-limit", Some("SIZE"), To::Value("limits.output"), "Bytes of stdout and stderr kept"),
+    Flag::new("net", Some("MODE"), To::Value("net.mode"), "Network: none (default), loopback, allow")
+        .choices(&["none", "loopback", "allow"]),
+    Flag::new("allow-host", Some("HOST[:PORT]"), To::Host, "A destination that may be reached; sets `--net allow`"),
+    Flag::new("read", Some("FROM[:TO]"), To::Grant("fs.read"), "A path of the host that may be read"),
+    Flag::new("write", Some("FROM[:TO]"), To::Grant("fs.write"), "A path of the host that may be written"),
+    Flag::new(
+        "dangerous-read",
+        Some("FROM[:TO]"),
+        To::Grant("fs.dangerous-read"),
+        "As --read, also for / or credentials",
+    ),
+    Flag::new(
+        "dangerous-write",
+        Some("FROM[:TO]"),
+        To::Grant("fs.dangerous-write"),
+        "As --write, also for / or credentials",
+    ),
+    Flag::new("env", Some("NAME=VALUE"), To::Pair("env.set"), "Set a variable inside"),
+    Flag::new("pass-env", Some("NAME"), To::Item("env.pass"), "Let a variable of yours in"),
+    Flag::new("input", Some("NAME=VALUE"), To::Pair("inputs"), "A typed input: checked, then INPUT_NAME inside"),
+    Flag::new("prefer", Some("CLAUSE"), To::Item("prefer"), "A clause that may be weakened; recorded"),
+    Flag::new("set", Some("CLAUSE=VALUE"), To::Any, "Any clause, e.g. limits.files=10000"),
+];
+
+/// Flags of `run` and `plan`, beside those.
+pub const RUN: &[Flag] = &[
+    Flag::new("lang", Some("LANGUAGE"), To::Ours, "Language of the code or script"),
+    Flag::new("code", Some("TEXT"), To::Ours, "Code to run, in the language of --lang"),
+    Flag::new("report", Some("FILE"), To::Ours, "Write the JSON report to a file"),
+    Flag::new("interactive", None, To::Ours, "Let a terminal be the program's stdin").short(b'i'),
+    Flag::new("tty", None, To::Ours, "Give the program a terminal of its own").short(b't'),
+    Flag::new("quiet", None, To::Ours, "Say nothing but errors and weakenings").short(b'q'),
+    Flag::new("verbose", None, To::Ours, "Say also who enforced what").short(b'v'),
+];

@@ -1,0 +1,282 @@
+//! What is to run: a command, a script of the host, or code.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::args::{Parsed, closest, usage};
+use super::languages::{LANGUAGES, Language, by_extension, by_name};
+use super::request::{Code, Interpreter, Script, What};
+use crate::fault::{Fault, show_bytes, show_path};
+use crate::ui::Failure;
+
+/// The longest `#!` line that Linux reads (BINPRM_BUF_SIZE, since 5.1).
+const SHEBANG: usize = 256;
+/// The most code taken from stdin.
+const STDIN: u64 = 16 << 20;
+
+/// What the words of a call mean. `stdin` is read only for code on it.
+///
+/// # Errors
+/// 125 for words that mean nothing or contradict each other, 126 for a script that cannot be read, 127 for one that is not there.
+pub fn target(parsed: &mut Parsed, stdin: impl std::io::Read) -> Result<What, Failure> {
+    let language = parsed.value("lang").map(language).transpose()?;
+    let code = parsed.value("code").map(OsStr::to_os_string);
+    let words = std::mem::take(&mut parsed.words);
+    match (code, parsed.after.take()) {
+        (Some(_), Some(_)) => Err(two_programs("`--code`", "a command after `--`")),
+        (Some(code), None) => given(code.into_vec(), language, words),
+        (None, Some(argv)) if argv.is_empty() => Err(nothing("nothing follows `--`")),
+        (None, Some(_)) if !words.is_empty() => Err(two_programs("a script", "a command after `--`")),
+        (None, Some(_)) if language.is_some() => Err(two_programs("`--lang`", "a command after `--`")),
+        (None, Some(argv)) => Ok(What::Argv(argv)),
+        (None, None) => {
+            let mut words = words.into_iter();
+            match words.next() {
+                None => Ok(What::Nothing),
+                Some(word) if word == "-" => given(read_all(stdin)?, language, words.collect()),
+                Some(word) => script(PathBuf::from(word), language, words.collect()),
+            }
+        }
+    }
+}
+
+/// The failure of a command that needs something to run.
+#[must_use]
+pub fn nothing(what: &str) -> Failure {
+    Failure::own(usage(
+        "usage/no-program",
+        what.to_owned(),
+        "there is nothing to run".to_owned(),
+        "`fumehood run -- CMD ARGS`, `fumehood run script.py`, or `--lang python --code '...'`".to_owned(),
+    ))
+}
+
+fn two_programs(one: &str, other: &str) -> Failure {
+    Failure::own(usage(
+        "usage/two-programs",
+        format!("both {one} and {other}"),
+        "one run has one program".to_owned(),
+        format!("drop {one}, or {other}"),
+    ))
+}
+
+fn language(name: &OsStr) -> Result<&'static Language, Failure> {
+    let shown = show_bytes(name.as_bytes());
+    name.to_str().and_then(by_name).ok_or_else(|| {
+        let known = || LANGUAGES.iter().flat_map(|l| l.names).copied();
+        let fix = match closest(&shown, known()) {
+            Some(best) => format!("`--lang {best}`"),
+            None => format!("one of {}", LANGUAGES.iter().map(Language::name).collect::<Vec<_>>().join(", ")),
+        };
+        Failure::own(usage(
+            "usage/unknown-language",
+            format!("unknown language `{shown}`"),
+            "no interpreter is known for it".to_owned(),
+            fix,
+        ))
+    })
+}
+
+fn given(text: Vec<u8>, language: Option<&'static Language>, args: Vec<OsString>) -> Result<What, Failure> {
+    let Some(language) = language else {
+        return Err(Failure::own(usage(
+            "usage/no-language",
+            "code without a language".to_owned(),
+            "code has no name whose extension could tell".to_owned(),
+            "`--lang python` (or sh, bash, javascript, ruby, ...)".to_owned(),
+        )));
+    };
+    Ok(What::Code(Code { name: language.file_name(), text, interpreter: language.interpreter(), args }))
+}
+
+fn read_all(stdin: impl std::io::Read) -> Result<Vec<u8>, Failure> {
+    let fault = |what: String, why: String, fix: &str| {
+        Failure::own(Fault { id: "script/unreadable", what, place: "stdin".to_owned(), why, fix: fix.to_owned() })
+    };
+    let mut text = Vec::new();
+    let read = stdin.take(STDIN + 1).read_to_end(&mut text);
+    read.map_err(|e| {
+        fault(
+            "cannot read code from stdin".to_owned(),
+            e.to_string().to_lowercase(),
+            "give it with `--code`, or as a file",
+        )
+    })?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > STDIN {
+        return Err(fault("code on stdin is too long".to_owned(), "more than 16 MiB".to_owned(), "give it as a file"));
+    }
+    Ok(text)
+}
+
+/// A script of the host. Opened here once: what was judged is what runs.
+fn script(path: PathBuf, language: Option<&'static Language>, args: Vec<OsString>) -> Result<What, Failure> {
+    let file = open(&path)?;
+    let interpreter = match (language, shebang(&file, &path)?) {
+        (Some(language), _) => language.interpreter(),
+        (None, Some(interpreter)) => interpreter,
+        (None, None) => match path.extension().and_then(OsStr::to_str).and_then(by_extension) {
+            Some(language) => language.interpreter(),
+            None => return Err(not_a_script(&path)),
+        },
+    };
+    Ok(What::Script(Script { path, file, interpreter, args }))
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    let failure = |code, id, why: String, fix: String| Failure {
+        code,
+        faults: vec![Fault {
+            id,
+            what: format!("cannot read the script {}", show_path(path)),
+            place: "command line".to_owned(),
+            why,
+            fix,
+        }],
+    };
+    // O_NONBLOCK: a FIFO named as a script must not hang us before any limit holds.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes());
+    let opened = File::options().read(true).custom_flags(flags).open(path).and_then(|f| f.metadata().map(|m| (f, m)));
+    match opened {
+        Ok((file, meta)) if meta.is_file() => Ok(file),
+        Ok((_, meta)) => {
+            let kind = if meta.is_dir() { "a directory" } else { "no regular file" };
+            let fix = "name a script, or put `--` before a command".to_owned();
+            Err(failure(126, "script/unreadable", format!("it is {kind}"), fix))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let fix = format!(
+                "check the path; for a program inside write `fumehood run -- {}`",
+                show_path(path).trim_matches('`')
+            );
+            Err(failure(127, "script/missing", "no such file on the host".to_owned(), fix))
+        }
+        Err(error) => {
+            let fix = "make it readable for you, or name another one".to_owned();
+            Err(failure(126, "script/unreadable", error.to_string().to_lowercase(), fix))
+        }
+    }
+}
+
+/// The interpreter of a `#!` line, split as Linux does: the program, and the rest of the line as one argument.
+fn shebang(file: &File, path: &Path) -> Result<Option<Interpreter>, Failure> {
+    use std::os::unix::fs::FileExt as _;
+    let mut head = [0u8; SHEBANG];
+    let read = file.read_at(&mut head, 0).map_err(|error| Failure {
+        code: 126,
+        faults: vec![Fault {
+            id: "script/unreadable",
+            what: format!("cannot read the script {}", show_path(path)),
+            place: "command line".to_owned(),
+            why: error.to_string().to_lowercase(),
+            fix: "check the file system it lies on".to_owned(),
+        }],
+    })?;
+    let head = head.get(..read).unwrap_or_default();
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
+    let (program, rest) = match line.iter().position(|b| *b == b' ' || *b == b'\t') {
+        Some(i) => (line.get(..i).unwrap_or_default(), line.get(i..).unwrap_or_default().trim_ascii()),
+        None => (line, &b""[..]),
+    };
+    if program.is_empty() || program.contains(&0) || rest.contains(&0) {
+        return Ok(None);
+    }
+    let words = [program, rest].into_iter().filter(|w| !w.is_empty()).map(|w| OsStr::from_bytes(w).to_os_string());
+    Ok(Some(Interpreter { name: show_bytes(program), candidates: vec![words.collect()] }))
+}
+
+fn not_a_script(path: &Path) -> Failure {
+    let shown = show_path(path);
+    Failure::own(usage(
+        "usage/not-a-script",
+        format!("{shown} is not known to be a script"),
+        "its extension is none of a known language, and it does not begin with `#!`".to_owned(),
+        format!("`--lang LANGUAGE` for a script; `fumehood run -- {} ...` for a program", shown.trim_matches('`')),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::cli::args::{Words, parse};
+    use crate::cli::flags::{POLICY, RUN};
+
+    fn what(args: &[&str], stdin: &[u8]) -> Result<What, Failure> {
+        let mut parsed = parse(args.iter().map(OsString::from), &[POLICY, RUN], Words::EndFlags);
+        assert_eq!(parsed.faults, []);
+        target(&mut parsed, stdin)
+    }
+
+    fn refused(args: &[&str]) -> (u8, &'static str) {
+        let failure = what(args, b"").unwrap_err();
+        (failure.code, failure.faults[0].id)
+    }
+
+    #[test]
+    fn after_two_dashes_stands_a_command() {
+        let What::Argv(argv) = what(&["--", "x.py", "-t"], b"").unwrap() else { panic!("not a command") };
+        assert_eq!(argv, ["x.py", "-t"]);
+    }
+
+    #[test]
+    fn a_shebang_outranks_the_extension() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sh");
+        fs::write(&path, "#! /usr/bin/env  bash -e \nexit 3\n").unwrap();
+        let What::Script(script) = what(&[path.to_str().unwrap(), "-v", "--"], b"").unwrap() else {
+            panic!("no script")
+        };
+        assert_eq!(script.interpreter.candidates, [["/usr/bin/env", "bash -e"]]);
+        assert_eq!(script.args, ["-v", "--"]);
+    }
+
+    #[test]
+    fn an_extension_names_the_language_and_lang_outranks_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.py");
+        fs::write(&path, "print(1)").unwrap();
+        let path = path.to_str().unwrap();
+        let What::Script(script) = what(&[path], b"").unwrap() else { panic!("no script") };
+        assert_eq!(script.interpreter.candidates, [["python3"], ["python"]]);
+        let What::Script(script) = what(&["--lang", "ruby", path], b"").unwrap() else { panic!("no script") };
+        assert_eq!(script.interpreter.name, "ruby");
+    }
+
+    #[test]
+    fn code_comes_by_flag_or_stdin() {
+        let What::Code(code) = what(&["--lang=py", "--code=print(1)", "a"], b"").unwrap() else { panic!("no code") };
+        assert_eq!((code.name.as_str(), code.text.as_slice(), code.args.len()), ("code.py", &b"print(1)"[..], 1));
+        let What::Code(code) = what(&["--lang", "bash", "-"], b"echo \xff").unwrap() else { panic!("no code") };
+        assert_eq!(code.text, b"echo \xff");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prog");
+        fs::write(&path, "\x7fELF").unwrap();
+        assert_eq!(refused(&[path.to_str().unwrap()]), (125, "usage/not-a-script"));
+        assert_eq!(refused(&[dir.path().to_str().unwrap()]), (126, "script/unreadable"));
+        assert_eq!(refused(&["/nowhere/at/all.py"]), (127, "script/missing"));
+        assert_eq!(refused(&["--code", "1"]), (125, "usage/no-language"));
+        assert_eq!(refused(&["-"]), (125, "usage/no-language"));
+        assert_eq!(refused(&["--lang", "pyhton", "-"]), (125, "usage/unknown-language"));
+        assert_eq!(refused(&["--lang", "sh", "--code", "1", "--", "true"]), (125, "usage/two-programs"));
+        assert_eq!(refused(&["--"]), (125, "usage/no-program"));
+    }
+
+    #[test]
+    fn a_fifo_as_a_script_does_not_hang() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe.py");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(refused(&[path.to_str().unwrap()]), (126, "script/unreadable"));
+    }
+}

@@ -1,0 +1,22 @@
+//! Everything that people read: faults, plans, refusals, reports and tables as text for a terminal.
+//!
+//! Functions here are pure (value in, `String` out) but for [`Voice`], the only place that writes.
+//! Whatever came from outside passes `fault::show_*` on its way in, so that no text can move a cursor or hide another.
+
+mod fault;
+mod paint;
+mod plan;
+mod quantity;
+mod refusal;
+mod report;
+mod table;
+mod voice;
+
+pub use fault::{Failure, faults};
+pub use paint::{Palette, Role, When};
+pub use plan::plan;
+pub use quantity::{bytes, count, seconds};
+pub use refusal::refusal;
+pub use report::{Detail, View, report};
+pub use table::{Table, wrap};
+pub use voice::Voice;

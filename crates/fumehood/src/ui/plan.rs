@@ -1,0 +1,74 @@
+//! A plan for people: for each clause its value, who holds it, and where it came from.
+
+use policy::plan::{Entry, Plan, Strength, Weakened};
+use serde_json::Value;
+
+use crate::fault::show_text;
+use crate::ui::{Palette, Role, Table, count};
+
+/// Longest value shown in a table; the whole stands in `--json`.
+const VALUE: usize = 60;
+
+/// The text of a plan.
+#[must_use]
+pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
+    let held = plan.entries.len();
+    let kernel = plan.entries.iter().filter(|e| e.strength == Strength::Kernel).count();
+    let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let mut out = weakened(&plan.weakened, palette);
+    out.push_str(&format!(
+        "policy `{}` holds on tier {} by backend {}: {}, {kernel} held by the kernel\n",
+        show_text(&plan.policy.name),
+        plan.tier,
+        plan.backend,
+        count(number(held), "clause", "clauses"),
+    ));
+    let mut table = Table::new(&["clause", "value", "held by", "from"]);
+    for Entry { clause, value, origin, enforcer, strength, overshoot } in &plan.entries {
+        let mut by = show_text(enforcer);
+        if let Some(over) = overshoot {
+            by.push_str(&format!(" (overshoot: {})", show_text(over)));
+        }
+        let role = match strength {
+            Strength::Kernel => Some(Role::Good),
+            Strength::Broker => None,
+            Strength::Supervisor => Some(Role::Weak),
+        };
+        table.painted([
+            (clause.path(), Some(Role::Name)),
+            (&short(value), None),
+            (&by, role),
+            (&show_text(origin), Some(Role::Aside)),
+        ]);
+    }
+    out.push_str(&table.render(palette, 2, columns));
+    for lint in &plan.lints {
+        out.push_str(&format!("{} {}\n", palette.paint(Role::Weak, "note:"), show_text(lint)));
+    }
+    out.push_str(&format!("digest {}\n", plan.digest));
+    out
+}
+
+/// What is held less than demanded, one line each: never left out.
+pub(super) fn weakened(list: &[Weakened], palette: Palette) -> String {
+    list.iter().fold(String::new(), |out, Weakened { clause, wanted, got, why }| {
+        let label = palette.paint(Role::Weak, "weakened:");
+        out + &format!(
+            "{label} {}: wanted {}, got {} ({})\n",
+            clause.path(),
+            show_text(wanted),
+            show_text(got),
+            show_text(why)
+        )
+    })
+}
+
+/// A value on one line, cut.
+fn short(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = show_text(&text);
+    if text.chars().count() <= VALUE {
+        return text;
+    }
+    text.chars().take(VALUE - 1).chain(['…']).collect()
+}

@@ -1,0 +1,173 @@
+//! The report of a run for people: how it ended first, then what it used, what was stopped, and what to do next.
+
+use policy::report::{EnforcerLine, OutcomeKind, Report, Seen, Usage, Violation};
+use policy::{Bytes, Plan, Strength};
+
+use crate::fault::show_text;
+use crate::ui::{Palette, Role, Table, bytes, count, plan, seconds, wrap};
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// `-q`: weakenings, and an end that the program did not choose.
+    Quiet,
+    /// How it ended, what it used, what was stopped, what changed.
+    Normal,
+    /// `-v`: also who held which clause.
+    Verbose,
+}
+
+/// A report and what stands around it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The report.
+    pub report: &'a Report,
+    /// The plan, whose limits stand beside the usage.
+    pub plan: Option<&'a Plan>,
+    /// Bytes of output that were not kept.
+    pub dropped: u64,
+    /// How much to tell.
+    pub detail: Detail,
+    /// Colours.
+    pub palette: Palette,
+    /// Width.
+    pub columns: usize,
+}
+
+/// The text of a report.
+#[must_use]
+pub fn report(view: &View<'_>) -> String {
+    let Report { outcome, weakened, .. } = view.report;
+    let own = matches!(outcome.kind, OutcomeKind::Exited | OutcomeKind::Signalled);
+    // A weakening is the first line, whatever else is asked for.
+    let mut out = plan::weakened(weakened, view.palette);
+    if view.detail == Detail::Quiet {
+        if !own {
+            out.push_str(&first_line(view));
+        }
+        return out;
+    }
+    out.push_str(&first_line(view));
+    out.push_str(&used(view));
+    out.push_str(&stopped(view));
+    out.push_str(&changed(view));
+    if view.detail == Detail::Verbose {
+        out.push_str(&enforcers(view));
+    }
+    out
+}
+
+fn first_line(view: &View<'_>) -> String {
+    let Report { outcome, usage, tier, backend, run, .. } = view.report;
+    let role = match (outcome.kind, outcome.code) {
+        (OutcomeKind::Exited, Some(0)) => Role::Good,
+        (OutcomeKind::Exited | OutcomeKind::Signalled, _) => Role::Weak,
+        (OutcomeKind::Limit | OutcomeKind::Refused | OutcomeKind::Failed, _) => Role::Bad,
+    };
+    let label = match outcome.kind {
+        OutcomeKind::Exited => "exited:",
+        OutcomeKind::Signalled => "signalled:",
+        OutcomeKind::Limit => "limit:",
+        OutcomeKind::Refused => "refused:",
+        OutcomeKind::Failed => "failed:",
+    };
+    let about = format!("({}, {tier} by {backend}, run {run})", seconds(usage.wall));
+    format!(
+        "{} {} {}\n",
+        view.palette.paint(role, label),
+        show_text(&outcome.message),
+        view.palette.paint(Role::Aside, &show_text(&about))
+    )
+}
+
+/// One line of usage, each beside its limit.
+fn used(view: &View<'_>) -> String {
+    let Usage { wall, cpu_user, cpu_system, memory_peak, pids_peak, io_read: _, io_written: _, disk, output } =
+        view.report.usage;
+    let limits = view.plan.map(|p| &p.policy.limits);
+    let time = |ms: policy::Millis| seconds(std::time::Duration::from_millis(ms.0).as_secs_f64());
+    let size = |b: Bytes| bytes(b.0);
+    let of = |text: String, limit: Option<String>| match limit {
+        Some(limit) => format!("{text} of {limit}"),
+        None => text,
+    };
+    let processes = match limits.and_then(|l| l.pids) {
+        Some(limit) => format!("{pids_peak} of {limit} processes"),
+        None => count(pids_peak, "process", "processes"),
+    };
+    let mut parts = vec![
+        of(format!("time {}", seconds(wall)), limits.and_then(|l| l.wall).map(time)),
+        of(format!("cpu {}", seconds(cpu_user + cpu_system)), limits.and_then(|l| l.cpu_time).map(time)),
+        of(format!("memory {}", bytes(memory_peak)), limits.and_then(|l| l.memory).map(size)),
+        processes,
+    ];
+    if disk > 0 {
+        parts.push(of(format!("disk {}", bytes(disk)), limits.and_then(|l| l.disk).map(size)));
+    }
+    if output > 0 {
+        parts.push(of(format!("output {}", bytes(output)), limits.and_then(|l| l.output).map(size)));
+    }
+    let mut out = labelled(view, "used:", None, &parts.join(", "));
+    if view.dropped > 0 {
+        let text = format!("{} of output were not kept: its limit is `limits.output`", bytes(view.dropped));
+        out.push_str(&labelled(view, "cut:", Some(Role::Weak), &text));
+    }
+    out
+}
+
+fn stopped(view: &View<'_>) -> String {
+    let mut out = String::new();
+    for Violation { id, clause: _, what, why, instead, count, seen } in &view.report.violations {
+        let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+        let hint = match seen {
+            Seen::Kernel => "",
+            Seen::Output => " (read from the program's output: a hint, not evidence)",
+        };
+        let text = format!("{}{times}: {}{hint}", show_text(what), show_text(why));
+        out.push_str(&labelled(view, "stopped:", Some(Role::Bad), &text));
+        if !instead.is_empty() {
+            out.push_str(&labelled(view, "instead:", None, &show_text(instead)));
+        }
+        if view.detail == Detail::Verbose {
+            out.push_str(&labelled(view, "more:", None, &format!("fumehood explain {}", show_text(id))));
+        }
+    }
+    out
+}
+
+fn changed(view: &View<'_>) -> String {
+    let changes = &view.report.workspace.changes;
+    if changes.values().all(|n| *n == 0) {
+        return String::new();
+    }
+    let parts: Vec<_> = changes.iter().filter(|(_, n)| **n > 0).map(|(kind, n)| format!("{n} {kind}")).collect();
+    let run = show_text(&view.report.run);
+    labelled(view, "changed:", None, &format!("{} in the workspace; see `fumehood diff {run}`", parts.join(", ")))
+}
+
+fn enforcers(view: &View<'_>) -> String {
+    let mut table = Table::new(&["clause", "held by", "strength", "overshoot"]);
+    for EnforcerLine { clause, enforcer, strength, overshoot } in &view.report.enforcers {
+        let strength = match strength {
+            Strength::Kernel => "kernel",
+            Strength::Supervisor => "supervisor",
+            Strength::Broker => "broker",
+        };
+        let over = overshoot.as_deref().map_or_else(String::new, show_text);
+        table.row([clause.path(), &show_text(enforcer), strength, &over]);
+    }
+    if table.is_empty() { String::new() } else { table.render(view.palette, 2, view.columns) }
+}
+
+/// `  label text`, wrapped under the text.
+fn labelled(view: &View<'_>, label: &str, role: Option<Role>, text: &str) -> String {
+    const INDENT: usize = 11;
+    let painted = view.palette.paint(role.unwrap_or(Role::Aside), label);
+    let gap = " ".repeat((INDENT - 2).saturating_sub(label.len()));
+    let mut lines = wrap(text, view.columns.saturating_sub(INDENT)).into_iter();
+    let mut out = format!("  {painted}{gap}{}\n", lines.next().unwrap_or_default());
+    for line in lines {
+        out.push_str(&format!("{}{line}\n", " ".repeat(INDENT)));
+    }
+    out
+}

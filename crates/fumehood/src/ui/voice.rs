@@ -1,0 +1,64 @@
+//! The only place that writes to stdout and stderr.
+
+use std::io::{ErrorKind, Write as _};
+
+use crate::cli::World;
+use crate::fault::Fault;
+use crate::ui::{Failure, Palette, When};
+
+/// Our two streams: data goes to stdout, words to stderr.
+#[derive(Clone, Copy, Debug)]
+pub struct Voice {
+    /// Colours of stdout.
+    pub out: Palette,
+    /// Colours of stderr.
+    pub err: Palette,
+    /// Width to wrap to.
+    pub columns: usize,
+}
+
+impl Voice {
+    /// The voice for these circumstances.
+    #[must_use]
+    pub fn new(world: &World, when: When) -> Self {
+        let decide = |terminal| when.decide(terminal, world.variable("NO_COLOR"), world.variable("TERM"));
+        Self { out: decide(world.stdout_terminal), err: decide(world.stderr_terminal), columns: world.columns }
+    }
+
+    /// Writes words to stderr. Nobody listening is no reason to fail: the exit code says the same.
+    pub fn say(&self, words: &str) {
+        let mut err = std::io::stderr().lock();
+        if err.write_all(words.as_bytes()).is_ok() && !words.ends_with('\n') && err.write_all(b"\n").is_err() {
+            // The words are out but for their line's end.
+        }
+    }
+
+    /// Writes data to stdout. A reader that went away (`| head`) has seen what it wanted.
+    ///
+    /// # Errors
+    /// `out/unwritable` (125) if the data could not be written for another reason, e.g. a full disk (ENOSPC).
+    pub fn data(&self, data: &[u8]) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        match out.write_all(data).and_then(|()| out.flush()) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => Err(Failure::own(Fault {
+                id: "out/unwritable",
+                what: "cannot write to stdout".to_owned(),
+                place: "stdout".to_owned(),
+                why: error.to_string().to_lowercase(),
+                fix: "make room, or send stdout elsewhere".to_owned(),
+            })),
+        }
+    }
+
+    /// Writes one JSON value and a line's end to stdout.
+    ///
+    /// # Errors
+    /// As [`Voice::data`].
+    pub fn json(&self, value: &serde_json::Value) -> Result<(), Failure> {
+        let mut text = format!("{value:#}");
+        text.push('\n');
+        self.data(text.as_bytes())
+    }
+}

@@ -27,7 +27,7 @@ pub(super) const SPEC: Spec = Spec {
     run: completions,
 };
 
-fn completions(call: Call<'_>) -> Result<u8, Failure> {
+fn completions(call: &mut Call<'_>) -> Result<u8, Failure> {
     let typed = call.parsed.words.first().map(|w| show_bytes(w.as_bytes())).unwrap_or_default();
     let Some((_, shell)) = SHELLS.iter().find(|(name, _)| *name == typed) else {
         let names = || SHELLS.iter().map(|(name, _)| *name);

@@ -48,9 +48,9 @@ pub(super) fn entries() -> Result<BTreeMap<String, Entry>, Failure> {
     })
 }
 
-fn explain(call: Call<'_>) -> Result<u8, Failure> {
+fn explain(call: &mut Call<'_>) -> Result<u8, Failure> {
     let entries = entries()?;
-    let Some(word) = call.parsed.words.first() else { return list(&call, &entries) };
+    let Some(word) = call.parsed.words.first() else { return list(call, &entries) };
     let typed = show_bytes(word.as_bytes());
     let Some((id, entry)) = entries.get_key_value(&typed) else {
         let fix = match closest(&typed, entries.keys().map(String::as_str)) {

@@ -21,10 +21,10 @@ pub(super) const SPEC: Spec = Spec {
     run: man,
 };
 
-fn man(call: Call<'_>) -> Result<u8, Failure> {
+fn man(call: &mut Call<'_>) -> Result<u8, Failure> {
     let pages = pages()?;
     if let Some(dir) = call.parsed.value("dir") {
-        return write(dir, &pages, &call);
+        return write(dir, &pages, call);
     }
     let typed = call.parsed.words.iter().map(OsString::as_os_str).collect::<Vec<_>>().join(OsStr::new("-"));
     let name =

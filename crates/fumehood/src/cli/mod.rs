@@ -87,7 +87,7 @@ fn call(world: &World, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 
     let result = if let Some(how) = parsed.help {
         voice.data(spec::help(spec, how, voice.out, voice.columns).as_bytes()).map(|()| 0)
     } else if parsed.faults.is_empty() {
-        (spec.run)(Call { world, voice, json, color, parsed })
+        (spec.run)(&mut Call { world, voice, json, color, parsed })
     } else {
         Err(Failure { code: 125, faults: parsed.faults })
     };

@@ -26,7 +26,7 @@ pub struct Spec {
     /// Not shown.
     pub hidden: bool,
     /// Does it; the exit code.
-    pub run: fn(Call<'_>) -> Result<u8, Failure>,
+    pub run: fn(&mut Call<'_>) -> Result<u8, Failure>,
 }
 
 /// One call of a command.
@@ -70,7 +70,8 @@ fn render(mut command: Command, how: Help, palette: Palette) -> String {
         Help::Short => command.render_help(),
         Help::Long => command.render_long_help(),
     };
-    if palette.is_on() { text.ansi().to_string() } else { text.to_string() }
+    let text = if palette.is_on() { text.ansi().to_string() } else { text.to_string() };
+    format!("{}\n", text.trim_end())
 }
 
 /// Every command below `fumehood`. Costs milliseconds: never on the way of a run.

@@ -10,12 +10,18 @@
 
 pub mod bare;
 #[cfg(feature = "std")]
+pub mod cgroup;
+#[cfg(feature = "std")]
 pub mod command;
 #[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
+pub mod machine;
+#[cfg(feature = "std")]
 pub mod memfd;
 #[cfg(feature = "std")]
 pub mod pidfd;
+#[cfg(feature = "std")]
+pub mod proc;
 #[cfg(feature = "std")]
 pub mod spawn;

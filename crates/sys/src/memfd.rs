@@ -15,8 +15,7 @@ use rustix::io::Errno;
 use crate::error::{Named as _, Result};
 
 const SEAL_EXEC: SealFlags = SealFlags::from_bits_retain(0x20);
-const CONTENT: SealFlags =
-    SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
+const CONTENT: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 
 /// A sealed, executable memory file with `bytes`, close-on-exec.
 ///

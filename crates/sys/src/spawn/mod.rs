@@ -209,9 +209,9 @@ impl Spawn<'_> {
                 gid: format!("{inside_gid} {outside_gid} 1\n").into_bytes(),
             }),
         };
-        let offsets = self.time_offsets.map(|offsets| {
-            format!("monotonic {} 0\nboottime {} 0\n", offsets.monotonic, offsets.boot).into_bytes()
-        });
+        let offsets = self
+            .time_offsets
+            .map(|offsets| format!("monotonic {} 0\nboottime {} 0\n", offsets.monotonic, offsets.boot).into_bytes());
         launch::Launch {
             flags: self.namespaces.0,
             own_pid_namespace: self.namespaces.has(Namespaces::PID),

@@ -1,0 +1,205 @@
+//! Limits into kernel files and back.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::detect::{Base, exists, read};
+use super::group::{Part, open_folder};
+use super::{CgroupError, Controller, CpuShare, IoLimit, Limits, Missing, Version};
+use crate::error::{Error, Named as _};
+
+/// What a new folder needs before limits and processes: v2 hands controllers down, v1 cpuset starts empty.
+pub(super) fn prepare(base: &Base, folder: &str, part: &Part) -> Result<(), CgroupError> {
+    let middle = || {
+        open_folder(&base.folder, folder)
+            .named("openat2", || base.path.join(folder).display().to_string())
+            .map_err(CgroupError::from)
+    };
+    if base.version == Version::V2 && !part.controllers.is_empty() {
+        hand_down(&base.folder, &part.controllers, &base.path.display().to_string())?;
+        hand_down(&middle()?, &part.controllers, &base.path.join(folder).display().to_string())?;
+    }
+    if base.version == Version::V1 && part.controllers.contains(&Controller::CpuSet) {
+        let middle = middle()?;
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if read(&middle, file)?.is_empty() {
+                let value = read(&base.folder, file)?;
+                put(&middle, file, &value).map_err(|errno| taken(base.path.join(folder).join(file), (value, errno)))?;
+            }
+            let value = read(&middle, file)?;
+            write(part, file, &value)?;
+        }
+    }
+    Ok(())
+}
+
+fn hand_down(folder: &OwnedFd, controllers: &[Controller], path: &str) -> Result<(), CgroupError> {
+    let now = read(folder, "cgroup.subtree_control")?;
+    let missing: Vec<String> = controllers
+        .iter()
+        .filter_map(|one| one.v2())
+        .filter(|name| !now.split(' ').any(|has| has == *name))
+        .map(|name| format!("+{name}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let value = missing.join(" ");
+    put(folder, "cgroup.subtree_control", &value)
+        .map_err(|errno| taken(std::path::Path::new(path).join("cgroup.subtree_control"), (value, errno)))
+}
+
+/// Writes all limits that are asked. Memory first: it is the one that must hold before anything is charged.
+pub(super) fn apply(parts: &[Part], limits: &Limits) -> Result<(), CgroupError> {
+    let find = |controller| {
+        parts.iter().find(|part| part.controllers.contains(&controller)).ok_or(Missing::NotMounted(controller))
+    };
+    if let Some(bytes) = limits.memory {
+        memory(find(Controller::Memory)?, bytes)?;
+    }
+    if let Some(number) = limits.pids {
+        write(find(Controller::Pids)?, "pids.max", &number.to_string())?;
+    }
+    if let Some(share) = limits.cpu {
+        let part = find(Controller::Cpu)?;
+        match part.version {
+            Version::V1 => {
+                write(part, "cpu.cfs_period_us", &share.period_us.to_string())?;
+                write(part, "cpu.cfs_quota_us", &share.quota_us.to_string())?;
+            }
+            Version::V2 => write(part, "cpu.max", &format!("{} {}", share.quota_us, share.period_us))?,
+        }
+    }
+    if let Some(list) = &limits.cpuset {
+        write(find(Controller::CpuSet)?, "cpuset.cpus", list)?;
+    }
+    for limit in &limits.io {
+        io(find(Controller::Io)?, limit)?;
+    }
+    Ok(())
+}
+
+fn memory(part: &Part, bytes: u64) -> Result<(), CgroupError> {
+    let value = bytes.to_string();
+    match part.version {
+        Version::V1 => {
+            // Lowering below the old memory+swap limit must come first, raising above it last.
+            let lowered = write(part, "memory.limit_in_bytes", &value);
+            match write(part, "memory.memsw.limit_in_bytes", &value) {
+                Ok(()) => match lowered {
+                    Ok(()) => Ok(()),
+                    Err(_) => write(part, "memory.limit_in_bytes", &value),
+                },
+                Err(CgroupError::Limit { errno: Errno::NOENT, .. }) => {
+                    lowered?;
+                    // Without swap accounting: as little swap as the kernel lets us ask for.
+                    write(part, "memory.swappiness", "0")
+                }
+                Err(error) => Err(error),
+            }
+        }
+        Version::V2 => {
+            write(part, "memory.max", &value)?;
+            if exists(&part.folder, "memory.swap.max") {
+                write(part, "memory.swap.max", "0")?;
+            }
+            // The group dies as one: half a tree is no state for a program to go on in.
+            write(part, "memory.oom.group", "1")
+        }
+    }
+}
+
+fn io(part: &Part, limit: &IoLimit) -> Result<(), CgroupError> {
+    let (major, minor) = limit.device;
+    match part.version {
+        Version::V1 => {
+            for (file, value) in
+                [("blkio.throttle.read_bps_device", limit.read), ("blkio.throttle.write_bps_device", limit.write)]
+            {
+                if let Some(bytes) = value {
+                    write(part, file, &format!("{major}:{minor} {bytes}"))?;
+                }
+            }
+            Ok(())
+        }
+        Version::V2 => {
+            let mut line = format!("{major}:{minor}");
+            for (key, value) in [("rbps", limit.read), ("wbps", limit.write)] {
+                line.extend(value.map(|bytes| format!(" {key}={bytes}")));
+            }
+            write(part, "io.max", &line)
+        }
+    }
+}
+
+/// The limits as the kernel has them.
+pub(super) fn read_back(parts: &[Part]) -> Result<Limits, CgroupError> {
+    let mut limits = Limits::default();
+    for part in parts {
+        for controller in &part.controllers {
+            match controller {
+                Controller::Memory => {
+                    let file = if part.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
+                    // v1 says "no limit" with the largest multiple of a page.
+                    limits.memory = number(part, file)?.filter(|bytes| *bytes < u64::MAX >> 2);
+                }
+                Controller::Pids => limits.pids = number(part, "pids.max")?,
+                Controller::Cpu => limits.cpu = cpu(part)?,
+                Controller::CpuSet => {
+                    limits.cpuset = Some(read(&part.folder, "cpuset.cpus")?).filter(|text| !text.is_empty());
+                }
+                Controller::Io | Controller::CpuAccounting | Controller::Freezer => {}
+            }
+        }
+    }
+    Ok(limits)
+}
+
+fn cpu(part: &Part) -> Result<Option<CpuShare>, CgroupError> {
+    let text = match part.version {
+        Version::V1 => {
+            let (quota, period) = (read(&part.folder, "cpu.cfs_quota_us")?, read(&part.folder, "cpu.cfs_period_us")?);
+            format!("{quota} {period}")
+        }
+        Version::V2 => read(&part.folder, "cpu.max")?,
+    };
+    let Some((quota, period)) = text.split_once(' ') else { return Err(bad(part, "cpu.max")) };
+    if quota == "max" || quota == "-1" {
+        return Ok(None);
+    }
+    match (quota.parse(), period.parse()) {
+        (Ok(quota_us), Ok(period_us)) => Ok(Some(CpuShare { quota_us, period_us })),
+        (_, _) => Err(bad(part, "cpu.max")),
+    }
+}
+
+/// A number, or `None` for `max`.
+pub(super) fn number(part: &Part, file: &str) -> Result<Option<u64>, CgroupError> {
+    let text = read(&part.folder, file)?;
+    if text == "max" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_not_a_number| bad(part, file))
+}
+
+fn bad(part: &Part, file: &str) -> CgroupError {
+    Error::new("parse", part.path.join(file).display().to_string(), Errno::BADMSG).into()
+}
+
+/// Writes one value into a file of the group.
+pub(super) fn write(part: &Part, file: &str, value: &str) -> Result<(), CgroupError> {
+    put(&part.folder, file, value).map_err(|errno| taken(part.path.join(file), (value.to_owned(), errno)))
+}
+
+fn taken(path: std::path::PathBuf, (value, errno): (String, Errno)) -> CgroupError {
+    CgroupError::Limit { path, value, errno }
+}
+
+fn put(folder: &OwnedFd, file: &str, value: &str) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::openat(folder, file, flags, Mode::empty())?;
+    let written = rustix::io::write(&fd, value.as_bytes())?;
+    if written == value.len() { Ok(()) } else { Err(Errno::IO) }
+}

@@ -1,0 +1,165 @@
+//! What a group uses and used.
+
+use super::detect::read;
+use super::group::{Group, Part};
+use super::{CgroupError, Controller, Version, limits};
+use crate::error::Error;
+use rustix::io::Errno;
+
+/// Counters of a group. `None`: this group has no part that counts it, or the kernel is too old.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes now, page cache and kernel memory included.
+    pub memory: Option<u64>,
+    /// The most bytes so far.
+    pub memory_peak: Option<u64>,
+    /// Processes killed for want of memory.
+    pub oom_kills: Option<u64>,
+    /// Processes and threads now.
+    pub pids: Option<u64>,
+    /// The most so far.
+    pub pids_peak: Option<u64>,
+    /// How often a fork was refused.
+    pub pids_refused: Option<u64>,
+    /// Processor time in user mode, microseconds.
+    pub cpu_user_us: Option<u64>,
+    /// Processor time in the kernel, microseconds.
+    pub cpu_system_us: Option<u64>,
+    /// How long the group had to wait for its share, microseconds.
+    pub cpu_throttled_us: Option<u64>,
+    /// Bytes read from block devices.
+    pub io_read: Option<u64>,
+    /// Bytes written to block devices.
+    pub io_written: Option<u64>,
+}
+
+impl Group {
+    /// Reads all counters that this group has.
+    ///
+    /// # Errors
+    /// A file that must exist is missing or does not parse.
+    pub fn usage(&self) -> Result<Usage, CgroupError> {
+        let mut usage = Usage::default();
+        for part in &self.parts {
+            if part.version == Version::V2 {
+                processor_v2(part, &mut usage)?;
+            }
+            for controller in &part.controllers {
+                match controller {
+                    Controller::Memory => memory(part, &mut usage)?,
+                    Controller::Pids => pids(part, &mut usage)?,
+                    Controller::Cpu if part.version == Version::V1 => {
+                        let text = read(&part.folder, "cpu.stat")?;
+                        usage.cpu_throttled_us = keyed(&text, "throttled_time").map(|nanos| nanos / 1000);
+                    }
+                    Controller::CpuAccounting => {
+                        usage.cpu_user_us = limits::number(part, "cpuacct.usage_user")?.map(|nanos| nanos / 1000);
+                        usage.cpu_system_us = limits::number(part, "cpuacct.usage_sys")?.map(|nanos| nanos / 1000);
+                    }
+                    Controller::Io => io(part, &mut usage)?,
+                    Controller::Cpu | Controller::CpuSet | Controller::Freezer => {}
+                }
+            }
+        }
+        Ok(usage)
+    }
+}
+
+fn memory(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
+    let (now, peak, events) = match part.version {
+        Version::V1 => ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"),
+        Version::V2 => ("memory.current", "memory.peak", "memory.events"),
+    };
+    usage.memory = limits::number(part, now)?;
+    usage.memory_peak = since(limits::number(part, peak))?;
+    usage.oom_kills = keyed(&read(&part.folder, events)?, "oom_kill");
+    Ok(())
+}
+
+fn pids(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
+    usage.pids = limits::number(part, "pids.current")?;
+    usage.pids_peak = since(limits::number(part, "pids.peak"))?;
+    // `pids.events` counts in the group whose limit was hit; the local file (6.11) counts here where the mount does not.
+    usage.pids_refused =
+        match read(&part.folder, "pids.events.local").or_else(|_older| read(&part.folder, "pids.events")) {
+            Ok(text) => keyed(&text, "max"),
+            Err(error) if error.errno == Errno::NOENT => None,
+            Err(error) => return Err(error.into()),
+        };
+    Ok(())
+}
+
+fn processor_v2(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
+    let text = read(&part.folder, "cpu.stat")?;
+    usage.cpu_user_us = keyed(&text, "user_usec");
+    usage.cpu_system_us = keyed(&text, "system_usec");
+    usage.cpu_throttled_us = keyed(&text, "throttled_usec").or(usage.cpu_throttled_us);
+    Ok(())
+}
+
+fn io(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
+    let (read_sum, written) = match part.version {
+        Version::V1 => v1_io(&read(&part.folder, "blkio.throttle.io_service_bytes_recursive")?),
+        Version::V2 => v2_io(&read(&part.folder, "io.stat")?),
+    }
+    .ok_or_else(|| Error::new("parse", part.path.display().to_string(), Errno::BADMSG))?;
+    usage.io_read = Some(read_sum);
+    usage.io_written = Some(written);
+    Ok(())
+}
+
+/// Lines `8:0 Read 4096`, and a last one `Total 4096`.
+fn v1_io(text: &str) -> Option<(u64, u64)> {
+    let (mut reads, mut writes) = (0u64, 0u64);
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (_, kind, number) = (words.next()?, words.next()?, words.next());
+        match (kind, number) {
+            ("Read", Some(number)) => reads = reads.saturating_add(number.parse().ok()?),
+            ("Write", Some(number)) => writes = writes.saturating_add(number.parse().ok()?),
+            (_, _) => {}
+        }
+    }
+    Some((reads, writes))
+}
+
+/// Lines `8:0 rbytes=4096 wbytes=0 ...`.
+fn v2_io(text: &str) -> Option<(u64, u64)> {
+    let sum = |key: &str| {
+        text.split_ascii_whitespace()
+            .filter_map(|word| word.strip_prefix(key))
+            .try_fold(0u64, |sum, number| Some(sum.saturating_add(number.parse().ok()?)))
+    };
+    Some((sum("rbytes=")?, sum("wbytes=")?))
+}
+
+/// A file that came with a later kernel.
+fn since(value: Result<Option<u64>, CgroupError>) -> Result<Option<u64>, CgroupError> {
+    match value {
+        Err(CgroupError::Call(error)) if error.errno == Errno::NOENT => Ok(None),
+        other => other,
+    }
+}
+
+fn keyed(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_all_devices_are_summed() {
+        assert_eq!(v1_io("8:0 Read 10\n8:0 Write 5\n8:0 Sync 99\n254:0 Read 1\nTotal 115"), Some((11, 5)));
+        assert_eq!(v1_io("Total 0"), Some((0, 0)));
+        assert_eq!(v2_io("8:0 rbytes=10 wbytes=5 rios=1\n254:0 rbytes=1 wbytes=0"), Some((11, 5)));
+        assert_eq!(v2_io("8:0 rbytes=x wbytes=5"), None);
+    }
+
+    #[test]
+    fn a_key_is_matched_whole() {
+        assert_eq!(keyed("oom_kill_disable 0\nunder_oom 0\noom_kill 3", "oom_kill"), Some(3));
+        assert_eq!(keyed("oom 1", "oom_kill"), None);
+    }
+}

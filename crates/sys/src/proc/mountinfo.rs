@@ -1,0 +1,101 @@
+//! `/proc/PID/mountinfo`, see proc_pid_mountinfo(5).
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Its number.
+    pub id: u64,
+    /// The mount that it is mounted on.
+    pub parent: u64,
+    /// Device, (major, minor).
+    pub device: (u32, u32),
+    /// Which folder of the file system is its root.
+    pub root: String,
+    /// Where it is mounted, as the reader sees it.
+    pub point: String,
+    /// Options of this mount, e.g. `ro`, `nosuid`.
+    pub options: Vec<String>,
+    /// Propagation fields, e.g. `shared:1`, `master:2`.
+    pub propagation: Vec<String>,
+    /// Type of the file system.
+    pub kind: String,
+    /// What was mounted.
+    pub source: String,
+    /// Options of the file system.
+    pub super_options: Vec<String>,
+}
+
+impl Mount {
+    /// Whether this mount has the option.
+    #[must_use]
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|own| own == option)
+    }
+}
+
+/// Parses the whole text; `None` when any line does not parse.
+#[must_use]
+pub fn parse(text: &str) -> Option<Vec<Mount>> {
+    text.lines().map(line).collect()
+}
+
+fn line(line: &str) -> Option<Mount> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ');
+    let id = fields.next()?.parse().ok()?;
+    let parent = fields.next()?.parse().ok()?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let root = unescape(fields.next()?);
+    let point = unescape(fields.next()?);
+    let options = list(fields.next()?);
+    let propagation = fields.map(str::to_owned).collect();
+    let mut fields = after.split(' ');
+    let kind = unescape(fields.next()?);
+    let source = unescape(fields.next()?);
+    let super_options = list(fields.next().unwrap_or_default());
+    Some(Mount { id, parent, device, root, point, options, propagation, kind, source, super_options })
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect()
+}
+
+/// Space, tab, newline and backslash come as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = match (first, tail) {
+            (b'\\', [a, b, c, ..]) => {
+                std::str::from_utf8(&[*a, *b, *c]).ok().and_then(|digits| u8::from_str_radix(digits, 8).ok())
+            }
+            (_, _) => None,
+        };
+        bytes.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { tail.get(3..).unwrap_or_default() } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_escapes_and_propagation_parses() {
+        let text = "36 35 98:0 /mnt1 /a\\040b\\134 rw,noatime shared:1 master:2 - ext3 /dev/root rw,errors=continue\n";
+        let mounts = parse(text).unwrap();
+        let mount = &mounts[0];
+        assert_eq!((mount.id, mount.parent, mount.device), (36, 35, (98, 0)));
+        assert_eq!(mount.point, "/a b\\");
+        assert_eq!(mount.propagation, ["shared:1", "master:2"]);
+        assert!(mount.has("noatime") && !mount.has("ro"));
+        assert_eq!((mount.kind.as_str(), mount.super_options.len()), ("ext3", 2));
+    }
+
+    #[test]
+    fn a_broken_line_is_not_skipped() {
+        assert_eq!(parse("36 35 98:0 / / rw - ext3 x rw\nnonsense\n"), None);
+    }
+}

@@ -4,6 +4,8 @@
 //! a command; [`COMMANDS`] is the list of them.
 
 pub mod args;
+pub mod ask;
+mod audit;
 mod completions;
 mod explain;
 pub mod flags;
@@ -26,7 +28,8 @@ pub use request::{Code, Ingredient, Interpreter, Request, Script, What};
 pub use world::World;
 
 /// Every command.
-pub const COMMANDS: &[&Spec] = &[&explain::SPEC, &completions::SPEC, &man::SPEC];
+pub const COMMANDS: &[&Spec] =
+    &[&audit::SHOW, &audit::TAIL, &audit::VERIFY, &explain::SPEC, &completions::SPEC, &man::SPEC];
 
 /// Runs the program that this process is.
 #[must_use]
@@ -85,7 +88,7 @@ fn call(world: &World, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 
     let voice = Voice::new(world, color);
     let json = parsed.has("json");
     let result = if let Some(how) = parsed.help {
-        voice.data(spec::help(spec, how, voice.out, voice.columns).as_bytes()).map(|()| 0)
+        voice.data(spec::help(spec, how, voice.out, voice.columns).as_bytes()).map(|_| 0)
     } else if parsed.faults.is_empty() {
         (spec.run)(&mut Call { world, voice, json, color, parsed })
     } else {
@@ -117,7 +120,7 @@ fn not_a_command(world: &World, name: &OsStr) -> u8 {
         b"-V" | b"--version" => voice.data(concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         other => Err(Failure::own(unknown(&show_bytes(other)))),
     };
-    written.map_or_else(|failure| tell(voice, false, &failure), |()| 0)
+    written.map_or_else(|failure| tell(voice, false, &failure), |_| 0)
 }
 
 fn unknown(typed: &str) -> Fault {
@@ -144,5 +147,5 @@ fn asked_for_help(world: &World, words: &[OsString]) -> u8 {
             return tell(voice, false, &Failure::own(unknown(&show_bytes(typed.as_bytes()))));
         }
     };
-    voice.data(text.as_bytes()).map_or_else(|failure| tell(voice, false, &failure), |()| 0)
+    voice.data(text.as_bytes()).map_or_else(|failure| tell(voice, false, &failure), |_| 0)
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 
+use crate::ui::When;
+
 /// A call of `run`, `shell` or `plan`.
 #[derive(Debug)]
 pub struct Request {
@@ -23,6 +25,8 @@ pub struct Request {
     pub json: bool,
     /// `--report FILE`.
     pub report: Option<PathBuf>,
+    /// `--color`.
+    pub color: When,
 }
 
 /// One layer of the policy, as the user gave it.

@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use crate::state::Places;
+
 /// What the caller gave us beside the arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct World {
@@ -16,8 +18,8 @@ pub struct World {
     pub euid: u32,
     /// The whole environment. Of a name that stands twice the last value counts.
     pub env: BTreeMap<OsString, OsString>,
-    /// The variables that place our own files.
-    pub state: StateVariables,
+    /// The variables that place our own files, as given; empty ones and relative XDG folders count as unset.
+    pub state: Places,
     /// stdin is a terminal.
     pub stdin_terminal: bool,
     /// stdout is a terminal.
@@ -30,17 +32,6 @@ pub struct World {
     pub argv0: PathBuf,
 }
 
-/// The variables that place our own files, as given: not checked, not resolved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StateVariables {
-    /// `$FUMEHOOD_STATE`.
-    pub state: Option<PathBuf>,
-    /// `$FUMEHOOD_KEYS`.
-    pub keys: Option<PathBuf>,
-    /// `$XDG_STATE_HOME`, if absolute (the specification says to ignore others).
-    pub xdg_state_home: Option<PathBuf>,
-}
-
 impl World {
     /// Reads the circumstances of this process.
     #[must_use]
@@ -49,17 +40,20 @@ impl World {
         let path = |name: &str| env.get(OsStr::new(name)).filter(|v| !v.is_empty()).map(PathBuf::from);
         let absolute = |name: &str| path(name).filter(|p| p.is_absolute());
         let home = absolute("HOME");
-        let state = StateVariables {
-            state: path("FUMEHOOD_STATE"),
-            keys: path("FUMEHOOD_KEYS"),
+        let euid = rustix::process::geteuid().as_raw();
+        let state = Places {
+            fumehood_state: path("FUMEHOOD_STATE"),
+            fumehood_keys: path("FUMEHOOD_KEYS"),
             xdg_state_home: absolute("XDG_STATE_HOME"),
+            home: home.clone(),
+            euid,
         };
         let stderr_terminal = std::io::stderr().is_terminal();
         let stdout_terminal = std::io::stdout().is_terminal();
         Self {
             cwd: std::env::current_dir().ok(),
             home,
-            euid: rustix::process::geteuid().as_raw(),
+            euid,
             state,
             stdin_terminal: std::io::stdin().is_terminal(),
             stdout_terminal,

@@ -33,15 +33,15 @@ impl Voice {
         }
     }
 
-    /// Writes data to stdout. A reader that went away (`| head`) has seen what it wanted.
+    /// Writes data to stdout. A reader that went away (`| head`) has seen what it wanted: then the answer is `false`.
     ///
     /// # Errors
     /// `out/unwritable` (125) if the data could not be written for another reason, e.g. a full disk (ENOSPC).
-    pub fn data(&self, data: &[u8]) -> Result<(), Failure> {
+    pub fn data(&self, data: &[u8]) -> Result<bool, Failure> {
         let mut out = std::io::stdout().lock();
         match out.write_all(data).and_then(|()| out.flush()) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(Failure::own(Fault {
                 id: "out/unwritable",
                 what: "cannot write to stdout".to_owned(),
@@ -56,7 +56,7 @@ impl Voice {
     ///
     /// # Errors
     /// As [`Voice::data`].
-    pub fn json(&self, value: &serde_json::Value) -> Result<(), Failure> {
+    pub fn json(&self, value: &serde_json::Value) -> Result<bool, Failure> {
         let mut text = format!("{value:#}");
         text.push('\n');
         self.data(text.as_bytes())

@@ -1,0 +1,224 @@
+//! `fumehood audit show | tail | verify`: reading the log, and judging it.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::args::{Flag, To, Words, usage};
+use super::spec::{Call, Spec};
+use crate::audit::{AuditError, Event, Filter, Follow, Verdict, show, verify};
+use crate::fault::{show_bytes, show_path, show_text};
+use crate::state::State;
+use crate::ui::{Failure, Palette, Role, count};
+
+const FOLDER: &[Flag] =
+    &[Flag::new("dir", Some("DIR"), To::Ours, "The folder of the log, where `audit.path` moved it")];
+const FILTER: &[Flag] = &[
+    Flag::new("run", Some("RUN"), To::Ours, "Only events of this run"),
+    Flag::new("kind", Some("KIND"), To::Ours, "Only events of this kind (run.ended) or family (run)"),
+    Flag::new("since", Some("TIME"), To::Ours, "Only events from 2026-11-22T01:30:00Z on, or not older than 10m"),
+    Flag::new("lines", Some("N"), To::Ours, "Only the newest N events").short(b'n'),
+];
+const KEY: &[Flag] =
+    &[Flag::new("key", Some("HEX"), To::Ours, "The public key that must have signed; else the one in the keys folder")];
+
+pub(super) const SHOW: Spec = Spec {
+    path: &["audit", "show"],
+    about: "Print events of the audit log",
+    usage: "[--run RUN] [--kind KIND] [--since TIME] [-n N]",
+    more: "With --json: {schema, events}. Nothing is judged here; `fumehood audit verify` does that.",
+    tables: &[FILTER, FOLDER],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: show_events,
+};
+
+pub(super) const TAIL: Spec = Spec {
+    path: &["audit", "tail"],
+    about: "Print events of the audit log as they come",
+    usage: "[--run RUN] [--kind KIND] [-n N]",
+    more: "The newest N events come first (10 unless -n says otherwise). With --json: one line per event.",
+    tables: &[FILTER, FOLDER],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: tail,
+};
+
+pub(super) const VERIFY: Spec = Spec {
+    path: &["audit", "verify"],
+    about: "Check the chain and the signatures of the audit log",
+    usage: "[--key HEX]",
+    more: "Exit code 0 if every event is as it was written, 1 if not (the first bad event is named), 125 if it cannot be read.",
+    tables: &[KEY, FOLDER],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: verify_log,
+};
+
+fn failed(error: &AuditError) -> Failure {
+    Failure::own(error.fault())
+}
+
+fn state(call: &Call<'_>) -> Result<State, Failure> {
+    State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))
+}
+
+fn folder(call: &Call<'_>) -> Option<PathBuf> {
+    let dir = Path::new(call.parsed.value("dir")?);
+    Some(call.world.cwd.as_deref().map_or_else(|| dir.to_owned(), |cwd| cwd.join(dir)))
+}
+
+fn filter(call: &Call<'_>) -> Result<Filter, Failure> {
+    let text = |flag| call.parsed.value(flag).map(|v| show_bytes(v.as_bytes()));
+    let bad = |flag: &str, value: &str, why: &str, fix: &str| {
+        let what = format!("`--{flag} {value}`");
+        Failure::own(usage("usage/bad-value", what, why.to_owned(), fix.to_owned()))
+    };
+    let since = |text: String| {
+        moment(&text, Timestamp::now())
+            .ok_or_else(|| bad("since", &text, "it is neither a time nor a duration", "2026-11-22T01:30:00Z, or 10m"))
+    };
+    let lines = |text: String| text.parse::<usize>().map_err(|error| bad("lines", &text, &error.to_string(), "-n 20"));
+    Ok(Filter {
+        run: text("run"),
+        kind: text("kind"),
+        since: text("since").map(since).transpose()?,
+        limit: text("lines").map(lines).transpose()?,
+    })
+}
+
+/// A time, or how long ago it was.
+fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Some(time);
+    }
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at_checked(split)?;
+    let number: i64 = number.parse().ok()?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let ago = jiff::SignedDuration::from_secs(number.checked_mul(seconds)?);
+    now.checked_sub(ago).ok()
+}
+
+fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let filter = filter(call)?;
+    let events = show(&state(call)?, folder(call).as_deref(), &filter).map_err(|e| failed(&e))?;
+    if call.json {
+        call.voice.json(&serde_json::json!({ "schema": 1, "events": events }))?;
+        return Ok(0);
+    }
+    let text: String = events.iter().map(|event| line(event, call.voice.out, call.voice.columns)).collect();
+    call.voice.data(text.as_bytes())?;
+    Ok(0)
+}
+
+fn tail(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let mut filter = filter(call)?;
+    filter.limit = filter.limit.or(Some(10));
+    let (state, folder) = (state(call)?, folder(call));
+    // The watch comes first, so that no event falls between the two looks.
+    let mut follow = Follow::new(&state, folder.as_deref(), filter.clone()).map_err(|e| failed(&e))?;
+    let old = show(&state, folder.as_deref(), &filter).map_err(|e| failed(&e))?;
+    let newest = old.last().map_or(0, |event| event.seq);
+    for event in &old {
+        if !tell(call, event)? {
+            return Ok(0);
+        }
+    }
+    loop {
+        let event = follow.next_within(Duration::from_secs(3600)).map_err(|e| failed(&e))?;
+        if let Some(event) = event.filter(|event| event.seq > newest)
+            && !tell(call, &event)?
+        {
+            return Ok(0);
+        }
+    }
+}
+
+/// Prints one event; `false` if nobody reads any more.
+fn tell(call: &Call<'_>, event: &Event) -> Result<bool, Failure> {
+    if call.json {
+        let mut text = serde_json::to_string(event).unwrap_or_default();
+        text.push('\n');
+        return call.voice.data(text.as_bytes());
+    }
+    call.voice.data(line(event, call.voice.out, call.voice.columns).as_bytes())
+}
+
+/// `seq time kind run body`, the body cut to the width.
+fn line(event: &Event, palette: Palette, columns: usize) -> String {
+    let Event { seq, time, run, kind, body, prev: _, hash: _ } = event;
+    let head = format!("{seq:>6}  {}  {:<18} {run:<24} ", show_text(time), show_text(kind), run = show_text(run));
+    let room = columns.saturating_sub(head.chars().count()).max(20);
+    let body = show_text(&body.to_string());
+    let short: String =
+        if body.chars().count() > room { body.chars().take(room - 1).chain(['…']).collect() } else { body };
+    format!("{head}{}\n", palette.paint(Role::Aside, &short))
+}
+
+fn verify_log(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let key = call.parsed.value("key").map(|v| show_bytes(v.as_bytes()));
+    let verdict = verify(&state(call)?, folder(call).as_deref(), key.as_deref()).map_err(|e| failed(&e))?;
+    let code = u8::from(verdict.broken.is_some());
+    if call.json {
+        call.voice.json(&serde_json::json!({ "schema": 1, "verdict": verdict }))?;
+    } else {
+        call.voice.data(judged(&verdict, call.voice.out).as_bytes())?;
+    }
+    Ok(code)
+}
+
+fn judged(verdict: &Verdict, palette: Palette) -> String {
+    let Verdict { events, head, checkpoints, sealed_to, key, torn, broken } = verdict;
+    let mut out = match broken {
+        None => format!(
+            "{} {}, chained to {head}\n",
+            palette.paint(Role::Good, "intact:"),
+            count(*events, "event", "events")
+        ),
+        Some(broken) => format!(
+            "{} event {} in {}, line {}: {}\n  good events before it: {events}\n",
+            palette.paint(Role::Bad, "broken:"),
+            broken.seq,
+            show_path(&broken.file),
+            broken.line,
+            show_text(&broken.why),
+        ),
+    };
+    match key {
+        Some(key) if *checkpoints > 0 => out.push_str(&format!(
+            "  {} signed with key {}; a truncation before event {sealed_to} would have been seen\n",
+            count(*checkpoints, "checkpoint", "checkpoints"),
+            show_text(key),
+        )),
+        Some(_) | None => out.push_str("  no checkpoint yet: a truncation would not be seen\n"),
+    }
+    if *torn > 0 {
+        out.push_str(&format!("  {torn} bytes of a last line that a crash cut short; the next event repairs it\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_time_or_how_long_ago() {
+        let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
+        let at = |text| moment(text, now).map(|t| t.to_string());
+        assert_eq!(at("2026-01-01T00:00:00Z").as_deref(), Some("2026-01-01T00:00:00Z"));
+        assert_eq!(at("90m").as_deref(), Some("2026-11-22T10:30:00Z"));
+        for odd in ["", "m", "10", "10 m", "-5m", "99999999999999999999d", "9223372036854775807d", "tomorrow"] {
+            assert_eq!(at(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `fumehood audit show | tail | verify`
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use fumehood::audit::{Kind, Log, Options};
+use fumehood::state::{Places, State};
+use serde_json::json;
+
+use crate::House;
+
+/// A log of `n` events in the state folder of `house`.
+fn log(house: &House, n: usize) -> Log {
+    let places =
+        Places { fumehood_state: Some(house.state()), euid: rustix::process::geteuid().as_raw(), ..Places::default() };
+    let state = State::open(&places).unwrap();
+    let log = Log::open(&state, None, Options::default()).unwrap();
+    for i in 0..n {
+        log.append("r-20261122-013045-7f3a9c", &Kind::run_planned(), &json!({ "n": i })).unwrap();
+    }
+    log
+}
+
+#[test]
+fn an_intact_log_is_verified() {
+    let house = House::new();
+    drop(log(&house, 3));
+    let said = house.run(&["audit", "verify"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert!(said.out.starts_with("intact: 3 events, chained to "), "{}", said.out);
+    assert_eq!(house.run(&["audit", "verify", "--json"]).json()["verdict"]["events"], 3);
+}
+
+#[test]
+fn an_edited_log_is_broken_and_the_event_is_named() {
+    let house = House::new();
+    drop(log(&house, 3));
+    let file = house.state().join("audit/audit.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace(r#"{"n":1}"#, r#"{"n":7}"#)).unwrap();
+    let said = house.run(&["audit", "verify"]);
+    assert_eq!((said.code, said.err.as_str()), (1, ""));
+    assert!(said.out.starts_with("broken: event 2 in `$DIR/state/audit/audit.jsonl`, line 2: "), "{}", said.out);
+}
+
+#[test]
+fn show_filters_and_limits() {
+    let house = House::new();
+    drop(log(&house, 5));
+    let numbers = |args: &[&str]| -> Vec<u64> {
+        let json = house.run(&[&["audit", "show", "--json"], args].concat()).json();
+        json["events"].as_array().unwrap().iter().map(|e| e["seq"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(numbers(&[]), [1, 2, 3, 4, 5]);
+    assert_eq!(numbers(&["-n", "2"]), [4, 5]);
+    assert_eq!(numbers(&["--run", "r-other"]), [0; 0]);
+    assert_eq!(numbers(&["--kind", "run"]), [1, 2, 3, 4, 5]);
+    assert_eq!(numbers(&["--kind=run.ended"]), [0; 0]);
+    assert_eq!(numbers(&["--since", "10m"]), [1, 2, 3, 4, 5]);
+    assert_eq!(numbers(&["--since", "2999-01-01T00:00:00Z"]), [0; 0]);
+    let text = house.run(&["audit", "show", "-n1"]).out;
+    assert!(text.starts_with("     5  ") && text.trim_end().ends_with(r#"{"n":4}"#), "{text}");
+}
+
+#[test]
+fn bad_filters_are_bad_usage() {
+    let house = House::new();
+    for (args, fix) in [(["--since", "tomorrow"], "10m"), (["-n", "-1"], "-n 20")] {
+        let said = house.run(&[&["audit", "show"][..], &args].concat());
+        assert_eq!((said.code, said.out.as_str()), (125, ""));
+        assert!(said.err.contains(fix), "{}", said.err);
+    }
+}
+
+#[test]
+fn tail_shows_what_is_there_and_what_comes() {
+    let house = House::new();
+    let log = log(&house, 3);
+    let mut child = house.command(&["audit", "tail", "--json", "-n", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["seq"], 3);
+    log.append("", &Kind::gc(), &json!({})).unwrap();
+    let event = next();
+    assert_eq!((event["seq"].as_u64(), event["kind"].as_str()), (Some(4), Some("gc")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_had_is_named_with_its_variable() {
+    let house = House::new().with("FUMEHOOD_STATE", "relative/state");
+    let said = house.run(&["audit", "show"]);
+    assert_eq!((said.code, said.out.as_str()), (125, ""));
+    assert!(said.err.contains("FUMEHOOD_STATE"), "{}", said.err);
+}

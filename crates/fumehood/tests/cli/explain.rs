@@ -1,0 +1,76 @@
+//! `fumehood explain`
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::{House, files_below};
+
+#[test]
+fn an_id_is_explained_in_three_parts() {
+    House::new().run(&["explain", "usage/no-program"]).is(
+        0,
+        "usage/no-program\n\
+         \x20 what: There is nothing to run.\n\
+         \x20 why:  No command follows `--`, and there is neither a script nor code.\n\
+         \x20 fix:  `fumehood run -- CMD ARGS`, `fumehood run script.py`, or `fumehood run --lang python --code\n\
+         \x20       '...'`.\n",
+        "",
+    );
+}
+
+#[test]
+fn json_has_the_same_parts() {
+    let json = House::new().run(&["explain", "usage/no-program", "--json"]).json();
+    let keys: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["schema", "id", "what", "why", "fix"]);
+}
+
+#[test]
+fn an_unknown_id_names_the_nearest() {
+    let said = House::new().run(&["explain", "usage/no-progam"]);
+    assert_eq!((said.code, said.out.as_str()), (125, ""));
+    assert!(said.err.contains("fix: `fumehood explain usage/no-program`"), "{}", said.err);
+}
+
+/// Ids are literals of the form `"area/name"` in the code: each must have an entry, and each entry an id in the code.
+#[test]
+fn every_id_in_the_code_is_explained_and_no_other() {
+    let listed: BTreeSet<String> = {
+        let json = House::new().run(&["explain", "--json"]).json();
+        json["ids"].as_object().unwrap().keys().cloned().collect()
+    };
+    let used = ids_in_the_code();
+    let unexplained: Vec<_> = used.difference(&listed).collect();
+    let unused: Vec<_> = listed.difference(&used).collect();
+    assert!(unexplained.is_empty(), "without an entry in resources/explain.toml: {unexplained:#?}");
+    assert!(unused.is_empty(), "in resources/explain.toml, but in no code: {unused:#?}");
+}
+
+/// Areas of ids; a new area has to be added here, which the test below sees to.
+fn ids_in_the_code() -> BTreeSet<String> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let pattern = regex::Regex::new(r#""((?:[a-z_]+(?:\.[a-z_]+)?)/[a-z0-9]+(?:-[a-z0-9]+)*)""#).unwrap();
+    let mut ids = BTreeSet::new();
+    for room in ["policy", "backends", "fumehood"] {
+        for file in files_below(&crates.join(room).join("src")) {
+            if file.extension().is_none_or(|e| e != "rs") || file.file_name().is_some_and(|n| n == "tests.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).unwrap();
+            // What follows is test code: its literals are not said to users.
+            let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+            ids.extend(pattern.captures_iter(text).map(|c| c[1].to_owned()).filter(|id| is_an_id(id)));
+        }
+    }
+    assert!(ids.len() > 10, "the search found only {ids:?}");
+    ids
+}
+
+/// Other literals with one slash: paths of /proc and /sys, shares, MIME types.
+fn is_an_id(text: &str) -> bool {
+    const PATHS: &[&str] = &[
+        "attr/", "bin/", "dev/", "etc/", "fd/", "fdinfo/", "fs/", "image/", "kernel/", "lib/", "mnt/", "net/", "ns/",
+        "proc/", "run/", "self/", "sys/", "tmp/", "user/", "usr/", "var/",
+    ];
+    !PATHS.iter().any(|path| text.starts_with(path))
+}

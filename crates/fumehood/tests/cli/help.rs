@@ -1,0 +1,80 @@
+//! `fumehood`, `--help`, `help`, `--version`, and words that are no command.
+
+use crate::House;
+
+#[test]
+fn no_command_is_bad_usage_and_shows_what_there_is() {
+    let said = House::new().run::<&str>(&[]);
+    assert_eq!((said.code, said.out.as_str()), (125, ""));
+    for command in ["explain", "audit", "completions", "man"] {
+        assert!(said.err.contains(&format!("\n  {command}")), "{}", said.err);
+    }
+}
+
+#[test]
+fn help_that_was_asked_for_is_data() {
+    let house = House::new();
+    let flag = house.run(&["explain", "--help"]);
+    assert_eq!((flag.code, flag.err.as_str()), (0, ""));
+    assert!(flag.out.starts_with("Explain the id of a refusal"), "{}", flag.out);
+    assert!(flag.out.contains("Example: `fumehood explain"));
+    assert_eq!(house.run(&["help", "explain"]), flag);
+    assert!(!house.run(&["explain", "-h"]).out.contains("Example:"));
+    assert_eq!(house.run(&["--help"]), house.run(&["help"]));
+    assert_eq!(house.run(&["help", "audit"]).out, house.run(&["audit", "--help"]).out);
+    assert!(house.run(&["audit", "-h"]).out.contains("verify"));
+}
+
+#[test]
+fn version_is_one_line() {
+    House::new().run(&["--version"]).is(0, concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n"), "");
+}
+
+#[test]
+fn an_unknown_command_is_refused_with_the_nearest_one() {
+    let house = House::new();
+    house.run(&["explian"]).is(
+        125,
+        "",
+        "error: unknown command `explian`\n  --> command line\n  why: no command has this name\n  fix: `fumehood explain`\n",
+    );
+    let said = house.run(&["audit", "verfiy"]);
+    assert_eq!((said.code, said.out.as_str()), (125, ""));
+    assert!(said.err.contains("fix: `fumehood audit verify`"), "{}", said.err);
+    assert_eq!(house.run(&["audit"]).code, 125);
+    assert_eq!(house.run(&["help", "nonsense"]).code, 125);
+}
+
+#[test]
+fn all_mistakes_of_a_line_are_told_at_once() {
+    let said = House::new().run(&["explain", "--jsno", "-z", "a", "b", "--color", "pink"]);
+    assert_eq!((said.code, said.out.as_str()), (125, ""));
+    let count = said.err.matches("error: ").count();
+    assert_eq!(count, 4, "{}", said.err);
+    assert!(said.err.contains("fix: `--json`") && said.err.contains("auto, always or never"), "{}", said.err);
+}
+
+#[test]
+fn mistakes_are_data_where_json_was_asked_for() {
+    let said = House::new().run(&["explain", "--json", "--bogus"]);
+    assert_eq!((said.code, said.err.as_str()), (125, ""));
+    let json = said.json();
+    assert_eq!(json["errors"][0]["id"], "usage/unknown-flag");
+    assert_eq!(json["code"], 125);
+}
+
+#[test]
+fn a_hostile_argument_cannot_act_on_the_terminal() {
+    let said = House::new().run(&["\u{1b}[2J\u{202e}x\n"]);
+    assert_eq!(said.code, 125);
+    assert!(!said.err.contains('\u{1b}') && !said.err.contains('\u{202e}'), "{:?}", said.err);
+    assert_eq!(said.err.lines().count(), 4);
+}
+
+#[test]
+fn colour_is_only_where_it_was_asked_for() {
+    let house = House::new();
+    assert!(!house.run(&["explain", "nope"]).err.contains('\u{1b}'));
+    assert!(house.run(&["explain", "nope", "--color=always"]).err.contains("\u{1b}[1m\u{1b}[31merror:"));
+    assert!(!house.run(&["explain", "nope", "--color=never"]).err.contains('\u{1b}'));
+}

@@ -1,0 +1,103 @@
+//! The command line as users and programs meet it: a fresh directory and environment, then all of stdout, stderr and status.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails loudly")]
+
+mod audit;
+mod completions;
+mod explain;
+mod help;
+mod house;
+mod man;
+mod streams;
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A fresh directory with a state folder, and nothing in the environment but what a test puts there.
+struct House {
+    dir: tempfile::TempDir,
+    env: Vec<(String, String)>,
+}
+
+impl House {
+    fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("fh").tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("work")).unwrap();
+        Self { dir, env: Vec::new() }
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.dir.path().join(below)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]
+    fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fumehood"));
+        command.args(args).env_clear().current_dir(self.path("work"));
+        command.env("HOME", self.dir.path()).env("FUMEHOOD_STATE", self.state()).env("COLUMNS", "100");
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("FUMEHOOD_IN_PRIVATE_MOUNTS", "1");
+        command.envs(self.env.iter().map(|(k, v)| (k, v))).stdin(Stdio::null());
+        command
+    }
+
+    fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Said {
+        self.said(&self.command(args).output().unwrap())
+    }
+
+    fn said(&self, output: &Output) -> Said {
+        let here = self.dir.path().to_str().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(here, "$DIR");
+        let code = output.status.code().unwrap_or_else(|| 1000 + output.status.signal().unwrap_or(0));
+        Said { code, out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+/// All that a call said.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    /// Exit code; 1000 + n for signal n.
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    #[track_caller]
+    fn is(&self, code: i32, out: &str, err: &str) {
+        assert_eq!(self.out, out, "stdout of {self:?}");
+        assert_eq!(self.err, err, "stderr of {self:?}");
+        assert_eq!(self.code, code);
+    }
+
+    #[track_caller]
+    fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+/// Every file of a directory tree.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut rest = vec![dir.to_owned()];
+    while let Some(dir) = rest.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                rest.push(entry.path());
+            } else {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}

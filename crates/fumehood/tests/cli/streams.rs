@@ -1,0 +1,64 @@
+//! Streams that are closed, full or gone.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use crate::House;
+
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let house = House::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = house.command(&["explain"]).stdout(OwnedFd::from(writer)).output().unwrap();
+    house.said(&output).is(0, "", "");
+}
+
+#[test]
+fn nobody_reading_our_words_does_not_change_the_code() {
+    let house = House::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = house.command(&["explain", "nope"]).stderr(OwnedFd::from(writer)).status().unwrap();
+    assert_eq!(status.code(), Some(125));
+}
+
+#[test]
+fn a_full_disk_under_stdout_is_told() {
+    let house = House::new();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = house.command(&["explain"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let said = house.said(&output);
+    assert_eq!(said.code, 125);
+    assert!(said.err.contains("error: cannot write to stdout"), "{}", said.err);
+}
+
+#[test]
+fn closed_streams_do_no_harm() {
+    let house = House::new();
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let program = env!("CARGO_BIN_EXE_fumehood");
+        #[expect(clippy::disallowed_methods, reason = "only a shell can start a program with closed streams")]
+        let mut shell = std::process::Command::new("sh");
+        shell.args([
+            "-c",
+            &format!("\"$1\" explain usage/no-program {closed}; \"$1\" explain nope {closed}; echo $?"),
+            "sh",
+        ]);
+        let output = shell.arg(program).env_clear().output().unwrap();
+        let said = house.said(&output);
+        assert!(said.out.ends_with("125\n"), "{closed}: {said:?}");
+        assert!(!said.err.contains("panicked"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_command_line_of_two_mebibytes_is_taken() {
+    let house = House::new();
+    let long = "x".repeat(128 * 1024 - 1);
+    let args: Vec<&str> = std::iter::once("explain").chain(std::iter::repeat_n(long.as_str(), 14)).collect();
+    let said = house.run(&args);
+    assert_eq!(said.code, 125);
+    assert_eq!(said.err.matches("one word too many").count(), 13);
+}

@@ -124,11 +124,11 @@ pub enum Clause<'a> {
     LimitsKill(Threshold),
     /// `net.mode`
     NetMode(NetMode),
-    /// `net.allow`, not empty
+    /// `net.allow`, not empty, only with mode `allow`
     NetAllow(&'a [HostRule]),
     /// `net.dns`, only with mode `allow`
     NetDns(&'a str),
-    /// `net.bandwidth`
+    /// `net.bandwidth`, only with mode `allow`
     NetBandwidth(BytesPerSecond),
     /// `env.pass`; empty demands that nothing of the caller's environment goes in
     EnvPass(&'a [String]),
@@ -287,9 +287,9 @@ impl Policy {
             ClauseId::LimitsWarn => limits.warn.map(Clause::LimitsWarn),
             ClauseId::LimitsKill => limits.kill.map(Clause::LimitsKill),
             ClauseId::NetMode => Some(Clause::NetMode(net.mode)),
-            ClauseId::NetAllow => full(&net.allow).map(Clause::NetAllow),
+            ClauseId::NetAllow => full(&net.allow).filter(|_| net.mode == NetMode::Allow).map(Clause::NetAllow),
             ClauseId::NetDns => (net.mode == NetMode::Allow).then_some(Clause::NetDns(&net.dns)),
-            ClauseId::NetBandwidth => net.bandwidth.map(Clause::NetBandwidth),
+            ClauseId::NetBandwidth => net.bandwidth.filter(|_| net.mode == NetMode::Allow).map(Clause::NetBandwidth),
             ClauseId::EnvPass => Some(Clause::EnvPass(&self.env.pass)),
             ClauseId::EnvSet => full_map(&self.env.set).map(Clause::EnvSet),
             ClauseId::Inputs => full_map(&self.inputs).map(Clause::Inputs),

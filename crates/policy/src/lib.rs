@@ -4,20 +4,33 @@
 //! The flow is `document -> policy -> (x capabilities) -> plan | refusal`, and after the run `outcome -> report`.
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod clause;
+pub mod danger;
 pub mod demand;
+pub mod document;
+mod ground;
 pub mod json;
+pub mod layers;
 pub mod lint;
 pub mod load;
+pub mod mistake;
 pub mod plan;
 pub mod planning;
+pub mod presets;
+mod read;
 pub mod report;
+pub mod rows;
 pub mod units;
 pub mod value;
 
 pub use clause::ClauseId;
 pub use demand::Clause;
+pub use document::Format;
+pub use layers::Layers;
+pub use lint::Lint;
 pub use load::{Caller, Loaded, Loader, Origins};
+pub use mistake::{Mistake, Mistakes};
 pub use plan::{Enforced, Entry, Plan, Refusal, Strength, Support, Unmet, Weakened};
 pub use planning::{Answers, Candidate, Choice, choose, plan as make_plan};
 pub use report::{Outcome, OutcomeKind, Report, Usage, Violation};

@@ -1,0 +1,341 @@
+//! What the clauses say together: contradictions are mistakes, oddities are lints.
+
+use std::path::Path;
+
+use crate::clause::ClauseId;
+use crate::danger;
+use crate::document::{Node, Place};
+use crate::lint::Lint;
+use crate::mistake::quote;
+use crate::planning::least_tier;
+use crate::read::{Reader, fault};
+use crate::units::Bytes;
+use crate::value::{Grant, Policy, Threat, Tier, TierChoice, WorkspaceMode};
+
+/// Looks at the whole policy.
+pub(crate) fn together(reader: &mut Reader<'_>, tree: &Node, policy: &Policy, lints: &mut Vec<Lint>) {
+    let mut check = Check { reader, tree, policy, lints };
+    check.workspace();
+    check.hide();
+    check.targets();
+    check.disk();
+    check.inputs();
+    check.lint_limits();
+    check.lint_grants();
+    check.lint_rest();
+}
+
+struct Check<'c, 'r> {
+    reader: &'c mut Reader<'r>,
+    tree: &'c Node,
+    policy: &'c Policy,
+    lints: &'c mut Vec<Lint>,
+}
+
+impl Check<'_, '_> {
+    fn wrong(&mut self, path: &str, id: &'static str, what: String, why: &str, fix: impl Into<String>) {
+        let nowhere = Place { source: u16::MAX, start: 0, end: 0 };
+        let place = self.tree.at(path).map_or(nowhere, |node| node.place);
+        self.reader.note(path, place, fault(id, what, why, fix));
+    }
+
+    fn lint(&mut self, clause: ClauseId, id: &'static str, what: impl Into<String>, why: &str, fix: &str) {
+        let (what, why, fix) = (what.into(), why.to_owned(), fix.to_owned());
+        self.lints.push(Lint { id, clause, what, at: String::new(), why, fix });
+    }
+
+    /// A workspace is a grant, and as dangerous as one; there the spelling is a grant of the same path.
+    fn workspace(&mut self) {
+        let Some(path) = self.policy.workspace.path.clone() else { return };
+        let Some(why) = danger::why(&path, self.reader.caller.home.as_deref()) else { return };
+        let (list, word) = match self.policy.workspace.mode {
+            WorkspaceMode::Rw => (&self.policy.fs.write, "dangerous-write"),
+            WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Overlay | WorkspaceMode::Copy => {
+                (&self.policy.fs.read, "dangerous-read")
+            }
+        };
+        if list.iter().any(|grant| grant.dangerous && grant.from == path) {
+            return;
+        }
+        let shown = path.to_string_lossy();
+        let what = format!("the workspace is {}", quote(&shown));
+        let fix = format!("take a folder below it, or add --{word} {shown}");
+        let place = if self.tree.at("workspace.path").is_some() { "workspace.path" } else { "workspace.mode" };
+        self.wrong(place, "grant/dangerous", what, &why, fix);
+    }
+
+    fn hide(&mut self) {
+        let mode = self.policy.workspace.mode;
+        if self.policy.fs.hide.is_empty() || matches!(mode, WorkspaceMode::Overlay | WorkspaceMode::Copy) {
+            return;
+        }
+        let what = format!("`fs.hide` with workspace mode `{mode}`");
+        let why = "what is hidden is left out of a layer or a copy of ours; a plain view of the host has neither, and a file made later would show";
+        self.wrong("fs.hide", "hide/mode", what, why, "use workspace mode \"overlay\" or \"copy\", or grant less");
+    }
+
+    /// Two things cannot be shown in one place.
+    fn targets(&mut self) {
+        let (read, write) = (&self.policy.fs.read, &self.policy.fs.write);
+        let mut seen: Vec<&Grant> = Vec::new();
+        let mut clashes = Vec::new();
+        for grant in read.iter().chain(write) {
+            match seen.iter().find(|known| known.to == grant.to) {
+                Some(known) if known.from != grant.from => clashes.push((*known, grant)),
+                Some(_) => {}
+                None => seen.push(grant),
+            }
+        }
+        let clashes: Vec<String> = clashes
+            .iter()
+            .map(|(a, b)| format!("{} and {} are both shown at {}", shown(&a.from), shown(&b.from), shown(&a.to)))
+            .collect();
+        let path = if read.is_empty() { "fs.write" } else { "fs.read" };
+        for what in clashes {
+            self.wrong(path, "grant/clash", what, "one would cover the other", "give one another `to`");
+        }
+        let at = self.policy.workspace.at.clone().filter(|_| self.policy.workspace.path.is_some());
+        let under = |grant: &&Grant| at.as_deref().is_some_and(|at| at.starts_with(&grant.to));
+        let covered = self.policy.fs.read.iter().chain(&self.policy.fs.write).find(under).cloned();
+        if let Some(grant) = covered {
+            let what = format!("{} is shown at {}, over the workspace", shown(&grant.from), shown(&grant.to));
+            self.wrong(path, "grant/clash", what, "one would cover the other", "give one another place");
+        }
+    }
+
+    /// tmp, shm and run take their sizes, the workspace the rest; in memory all but what is written to the host.
+    fn disk(&mut self) {
+        let fs = &self.policy.fs;
+        let fixed = fs.tmp.0.saturating_add(fs.shm.0).saturating_add(fs.run.0);
+        let disk = self.policy.limits.disk;
+        if let Some(disk) = disk.filter(|disk| disk.0 < fixed) {
+            let what = format!("`limits.disk` is {disk}, and `fs.tmp`, `fs.shm` and `fs.run` take {}", Bytes(fixed));
+            let why = "all that is writable together cannot be less than its parts";
+            self.wrong(
+                "limits.disk",
+                "disk/parts",
+                what,
+                why,
+                format!("limits.disk = \"{}\" or more, or make the parts smaller", Bytes(fixed)),
+            );
+        }
+        let in_memory = match self.policy.tier {
+            TierChoice::Fixed(tier) => tier == Tier::Container,
+            TierChoice::Auto => self.policy.threat == Threat::Hostile,
+        };
+        let Some(memory) = self.policy.limits.memory.filter(|_| in_memory) else { return };
+        let host = self.policy.workspace.mode == WorkspaceMode::Rw || !self.policy.fs.write.is_empty();
+        let held = if host { fixed } else { disk.map_or(fixed, |disk| disk.0.max(fixed)) };
+        if held > memory.0 {
+            let what = format!("{} can be written, and `limits.memory` is {memory}", Bytes(held));
+            let why = "in the container tier what is written lies in memory and counts against it: the limit could never be reached";
+            self.wrong(
+                "limits.disk",
+                "disk/memory",
+                what,
+                why,
+                format!("raise limits.memory, or lower limits.disk and fs.tmp to \"{}\"", Bytes(memory.0 / 2)),
+            );
+        } else if held > memory.0 / 2 {
+            let what = format!("`limits.disk` {} of {memory} memory", Bytes(held));
+            self.lint(
+                ClauseId::LimitsDisk,
+                "disk/half",
+                what,
+                "what is written counts against memory",
+                "raise limits.memory, or lower limits.disk",
+            );
+        }
+    }
+
+    fn inputs(&mut self) {
+        let taken: Vec<String> =
+            self.policy.inputs.keys().map(|name| format!("INPUT_{}", name.to_ascii_uppercase())).collect();
+        let twice =
+            taken.iter().find(|name| self.policy.env.set.contains_key(*name) || self.policy.env.pass.contains(name));
+        if let Some(name) = twice.cloned() {
+            let what = format!("`{name}` is both an input and a variable of `env`");
+            self.wrong("env", "input/clash", what, "inputs become INPUT_NAME", "keep one");
+        }
+    }
+
+    fn lint_limits(&mut self) {
+        let limits = &self.policy.limits;
+        let unlimited: Vec<ClauseId> = [
+            (ClauseId::LimitsWall, limits.wall.is_none()),
+            (ClauseId::LimitsMemory, limits.memory.is_none()),
+            (ClauseId::LimitsPids, limits.pids.is_none()),
+            (ClauseId::LimitsDisk, limits.disk.is_none()),
+            (ClauseId::LimitsOutput, limits.output.is_none()),
+        ]
+        .into_iter()
+        .filter_map(|(id, absent)| absent.then_some(id))
+        .collect();
+        let never = |threshold: Option<crate::value::Threshold>| {
+            threshold.and_then(|t| t.memory).zip(limits.memory).is_some_and(|(watched, most)| watched >= most)
+        };
+        let (warn, kill) = (never(limits.warn), never(limits.kill));
+        let large_file = limits.file_size.zip(limits.disk).is_some_and(|(file, disk)| file > disk);
+        let idle = limits.idle.zip(limits.wall).is_some_and(|(idle, wall)| idle > wall);
+        for id in unlimited {
+            self.lint(
+                id,
+                "limit/none",
+                format!("`{id}` is none"),
+                "the run can take all that the host has",
+                "set a limit",
+            );
+        }
+        if warn {
+            self.lint(
+                ClauseId::LimitsWarn,
+                "threshold/never",
+                "`limits.warn` watches as much memory as `limits.memory` allows",
+                "it never speaks",
+                "watch less",
+            );
+        }
+        if kill {
+            self.lint(
+                ClauseId::LimitsKill,
+                "threshold/never",
+                "`limits.kill` watches as much memory as `limits.memory` allows",
+                "it never acts",
+                "watch less",
+            );
+        }
+        if large_file {
+            self.lint(
+                ClauseId::LimitsFileSize,
+                "limit/unreachable",
+                "`limits.file_size` is above `limits.disk`",
+                "it is never reached",
+                "lower it",
+            );
+        }
+        if idle {
+            self.lint(
+                ClauseId::LimitsIdle,
+                "limit/unreachable",
+                "`limits.idle` is above `limits.wall`",
+                "it is never reached",
+                "lower it",
+            );
+        }
+    }
+
+    fn lint_grants(&mut self) {
+        let home = self.reader.caller.home.clone();
+        let tame = |grant: &&Grant| grant.dangerous && danger::why(&grant.from, home.as_deref()).is_none();
+        let (read, write) = (&self.policy.fs.read, &self.policy.fs.write);
+        let tamed: Vec<(ClauseId, String)> =
+            (read.iter().filter(tame).map(|grant| (ClauseId::FsRead, shown(&grant.from))))
+                .chain(write.iter().filter(tame).map(|grant| (ClauseId::FsWrite, shown(&grant.from))))
+                .collect();
+        let twice: Vec<String> = read
+            .iter()
+            .filter(|grant| write.iter().any(|other| other.to == grant.to))
+            .map(|grant| shown(&grant.from))
+            .collect();
+        for (id, path) in tamed {
+            self.lint(
+                id,
+                "grant/tame",
+                format!("{path} is spelled dangerous and is not known to be"),
+                "a habit of that spelling hides the day it matters",
+                "use `read` or `write`",
+            );
+        }
+        for path in twice {
+            self.lint(
+                ClauseId::FsRead,
+                "grant/twice",
+                format!("{path} is granted for reading and for writing"),
+                "writing includes reading",
+                "remove it from `read`",
+            );
+        }
+        if self.policy.fs.sockets {
+            self.lint(
+                ClauseId::FsSockets,
+                "fs/sockets",
+                "`fs.sockets` is true",
+                "programs behind sockets under `rw` grants act outside the sandbox",
+                "set it false unless one is needed",
+            );
+        }
+    }
+
+    fn lint_rest(&mut self) {
+        let policy = self.policy;
+        if let TierChoice::Fixed(tier) = policy.tier
+            && tier < least_tier(policy.threat)
+        {
+            let what = format!("tier `{tier}` against threat `{}`", policy.threat);
+            self.lint(
+                ClauseId::Tier,
+                "tier/threat",
+                what,
+                "the tier is not meant to hold against it",
+                "take a stronger tier, or say threat = \"mistakes\"",
+            );
+        }
+        if !policy.net.allow.is_empty() && policy.net.mode != crate::value::NetMode::Allow {
+            let what = format!("`net.allow` with `net.mode` `{}`", policy.net.mode);
+            self.lint(ClauseId::NetAllow, "net/unused", what, "nothing is allowed", "set net.mode = \"allow\"");
+        }
+        if policy.net.allow.is_empty() && policy.net.mode == crate::value::NetMode::Allow {
+            self.lint(
+                ClauseId::NetMode,
+                "net/empty",
+                "`net.mode` is `allow` and `net.allow` names no host",
+                "nothing can be reached",
+                "name hosts, or set net.mode = \"none\"",
+            );
+        }
+        let names: Vec<(ClauseId, &String)> = (policy.env.pass.iter().map(|name| (ClauseId::EnvPass, name)))
+            .chain(policy.env.set.keys().map(|name| (ClauseId::EnvSet, name)))
+            .filter(|(_, name)| is_secret(name))
+            .collect();
+        for (id, name) in names {
+            self.lint(
+                id,
+                "env/secret",
+                format!("`{name}` looks like a secret"),
+                "the program can read and repeat it",
+                "use [secrets.NAME]: it never goes inside",
+            );
+        }
+        for name in &policy.syscalls.allow {
+            self.lint(
+                ClauseId::SyscallsAllow,
+                "syscalls/allow",
+                format!("`{name}` is added to the system calls"),
+                "the profile leaves out what it does not need",
+                "remove it unless the program fails without",
+            );
+        }
+        for id in &policy.prefer {
+            if policy.clause(*id).is_none() {
+                self.lint(
+                    *id,
+                    "prefer/unused",
+                    format!("`{id}` is preferred and not demanded"),
+                    "nothing can be weakened",
+                    "remove it from `prefer`",
+                );
+            }
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+fn is_secret(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "PRIVATE_KEY", "ACCESS_KEY", "CREDENTIAL"]
+        .iter()
+        .any(|word| upper.contains(word))
+}

@@ -1,0 +1,287 @@
+//! What the user wrote, as one tree for TOML, YAML and JSON, where every key and value knows its place.
+//!
+//! The tree holds no meaning: which keys exist and which values fit is the business of `read`.
+
+mod json;
+mod toml;
+mod yaml;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::mistake::{Mistake, Where, quote};
+
+/// Documents larger than this are not policies.
+pub const MOST_BYTES: usize = 1 << 20;
+/// Deeper nesting than this is not a policy.
+pub(crate) const MOST_DEPTH: usize = 32;
+/// A table with more keys than this is not one of a policy.
+pub(crate) const MOST_ENTRIES: usize = 2_000;
+/// More values than this are not a policy.
+pub(crate) const MOST_NODES: usize = 100_000;
+
+/// The language of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML 1.1.
+    Toml,
+    /// YAML 1.2, without aliases.
+    Yaml,
+    /// JSON.
+    Json,
+}
+
+impl Format {
+    /// The language that a file's name says.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "toml" => Some(Self::Toml),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Which kind of thing a layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Preset,
+    File,
+    Flag,
+}
+
+/// One layer's text.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) kind: Kind,
+    pub(crate) format: Format,
+    /// `strict`, `policy.toml`, `--memory`.
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// The folder that relative paths start from.
+    pub(crate) base: PathBuf,
+}
+
+/// A range of bytes in a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) source: u16,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Place {
+    pub(crate) fn new(source: u16, range: std::ops::Range<usize>) -> Self {
+        let at = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
+        Self { source, start: at(range.start), end: at(range.end) }
+    }
+}
+
+/// A value and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) place: Place,
+}
+
+/// A key and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+}
+
+/// What all three languages can say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    /// The text of a flag: the clause decides whether it is a number, a word or a truth value.
+    Bare(String),
+    Array(Vec<Node>),
+    Table(Vec<(Key, Node)>),
+}
+
+impl Value {
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Bool(_) => "true or false",
+            Self::Integer(_) => "a whole number",
+            Self::Float(_) => "a number",
+            Self::Text(_) | Self::Bare(_) => "text",
+            Self::Array(_) => "a list",
+            Self::Table(_) => "a table",
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn entries(&self) -> &[(Key, Self)] {
+        if let Value::Table(entries) = &self.value { entries } else { &[] }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
+        self.entries().iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
+    }
+
+    /// The value below a dotted path.
+    pub(crate) fn at(&self, path: &str) -> Option<&Self> {
+        path.split('.').try_fold(self, |node, name| node.get(name))
+    }
+}
+
+/// A mistake while parsing, before it knows the name of its source.
+pub(crate) struct Flaw {
+    pub(crate) range: std::ops::Range<usize>,
+    pub(crate) id: &'static str,
+    pub(crate) what: String,
+    pub(crate) why: String,
+    pub(crate) fix: String,
+}
+
+impl Flaw {
+    pub(crate) fn duplicate(range: std::ops::Range<usize>, name: &str) -> Self {
+        Self {
+            range,
+            id: "document/duplicate",
+            what: format!("{} is written twice", quote(name)),
+            why: "which of the two is meant cannot be told".to_owned(),
+            fix: "keep one".to_owned(),
+        }
+    }
+
+    pub(crate) fn too_deep(range: std::ops::Range<usize>) -> Self {
+        Self {
+            range,
+            id: "document/depth",
+            what: format!("values are nested more than {MOST_DEPTH} deep"),
+            why: "no policy needs that".to_owned(),
+            fix: "flatten it".to_owned(),
+        }
+    }
+
+    pub(crate) fn too_many(range: std::ops::Range<usize>) -> Self {
+        Self {
+            range,
+            id: "document/size",
+            what: format!("the document has more than {MOST_NODES} values"),
+            why: "no policy needs that".to_owned(),
+            fix: "divide it, or use globs".to_owned(),
+        }
+    }
+
+    pub(crate) fn syntax(range: std::ops::Range<usize>, why: impl Into<String>, fix: &str) -> Self {
+        let what = "the document cannot be read".to_owned();
+        Self { range, id: "document/syntax", what, why: why.into(), fix: fix.to_owned() }
+    }
+}
+
+/// Parses one source into a tree whose root is a table; a partial tree may come with mistakes.
+pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Mistake>) {
+    let text = source.text.as_str();
+    if let Some(flaw) = unfit(text) {
+        return (None, vec![source.mistake(flaw)]);
+    }
+    let (node, flaws) = match source.format {
+        Format::Toml => toml::parse(index, text),
+        Format::Yaml => yaml::parse(index, text),
+        Format::Json => json::parse(index, text),
+    };
+    let mut mistakes: Vec<Mistake> = flaws.into_iter().map(|flaw| source.mistake(flaw)).collect();
+    let root = match node {
+        Some(node) if matches!(node.value, Value::Table(_)) => Some(node),
+        Some(node) if matches!(node.value, Value::Null) => {
+            Some(Node { value: Value::Table(Vec::new()), place: node.place })
+        }
+        Some(node) => {
+            let why = format!("a policy is a table of clauses, and this is {}", node.value.kind());
+            let fix = "start with `version = 1` (TOML), `version: 1` (YAML) or `{\"version\": 1}` (JSON)";
+            let start = usize::try_from(node.place.start).unwrap_or(0);
+            let end = usize::try_from(node.place.end).unwrap_or(0);
+            mistakes.push(source.mistake(Flaw::syntax(start..end, why, fix)));
+            None
+        }
+        None => None,
+    };
+    (root, mistakes)
+}
+
+fn unfit(text: &str) -> Option<Flaw> {
+    if text.len() > MOST_BYTES {
+        let what = format!("the document has {} bytes", text.len());
+        let why = format!("policies end at {MOST_BYTES} bytes");
+        return Some(Flaw { range: 0..0, id: "document/size", what, why, fix: "divide it, or use globs".to_owned() });
+    }
+    let at = text.find('\0')?;
+    Some(Flaw::syntax(at..at + 1, "it has a NUL byte", "save it as plain text"))
+}
+
+impl Source {
+    pub(crate) fn mistake(&self, flaw: Flaw) -> Mistake {
+        let Flaw { range, id, what, why, fix } = flaw;
+        let at = self.place_of(range);
+        Mistake { id: id.to_owned(), clause: None, what, at, why, fix }
+    }
+
+    /// Where a range lies, in the words of this kind of source.
+    pub(crate) fn place_of(&self, range: std::ops::Range<usize>) -> Where {
+        match self.kind {
+            Kind::Flag => Where { name: self.name.clone(), line_column: None, excerpt: excerpt(&self.text) },
+            Kind::Preset | Kind::File => {
+                let start = floor_boundary(&self.text, range.start);
+                let before = self.text.get(..start).unwrap_or_default();
+                let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+                let line = before.matches('\n').count() + 1;
+                let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
+                let text = self.text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
+                let name = match self.kind {
+                    Kind::Preset => format!("preset {}", self.name),
+                    Kind::File | Kind::Flag => self.name.clone(),
+                };
+                Where { name, line_column: Some((line, column)), excerpt: excerpt(text) }
+            }
+        }
+    }
+
+    /// The origin of a value, as in `policy show`.
+    pub(crate) fn origin(&self, place: Place) -> String {
+        match self.kind {
+            Kind::Preset => format!("preset {}", self.name),
+            Kind::Flag => self.name.clone(),
+            Kind::File => {
+                let at =
+                    self.place_of(usize::try_from(place.start).unwrap_or(0)..usize::try_from(place.end).unwrap_or(0));
+                at.to_string()
+            }
+        }
+    }
+}
+
+fn floor_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// One line of the document, without its ends, cut at a length that still fits a terminal.
+fn excerpt(line: &str) -> String {
+    let mut out = String::new();
+    for c in line.trim().chars().take(100) {
+        if c.is_control() {
+            // Writing to a `String` cannot fail.
+            let written = write!(out, "\\u{{{:x}}}", u32::from(c));
+            debug_assert!(written.is_ok());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}

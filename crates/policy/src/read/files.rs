@@ -1,0 +1,226 @@
+//! `[fs]` and `[workspace]`.
+
+use globset::GlobBuilder;
+
+use super::allowed::Spelled;
+use super::scalar::Least;
+use super::{Reader, fault};
+use crate::document::{Node, Value};
+use crate::load::default_at;
+use crate::mistake::quote;
+use crate::value::{Fs, Grant, Policy, Root, Tier, TierChoice, Workspace, WorkspaceMode};
+
+pub(crate) const FS: &[&str] = &[
+    "root",
+    "read",
+    "dangerous-read",
+    "write",
+    "dangerous-write",
+    "hide",
+    "sockets",
+    "landlock",
+    "exec",
+    "noexec",
+    "tmp",
+    "shm",
+    "run",
+    "protect",
+];
+pub(crate) const WORKSPACE: &[&str] = &["path", "at", "mode"];
+
+const LEAST_TMPFS: Least = Least {
+    value: 4096,
+    why: "a file system without a page holds nothing, and the kernel takes a size of 0 as unlimited",
+    example: "64K",
+};
+
+impl Reader<'_> {
+    pub(crate) fn fs(&mut self, tree: &Node, fs: &mut Fs) {
+        let Some(node) = tree.get("fs") else { return };
+        if self.table("fs", node, FS).is_none() {
+            return;
+        }
+        self.put(tree, "fs.root", &mut fs.root, Self::root);
+        let mut dangerous = Vec::new();
+        self.put(tree, "fs.read", &mut fs.read, |r, p, n| r.grants(p, n, Spelled::Plain));
+        self.put(tree, "fs.dangerous-read", &mut dangerous, |r, p, n| r.grants(p, n, Spelled::Dangerous));
+        fs.read.append(&mut dangerous);
+        self.put(tree, "fs.write", &mut fs.write, |r, p, n| r.grants(p, n, Spelled::Plain));
+        self.put(tree, "fs.dangerous-write", &mut dangerous, |r, p, n| r.grants(p, n, Spelled::Dangerous));
+        fs.write.append(&mut dangerous);
+        self.put(tree, "fs.hide", &mut fs.hide, |r, p, n| r.globs(p, n));
+        self.put(tree, "fs.sockets", &mut fs.sockets, Self::truth);
+        self.put(tree, "fs.landlock", &mut fs.landlock, |r, p, n| r.limit(p, n, |r, p, n| r.small(p, n, 1, 32)));
+        self.put(tree, "fs.exec", &mut fs.exec, |r, p, n| r.limit(p, n, Self::executables));
+        self.put(tree, "fs.noexec", &mut fs.noexec, Self::truth);
+        self.put(tree, "fs.tmp", &mut fs.tmp, |r, p, n| r.size(p, n, LEAST_TMPFS));
+        self.put(tree, "fs.shm", &mut fs.shm, |r, p, n| r.size(p, n, LEAST_TMPFS));
+        self.put(tree, "fs.run", &mut fs.run, |r, p, n| r.size(p, n, LEAST_TMPFS));
+        self.put(tree, "fs.protect", &mut fs.protect, Self::truth);
+    }
+
+    fn root(&mut self, path: &str, node: &Node) -> Option<Root> {
+        let text = self.text(path, node)?;
+        match text.split_once(':') {
+            None if text == "host" => Some(Root::Host),
+            None if text == "empty" => Some(Root::Empty),
+            Some(("dir", folder)) => {
+                let host = self.host_path_text(path, node, folder)?;
+                self.judge_root(path, node, &host).then_some(Root::Dir(host))
+            }
+            Some(("image", name)) if !name.is_empty() && !name.contains(char::is_whitespace) => {
+                Some(Root::Image(name.to_owned()))
+            }
+            _ => {
+                let what = format!("{} is not a value of `{path}`", quote(&text));
+                let fix = if text.starts_with(['/', '.']) {
+                    self.suggest(path, node.place, &format!("dir:{text}"))
+                } else {
+                    self.suggest(path, node.place, "host")
+                };
+                self.note(
+                    path,
+                    node.place,
+                    fault("value/word", what, "it is `host`, `empty`, `dir:PATH` or `image:REF`", fix),
+                );
+                None
+            }
+        }
+    }
+
+    fn judge_root(&mut self, path: &str, node: &Node, host: &std::path::Path) -> bool {
+        let Some(why) = crate::danger::why(host, self.caller.home.as_deref()) else { return true };
+        let what = format!("`{path}` is {}", quote(&host.to_string_lossy()));
+        self.note(
+            path,
+            node.place,
+            fault("grant/dangerous", what, why, "name a folder that holds a root tree and nothing else"),
+        );
+        false
+    }
+
+    fn grants(&mut self, path: &str, node: &Node, spelled: Spelled) -> Option<Vec<Grant>> {
+        let items = self.items(path, node)?;
+        Some(items.iter().filter_map(|item| self.grant(path, item, spelled)).collect())
+    }
+
+    fn grant(&mut self, path: &str, node: &Node, spelled: Spelled) -> Option<Grant> {
+        let (from, to) = match &node.value {
+            Value::Table(_) => {
+                let table = self.table(path, node, &["from", "to"])?;
+                let Some(from) = table.get("from") else {
+                    let fix = "write { from = \"./models\", to = \"/models\" }";
+                    self.note(
+                        path,
+                        node.place,
+                        fault(
+                            "value/incomplete",
+                            format!("a grant of `{path}` has no `from`"),
+                            "it must name a host path",
+                            fix,
+                        ),
+                    );
+                    return None;
+                };
+                let from = self.host_path(path, from)?;
+                let to = match table.get("to") {
+                    Some(to) => {
+                        let text = self.text(path, to)?;
+                        Some(self.inside_path(path, to, &text)?)
+                    }
+                    None => None,
+                };
+                (from, to)
+            }
+            // In a flag `FROM:TO` is one word.
+            Value::Bare(text) => match text.rsplit_once(":/") {
+                Some((from, to)) if !from.is_empty() => {
+                    let to = self.inside_path(path, node, &format!("/{to}"))?;
+                    (self.host_path_text(path, node, from)?, Some(to))
+                }
+                _ => (self.host_path(path, node)?, None),
+            },
+            Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::Array(_) => {
+                (self.host_path(path, node)?, None)
+            }
+        };
+        if !self.judge(path, node, &from, spelled) {
+            return None;
+        }
+        let dangerous = spelled == Spelled::Dangerous;
+        Some(Grant { to: to.unwrap_or_else(|| from.clone()), from, dangerous })
+    }
+
+    pub(crate) fn globs(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
+        let mut list = Vec::new();
+        for item in self.items(path, node)? {
+            let Some(text) = self.text(path, item) else { continue };
+            match GlobBuilder::new(&text).literal_separator(true).build() {
+                Ok(_) if !text.is_empty() => list.push(text),
+                Ok(_) => self.note(
+                    path,
+                    item.place,
+                    fault("value/glob", format!("`{path}` has an empty glob"), "it would match nothing", "remove it"),
+                ),
+                Err(error) => {
+                    let what = format!("{} in `{path}` is not a glob", quote(&text));
+                    self.note(
+                        path,
+                        item.place,
+                        fault("value/glob", what, error.kind().to_string(), "escape literal characters as [*]"),
+                    );
+                }
+            }
+        }
+        Some(list)
+    }
+
+    fn executables(&mut self, path: &str, node: &Node) -> Option<Vec<std::path::PathBuf>> {
+        let mut list = Vec::new();
+        for item in self.items(path, node)? {
+            let Some(text) = self.text(path, item) else { continue };
+            if !text.starts_with('/') {
+                let what = format!("`{path}` names {}", quote(&text));
+                let why =
+                    "executables are named by their absolute path inside: a search path would let the program choose";
+                self.note(
+                    path,
+                    item.place,
+                    fault("path/relative", what, why, format!("write /usr/bin/{}", text.trim_start_matches("./"))),
+                );
+                continue;
+            }
+            list.extend(self.host_path_text(path, item, &text));
+        }
+        list.sort();
+        list.dedup();
+        Some(list)
+    }
+
+    pub(crate) fn workspace(&mut self, tree: &Node, policy: &mut Policy) {
+        let tier = match policy.tier {
+            TierChoice::Fixed(tier) => tier,
+            TierChoice::Auto => crate::planning::least_tier(policy.threat).max(Tier::Process),
+        };
+        policy.workspace.at = default_at(tier);
+        let Some(node) = tree.get("workspace") else { return };
+        if self.table("workspace", node, WORKSPACE).is_none() {
+            return;
+        }
+        let mut path = None;
+        self.put(tree, "workspace.path", &mut path, |r, p, n| r.host_path(p, n).map(Some));
+        let mut mode = if path.is_some() { WorkspaceMode::Overlay } else { WorkspaceMode::None };
+        self.put(tree, "workspace.mode", &mut mode, |r, p, n| r.word(p, n, WorkspaceMode::WORDS));
+        let mut at = default_at(tier);
+        self.put(tree, "workspace.at", &mut at, |r, p, n| {
+            let text = r.text(p, n)?;
+            if text == "same" { Some(None) } else { r.inside_path(p, n, &text).map(Some) }
+        });
+        if mode == WorkspaceMode::None {
+            path = None;
+        } else if path.is_none() && node.get("path").is_none() {
+            path = Some(self.caller.dir.clone());
+        }
+        policy.workspace = Workspace { path, at, mode };
+    }
+}

@@ -31,20 +31,10 @@ pub struct Flag {
 pub enum To {
     /// Nothing: it is about our own behaviour.
     Ours,
-    /// Sets this key to the value, whose type the clause decides.
-    Value(&'static str),
-    /// Adds the text to this list.
-    Item(&'static str),
-    /// Adds `FROM[:TO]` to this list.
-    Grant(&'static str),
-    /// `KEY=VALUE`: sets the key below this one to the text.
-    Pair(&'static str),
-    /// `PATH[:MODE]`: the workspace.
-    Workspace,
-    /// `HOST[:PORT]`: adds a destination.
-    Host,
+    /// It sets a clause: which one and how, `policy` knows.
+    Clause,
     /// `CLAUSE=VALUE`: any clause.
-    Any,
+    Set,
     /// A document or preset.
     Document,
 }
@@ -305,8 +295,8 @@ mod tests {
     use super::*;
 
     static TABLE: &[Flag] = &[
-        Flag::new("memory", Some("SIZE"), To::Value("limits.memory"), "memory"),
-        Flag::new("workspace", Some("PATH"), To::Workspace, "workspace").short(b'w'),
+        Flag::new("memory", Some("SIZE"), To::Clause, "memory"),
+        Flag::new("workspace", Some("PATH"), To::Clause, "workspace").short(b'w'),
         Flag::new("tty", None, To::Ours, "terminal").short(b't'),
         Flag::new("interactive", None, To::Ours, "stdin").short(b'i'),
     ];

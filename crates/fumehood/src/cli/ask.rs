@@ -1,17 +1,14 @@
 //! What the flags of `run`, `shell` and `plan` mean: a [`Request`], or all that is wrong with them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::args::{Flag, Parsed, To, closest, usage};
-use super::request::{Field, FlagValue, How, Ingredient, Request, What};
+use super::args::{Flag, Parsed, To, usage};
+use super::request::{Ingredient, Request, What};
 use super::spec::Call;
 use crate::fault::{Fault, show_bytes};
 use crate::ui::Failure;
-
-/// The modes of a workspace, as `-w PATH:MODE` spells them.
-const MODES: &[&str] = &["none", "ro", "rw", "overlay", "copy"];
 
 /// The request of a call whose program is already known.
 ///
@@ -38,22 +35,8 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
         ));
     }
     let code = if wrong.is_empty() { 126 } else { 125 };
-    let mut layers = documents(flags);
-    if has("allow-host") && !has("net") {
-        // A destination makes no sense without a network; `--net` may still say otherwise, and is then told so.
-        layers.push(Ingredient::Flag {
-            key: "net.mode".to_owned(),
-            how: How::Replace,
-            value: FlagValue::Text("allow".to_owned()),
-            origin: "--allow-host".to_owned(),
-        });
-    }
-    for (flag, value) in flags {
-        match ingredients(flag, value.as_deref()) {
-            Ok(more) => layers.extend(more),
-            Err(fault) => wrong.push(fault),
-        }
-    }
+    let (layers, bad) = layers(flags);
+    wrong.extend(bad);
     if !wrong.is_empty() {
         return Err(Failure { code, faults: wrong });
     }
@@ -70,115 +53,38 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
     })
 }
 
-/// Documents are weaker than flags, wherever they stand on the line.
-fn documents(flags: &[(&'static Flag, Option<std::ffi::OsString>)]) -> Vec<Ingredient> {
-    let document = |(flag, value): &(&Flag, Option<std::ffi::OsString>)| match (flag.to, value) {
-        (To::Document, Some(value)) => Some(Ingredient::Document(value.clone())),
-        _ => None,
-    };
-    flags.iter().filter_map(document).collect()
+/// What the flags say about the policy, documents first: they are weaker than flags, wherever they stand on the line.
+fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
+    let (mut documents, mut layers, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+    for (flag, value) in flags {
+        let value = value.as_deref().unwrap_or_default();
+        let value = match value.to_str() {
+            Some(value) => value.to_owned(),
+            None if flag.to == To::Ours => continue,
+            None => {
+                wrong.push(no_text(flag, value));
+                continue;
+            }
+        };
+        match flag.to {
+            To::Ours => {}
+            To::Document => documents.push(Ingredient::Document(value)),
+            To::Set => layers.push(Ingredient::Set(value)),
+            To::Clause => layers.push(Ingredient::Flag { name: format!("--{}", flag.long), value }),
+        }
+    }
+    documents.append(&mut layers);
+    (documents, wrong)
 }
 
-/// What one flag says about the policy.
-fn ingredients(flag: &Flag, value: Option<&OsStr>) -> Result<Vec<Ingredient>, Fault> {
-    if matches!(flag.to, To::Ours | To::Document) {
-        return Ok(Vec::new());
-    }
-    let origin = format!("--{}", flag.long);
-    let bytes = value.unwrap_or_default().as_bytes();
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        bad(flag, bytes, &error.to_string(), "a path that is no text can be reached by a link whose name is")
-    })?;
-    let one = |key: &str, how: How, value: FlagValue| Ingredient::Flag {
-        key: key.to_owned(),
-        how,
-        value,
-        origin: origin.clone(),
-    };
-    let text_of = |text: &str| FlagValue::Text(text.to_owned());
-    let pair = || {
-        let (name, value) = text
-            .split_once('=')
-            .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| bad(flag, bytes, "there is no name before a `=`", &format!("--{} NAME=VALUE", flag.long)))?;
-        Ok((name, value))
-    };
-    Ok(match flag.to {
-        To::Ours | To::Document => Vec::new(),
-        To::Value(key) => vec![one(key, How::Replace, FlagValue::Typed(text.to_owned()))],
-        To::Item(key) => vec![one(key, How::Append, text_of(text))],
-        To::Grant(key) => vec![one(key, How::Append, grant(text))],
-        To::Pair(key) => {
-            let (name, value) = pair()?;
-            vec![one(&format!("{key}.{name}"), How::Replace, text_of(value))]
-        }
-        To::Any => {
-            let (name, value) = pair()?;
-            vec![one(name, How::Replace, FlagValue::Typed(value.to_owned()))]
-        }
-        To::Workspace => {
-            let (path, mode) = workspace(flag, text, |path| Path::new(path).exists())?;
-            vec![one("workspace.path", How::Replace, text_of(path)), one("workspace.mode", How::Replace, text_of(mode))]
-        }
-        To::Host => vec![one("net.allow", How::Append, host(flag, text)?)],
-    })
-}
-
-/// `FROM[:TO]`. The second path is absolute, so a colon in the first one does no harm.
-fn grant(text: &str) -> FlagValue {
-    match text.rfind(":/").filter(|at| *at > 0).and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))) {
-        Some((from, to)) => {
-            FlagValue::Table(vec![("from", Field::Text(from.to_owned())), ("to", Field::Text(to.to_owned()))])
-        }
-        None => FlagValue::Text(text.to_owned()),
-    }
-}
-
-/// `PATH[:MODE]`. A colon may belong to the path: what follows the last one is a mode if it is one, and a mistake if
-/// it looks like one and no such path is there.
-fn workspace<'a>(flag: &Flag, text: &'a str, exists: impl Fn(&str) -> bool) -> Result<(&'a str, &'a str), Fault> {
-    const DEFAULT: &str = "overlay";
-    let Some((path, mode)) = text.rsplit_once(':') else { return Ok((text, DEFAULT)) };
-    if MODES.contains(&mode) && !path.is_empty() {
-        return Ok((path, mode));
-    }
-    if mode.contains('/') || exists(text) {
-        return Ok((text, DEFAULT));
-    }
-    let fix = closest(mode, MODES.iter().copied()).map_or_else(
-        || "ro, rw, overlay or copy".to_owned(),
-        |best| format!("--{} {}:{best}", flag.long, show_bytes(path.as_bytes())),
-    );
-    Err(bad(flag, text.as_bytes(), &format!("`{}` is no mode", show_bytes(mode.as_bytes())), &fix))
-}
-
-/// `HOST[:PORT]`; an IPv6 address stands in brackets.
-fn host(flag: &Flag, text: &str) -> Result<FlagValue, Fault> {
-    let field = |host: &str| ("host", Field::Text(host.to_owned()));
-    let bare = text.ends_with(']') || !text.contains(':');
-    if bare {
-        return Ok(FlagValue::Table(vec![field(text)]));
-    }
-    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    match port.parse::<u16>() {
-        Ok(port) if port > 0 && !host.is_empty() => {
-            Ok(FlagValue::Table(vec![field(host), ("ports", Field::Numbers(vec![port]))]))
-        }
-        Ok(_) | Err(_) => {
-            let why = format!("`{}` is no port from 1 to 65535", show_bytes(port.as_bytes()));
-            Err(bad(flag, text.as_bytes(), &why, &format!("--{} example.org:443", flag.long)))
-        }
-    }
-}
-
-/// A value that is none.
-fn bad(flag: &Flag, value: &[u8], why: &str, fix: &str) -> Fault {
+/// Policies are text, so that plans and audit records can be.
+fn no_text(flag: &Flag, value: &OsStr) -> Fault {
     Fault {
-        id: "usage/bad-clause-value",
-        what: format!("`--{} {}` is not understood", flag.long, show_bytes(value)),
+        id: "usage/no-text",
+        what: format!("`--{} {}` is no text", flag.long, show_bytes(value.as_bytes())),
         place: format!("--{}", flag.long),
-        why: why.to_owned(),
-        fix: fix.to_owned(),
+        why: "policies, plans and audit records are UTF-8".to_owned(),
+        fix: "reach the path by a link whose name is text".to_owned(),
     }
 }
 
@@ -188,6 +94,8 @@ fn contradiction(one: &str, other: &str, why: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
     use crate::cli::args::{Words, parse};
     use crate::cli::flags::{POLICY, RUN};
@@ -201,68 +109,36 @@ mod tests {
         request(&Call { world, voice, json: false, color: When::Never, parsed }, What::Nothing)
     }
 
-    fn layers(args: &[&str]) -> Vec<String> {
-        let shown = |layer: Ingredient| match layer {
-            Ingredient::Document(name) => format!("document {}", name.display()),
-            Ingredient::Flag { key, how, value, origin } => format!("{origin}: {key} {how:?} {value:?}"),
+    #[test]
+    fn documents_are_weaker_than_flags_wherever_they_stand() {
+        let args = ["--memory", "1G", "-p", "a.toml", "--set=limits.files=9", "-p", "python", "-w.:ro"];
+        let shown = |layer| match layer {
+            Ingredient::Document(name) => format!("document {name}"),
+            Ingredient::Flag { name, value } => format!("{name} {value}"),
+            Ingredient::Set(text) => format!("set {text}"),
         };
-        asked(&World::default(), args).unwrap().layers.into_iter().map(shown).collect()
-    }
-
-    #[test]
-    fn flags_are_stronger_than_documents_wherever_they_stand() {
-        let got = layers(&["--memory", "1G", "-p", "a.toml", "-p", "python"]);
-        assert_eq!(got[..2], ["document a.toml", "document python"]);
-        assert_eq!(got[2], r#"--memory: limits.memory Replace Typed("1G")"#);
-    }
-
-    #[test]
-    fn each_kind_of_flag_says_what_it_means() {
-        let got = layers(&[
-            "--read=./m:/models",
-            "--write=a:b",
-            "--env=A=b=c",
-            "--input=q=",
-            "--set=limits.files=10",
-            "--prefer=limits.disk",
-            "--allow-host=a.org:443",
-            "--allow-host=[::1]",
-            "-w",
-            "x:ro",
-            "-wy",
-        ]);
-        let expected = [
-            r#"--allow-host: net.mode Replace Text("allow")"#,
-            r#"--read: fs.read Append Table([("from", Text("./m")), ("to", Text("/models"))])"#,
-            r#"--write: fs.write Append Text("a:b")"#,
-            r#"--env: env.set.A Replace Text("b=c")"#,
-            r#"--input: inputs.q Replace Text("")"#,
-            r#"--set: limits.files Replace Typed("10")"#,
-            r#"--prefer: prefer Append Text("limits.disk")"#,
-            r#"--allow-host: net.allow Append Table([("host", Text("a.org")), ("ports", Numbers([443]))])"#,
-            r#"--allow-host: net.allow Append Table([("host", Text("[::1]"))])"#,
-            r#"--workspace: workspace.path Replace Text("x")"#,
-            r#"--workspace: workspace.mode Replace Text("ro")"#,
-            r#"--workspace: workspace.path Replace Text("y")"#,
-            r#"--workspace: workspace.mode Replace Text("overlay")"#,
-        ];
+        let got: Vec<_> = asked(&World::default(), &args).unwrap().layers.into_iter().map(shown).collect();
+        let expected = ["document a.toml", "document python", "--memory 1G", "set limits.files=9", "--workspace .:ro"];
         assert_eq!(got, expected);
     }
 
     #[test]
-    fn bad_values_are_told_together_and_with_126() {
-        let failure =
-            asked(&World::default(), &["--env", "A", "-w", "/:overlya", "--allow-host", "a:99999", "--set", "=1"]);
-        let failure = failure.unwrap_err();
-        assert_eq!((failure.code, failure.faults.len()), (126, 4));
-        assert_eq!(failure.faults[1].fix, "--workspace /:overlay");
+    fn a_value_that_is_no_text_is_refused_and_shown() {
+        let odd = OsString::from_vec(b"--read=/\xff\x1b".to_vec());
+        let parsed = parse([odd].into_iter(), &[POLICY, RUN], Words::EndFlags);
+        let world = World::default();
+        let voice = Voice::new(&world, When::Never);
+        let call = Call { world: &world, voice, json: false, color: When::Never, parsed };
+        let failure = request(&call, What::Nothing).unwrap_err();
+        assert_eq!((failure.code, failure.faults[0].id), (126, "usage/no-text"));
+        assert_eq!(failure.faults[0].what, r"`--read /\xff\u{1b}` is no text");
     }
 
     #[test]
     fn contradictions_are_bad_usage() {
-        let failure = asked(&World::default(), &["-t", "-q", "-v", "--env", "A"]).unwrap_err();
+        let failure = asked(&World::default(), &["-t", "-q", "-v"]).unwrap_err();
         let ids: Vec<_> = failure.faults.iter().map(|f| f.id).collect();
         assert_eq!(failure.code, 125);
-        assert_eq!(ids, ["usage/two-flags", "usage/no-terminal", "usage/bad-clause-value"]);
+        assert_eq!(ids, ["usage/two-flags", "usage/no-terminal"]);
     }
 }

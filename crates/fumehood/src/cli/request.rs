@@ -33,47 +33,16 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ingredient {
     /// `-p`: the name of a preset, or the path of a document.
-    Document(OsString),
-    /// A flag that sets a clause.
+    Document(String),
+    /// A flag of a clause, e.g. `--memory` and `512M`.
     Flag {
-        /// Path of the key, e.g. `limits.memory`, `env.set.LANG`, `inputs.question`.
-        key: String,
-        /// Whether the value replaces what weaker layers say, or adds to their list.
-        how: How,
-        /// The value as typed, or as a TOML value where the flag builds one.
-        value: FlagValue,
-        /// Where the value came from, for plans and messages: the flag's name, e.g. `--memory`.
-        origin: String,
+        /// With its dashes.
+        name: String,
+        /// As typed.
+        value: String,
     },
-}
-
-/// How a flag meets what weaker layers say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// The flag's value alone counts.
-    Replace,
-    /// The flag's value joins the list.
-    Append,
-}
-
-/// The value of a flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FlagValue {
-    /// Text of a value whose type the clause decides: `512M`, `true`, `["a", "b"]`.
-    Typed(String),
-    /// Text that is text, whatever it looks like.
-    Text(String),
-    /// A table of texts and whole numbers, e.g. a grant's `from` and `to`.
-    Table(Vec<(&'static str, Field)>),
-}
-
-/// A field of [`FlagValue::Table`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// Text.
-    Text(String),
-    /// Numbers, e.g. ports.
-    Numbers(Vec<u16>),
+    /// `--set CLAUSE=VALUE`
+    Set(String),
 }
 
 /// What to run.

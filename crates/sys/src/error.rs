@@ -23,6 +23,12 @@ impl Error {
     pub fn new(call: &'static str, object: impl Into<String>, errno: Errno) -> Self {
         Self { call, object: object.into(), errno }
     }
+
+    /// Whether a nonblocking call found nothing to do.
+    #[must_use]
+    pub fn is_again(&self) -> bool {
+        self.errno == Errno::AGAIN
+    }
 }
 
 /// Adds call and object to a bare errno. The object is built only when needed.

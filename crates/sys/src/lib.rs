@@ -10,11 +10,17 @@
 
 pub mod bare;
 #[cfg(feature = "std")]
+pub mod caller;
+#[cfg(feature = "std")]
 pub mod cgroup;
+#[cfg(feature = "std")]
+pub mod channel;
 #[cfg(feature = "std")]
 pub mod command;
 #[cfg(feature = "std")]
 pub mod error;
+#[cfg(feature = "std")]
+pub mod landlock;
 #[cfg(feature = "std")]
 pub mod machine;
 #[cfg(feature = "std")]
@@ -23,5 +29,7 @@ pub mod memfd;
 pub mod pidfd;
 #[cfg(feature = "std")]
 pub mod proc;
+#[cfg(feature = "std")]
+pub mod signals;
 #[cfg(feature = "std")]
 pub mod spawn;

@@ -1,0 +1,31 @@
+//! Who this process is.
+
+/// Effective user id.
+#[must_use]
+pub fn euid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Effective group id.
+#[must_use]
+pub fn egid() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
+/// Process id in the own pid namespace.
+#[must_use]
+pub fn pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Release of the running kernel, e.g. `6.18.0`.
+#[must_use]
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Major and minor part of a device number as stat(2) gives it.
+#[must_use]
+pub fn device_numbers(device: u64) -> (u32, u32) {
+    (rustix::fs::major(device), rustix::fs::minor(device))
+}

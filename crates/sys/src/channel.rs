@@ -1,0 +1,159 @@
+//! A pair of connected sockets that can carry descriptors, and pipes: how a parent and what it starts speak.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
+    SocketType,
+};
+use rustix::pipe::PipeFlags;
+
+use crate::error::{Named as _, Result};
+
+/// Most descriptors that one message may bring; more are closed by the kernel (`MSG_CTRUNC`).
+pub const MOST_DESCRIPTORS: usize = 16;
+
+/// A connected pair of unix stream sockets, close-on-exec.
+///
+/// # Errors
+/// EMFILE, ENFILE.
+pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .named("socketpair", || "unix stream".into())
+}
+
+/// A pipe, close-on-exec: (read end, write end).
+///
+/// # Errors
+/// EMFILE, ENFILE.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::pipe::pipe_with(PipeFlags::CLOEXEC).named("pipe2", || "pipe".into())
+}
+
+/// `/dev/null`, for reading and writing, close-on-exec.
+///
+/// # Errors
+/// ENOENT: there is no /dev.
+pub fn dev_null() -> Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).named("open", || "/dev/null".into())
+}
+
+/// Makes reads and writes of this open file description answer EAGAIN instead of waiting. Shared with everybody who
+/// holds the same description.
+///
+/// # Errors
+/// EBADF.
+pub fn set_nonblocking(fd: impl AsFd) -> Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&fd).named("fcntl(F_GETFL)", || "descriptor".into())?;
+    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)
+        .named("fcntl(F_SETFL)", || "descriptor".into())
+}
+
+/// Sends all bytes; a peer that is gone is an error, never a signal.
+///
+/// # Errors
+/// EPIPE, ECONNRESET: the peer is gone.
+pub fn send(socket: impl AsFd, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        let sent = rustix::net::sendmsg(
+            &socket,
+            &[IoSlice::new(bytes)],
+            &mut SendAncillaryBuffer::default(),
+            SendFlags::NOSIGNAL,
+        );
+        match sent {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).named("sendmsg", || "control socket".into()),
+        }
+    }
+    Ok(())
+}
+
+/// What one read brought.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes read; 0 = the peer closed.
+    pub count: usize,
+    /// Descriptors that came along, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Reads what is there, descriptors included.
+///
+/// # Errors
+/// EAGAIN with `nonblocking` and nothing there; ECONNRESET.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8], nonblocking: bool) -> Result<Received> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut flags = RecvFlags::CMSG_CLOEXEC;
+    flags.set(RecvFlags::DONTWAIT, nonblocking);
+    let message = loop {
+        match rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => break other.named("recvmsg", || "control socket".into())?,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    Ok(Received { count: message.bytes, descriptors })
+}
+
+/// One descriptor to wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Interest<'a> {
+    /// The descriptor.
+    pub fd: BorrowedFd<'a>,
+    /// Wait until it can be written, else until it can be read.
+    pub write: bool,
+}
+
+/// Waits until one of the descriptors is ready, has an error or was hung up; which of them are.
+///
+/// # Errors
+/// ENOMEM, EINVAL (more descriptors than RLIMIT_NOFILE).
+pub fn wait(interests: &[Interest<'_>], limit: Option<Duration>) -> Result<Vec<bool>> {
+    let mut list: Vec<PollFd<'_>> = interests
+        .iter()
+        .map(|i| PollFd::from_borrowed_fd(i.fd, if i.write { PollFlags::OUT } else { PollFlags::IN }))
+        .collect();
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    match rustix::event::poll(&mut list, limit.as_ref()) {
+        Ok(_) => Ok(list.iter().map(|fd| !fd.revents().is_empty()).collect()),
+        Err(Errno::INTR) => Ok(vec![false; interests.len()]),
+        Err(errno) => Err(errno).named("poll", || format!("{} descriptors", interests.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_through_and_a_closed_peer_is_an_error_without_a_signal() {
+        let (a, b) = pair().unwrap();
+        send(&a, b"hello").unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(receive(&b, &mut buffer, false).unwrap().count, 5);
+        assert!(receive(&b, &mut buffer, true).is_err());
+        drop(b);
+        assert!(send(&a, b"x").is_err());
+    }
+
+    #[test]
+    fn waiting_tells_which_descriptor_is_ready() {
+        let (read, write) = pipe().unwrap();
+        let interests = [Interest { fd: read.as_fd(), write: false }, Interest { fd: write.as_fd(), write: true }];
+        assert_eq!(wait(&interests, Some(Duration::ZERO)).unwrap(), [false, true]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Why a start did not come about. Each says what, where, why and what to do.
+
+use std::path::{Path, PathBuf};
+
+/// A failure between plan and *go*.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A path of the policy cannot be used.
+    #[error("`{}` cannot be used for `{clause}`: {why}", path.display())]
+    Path {
+        /// Clause.
+        clause: &'static str,
+        /// Path.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+        /// Whether it is simply not there.
+        missing: bool,
+    },
+    /// A path is a socket, a pipe or a device.
+    #[error("`{}` cannot be granted by `{clause}`: it is a socket, a named pipe or a block device", path.display())]
+    Special {
+        /// Clause.
+        clause: &'static str,
+        /// Path.
+        path: PathBuf,
+    },
+    /// A directory is needed.
+    #[error("`{}` is not a directory, and `{clause}` needs one", path.display())]
+    NotADirectory {
+        /// Clause.
+        clause: &'static str,
+        /// Path.
+        path: PathBuf,
+    },
+    /// A device node of the host is not what its name says.
+    #[error("`{}` is not the device that its name says", path.display())]
+    NotTheDevice {
+        /// Path.
+        path: PathBuf,
+    },
+    /// A system call failed.
+    #[error("{what}: {why}")]
+    System {
+        /// What was being done.
+        what: String,
+        /// The system's words.
+        why: String,
+    },
+    /// The host refused namespaces although it seemed to allow them.
+    #[error("the host does not allow new namespaces: {why}")]
+    Namespaces {
+        /// The system's words.
+        why: String,
+    },
+    /// A step inside failed before the payload ran.
+    #[error("the guest stopped at step `{step}`: {why}{detail}")]
+    Guest {
+        /// Name of the step.
+        step: &'static str,
+        /// The system's words.
+        why: String,
+        /// What it was doing, if known.
+        detail: String,
+    },
+    /// The posture is not the plan's.
+    #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
+    Posture(Vec<String>),
+    /// Data of ours is broken.
+    #[error("internal: {0}")]
+    Internal(String),
+}
+
+impl StartError {
+    pub(crate) fn path(clause: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        Self::Path { clause, path: path.to_owned(), why: error.to_string(), missing }
+    }
+
+    pub(crate) fn special(clause: &'static str, path: &Path) -> Self {
+        Self::Special { clause, path: path.to_owned() }
+    }
+
+    pub(crate) fn system(what: impl Into<String>, error: impl std::fmt::Display) -> Self {
+        Self::System { what: what.into(), why: error.to_string() }
+    }
+
+    /// Whether the run is to be refused (126: the caller can change it) rather than failed (125).
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Path { .. } | Self::Special { .. } | Self::NotADirectory { .. } | Self::Namespaces { .. }
+        )
+    }
+}

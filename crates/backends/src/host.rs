@@ -1,0 +1,156 @@
+//! What this host can do: cheap questions that leave no trace, asked once per run.
+//!
+//! Nothing here is trusted to *enforce*: the plan is made of these answers, and the posture that is read back before
+//! the payload starts proves them.
+
+use std::sync::OnceLock;
+
+/// Something that the host lacks, and the exact remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Stable id for `doctor` and `explain`.
+    pub id: &'static str,
+    /// Why it does not work.
+    pub why: String,
+    /// The setting or command that makes it work.
+    pub fix: String,
+}
+
+/// What a probe of the host found.
+#[derive(Debug)]
+pub struct Capabilities {
+    /// Effective user id of the supervisor.
+    pub euid: u32,
+    /// Effective group id of the supervisor.
+    pub egid: u32,
+    /// Kernel release as `uname` says it.
+    pub release: String,
+    /// Major and minor number of the release.
+    pub kernel: (u32, u32),
+    /// Landlock ABI; 0 = none.
+    pub landlock: u32,
+    /// Security modules that can label.
+    pub lsms: Vec<String>,
+    namespaces: OnceLock<Result<(), Missing>>,
+    cgroups: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
+}
+
+impl Capabilities {
+    /// Asks the host.
+    #[must_use]
+    pub fn probe() -> Self {
+        let release = sys::caller::kernel_release();
+        let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+        let kernel = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        Self {
+            euid: sys::caller::euid(),
+            egid: sys::caller::egid(),
+            kernel,
+            landlock: sys::landlock::abi(),
+            lsms: sys::machine::security_modules().unwrap_or_default(),
+            release,
+            namespaces: OnceLock::new(),
+            cgroups: OnceLock::new(),
+        }
+    }
+
+    /// Whether the supervisor is root here.
+    #[must_use]
+    pub const fn root(&self) -> bool {
+        self.euid == 0
+    }
+
+    /// Whether user, mount, pid, net, ipc, uts and cgroup namespaces can be made.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn namespaces(&self) -> Result<(), Missing> {
+        self.namespaces.get_or_init(|| namespaces(self.root())).clone()
+    }
+
+    /// The cgroup hierarchies of this host.
+    ///
+    /// # Errors
+    /// They could not be read; in words.
+    pub fn cgroups(&self) -> Result<&sys::cgroup::Hierarchies, &String> {
+        self.cgroups.get_or_init(|| sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string())).as_ref()
+    }
+
+    /// The enforcer's name of a controller that can be used, e.g. `cgroup-v1:memory`.
+    #[must_use]
+    pub fn controller(&self, name: &str) -> Option<String> {
+        let version = match self.version_of(name) {
+            Ok(sys::cgroup::Version::V1) => 1,
+            Ok(sys::cgroup::Version::V2) => 2,
+            Err(_) => return None,
+        };
+        Some(format!("cgroup-v{version}:{name}"))
+    }
+
+    /// Why a controller cannot be used.
+    #[must_use]
+    pub fn cgroup_why(&self, name: &str) -> String {
+        self.version_of(name).err().unwrap_or_default()
+    }
+
+    fn version_of(&self, name: &str) -> Result<sys::cgroup::Version, String> {
+        let available = self.cgroups().map_err(String::clone)?.available();
+        let answer = match name {
+            "memory" => &available.memory,
+            "pids" => &available.pids,
+            "cpu" => &available.cpu,
+            "cpuset" => &available.cpuset,
+            "io" => &available.io,
+            _ => return Err(format!("`{name}` is not a controller that limits")),
+        };
+        answer.as_ref().map_err(ToString::to_string).copied()
+    }
+
+    /// Overlay with its upper on a tmpfs in a user namespace: user xattrs on tmpfs came with 6.6.
+    #[must_use]
+    pub fn overlay_on_tmpfs(&self) -> bool {
+        self.kernel >= (6, 6)
+    }
+
+    /// Read-only overlay of two lowers in a user namespace (5.11).
+    #[must_use]
+    pub fn overlay_readonly(&self) -> bool {
+        self.kernel >= (5, 11)
+    }
+}
+
+
+
+fn namespaces(root: bool) -> Result<(), Missing> {
+    // Without /proc nothing can be asked, and the container tier could not mount its own either.
+    let facts = sys::machine::user_namespaces().map_err(|error| Missing {
+        id: "userns/no-proc",
+        why: error.to_string(),
+        fix: "mount /proc".to_owned(),
+    })?;
+    if facts.most == Some(0) {
+        return Err(Missing {
+            id: "userns/max-zero",
+            why: "user namespaces are switched off: /proc/sys/user/max_user_namespaces is 0".to_owned(),
+            fix: "sysctl -w user.max_user_namespaces=15000".to_owned(),
+        });
+    }
+    if root {
+        return Ok(());
+    }
+    if facts.unprivileged_clone == Some(0) {
+        return Err(Missing {
+            id: "userns/debian-sysctl",
+            why: "unprivileged user namespaces are switched off: kernel.unprivileged_userns_clone is 0".to_owned(),
+            fix: "sysctl -w kernel.unprivileged_userns_clone=1".to_owned(),
+        });
+    }
+    if facts.apparmor_restricts == Some(1) {
+        return Err(Missing {
+            id: "userns/apparmor",
+            why: "AppArmor restricts unprivileged user namespaces on this host".to_owned(),
+            fix: "install the AppArmor profile that `fumehood doctor` prints, or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0".to_owned(),
+        });
+    }
+    Ok(())
+}

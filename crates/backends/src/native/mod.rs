@@ -1,0 +1,73 @@
+//! The native backend: the kernel's own mechanisms, no daemon, no helper program, no image.
+//!
+//! # Promises
+//! The same for root and for an ordinary user; whatever a step of the start cannot do ends the start.
+//! # Does not promise
+//! Protection from bugs of the kernel: see SECURITY.md.
+
+mod control;
+mod environment;
+mod etc;
+mod filter;
+mod identity;
+mod io;
+mod landlock;
+mod prepare;
+mod proc_view;
+mod process;
+mod rlimits;
+mod running;
+mod sizes;
+mod start;
+mod survey;
+mod tree;
+mod verify;
+
+pub use control::Control;
+pub use prepare::{Launch, Prepared, Stdio};
+pub use running::{Running, Sample, Streams};
+pub use prepare::prepare;
+pub use start::{Confined, GROUPS, Started, start};
+pub use verify::Verified;
+
+use policy::value::Tier;
+use policy::{Clause, Policy, Support};
+
+use crate::host::Capabilities;
+use crate::{Backend, support};
+
+/// The container tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Container;
+
+/// The process tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Process;
+
+impl Backend for Container {
+    fn tier(&self) -> Tier {
+        Tier::Container
+    }
+
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
+        support::container(clause.id(), policy, host)
+    }
+}
+
+impl Backend for Process {
+    fn tier(&self) -> Tier {
+        Tier::Process
+    }
+
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
+        support::process(clause.id(), policy, host)
+    }
+}

@@ -1,0 +1,238 @@
+//! From the plan to everything that the start needs. Nothing is made on the host here.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use guest::config::{Config, Ids, Mode, OwnedLandlock, OwnedProbe as Probe, Size};
+use policy::value::{Grant, NetMode, Tier, WorkspaceMode};
+use policy::{Plan, Policy};
+
+use super::landlock::Rules;
+use super::{environment, identity, process, rlimits, tree};
+use crate::StartError;
+use crate::host::Capabilities;
+
+/// A file without a Landlock rule, by which the guest proves that Landlock is in force.
+const CANARY: &CStr = c"/.landlock-probe";
+use std::ffi::CStr;
+
+/// Where the payload's standard streams lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdio {
+    /// Pipes of the supervisor.
+    Pipes,
+    /// Pipes, but nothing to read.
+    NoInput,
+    /// A terminal of its own, of this size (rows, columns).
+    Terminal(u16, u16),
+}
+
+/// What a start needs beside the plan.
+#[derive(Debug)]
+pub struct Launch {
+    /// Run id.
+    pub run: String,
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Shown read-only beside the policy's grants: a script, our own probe.
+    pub show: Vec<Grant>,
+    /// Values of `env.pass` that the caller has.
+    pub passed: BTreeMap<OsString, OsString>,
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// `TERM` of the caller, for a terminal.
+    pub term: Option<OsString>,
+    /// A 0700 folder of ours, where the process tier writes; made by the caller and removed by it.
+    pub tmp: Option<PathBuf>,
+}
+
+/// Everything that a start needs.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) config: Config,
+    pub(super) tier: Tier,
+    pub(super) identity: identity::Identity,
+    pub(super) limits: sys::cgroup::Limits,
+    pub(super) run: String,
+    pub(super) stdio: Stdio,
+    pub(super) workspace: Option<PathBuf>,
+    pub(super) rootless: bool,
+    pub(super) expected: super::verify::Expected,
+    /// Number of the workspace's id-mapped mount among the guest's descriptors.
+    pub(super) mapped_workspace: Option<u32>,
+    /// Descriptors are passed out after the mounts.
+    pub(super) exports: bool,
+    /// Process tier: where a copy of the workspace is to be made.
+    pub(super) copy_to: Option<PathBuf>,
+}
+
+impl Prepared {
+    /// The workspace on the host, canonical.
+    #[must_use]
+    pub fn workspace(&self) -> Option<&Path> {
+        self.workspace.as_deref()
+    }
+
+    /// Process tier, mode `copy`: where the copy must be made before the start.
+    #[must_use]
+    pub fn copy_to(&self) -> Option<&Path> {
+        self.copy_to.as_deref()
+    }
+
+    /// uid and gid that the payload has outside.
+    #[must_use]
+    pub const fn owner(&self) -> (u32, u32) {
+        (self.identity.uid, self.identity.gid)
+    }
+
+    /// Name of the run's control groups below `fumehood/`.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+}
+
+/// Prepares a plan.
+///
+/// # Errors
+/// A path of the plan cannot be used, or a profile is unknown.
+pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+    let policy = &plan.policy;
+    let container = plan.tier == Tier::Container;
+    let identity = identity::choose(policy, host, &launch.run, container)?;
+    let mut config = common(policy, host, launch, container)?;
+    let mapped = (container && identity.map_workspace).then_some(FIRST_EXTRA);
+    let mut copy_to = None;
+    let (rules, cwd, workspace) = if container {
+        let tree = tree::build(policy, host, &launch.show, mapped)?;
+        (config.sources, config.ops) = (tree.sources, tree.ops);
+        (tree.rules, tree.cwd, tree.workspace)
+    } else {
+        let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
+        let places = process::places(policy, &launch.show, tmp)?;
+        copy_to = places.copy;
+        (places.rules, places.cwd, places.workspace)
+    };
+    config.cwd = tree::text(&cwd);
+    confine(&mut config, policy, host, &rules, container);
+    config.env = variables(policy, launch, container);
+    config.ids = inside(host, &identity, container);
+    let exports = container && matches!(policy.workspace.mode, WorkspaceMode::Overlay | WorkspaceMode::Copy);
+    Ok(Prepared {
+        expected: super::verify::Expected::of(&config, &identity, host, container),
+        limits: groups(policy, host),
+        run: launch.run.clone(),
+        stdio: launch.stdio,
+        rootless: !host.root(),
+        tier: plan.tier,
+        identity,
+        workspace,
+        mapped_workspace: mapped,
+        exports,
+        copy_to,
+        config,
+    })
+}
+
+/// First descriptor of the guest after the fixed ones.
+pub(super) const FIRST_EXTRA: u32 = 5;
+
+fn common(policy: &Policy, host: &Capabilities, launch: &Launch, container: bool) -> Result<Config, StartError> {
+    let text = |value: &OsStr| CString::new(value.as_bytes()).unwrap_or_default();
+    let nproc = container && host.controller("pids").is_none();
+    Ok(Config {
+        mode: if container { Mode::Container } else { Mode::Process },
+        wait_mapped: container && host.root(),
+        loopback: container && policy.net.mode == NetMode::Loopback,
+        inner_limits: container,
+        new_keyring: true,
+        clear_groups: host.root(),
+        umask: policy.process.umask,
+        tty: match launch.stdio {
+            Stdio::Terminal(rows, cols) => Some(Size { rows, cols }),
+            Stdio::Pipes | Stdio::NoInput => None,
+        },
+        hostname: if container { policy.process.hostname.clone().into_bytes() } else { Vec::new() },
+        rlimits: rlimits::of(policy, nproc),
+        seccomp: super::filter::program(policy, host, container)?,
+        argv: launch.argv.iter().map(|word| text(word)).collect(),
+        search: environment::PATH.split(':').map(|dir| CString::new(dir).unwrap_or_default()).collect(),
+        ..Config::default()
+    })
+}
+
+fn inside(host: &Capabilities, identity: &identity::Identity, container: bool) -> Option<Ids> {
+    if container {
+        return Some(Ids { uid: identity::INSIDE, gid: identity::INSIDE });
+    }
+    host.root().then_some(Ids { uid: identity.uid, gid: identity.gid })
+}
+
+fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> {
+    let home = match (&launch.tmp, container) {
+        (Some(tmp), false) => tmp.join("home").into_os_string().into_vec(),
+        (Some(_) | None, _) => format!("/home/{}", policy.process.user).into_bytes(),
+    };
+    let tmp = match (&launch.tmp, container) {
+        (Some(tmp), false) => tmp.clone().into_os_string().into_vec(),
+        (Some(_) | None, _) => b"/tmp".to_vec(),
+    };
+    let (home, tmp) = (String::from_utf8_lossy(&home).into_owned(), String::from_utf8_lossy(&tmp).into_owned());
+    environment::build(policy, &launch.passed, &home, &tmp, launch.term.as_deref())
+}
+
+/// Landlock layers and the probes that prove them.
+fn confine(config: &mut Config, policy: &Policy, host: &Capabilities, rules: &Rules, container: bool) {
+    let abi = host.landlock;
+    let closed_network = policy.net.mode != NetMode::Loopback && abi >= 4;
+    config.landlock = (abi > 0).then(|| OwnedLandlock {
+        handled_fs: sys::landlock::fs_rights(abi),
+        handled_net: if closed_network { sys::landlock::NET_RIGHTS } else { 0 },
+        scoped: sys::landlock::scopes(abi),
+        flags: 0,
+        rules: rules.for_abi(abi),
+        ports: Vec::new(),
+    });
+    config.payload_layer = (sys::landlock::scopes(abi) != 0).then(|| OwnedLandlock {
+        scoped: sys::landlock::scopes(abi),
+        ..OwnedLandlock::default()
+    });
+    if container && abi > 0 {
+        config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: b"x".to_vec() });
+        config.probes.push(Probe::OpenMustFail(CANARY.into()));
+    }
+    if !container {
+        if let Some(path) = ["/etc/passwd", "/proc/version", "/etc/hostname"].iter().find(|p| Path::new(p).is_file()) {
+            config.probes.push(Probe::OpenMustFail(CString::new(*path).unwrap_or_default()));
+        }
+        config.probes.push(Probe::SignalMustFail(sys::caller::pid()));
+    }
+    config.probes.push(Probe::OpenMustWork(c"/dev/null".into()));
+    let vsock = Probe::SocketMustFail { family: 40, kind: 1, protocol: 0 };
+    config.probes.push(vsock);
+    if policy.net.mode != NetMode::Loopback {
+        config.probes.push(Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 });
+        config.probes.push(Probe::SocketMustFail { family: 10, kind: 2, protocol: 0 });
+    }
+}
+
+fn groups(policy: &Policy, host: &Capabilities) -> sys::cgroup::Limits {
+    let limits = &policy.limits;
+    let can = |name: &str| host.controller(name).is_some();
+    // The guest itself is one process in the group.
+    let pids = limits.pids.filter(|_| can("pids")).map(|n| u64::from(n).saturating_add(1));
+    sys::cgroup::Limits {
+        memory: limits.memory.filter(|_| can("memory")).map(|m| m.0),
+        pids,
+        cpu: limits.cpus.filter(|_| can("cpu")).map(|share| sys::cgroup::CpuShare {
+            quota_us: u64::from(share.0).saturating_mul(100).max(1000),
+            period_us: 100_000,
+        }),
+        cpuset: limits.cpuset.as_ref().filter(|_| can("cpuset")).map(|cores| {
+            cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        }),
+        io: super::io::limits(policy, host),
+    }
+}

@@ -1,0 +1,139 @@
+//! A payload that runs: its streams, its usage, its end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use guest::frames::ToGuest;
+
+use super::control::Control;
+use super::start::Held;
+use crate::StartError;
+
+/// The supervisor's ends of the payload's streams.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Write end of its stdin (non-blocking); `None` = it has nothing to read.
+    pub input: Option<OwnedFd>,
+    /// Read end of its stdout (non-blocking).
+    pub output: Option<OwnedFd>,
+    /// Read end of its stderr (non-blocking).
+    pub errors: Option<OwnedFd>,
+    /// Master of its terminal, instead of the three.
+    pub terminal: Option<OwnedFd>,
+}
+
+impl Streams {
+    pub(super) fn set_terminal(&mut self, master: OwnedFd) {
+        self.terminal = Some(master);
+    }
+}
+
+/// Usage at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// User time of the tree, microseconds.
+    pub user_us: u64,
+    /// System time of the tree, microseconds.
+    pub system_us: u64,
+    /// Memory of the tree now, bytes.
+    pub memory: u64,
+    /// Highest memory of the tree known, bytes.
+    pub memory_peak: u64,
+    /// Processes and threads now, the guest left out.
+    pub pids: u64,
+    /// Most processes and threads known.
+    pub pids_peak: u64,
+    /// Bytes read from block devices.
+    pub io_read: u64,
+    /// Bytes written to block devices.
+    pub io_written: u64,
+    /// Kernel out-of-memory kills in the tree.
+    pub oom_kills: u64,
+    /// Forks refused by the process limit.
+    pub pids_refused: u64,
+}
+
+/// A payload that runs.
+#[derive(Debug)]
+pub struct Running {
+    pub(super) held: Held,
+    /// Frames to and from the guest.
+    pub control: Control,
+    /// Streams; the supervisor takes them.
+    pub streams: Streams,
+}
+
+impl Running {
+    /// Descriptor of the guest's process: readable when it has ended.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.held.child.pidfd.as_fd()
+    }
+
+    /// The guest's pid outside.
+    #[must_use]
+    pub const fn pid(&self) -> i32 {
+        self.held.child.pid
+    }
+
+    /// Forwards a signal to the payload.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn signal(&self, number: u8) -> Result<(), StartError> {
+        self.control.send(ToGuest::Signal(number))
+    }
+
+    /// Ends everything inside at once. The group's kill is atomic where the kernel has it; the guest's own death takes
+    /// its pid namespace (container) or, by its closing control socket and its parent-death signal, its tree with it.
+    pub fn kill(&self) {
+        let asked = self.control.send(ToGuest::Kill);
+        let grouped = self.held.group.as_ref().map(|group| group.kill(std::time::Duration::from_secs(2)));
+        drop((asked, grouped));
+    }
+
+    /// Kills the guest itself, for one that does not answer.
+    pub fn kill_guest(&self) {
+        let signalled = sys::pidfd::send_signal(&self.held.child.pidfd, 9);
+        drop(signalled);
+    }
+
+    /// Usage now, from the control groups, else from the processes of the tree.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        let mut sample = Sample::default();
+        let mut counted = sys::cgroup::Usage::default();
+        if let Some(group) = &self.held.group
+            && let Ok(usage) = group.usage()
+        {
+            counted = usage;
+        }
+        sample.oom_kills = counted.oom_kills.unwrap_or(0);
+        sample.pids_refused = counted.pids_refused.unwrap_or(0);
+        sample.io_read = counted.io_read.unwrap_or(0);
+        sample.io_written = counted.io_written.unwrap_or(0);
+        let tree = if counted.memory.is_none() || counted.pids.is_none() || counted.cpu_user_us.is_none() {
+            super::survey::tree(self.pid())
+        } else {
+            super::survey::Survey::default()
+        };
+        sample.user_us = counted.cpu_user_us.unwrap_or(tree.user_us);
+        sample.system_us = counted.cpu_system_us.unwrap_or(tree.system_us);
+        sample.memory = counted.memory.unwrap_or(tree.memory);
+        sample.memory_peak = counted.memory_peak.unwrap_or(sample.memory);
+        // The guest is one process of the group.
+        sample.pids = counted.pids.unwrap_or(tree.pids).saturating_sub(1);
+        sample.pids_peak = counted.pids_peak.map_or(sample.pids, |n| n.saturating_sub(1));
+        sample
+    }
+
+    /// Whether memory is only known by walking the processes.
+    #[must_use]
+    pub fn memory_by_survey(&self) -> bool {
+        !self.held.memory_limited
+    }
+
+    /// Reaps the guest and removes its groups; nothing of the run is left afterwards.
+    pub fn end(mut self) {
+        self.held.end();
+    }
+}

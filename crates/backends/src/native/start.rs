@@ -1,0 +1,295 @@
+//! From `Prepared` to a guest that has confined itself and waits for *go*.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use guest::frames::{FromGuest, Posture, ToGuest};
+use policy::value::Tier;
+use sys::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn};
+
+use super::control::Control;
+use super::identity::INSIDE;
+use super::prepare::{FIRST_EXTRA, Prepared, Stdio};
+use super::running::Streams;
+use crate::StartError;
+use crate::host::Capabilities;
+
+/// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Folder of our control groups, in each hierarchy, below the caller's own group.
+pub const GROUPS: &str = "fumehood";
+
+/// Capabilities that the guest needs in its own user namespace until it drops them (capabilities(7)): CHOWN,
+/// DAC_OVERRIDE, FOWNER, SETGID, SETUID, SETPCAP, NET_ADMIN, SYS_CHROOT, SYS_ADMIN, SYS_RESOURCE, MKNOD.
+const AMBIENT: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 27;
+
+/// A guest that is on its way. Dropping it kills it and removes its groups.
+#[derive(Debug)]
+pub struct Started {
+    pub(super) child: Held,
+    pub(super) control: Control,
+    pub(super) streams: Streams,
+    pub(super) prepared: Prepared,
+    terminal: Option<OwnedFd>,
+}
+
+/// The guest's process and groups: killed, reaped and removed when dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) child: Child,
+    pub(super) group: Option<sys::cgroup::Group>,
+    pub(super) reaped: bool,
+    /// The kernel holds the memory limit.
+    pub(super) memory_limited: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        self.end();
+    }
+}
+
+impl Held {
+    /// Kills whatever is left, reaps the guest and removes its groups. Failures have no reader here: what could not be
+    /// removed stays in the journal, and `gc` takes it.
+    pub(super) fn end(&mut self) {
+        self.reaped = true;
+        let killed = self.group.as_ref().map(|group| group.kill(PATIENCE));
+        let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
+        let reaped = sys::pidfd::wait(&self.child.pidfd);
+        let removed = self.group.take().map(|group| group.remove(PATIENCE));
+        drop((killed, signalled, reaped, removed));
+    }
+}
+
+/// The guest has confined itself; its posture is not judged yet.
+#[derive(Debug)]
+pub struct Confined {
+    pub(super) started: Started,
+    pub(super) posture: Posture,
+}
+
+/// Starts the guest.
+///
+/// # Errors
+/// The host refused namespaces, a cgroup or a descriptor.
+pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+    let container = prepared.tier == Tier::Container;
+    let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
+        .map_err(|e| StartError::system("making the guest's memory file", e))?;
+    let config = sys::memfd::data(c"fumehood-config", &prepared.config.encode())
+        .map_err(|e| StartError::system("making the guest's config", e))?;
+    let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
+    let (streams, inner) = Streams::make(prepared.stdio)?;
+    let mapped = mapped_workspace(&prepared)?;
+    let group = group(&prepared, host)?;
+    let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![
+        (inner[0].as_fd(), 0),
+        (inner[1].as_fd(), 1),
+        (inner[2].as_fd(), 2),
+        (theirs.as_fd(), 3),
+        (config.as_fd(), 4),
+    ];
+    if let Some(mount) = &mapped {
+        fds.push((mount.as_fd(), i32::try_from(FIRST_EXTRA).unwrap_or(5)));
+    }
+    let tasks = group.as_ref().map(sys::cgroup::Group::tasks).unwrap_or_default();
+    let spawn = Spawn {
+        namespaces: if container { namespaces() } else { Namespaces::NONE },
+        cgroup: group.as_ref().and_then(sys::cgroup::Group::birthplace),
+        tasks: &tasks,
+        cgroup_namespace: container,
+        id_maps: match (container, prepared.rootless) {
+            (true, true) => IdMaps::BySelf {
+                outside_uid: host.euid,
+                outside_gid: host.egid,
+                inside_uid: INSIDE,
+                inside_gid: INSIDE,
+            },
+            (true, false) | (false, _) => IdMaps::Later,
+        },
+        time_offsets: None,
+        ambient: if container { AMBIENT } else { 0 },
+        fds: &fds,
+        program: program.as_fd(),
+        argv: &[c"fumehood-guest"],
+    };
+    let child = spawn.start().map_err(refused)?;
+    drop((tasks, fds));
+    drop((theirs, inner));
+    let started = Started {
+        child: Held { child, group, reaped: false, memory_limited: prepared.limits.memory.is_some() },
+        control: Control::new(ours),
+        streams,
+        terminal: None,
+        prepared,
+    };
+    if container && !started.prepared.rootless {
+        started.map_ids()?;
+    }
+    Ok(started)
+}
+
+fn namespaces() -> Namespaces {
+    [Namespaces::USER, Namespaces::MOUNT, Namespaces::PID, Namespaces::NET, Namespaces::IPC, Namespaces::UTS]
+        .into_iter()
+        .fold(Namespaces::NONE, Namespaces::and)
+}
+
+fn refused(error: sys::spawn::SpawnError) -> StartError {
+    let words = format!("{}: {}", error.step.words(), error.errno);
+    match error.step {
+        sys::spawn::Step::Clone => StartError::Namespaces { why: words },
+        _ => StartError::system("starting the guest", words),
+    }
+}
+
+fn mapped_workspace(prepared: &Prepared) -> Result<Option<OwnedFd>, StartError> {
+    let (Some(_), Some(path)) = (prepared.mapped_workspace, &prepared.workspace) else { return Ok(None) };
+    let _ = path;
+    Err(StartError::system("showing the workspace", "not yet"))
+}
+
+fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<sys::cgroup::Group>, StartError> {
+    let Ok(hierarchies) = host.cgroups() else { return Ok(None) };
+    hierarchies
+        .create(GROUPS, &prepared.run, &prepared.limits)
+        .map(Some)
+        .map_err(|e| StartError::system("making the control groups", e))
+}
+
+impl Started {
+    fn map_ids(&self) -> Result<(), StartError> {
+        let (uid, gid) = self.prepared.owner();
+        let range = |outside| [IdRange { inside: INSIDE, outside, count: 1 }];
+        sys::spawn::write_id_maps(self.child.child.pid, &range(uid), &range(gid), false)
+            .map_err(|e| StartError::system("writing the id maps", e))?;
+        self.control.send(ToGuest::Mapped)
+    }
+
+    /// Whether the guest will pass out descriptors of the workspace's layer.
+    #[must_use]
+    pub fn exports(&self) -> bool {
+        self.prepared.exports
+    }
+
+    /// Waits for the descriptors of the workspace's layer: the overlay's upper, or the empty tmpfs of a copy, which the
+    /// caller fills before it calls [`Started::filled`].
+    ///
+    /// # Errors
+    /// A step of the guest failed.
+    pub fn layer(&mut self) -> Result<OwnedFd, StartError> {
+        match self.expect()? {
+            FromGuest::Mounted(_) => {
+                let mut list = self.control.take_descriptors();
+                list.pop().ok_or_else(|| StartError::system("reading the guest's frames", "a descriptor is missing"))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The copy is complete.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn filled(&self) -> Result<(), StartError> {
+        self.control.send(ToGuest::Filled)
+    }
+
+    /// Waits until the guest has confined itself and said what is in force.
+    ///
+    /// # Errors
+    /// A step of the guest failed; it is named.
+    pub fn confined(mut self) -> Result<Confined, StartError> {
+        loop {
+            match self.expect()? {
+                FromGuest::Terminal => self.terminal = self.control.take_descriptors().pop(),
+                FromGuest::Posture(posture) => {
+                    if let Some(master) = self.terminal.take() {
+                        self.streams.set_terminal(master);
+                    }
+                    return Ok(Confined { started: self, posture });
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    fn expect(&mut self) -> Result<FromGuest, StartError> {
+        match self.control.wait(PATIENCE)? {
+            Some(FromGuest::Failed { step, errno, detail }) => Err(StartError::Guest {
+                step: step.name(),
+                why: if errno == 0 {
+                    "refused by its own check".to_owned()
+                } else {
+                    std::io::Error::from_raw_os_error(errno).to_string()
+                },
+                detail: self.detail(step, detail),
+            }),
+            Some(frame) => Ok(frame),
+            None => Err(StartError::system("waiting for the guest", self.end_of_guest())),
+        }
+    }
+
+    /// What the step was working on, in words.
+    fn detail(&self, step: guest::step::Step, detail: u32) -> String {
+        let index = usize::try_from(detail).unwrap_or(usize::MAX);
+        let config = &self.prepared.config;
+        let text = match step {
+            guest::step::Step::Sources => config.sources.get(index).map(|source| format!("{source:?}")),
+            guest::step::Step::Mounts => config.ops.get(index).map(|op| format!("{op:?}")),
+            guest::step::Step::Landlock => config
+                .landlock
+                .as_ref()
+                .and_then(|layer| layer.rules.get(index))
+                .map(|rule| rule.path.to_string_lossy().into_owned()),
+            guest::step::Step::Probes => config.probes.get(index).map(|probe| format!("{probe:?}")),
+            _ => None,
+        };
+        text.map(|text| format!(" ({})", text.chars().take(300).collect::<String>())).unwrap_or_default()
+    }
+
+    fn end_of_guest(&mut self) -> String {
+        self.child.reaped = true;
+        match sys::pidfd::wait(&self.child.child.pidfd) {
+            Ok((end, _)) => format!("it ended before it was confined: {end:?}"),
+            Err(error) => format!("it is gone: {error}"),
+        }
+    }
+}
+
+fn unexpected(frame: &FromGuest) -> StartError {
+    StartError::system("reading the guest's frames", format!("{frame:?} comes at the wrong time"))
+}
+
+/// The descriptors for the payload's three streams.
+pub(super) type Inner = [OwnedFd; 3];
+
+impl Streams {
+    fn make(stdio: Stdio) -> Result<(Self, Inner), StartError> {
+        let error = |e| StartError::system("making the pipes", e);
+        let null = || sys::channel::dev_null().map_err(|e| StartError::system("opening /dev/null", e));
+        if let Stdio::Terminal(..) = stdio {
+            return Ok((Self::default(), [null()?, null()?, null()?]));
+        }
+        let (output, output_inner) = sys::channel::pipe().map_err(error)?;
+        let (errors, errors_inner) = sys::channel::pipe().map_err(error)?;
+        let (input_inner, input) = match stdio {
+            Stdio::NoInput => (null()?, None),
+            Stdio::Pipes | Stdio::Terminal(..) => {
+                let (read, write) = sys::channel::pipe().map_err(error)?;
+                sys::channel::set_nonblocking(&write).map_err(error)?;
+                (read, Some(write))
+            }
+        };
+        for fd in [&output, &errors] {
+            sys::channel::set_nonblocking(fd).map_err(error)?;
+        }
+        let streams = Self { input, output: Some(output), errors: Some(errors), terminal: None };
+        Ok((streams, [input_inner, output_inner, errors_inner]))
+    }
+}

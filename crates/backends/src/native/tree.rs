@@ -1,0 +1,372 @@
+//! The file tree of the container tier, as the list of operations that the guest carries out.
+//!
+//! Sources are resolved here, once, to (path without symlinks, device, inode); the guest opens them again inside its
+//! mount namespace and refuses when they have changed, so that nobody can swap a path in between (FS-16).
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
+use policy::value::{Grant, Policy, Root, WorkspaceMode};
+
+use super::etc;
+use super::landlock::{Access, Rules};
+use super::proc_view;
+use super::sizes::{self, Sizes};
+use crate::StartError;
+use crate::host::Capabilities;
+
+/// Top-level names of the host that hold its tools.
+const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+/// Device nodes of the host that are shown, with their numbers (Documentation/admin-guide/devices.txt).
+const DEVICES: &[(&str, u32, u32)] =
+    &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+/// Bytes of the root tmpfs: `/etc` and mount points only; it is read-only before anything runs.
+const ROOT_BYTES: u64 = 4 << 20;
+const ROOT_INODES: u64 = 8192;
+/// Terminals that may be open at once.
+const TERMINALS: u32 = 64;
+
+/// The slot under which the workspace layer is handed out.
+pub(crate) const WORKSPACE_SLOT: u32 = 0;
+
+/// What the guest builds.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) ops: Vec<Op>,
+    pub(crate) rules: Rules,
+    /// Working directory of the payload.
+    pub(crate) cwd: PathBuf,
+    /// The workspace, canonical, for read-back.
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+/// A resolved host path.
+pub(crate) struct Resolved {
+    pub(crate) path: PathBuf,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) dir: bool,
+}
+
+impl Resolved {
+    /// What the guest must find at this path.
+    pub(crate) fn identity(&self) -> Identity {
+        let (major, minor) = sys::caller::device_numbers(self.dev);
+        Identity { major, minor, ino: self.ino }
+    }
+}
+
+/// Resolves a host path once: canonical, with its identity.
+pub(crate) fn resolve(clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
+    let canonical = path.canonicalize().map_err(|e| StartError::path(clause, path, &e))?;
+    let meta = canonical.symlink_metadata().map_err(|e| StartError::path(clause, path, &e))?;
+    let kind = meta.file_type();
+    if kind.is_socket() || kind.is_fifo() || kind.is_block_device() {
+        return Err(StartError::special(clause, path));
+    }
+    Ok(Resolved { dev: meta.dev(), ino: meta.ino(), dir: meta.is_dir(), path: canonical })
+}
+
+/// Builds the tree of a plan.
+pub(crate) fn build(
+    policy: &Policy,
+    host: &Capabilities,
+    show: &[Grant],
+    mapped_workspace: Option<u32>,
+) -> Result<Tree, StartError> {
+    let mut tree = Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace };
+    tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
+    tree.root()?;
+    tree.kernel_file_systems()?;
+    tree.temporary();
+    for grant in &policy.fs.read {
+        tree.read(grant, "fs.read")?;
+    }
+    for grant in &policy.fs.write {
+        tree.write(grant)?;
+    }
+    tree.workspace()?;
+    for grant in show {
+        tree.read(grant, "run")?;
+    }
+    Ok(tree.tree)
+}
+
+struct Builder<'a> {
+    policy: &'a Policy,
+    host: &'a Capabilities,
+    sizes: Sizes,
+    tree: Tree,
+    mapped_workspace: Option<u32>,
+}
+
+impl Builder<'_> {
+    fn op(&mut self, op: Op) {
+        self.tree.ops.push(op);
+    }
+
+    fn source(&mut self, source: Source) -> u32 {
+        self.tree.sources.push(source);
+        u32::try_from(self.tree.sources.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    fn resolved(&mut self, r: &Resolved) -> u32 {
+        self.source(Source::Path { path: text(&r.path), is: r.identity() })
+    }
+
+    fn bind(&mut self, r: &Resolved, to: &Path, attrs: Attrs) {
+        let source = self.resolved(r);
+        self.op(Op::Bind { source, path: text(to), attrs, file: !r.dir });
+    }
+
+    fn allow(&mut self, path: &Path, access: Access, dir: bool) {
+        self.tree.rules.add(path, access, dir);
+    }
+
+    /// Execution is granted where the policy does not name the only executables.
+    fn readable(&self) -> Access {
+        if self.policy.fs.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE }
+    }
+
+    fn writable(&self) -> Access {
+        let run = if self.noexec() { Access::NONE } else { Access::EXECUTE };
+        Access::READ | Access::WRITE | run
+    }
+
+    /// A list of the only executables needs noexec on all that is writable: the dynamic loader would run what it reads.
+    fn noexec(&self) -> bool {
+        self.policy.fs.noexec || self.policy.fs.exec.is_some()
+    }
+
+    fn writable_attrs(&self) -> Attrs {
+        let attrs = Attrs::NOSUID | Attrs::NODEV;
+        if self.noexec() { attrs | Attrs::NOEXEC } else { attrs }
+    }
+
+    fn root(&mut self) -> Result<(), StartError> {
+        match self.policy.fs.root.clone() {
+            Root::Host => {
+                self.tools()?;
+                self.etc()
+            }
+            Root::Empty | Root::Image(_) => {
+                self.synthetic_etc();
+                Ok(())
+            }
+            Root::Dir(path) => self.directory(&path),
+        }
+    }
+
+    fn tools(&mut self) -> Result<(), StartError> {
+        for name in TOOLS {
+            let path = Path::new("/").join(name);
+            let Ok(meta) = path.symlink_metadata() else { continue };
+            if meta.is_symlink() {
+                let target = std::fs::read_link(&path).map_err(|e| StartError::path("fs.root", &path, &e))?;
+                self.op(Op::Symlink { path: text(&path), target: text(&target) });
+                continue;
+            }
+            let resolved = resolve("fs.root", &path)?;
+            self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
+            if self.policy.fs.exec.is_none() {
+                self.allow(&path, Access::READ | Access::EXECUTE, true);
+            }
+        }
+        self.only_executables()
+    }
+
+    /// With `fs.exec`, everything else that could be run is unreadable too, else `ld.so FILE` runs it: of the tools only
+    /// shared libraries, interpreters' libraries and data stay readable.
+    fn only_executables(&mut self) -> Result<(), StartError> {
+        let Some(list) = self.policy.fs.exec.clone() else { return Ok(()) };
+        for path in super::landlock::library_folders() {
+            self.allow(&path, Access::READ, true);
+        }
+        for path in super::landlock::loaders() {
+            self.allow(&path, Access::READ | Access::EXECUTE, false);
+        }
+        for path in list {
+            let resolved = resolve("fs.exec", &path)?;
+            self.allow(&resolved.path, Access::READ | Access::EXECUTE, resolved.dir);
+        }
+        Ok(())
+    }
+
+    fn etc(&mut self) -> Result<(), StartError> {
+        let folder = Path::new("/etc");
+        let names: Vec<String> = std::fs::read_dir(folder)
+            .map_err(|e| StartError::path("fs.root", folder, &e))?
+            .filter_map(|entry| entry.ok().and_then(|e| e.file_name().into_string().ok()))
+            .collect();
+        let shown = etc::shown(&names).map_err(StartError::Internal)?;
+        for name in shown {
+            let path = folder.join(name);
+            // A dangling link (a half-removed package) is as good as a missing file.
+            let Ok(resolved) = resolve("fs.root", &path) else { continue };
+            self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
+        }
+        self.synthetic_etc();
+        Ok(())
+    }
+
+    fn synthetic_etc(&mut self) {
+        for (name, content) in etc::synthetic(&self.policy.process.user, &self.policy.process.hostname) {
+            self.op(Op::File { path: text(&Path::new("/etc").join(name)), mode: 0o644, bytes: content });
+        }
+        self.op(Op::Symlink { path: c"/etc/mtab".into(), target: c"/proc/self/mounts".into() });
+        self.allow(Path::new("/etc"), Access::READ, true);
+    }
+
+    /// A directory as root: its top-level entries, read-only; `/proc`, `/dev`, `/tmp` and `/run` stay ours.
+    fn directory(&mut self, path: &Path) -> Result<(), StartError> {
+        let root = resolve("fs.root", path)?;
+        let entries = std::fs::read_dir(&root.path).map_err(|e| StartError::path("fs.root", path, &e))?;
+        let mut names: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.file_name())).collect();
+        names.sort();
+        for name in names {
+            if ["proc", "sys", "dev", "tmp", "run", "home"].iter().any(|ours| name == *ours) {
+                continue;
+            }
+            let from = root.path.join(&name);
+            let to = Path::new("/").join(&name);
+            let meta = from.symlink_metadata().map_err(|e| StartError::path("fs.root", &from, &e))?;
+            if meta.is_symlink() {
+                let target = std::fs::read_link(&from).map_err(|e| StartError::path("fs.root", &from, &e))?;
+                self.op(Op::Symlink { path: text(&to), target: text(&target) });
+            } else if meta.is_dir() || meta.is_file() {
+                let resolved = resolve("fs.root", &from)?;
+                self.bind(&resolved, &to, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
+                self.allow(&to, self.readable(), resolved.dir);
+            }
+        }
+        Ok(())
+    }
+
+    fn kernel_file_systems(&mut self) -> Result<(), StartError> {
+        self.op(Op::Proc { path: c"/proc".into() });
+        for path in proc_view::MASKED {
+            self.op(Op::Mask { path: text(Path::new(path)) });
+        }
+        for path in proc_view::READ_ONLY {
+            self.op(Op::ReadOnly { path: text(Path::new(path)), recursive: true });
+        }
+        // The right to write is for the process's own files (`oom_score_adj`, `comm`, `fd/1`); the rest is the kernel's.
+        self.allow(Path::new("/proc"), Access::READ | Access::WRITE_FILE, true);
+        for (name, major, minor) in DEVICES {
+            let path = Path::new("/dev").join(name);
+            let resolved = device(&path, *major, *minor)?;
+            self.bind(&resolved, &path, Attrs::NOSUID | Attrs::NOEXEC);
+        }
+        for (name, target) in
+            [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")]
+        {
+            self.op(Op::Symlink { path: text(&Path::new("/dev").join(name)), target: text(Path::new(target)) });
+        }
+        self.op(Op::Devpts { path: c"/dev/pts".into(), max: TERMINALS });
+        self.allow(Path::new("/dev"), Access::READ | Access::WRITE_FILE | Access::IOCTL, true);
+        self.allow(Path::new("/"), Access::LIST, true);
+        Ok(())
+    }
+
+    fn temporary(&mut self) {
+        let attrs = self.writable_attrs();
+        let Sizes { tmp, shm, run, workspace: _ } = self.sizes;
+        for (path, size, mode) in [("/tmp", tmp, 0o1777), ("/dev/shm", shm, 0o1777), ("/run", run, 0o755)] {
+            self.op(Op::Tmpfs { path: text(Path::new(path)), size: size.bytes, inodes: size.inodes, mode, attrs });
+            self.allow(Path::new(path), self.writable(), true);
+        }
+        // The home folder is part of /tmp, so that one limit holds both.
+        let home = Path::new("/home").join(&self.policy.process.user);
+        self.op(Op::Dir { path: c"/tmp/.home".into(), mode: 0o700 });
+        self.op(Op::Symlink { path: text(&home), target: c"/tmp/.home".into() });
+        self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        self.tree.cwd = PathBuf::from("/tmp");
+    }
+
+    /// Read-only: through an overlay where the kernel can, since a plain bind would let the payload connect to a unix
+    /// socket of the host that lies below.
+    fn read(&mut self, grant: &Grant, clause: &'static str) -> Result<(), StartError> {
+        let resolved = resolve(clause, &grant.from)?;
+        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
+        if resolved.dir && self.host.overlay_readonly() && !self.policy.fs.sockets {
+            let source = self.resolved(&resolved);
+            self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&grant.to), size: 0, inodes: 0, attrs, export: None });
+        } else {
+            self.bind(&resolved, &grant.to, attrs);
+        }
+        self.allow(&grant.to, self.readable(), resolved.dir);
+        Ok(())
+    }
+
+    fn write(&mut self, grant: &Grant) -> Result<(), StartError> {
+        let resolved = resolve("fs.write", &grant.from)?;
+        self.bind(&resolved, &grant.to, self.writable_attrs());
+        self.allow(&grant.to, self.writable(), resolved.dir);
+        Ok(())
+    }
+
+    fn workspace(&mut self) -> Result<(), StartError> {
+        let Some(path) = self.policy.workspace.path.clone() else { return Ok(()) };
+        if self.policy.workspace.mode == WorkspaceMode::None {
+            return Ok(());
+        }
+        let resolved = resolve("workspace", &path)?;
+        if !resolved.dir {
+            return Err(StartError::NotADirectory { clause: "workspace", path });
+        }
+        let at = self.policy.workspace.at.clone().unwrap_or_else(|| resolved.path.clone());
+        let size = self.sizes.workspace;
+        let attrs = self.writable_attrs();
+        match self.policy.workspace.mode {
+            WorkspaceMode::None => {}
+            WorkspaceMode::Ro => {
+                self.read(&Grant { from: resolved.path.clone(), to: at.clone(), dangerous: false }, "workspace")?;
+            }
+            WorkspaceMode::Rw => {
+                let source = self.workspace_source(&resolved);
+                self.op(Op::Bind { source, path: text(&at), attrs, file: false });
+                self.allow(&at, self.writable(), true);
+            }
+            WorkspaceMode::Overlay => {
+                let source = self.workspace_source(&resolved);
+                let export = Some(WORKSPACE_SLOT);
+                let (size, inodes) = (size.bytes, size.inodes);
+                self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&at), size, inodes, attrs, export });
+                self.allow(&at, self.writable(), true);
+            }
+            WorkspaceMode::Copy => {
+                let (size, inodes) = (size.bytes, size.inodes);
+                self.op(Op::Fill { path: text(&at), size, inodes, attrs, slot: WORKSPACE_SLOT });
+                self.allow(&at, self.writable(), true);
+            }
+        }
+        self.tree.workspace = Some(resolved.path);
+        self.tree.cwd = at;
+        Ok(())
+    }
+
+    fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
+        match self.mapped_workspace {
+            Some(fd) => self.source(Source::Fd(fd)),
+            None => self.resolved(resolved),
+        }
+    }
+}
+
+fn device(path: &Path, major: u32, minor: u32) -> Result<Resolved, StartError> {
+    let meta = path.symlink_metadata().map_err(|e| StartError::path("fs.root", path, &e))?;
+    let rdev = meta.rdev();
+    if !meta.file_type().is_char_device() || sys::caller::device_numbers(rdev) != (major, minor) {
+        return Err(StartError::NotTheDevice { path: path.to_owned() });
+    }
+    Ok(Resolved { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), dir: false })
+}
+
+/// A path as the guest reads it. Paths with a NUL never get here: policies and the kernel refuse them.
+pub(crate) fn text(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}

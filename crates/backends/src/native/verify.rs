@@ -1,0 +1,159 @@
+//! Posture against plan: what the guest read back, and what the kernel shows outside, must both be what was planned.
+
+use guest::config::Config;
+use guest::frames::{Posture, ToGuest};
+use sys::proc::{Namespace, Process};
+
+use super::identity::{INSIDE, Identity};
+use super::running::Running;
+use super::start::{Confined, Held};
+use crate::StartError;
+use crate::host::Capabilities;
+
+/// SECBIT_NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7)).
+const SECUREBITS: u32 = 0b1110_1111;
+
+/// What must be in force.
+#[derive(Debug)]
+pub(super) struct Expected {
+    container: bool,
+    inside: (u32, u32),
+    outside: (u32, u32),
+    groups_cleared: bool,
+    hostname: Vec<u8>,
+    rlimits: Vec<(u32, u64)>,
+    landlock: bool,
+    filter: bool,
+    network_namespace: bool,
+}
+
+impl Expected {
+    pub(super) fn of(config: &Config, identity: &Identity, host: &Capabilities, container: bool) -> Self {
+        let outside = (identity.uid, identity.gid);
+        Self {
+            container,
+            inside: if container { (INSIDE, INSIDE) } else { outside },
+            outside,
+            groups_cleared: host.root(),
+            hostname: config.hostname.clone(),
+            rlimits: config.rlimits.iter().map(|limit| (limit.resource, limit.value)).collect(),
+            landlock: config.landlock.is_some(),
+            filter: !config.seccomp.is_empty(),
+            network_namespace: container,
+        }
+    }
+}
+
+/// A posture that equals the plan. Only this has [`Verified::go`].
+#[derive(Debug)]
+pub struct Verified {
+    confined: Confined,
+}
+
+impl Confined {
+    /// Compares both views with the plan.
+    ///
+    /// # Errors
+    /// Every difference; the guest is killed.
+    pub fn verify(self) -> Result<Verified, StartError> {
+        let mut wrong = Vec::new();
+        let expected = &self.started.prepared.expected;
+        inside(expected, &self.posture, &mut wrong);
+        probes(&self, &mut wrong);
+        if let Err(error) = outside(expected, &self.started.child, &mut wrong) {
+            wrong.push(format!("the kernel's view could not be read: {error}"));
+        }
+        if wrong.is_empty() { Ok(Verified { confined: self }) } else { Err(StartError::Posture(wrong)) }
+    }
+}
+
+fn must(wrong: &mut Vec<String>, what: &str, holds: bool, found: impl std::fmt::Debug) {
+    if !holds {
+        wrong.push(format!("{what} is {found:?}"));
+    }
+}
+
+fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
+    let (uid, gid) = expected.inside;
+    must(wrong, "uid inside", [p.uid, p.euid, p.suid] == [uid; 3], (p.uid, p.euid, p.suid));
+    must(wrong, "gid inside", [p.gid, p.egid, p.sgid] == [gid; 3], (p.gid, p.egid, p.sgid));
+    must(wrong, "number of groups", !expected.groups_cleared || p.groups == 0, p.groups);
+    must(wrong, "no_new_privs", p.no_new_privs, p.no_new_privs);
+    must(wrong, "seccomp mode", !expected.filter || p.seccomp_mode == 2, p.seccomp_mode);
+    must(wrong, "dumpable", p.dumpable == 0, p.dumpable);
+    must(wrong, "parent-death signal", p.death_signal == 9, p.death_signal);
+    let sets = &p.capabilities;
+    let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
+    must(wrong, "capability sets", all == 0, sets);
+    if expected.container {
+        must(wrong, "capability bounding set", sets.bounding == 0, sets.bounding);
+        must(wrong, "securebits", p.securebits & SECUREBITS == SECUREBITS, p.securebits);
+        must(wrong, "pid inside", p.pid == 1, p.pid);
+        must(wrong, "host name", p.hostname.as_bytes() == expected.hostname, String::from_utf8_lossy(p.hostname.as_bytes()));
+    } else {
+        must(wrong, "signal scope", p.signal_scope_proven, p.signal_scope_proven);
+    }
+    must(wrong, "Landlock layers", !expected.landlock || p.landlock_layers > 0, p.landlock_layers);
+    // 0 to 3 and the config: nothing else may be open.
+    must(wrong, "open descriptors", !p.more_descriptors && p.descriptors >> 6 == 0, p.descriptors);
+    for (resource, value) in &expected.rlimits {
+        let found = usize::try_from(*resource).ok().and_then(|index| p.rlimits.get(index));
+        must(wrong, &format!("resource limit {resource}"), found == Some(&(*value, *value)), found);
+    }
+}
+
+fn probes(confined: &Confined, wrong: &mut Vec<String>) {
+    let asked = &confined.started.prepared.config.probes;
+    must(wrong, "number of probes", asked.len() == confined.posture.probes.len(), confined.posture.probes.len());
+    for (probe, errno) in asked.iter().zip(confined.posture.probes.iter()) {
+        must(wrong, &format!("probe {probe:?}"), probe.held(errno), errno);
+    }
+}
+
+/// The kernel's own view of the guest.
+fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
+    let process = Process::open(held.child.pid)?;
+    let status = process.status()?;
+    let (uid, gid) = expected.outside;
+    must(wrong, "uid outside", status.uid == [uid; 4], status.uid);
+    must(wrong, "gid outside", status.gid == [gid; 4], status.gid);
+    must(wrong, "no_new_privs outside", status.no_new_privs, status.no_new_privs);
+    must(wrong, "seccomp outside", !expected.filter || status.seccomp == 2, status.seccomp);
+    let sets = &status.capabilities;
+    let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
+    must(wrong, "capabilities outside", all == 0, sets);
+    if expected.container {
+        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
+        let own = Process::own()?;
+        for kind in [Namespace::User, Namespace::Mount, Namespace::Pid, Namespace::Net, Namespace::Ipc, Namespace::Uts, Namespace::Cgroup] {
+            if kind == Namespace::Net && !expected.network_namespace {
+                continue;
+            }
+            let (theirs, ours) = (process.namespace(kind)?, own.namespace(kind)?);
+            must(wrong, &format!("{} namespace", kind.name()), theirs != ours, theirs);
+        }
+    }
+    if let Some(group) = &held.group {
+        let held_there = group.holds(held.child.pid).unwrap_or(false);
+        must(wrong, "control group", held_there, "another one");
+    }
+    Ok(())
+}
+
+impl Verified {
+    /// Lets the payload start.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn go(self) -> Result<Running, StartError> {
+        let started = self.confined.started;
+        started.control.send(ToGuest::Go)?;
+        Ok(Running { held: started.child, control: started.control, streams: started.streams })
+    }
+
+    /// The guest's pid outside.
+    #[must_use]
+    pub const fn pid(&self) -> i32 {
+        self.confined.started.child.child.pid
+    }
+}

@@ -1,0 +1,134 @@
+//! Which mechanism holds which clause: the one list from which planner, `doctor`, docs and conformance are made.
+//!
+//! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
+
+mod container;
+mod process;
+
+pub(crate) use container::support as container;
+pub(crate) use process::support as process;
+
+use policy::value::{NetMode, Policy, Root, WorkspaceMode};
+use policy::{Enforced, Strength, Support, Unmet};
+
+pub(crate) fn kernel(by: impl Into<String>) -> Support {
+    Support::Enforced(Enforced { by: by.into(), strength: Strength::Kernel, overshoot: None })
+}
+
+pub(crate) fn supervisor(by: impl Into<String>, overshoot: Option<&str>) -> Support {
+    Support::Enforced(supervised(by, overshoot))
+}
+
+pub(crate) fn supervised(by: impl Into<String>, overshoot: Option<&str>) -> Enforced {
+    Enforced { by: by.into(), strength: Strength::Supervisor, overshoot: overshoot.map(str::to_owned) }
+}
+
+pub(crate) fn unmet(id: &'static str, why: impl Into<String>, fix: impl Into<String>) -> Support {
+    Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: None })
+}
+
+pub(crate) fn unmet_but(
+    id: &'static str,
+    why: impl Into<String>,
+    fix: impl Into<String>,
+    weaker: Enforced,
+) -> Support {
+    Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: Some(weaker) })
+}
+
+pub(crate) fn when(asked: bool, answer: impl FnOnce() -> Support) -> Support {
+    if asked { answer() } else { Support::NotAsked }
+}
+
+/// Whether a tree of the host is shown writable without a layer of ours between.
+pub(crate) fn writes_to_host(policy: &Policy) -> bool {
+    policy.workspace.mode == WorkspaceMode::Rw || !policy.fs.write.is_empty()
+}
+
+/// Clauses that need the broker, on every tier.
+pub(crate) fn network_by_broker(policy: &Policy) -> Support {
+    when(policy.net.mode == NetMode::Allow || !policy.net.allow.is_empty(), || {
+        unmet(
+            "net.allow/no-broker",
+            "no backend can reach named hosts yet: the egress broker is not part of this version",
+            "use `net.mode = \"none\"` or `\"loopback\"`, and bring what the program needs in by `--read`",
+        )
+    })
+}
+
+pub(crate) fn bandwidth(policy: &Policy) -> Support {
+    when(policy.net.bandwidth.is_some(), || {
+        unmet(
+            "net.bandwidth/no-broker",
+            "only the egress broker can meter the network, and it is not part of this version",
+            "remove `net.bandwidth`; with `net.mode = \"none\"` no byte leaves anyway",
+        )
+    })
+}
+
+pub(crate) fn secrets(policy: &Policy) -> Support {
+    when(!policy.secrets.is_empty(), || {
+        unmet(
+            "secrets/no-broker",
+            "secrets are put on the wire by the egress broker, which is not part of this version",
+            "remove the `secrets` table",
+        )
+    })
+}
+
+pub(crate) fn commands(policy: &Policy) -> Support {
+    when(policy.commands.is_some(), || {
+        unmet(
+            "commands/not-yet",
+            "command policies are not judged by this version",
+            "remove the `commands` table, and use `fs.exec` to name the only executables",
+        )
+    })
+}
+
+pub(crate) fn tools(policy: &Policy) -> Support {
+    when(policy.tools.is_some(), || {
+        unmet("tools/not-yet", "tool policies are not judged by this version", "remove the `tools` table")
+    })
+}
+
+pub(crate) fn label(policy: &Policy, lsms: &[String]) -> Support {
+    when(policy.process.label.is_some(), || {
+        let wanted = policy.process.label.as_deref().unwrap_or_default();
+        let lsm = wanted.split(':').next().unwrap_or_default();
+        if lsms.iter().any(|name| name == lsm) {
+            unmet(
+                "process.label/not-yet",
+                format!("this host has {lsm}, but this version does not apply labels"),
+                "remove `process.label`",
+            )
+        } else {
+            unmet(
+                "process.label/no-lsm",
+                format!("this host does not run {lsm}"),
+                "remove `process.label`, or boot a kernel with that security module",
+            )
+        }
+    })
+}
+
+pub(crate) fn idle(policy: &Policy) -> Support {
+    when(policy.limits.idle.is_some(), || {
+        unmet("limits.idle/no-live", "only live sandboxes idle, and this is a single run", "use `limits.wall`")
+    })
+}
+
+pub(crate) fn root_image(root: &Root) -> Option<Support> {
+    match root {
+        Root::Image(name) => Some(unmet(
+            "fs.root/no-images",
+            format!("`image:{name}` cannot be unpacked by this version"),
+            "unpack it and use `fs.root = \"dir:PATH\"`, or use `host`",
+        )),
+        Root::Host | Root::Empty | Root::Dir(_) => None,
+    }
+}
+
+pub(crate) fn thresholds() -> Support {
+    supervisor("supervisor:sampling", Some("what is used between two samples, 50 ms apart"))
+}

@@ -1,0 +1,243 @@
+//! The caller's terminal and the payload's own: bytes between the two, size, and the way back to normal.
+//!
+//! The payload has a pseudo terminal of its own devpts, so nothing that it does to it (modes, foreground group, TIOCSTI)
+//! reaches the caller's. What it *prints* does reach the caller's screen, as with ssh(1); sequences that would make a
+//! terminal answer or store text (OSC 52, title reports) are taken out.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::termios::Termios;
+
+use super::streams::Budget;
+
+/// The two ends.
+#[derive(Debug)]
+pub struct Terminal {
+    master: Option<OwnedFd>,
+    input: Option<OwnedFd>,
+    output: OwnedFd,
+    restore: Option<Termios>,
+    to_payload: VecDeque<u8>,
+    to_caller: VecDeque<u8>,
+    filter: Filter,
+}
+
+impl Terminal {
+    /// Puts the caller's terminal into raw mode until this is dropped.
+    ///
+    /// # Errors
+    /// `input` is no terminal.
+    pub fn new(master: OwnedFd, input: OwnedFd, output: OwnedFd) -> std::io::Result<Self> {
+        let before = rustix::termios::tcgetattr(&input)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        rustix::termios::tcsetattr(&input, rustix::termios::OptionalActions::Flush, &raw)?;
+        sys::channel::set_nonblocking(&master).map_err(|e| std::io::Error::from(e.errno))?;
+        Ok(Self {
+            master: Some(master),
+            input: Some(input),
+            output,
+            restore: Some(before),
+            to_payload: VecDeque::new(),
+            to_caller: VecDeque::new(),
+            filter: Filter::default(),
+        })
+    }
+
+    /// Rows and columns of a terminal.
+    #[must_use]
+    pub fn size_of(fd: impl AsFd) -> Option<(u16, u16)> {
+        rustix::termios::tcgetwinsize(fd).ok().map(|size| (size.ws_row, size.ws_col))
+    }
+
+    /// Gives the payload's terminal the size of the caller's.
+    pub fn follow_size(&self) {
+        if let (Some(master), Some(input)) = (&self.master, &self.input)
+            && let Ok(size) = rustix::termios::tcgetwinsize(input)
+        {
+            // A terminal that is gone shows at the next read.
+            drop(rustix::termios::tcsetwinsize(master, size));
+        }
+    }
+
+    /// What to wait for: (descriptor, for writing).
+    pub fn wants(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let master = self.master.as_ref().map(AsFd::as_fd);
+        let input = self.input.as_ref().map(AsFd::as_fd);
+        let behind = !self.to_caller.is_empty();
+        [
+            master.filter(|_| !behind).map(|fd| (fd, false)),
+            input.filter(|_| self.to_payload.is_empty()).map(|fd| (fd, false)),
+            master.filter(|_| !self.to_payload.is_empty()).map(|fd| (fd, true)),
+            behind.then(|| (self.output.as_fd(), true)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Moves what can be moved without waiting.
+    pub fn serve(&mut self, budget: &mut Budget, buffer: &mut [u8]) {
+        self.read_master(budget, buffer);
+        if self.to_payload.is_empty()
+            && let Some(input) = &self.input
+            && readable(input.as_fd())
+        {
+            match rustix::io::read(input, &mut *buffer) {
+                Ok(0) => self.input = None,
+                Ok(count) => self.to_payload.extend(buffer.get(..count).unwrap_or_default()),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => self.input = None,
+            }
+        }
+        if let Some(master) = &self.master {
+            hand_on(master, &mut self.to_payload);
+        }
+        if !self.to_caller.is_empty() && writable(self.output.as_fd()) {
+            hand_on(&self.output, &mut self.to_caller);
+        }
+    }
+
+    fn read_master(&mut self, budget: &mut Budget, buffer: &mut [u8]) -> bool {
+        let Some(master) = &self.master else { return false };
+        if !self.to_caller.is_empty() {
+            return false;
+        }
+        match rustix::io::read(master, &mut *buffer) {
+            Ok(count) if count > 0 => {
+                let bytes = buffer.get(..count).unwrap_or_default();
+                let kept = budget.take(bytes.len());
+                self.to_caller.extend(self.filter.pass(bytes.get(..kept).unwrap_or_default()));
+                true
+            }
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            // EIO: nobody has the other side open any more.
+            Ok(_) | Err(_) => {
+                self.master = None;
+                false
+            }
+        }
+    }
+
+    /// Shows what is left.
+    pub fn finish(&mut self, budget: &mut Budget) {
+        let mut buffer = vec![0; 4096];
+        loop {
+            while !self.to_caller.is_empty() {
+                if !hand_on(&self.output, &mut self.to_caller) {
+                    self.to_caller.clear();
+                }
+            }
+            if !self.read_master(budget, &mut buffer) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let (Some(input), Some(before)) = (&self.input, &self.restore) {
+            // The caller's terminal may be gone; then there is nothing to restore.
+            drop(rustix::termios::tcsetattr(input, rustix::termios::OptionalActions::Drain, before));
+        }
+    }
+}
+
+fn readable(fd: BorrowedFd<'_>) -> bool {
+    sys::channel::wait(&[sys::channel::Interest { fd, write: false }], Some(std::time::Duration::ZERO))
+        .is_ok_and(|ready| ready.first() == Some(&true))
+}
+
+fn writable(fd: BorrowedFd<'_>) -> bool {
+    sys::channel::wait(&[sys::channel::Interest { fd, write: true }], Some(std::time::Duration::ZERO))
+        .is_ok_and(|ready| ready.first() == Some(&true))
+}
+
+/// Writes some of it; whether the reader is still there.
+fn hand_on(to: &OwnedFd, bytes: &mut VecDeque<u8>) -> bool {
+    let (front, _) = bytes.as_slices();
+    match rustix::io::write(to, front.get(..front.len().min(4096)).unwrap_or_default()) {
+        Ok(count) => {
+            bytes.drain(..count);
+            true
+        }
+        Err(Errno::AGAIN | Errno::INTR) => true,
+        Err(_) => false,
+    }
+}
+
+/// Takes operating system commands (OSC: title, clipboard, colours) and device control strings out of what is shown:
+/// they store text in the terminal or make it answer, and an answer is typed into the caller's shell after the run.
+#[derive(Debug, Default)]
+struct Filter {
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Text,
+    Escape,
+    String,
+    StringEscape,
+    Csi,
+}
+
+impl Filter {
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        for byte in bytes {
+            self.state = match (self.state, *byte) {
+                (State::Text, 0x1b) => State::Escape,
+                (State::Text, other) => {
+                    out.push(other);
+                    State::Text
+                }
+                // OSC, DCS, APC, PM, SOS
+                (State::Escape, b']' | b'P' | b'_' | b'^' | b'X') => State::String,
+                (State::Escape, b'[') => {
+                    out.extend([0x1b, b'[']);
+                    State::Csi
+                }
+                // DECID asks the terminal to identify itself.
+                (State::Escape, b'Z') => State::Text,
+                (State::Escape, other) => {
+                    out.extend([0x1b, other]);
+                    State::Text
+                }
+                (State::String, 0x07) => State::Text,
+                (State::String, 0x1b) => State::StringEscape,
+                (State::String, _) => State::String,
+                (State::StringEscape, b'\\') => State::Text,
+                (State::StringEscape, _) => State::String,
+                (State::Csi, other) => {
+                    out.push(other);
+                    if (0x40..=0x7e).contains(&other) { State::Text } else { State::Csi }
+                }
+            };
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filter;
+
+    #[test]
+    fn the_clipboard_and_the_title_cannot_be_written_and_colours_pass() {
+        let mut filter = Filter::default();
+        assert_eq!(filter.pass(b"a\x1b]52;c;ZXZpbA==\x07b\x1b]0;title\x1b\\c"), b"abc");
+        assert_eq!(filter.pass(b"\x1b[31mred\x1b[0m"), b"\x1b[31mred\x1b[0m");
+    }
+
+    #[test]
+    fn a_sequence_that_is_split_over_two_reads_is_still_taken_out() {
+        let mut filter = Filter::default();
+        assert_eq!(filter.pass(b"a\x1b]52;c;"), b"a");
+        assert_eq!(filter.pass(b"x\x1b"), b"");
+        assert_eq!(filter.pass(b"\\b"), b"b");
+    }
+}

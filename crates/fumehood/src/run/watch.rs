@@ -1,0 +1,432 @@
+//! While the payload runs: one loop over descriptors that carries the streams, forwards signals and terminal sizes,
+//! samples usage, and ends the run when a limit is passed.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use backends::native::{Running, Sample};
+use guest::frames::{End, ExecFailure, FromGuest};
+use policy::report::Limit;
+use policy::value::{Over, Threshold};
+use policy::{Millis, Policy};
+use sys::channel::Interest;
+
+use super::outcome::Facts;
+use super::streams::{Budget, Input, Stream};
+use super::terminal::Terminal;
+
+/// Between two samples while something is watched by sampling.
+const CLOSE: Duration = Duration::from_millis(20);
+/// Between two samples otherwise: a late out-of-memory kill of a child is noticed within this.
+const EASY: Duration = Duration::from_millis(100);
+/// The guest has this long to report the end after we killed everything, before it is killed itself.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What goes in and out of the payload.
+#[derive(Debug)]
+pub struct Carried {
+    /// Its stdin.
+    pub input: Option<Input>,
+    /// Its stdout and stderr.
+    pub streams: Vec<Stream>,
+    /// Its terminal, instead.
+    pub terminal: Option<Terminal>,
+    /// Their budget.
+    pub budget: Budget,
+}
+
+/// What the loop leaves behind.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// For judging the end.
+    pub facts: Facts,
+    /// Last sample.
+    pub sample: Sample,
+    /// Usage of all that the guest reaped: user and system microseconds, largest resident set in bytes.
+    pub reaped: (u64, u64, u64),
+    /// The program could not be started.
+    pub exec: Option<(i32, ExecFailure)>,
+    /// A step of the payload's own start failed.
+    pub failed: Option<String>,
+    /// Thresholds that were passed and reported.
+    pub warnings: Vec<String>,
+}
+
+/// Watches until nothing runs any more.
+pub struct Watch<'a> {
+    policy: &'a Policy,
+    running: &'a mut Running,
+    carried: &'a mut Carried,
+    signals: Option<&'a sys::signals::Signals>,
+    started: Instant,
+    ended_at: Option<Instant>,
+    sampled_at: Instant,
+    done: bool,
+    interrupts: u32,
+    warn: Lasting,
+    kill: Lasting,
+    result: Watched,
+    on_warning: &'a mut dyn FnMut(&str),
+    extra: &'a mut dyn FnMut() -> Option<(Limit, String)>,
+}
+
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("started", &self.started).field("result", &self.result).finish_non_exhaustive()
+    }
+}
+
+/// How long a threshold has been passed.
+#[derive(Debug, Default)]
+struct Lasting {
+    since: Option<Instant>,
+    told: bool,
+}
+
+enum Source {
+    Control,
+    Signals,
+    InputRead,
+    InputWrite,
+    Read(usize),
+    Write(usize),
+    TerminalIn,
+    TerminalOut,
+}
+
+impl<'a> Watch<'a> {
+    /// A watch over a payload that was just let go.
+    pub fn new(
+        policy: &'a Policy,
+        running: &'a mut Running,
+        carried: &'a mut Carried,
+        signals: Option<&'a sys::signals::Signals>,
+        on_warning: &'a mut dyn FnMut(&str),
+        extra: &'a mut dyn FnMut() -> Option<(Limit, String)>,
+    ) -> Self {
+        let now = Instant::now();
+        let mut result = Watched::default();
+        result.facts.memory = policy.limits.memory;
+        result.facts.cpu_time = policy.limits.cpu_time;
+        Self {
+            policy,
+            running,
+            carried,
+            signals,
+            started: now,
+            ended_at: None,
+            sampled_at: now,
+            done: false,
+            interrupts: 0,
+            warn: Lasting::default(),
+            kill: Lasting::default(),
+            result,
+            on_warning,
+            extra,
+        }
+    }
+
+    /// Runs the loop; returns when the guest has ended.
+    #[must_use]
+    pub fn run(mut self) -> Watched {
+        let mut buffer = vec![0; Stream::size_of_buffer()];
+        while !self.done {
+            let (ready, sources) = {
+                let (interests, sources) = self.interests();
+                let ready = sys::channel::wait(&interests, Some(self.next_deadline()));
+                (ready.unwrap_or_default(), sources)
+            };
+            for (source, ready) in sources.iter().zip(ready) {
+                if ready {
+                    self.serve(source, &mut buffer);
+                }
+            }
+            self.limits();
+        }
+        self.result.sample = self.running.sample();
+        self.result.facts.oom_kills = self.result.sample.oom_kills;
+        for stream in &mut self.carried.streams {
+            stream.finish(&mut self.carried.budget);
+        }
+        if let Some(terminal) = &mut self.carried.terminal {
+            terminal.finish(&mut self.carried.budget);
+        }
+        self.result
+    }
+
+    fn interests(&self) -> (Vec<Interest<'_>>, Vec<Source>) {
+        let mut list: Vec<Interest<'_>> = Vec::with_capacity(8);
+        let mut sources = Vec::with_capacity(8);
+        let mut add = |fd, write, source| {
+            list.push(Interest { fd, write });
+            sources.push(source);
+        };
+        add(self.running.control.as_fd(), false, Source::Control);
+        if let Some(signals) = self.signals {
+            add(signals.as_fd(), false, Source::Signals);
+        }
+        if let Some(input) = &self.carried.input {
+            if let Some(fd) = input.wants_read() {
+                add(fd, false, Source::InputRead);
+            }
+            if let Some(fd) = input.wants_write() {
+                add(fd, true, Source::InputWrite);
+            }
+        }
+        for (index, stream) in self.carried.streams.iter().enumerate() {
+            if let Some(fd) = stream.wants_read() {
+                add(fd, false, Source::Read(index));
+            }
+            if let Some(fd) = stream.wants_write() {
+                add(fd, true, Source::Write(index));
+            }
+        }
+        if let Some(terminal) = &self.carried.terminal {
+            for (fd, write) in terminal.wants() {
+                add(fd, write, if write { Source::TerminalOut } else { Source::TerminalIn });
+            }
+        }
+        (list, sources)
+    }
+
+    fn serve(&mut self, source: &Source, buffer: &mut [u8]) {
+        match source {
+            Source::Control => self.frames(),
+            Source::Signals => self.forward(),
+            Source::InputRead => {
+                if let Some(input) = &mut self.carried.input {
+                    input.read(buffer);
+                }
+            }
+            Source::InputWrite => {
+                if let Some(input) = &mut self.carried.input {
+                    input.write();
+                }
+            }
+            Source::Read(index) => {
+                if let Some(stream) = self.carried.streams.get_mut(*index) {
+                    stream.read(&mut self.carried.budget, buffer);
+                }
+            }
+            Source::Write(index) => {
+                if let Some(stream) = self.carried.streams.get_mut(*index) {
+                    stream.write();
+                }
+            }
+            Source::TerminalIn | Source::TerminalOut => {
+                if let Some(terminal) = &mut self.carried.terminal {
+                    terminal.serve(&mut self.carried.budget, buffer);
+                }
+            }
+        }
+    }
+
+    fn frames(&mut self) {
+        if let Err(error) = self.running.control.read() {
+            self.result.failed.get_or_insert(error.to_string());
+            self.running.kill_guest();
+            self.done = true;
+        }
+        while let Some(frame) = self.running.control.next() {
+            match frame {
+                FromGuest::Exited(exited) => {
+                    match exited.end {
+                        End::Code(code) => self.result.facts.code = Some(i32::from(code)),
+                        End::Signal { number, core: _ } => self.result.facts.signal = Some(i32::from(number)),
+                    }
+                    self.result.reaped =
+                        (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
+                    self.done = true;
+                }
+                FromGuest::ExecFailed { errno, which } => {
+                    self.result.exec = Some((errno, which));
+                    self.done = true;
+                }
+                FromGuest::Failed { step, errno, detail: _ } => {
+                    let why = std::io::Error::from_raw_os_error(errno);
+                    self.result.failed = Some(format!("the guest stopped at step `{}`: {why}", step.name()));
+                    self.done = true;
+                }
+                FromGuest::Started { .. }
+                | FromGuest::Continued
+                | FromGuest::Stopped(_)
+                | FromGuest::Pong
+                | FromGuest::Mounted(_)
+                | FromGuest::Terminal
+                | FromGuest::Posture(_) => {}
+            }
+        }
+        if self.running.control.closed() {
+            self.done = true;
+        }
+    }
+
+    /// Signals of the caller reach the payload, whose own handler runs. A third interrupt is for a payload that ignores
+    /// them: everything is killed.
+    fn forward(&mut self) {
+        let Some(signals) = self.signals else { return };
+        while let Some(number) = signals.next() {
+            if number == sys::signals::WINDOW_CHANGED {
+                if let Some(terminal) = &self.carried.terminal {
+                    terminal.follow_size();
+                }
+                continue;
+            }
+            self.result.facts.interrupted = Some(number);
+            self.interrupts = self.interrupts.saturating_add(1);
+            let Ok(small) = u8::try_from(number) else { continue };
+            if self.interrupts >= 3 || self.running.signal(small).is_err() {
+                self.running.kill();
+                self.ended_at.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Duration {
+        let now = Instant::now();
+        let sampling = self.period().saturating_sub(now.saturating_duration_since(self.sampled_at));
+        let wall = self.policy.limits.wall.map_or(sampling, |wall| self.left(wall, now));
+        sampling.min(wall).max(Duration::from_millis(1))
+    }
+
+    fn left(&self, wall: Millis, now: Instant) -> Duration {
+        Duration::from_millis(wall.0).saturating_sub(now.saturating_duration_since(self.started))
+    }
+
+    fn period(&self) -> Duration {
+        let limits = &self.policy.limits;
+        let watched = limits.kill.is_some() || limits.warn.is_some() || limits.cpu_time.is_some();
+        if self.running.memory_by_survey() || watched { CLOSE } else { EASY }
+    }
+
+    fn limits(&mut self) {
+        let now = Instant::now();
+        if let Some(at) = self.ended_at {
+            if now.saturating_duration_since(at) > GRACE {
+                self.running.kill_guest();
+                self.done = true;
+            }
+            return;
+        }
+        if let Some(wall) = self.policy.limits.wall
+            && self.left(wall, now).is_zero()
+        {
+            let seconds = wall.0 / 1000;
+            self.end(Limit::Wall, format!("wall time reached its limit of {seconds}.{:03} s", wall.0 % 1000));
+            return;
+        }
+        if self.carried.budget.exceeded() && self.policy.limits.over == Over::Kill {
+            let limit = self.policy.limits.output.map_or(0, |bytes| bytes.0);
+            self.end(Limit::Output, format!("output passed its limit of {limit} bytes"));
+            return;
+        }
+        if now.saturating_duration_since(self.sampled_at) >= self.period() {
+            self.sample(now);
+        }
+    }
+
+    fn sample(&mut self, now: Instant) {
+        let before = self.result.sample;
+        let elapsed = now.saturating_duration_since(self.sampled_at);
+        let sample = self.running.sample();
+        self.sampled_at = now;
+        self.result.sample = Sample {
+            memory_peak: sample.memory_peak.max(before.memory_peak),
+            pids_peak: sample.pids_peak.max(before.pids_peak),
+            ..sample
+        };
+        if let Some((limit, message)) = self.passed(&sample).or_else(|| (self.extra)()) {
+            self.end(limit, message);
+            return;
+        }
+        let spent = (sample.user_us + sample.system_us).saturating_sub(before.user_us + before.system_us);
+        let percent = u64::try_from(u128::from(spent) * 100 / elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
+        self.thresholds(&sample, percent, now);
+    }
+
+    /// Limits that are held by sampling, and out-of-memory kills that the kernel counted.
+    fn passed(&self, sample: &Sample) -> Option<(Limit, String)> {
+        let limits = &self.policy.limits;
+        if sample.oom_kills > 0 {
+            let limit = limits.memory.map_or(0, |bytes| bytes.0);
+            let words = format!("memory of the tree reached its limit of {limit} bytes: the kernel killed a process of it");
+            return Some((Limit::Memory, words));
+        }
+        if let Some(limit) = limits.cpu_time {
+            let used = (sample.user_us + sample.system_us) / 1000;
+            if used >= limit.0 {
+                let words = format!("processor time of the tree, {used} ms, reached its limit of {} ms", limit.0);
+                return Some((Limit::CpuTime, words));
+            }
+        }
+        if let Some(limit) = limits.memory
+            && sample.memory > limit.0
+        {
+            let words = format!("memory of the tree, {} bytes, passed its limit of {} bytes", sample.memory, limit.0);
+            return Some((Limit::Memory, words));
+        }
+        if let Some(limit) = limits.pids
+            && sample.pids > u64::from(limit)
+        {
+            let words = format!("{} processes and threads, the limit is {limit}", sample.pids);
+            return Some((Limit::Pids, words));
+        }
+        None
+    }
+
+    fn thresholds(&mut self, sample: &Sample, percent: u64, now: Instant) {
+        if let Some(threshold) = self.policy.limits.kill
+            && let Some(words) = self.kill.judge(&threshold, sample, percent, now)
+        {
+            self.end(Limit::Threshold, format!("usage stayed above the threshold: {words}"));
+            return;
+        }
+        if let Some(threshold) = self.policy.limits.warn
+            && !self.warn.told
+            && let Some(words) = self.warn.judge(&threshold, sample, percent, now)
+        {
+            self.warn.told = true;
+            (self.on_warning)(&words);
+            self.result.warnings.push(words);
+        }
+    }
+
+    fn end(&mut self, limit: Limit, message: String) {
+        self.result.facts.ended_for = Some((limit, message));
+        self.running.kill();
+        self.ended_at = Some(Instant::now());
+    }
+}
+
+impl Lasting {
+    fn judge(&mut self, threshold: &Threshold, sample: &Sample, percent: u64, now: Instant) -> Option<String> {
+        let cpu = threshold.cpu_percent.is_some_and(|limit| percent > u64::from(limit));
+        let memory = threshold.memory.is_some_and(|limit| sample.memory > limit.0);
+        if !cpu && !memory {
+            self.since = None;
+            self.told = false;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) < Duration::from_millis(threshold.lasting.0) {
+            return None;
+        }
+        let mut words = Vec::new();
+        if cpu {
+            words.push(format!("processor {percent} % of one core (threshold {})", threshold.cpu_percent.unwrap_or(0)));
+        }
+        if memory {
+            let limit = threshold.memory.map_or(0, |bytes| bytes.0);
+            words.push(format!("memory {} bytes (threshold {limit})", sample.memory));
+        }
+        Some(words.join(", "))
+    }
+}
+
+/// A descriptor of ours, duplicated so that it can be owned.
+///
+/// # Errors
+/// EMFILE.
+pub fn own(fd: impl AsFd) -> std::io::Result<OwnedFd> {
+    fd.as_fd().try_clone_to_owned()
+}

@@ -11,20 +11,23 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
+mod child;
 pub mod config;
+mod confine;
 pub mod frames;
+mod init;
+mod layers;
+mod link;
+mod mounts;
+mod paths;
+mod posture;
 pub mod step;
 mod text;
 mod wire;
 
+pub use confine::{CALLS_AFTER_SECCOMP, run as main};
 pub use text::Text;
 
 /// The program, ready for a sealed memfd: static, without a C library, without relocations.
 #[cfg(feature = "embed")]
 pub static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest.elf"));
-
-/// The program: its whole life; the exit code.
-#[must_use]
-pub fn main() -> i32 {
-    0
-}

@@ -1,18 +1,46 @@
 //! What the guest needs of the kernel: raw calls without allocation and without a C library.
 //!
 //! # Promises
-//! Nothing here allocates, panics, or keeps state; every call is one system call and answers with the kernel's errno.
+//! Nothing here allocates or panics or keeps state; a function is one system call unless it says otherwise, and
+//! answers with the kernel's errno.
 //! # Does not promise
 //! I/O safety between parts of one process: [`Fd`] is a number, as the guest gets most of its descriptors by number.
-//!
-//! A child that shares our memory (clone with `CLONE_VM`) may call anything here but what allocates a mapping.
+//! [`Owned`] closes itself, but nothing keeps a number from outliving it.
 #![expect(unsafe_code, reason = "system calls; the guest itself forbids unsafe code")]
 
+mod capability;
 mod errno;
+mod exec;
+mod fd;
+mod file;
+mod identity;
+mod landlock;
+mod memory;
+mod mount;
+mod network;
+mod process;
 mod raw;
 mod runtime;
+mod seccomp;
+mod signal;
+mod socket;
+mod tty;
 
+pub use capability::*;
 pub use errno::{Errno, Result};
+pub use exec::{Pointers, execve};
+pub use fd::{Fd, Owned, close, close_range, duplicate_to, open_bitmap, poll_readable};
+pub use file::*;
+pub use identity::*;
+pub use landlock::*;
+pub use memory::{map_sealed, map_words};
+pub use mount::*;
+pub use network::loopback_up;
+pub use process::*;
 pub use runtime::exit;
 #[doc(hidden)]
 pub use runtime::{die, start};
+pub use seccomp::{no_new_privs, seccomp_mode, set_filter, set_no_new_privs};
+pub use signal::*;
+pub use socket::{receive, send, socket_errno};
+pub use tty::*;

@@ -42,7 +42,7 @@ pub fn die() -> ! {
 pub fn exit(code: i32) -> ! {
     loop {
         // SAFETY: exit_group takes a number and does not return; nothing of this process is used afterwards.
-        unsafe { raw::call(__NR_exit_group, [code as isize as usize, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { raw::call(__NR_exit_group, [raw::int(code)]) };
     }
 }
 

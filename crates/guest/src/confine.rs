@@ -1,0 +1,513 @@
+//! The guest from its first instruction to its last: an ordered list of named steps, one function each.
+//!
+//! The order is a contract (each step can make the next impossible): see `Step`. A step that fails ends everything
+//! with a frame that names it; no step is ever left out because it would not work.
+
+use sys::bare::{self, Errno, Fd, Owned, Ruleset, Within, Witness};
+
+use crate::config::{Identity, Ids, MAX_SOURCES, Mode, Probe, Source, View};
+use crate::frames::{FromGuest, Posture, ProbeErrnos, ToGuest};
+use crate::link::Link;
+use crate::mounts::{Tree, wants_scratch};
+use crate::paths::Decimal;
+use crate::step::Step;
+use crate::{child, init, layers, posture};
+
+/// Descriptors that are always there: the payload's three, the control socket, the config.
+const CONTROL: u32 = 3;
+const CONFIG: u32 = 4;
+
+/// What the guest itself still calls once the filter is on, for whoever writes filters: each must be allowed.
+pub const CALLS_AFTER_SECCOMP: &[&str] = &[
+    // probes and posture
+    "openat",
+    "socket",
+    "kill",
+    "close",
+    "prctl", // PR_GET_SECCOMP only
+    // go, frames, the loop of init
+    "recvfrom",
+    "sendmsg",
+    "ppoll",
+    "read",
+    "wait4",
+    "close_range",
+    // the payload's start: CLONE_VM | CLONE_VFORK | SIGCHLD
+    "clone",
+    "setsid",
+    "landlock_restrict_self",
+    "umask",
+    "chdir",
+    "rt_sigprocmask",
+    "execve",
+    "statx",
+    // with a terminal: TIOCSCTTY, TIOCGPGRP, TIOCSWINSZ
+    "ioctl",
+    "dup3",
+    "exit_group",
+];
+
+/// Why a step failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) errno: i32,
+    pub(crate) detail: u32,
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self { errno: errno.number(), detail: 0 }
+    }
+}
+
+pub(crate) type Taken<T = ()> = Result<T, Fault>;
+
+/// Adds which of many it was.
+pub(crate) trait At<T> {
+    fn at(self, detail: usize) -> Taken<T>;
+}
+
+impl<T> At<T> for bare::Result<T> {
+    fn at(self, detail: usize) -> Taken<T> {
+        let detail = u32::try_from(detail).unwrap_or(u32::MAX);
+        self.map_err(|errno| Fault { errno: errno.number(), detail })
+    }
+}
+
+/// The master and the other side.
+pub(crate) struct Terminal {
+    pub(crate) master: Owned,
+    pub(crate) slave: Option<Owned>,
+}
+
+/// All that the guest knows.
+pub(crate) struct Guest<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) link: Link,
+    pub(crate) children: Option<Owned>,
+    pub(crate) terminal: Option<Terminal>,
+    pub(crate) payload_layer: Option<(Ruleset, u32)>,
+    pub(crate) layers: u8,
+    pub(crate) scope_proven: bool,
+    tree: Tree,
+    witness: Option<Witness>,
+    posture: Posture,
+}
+
+type Action = fn(&mut Guest<'_>) -> Taken;
+
+/// The steps, in the order in which they are taken.
+const ORDER: &[(Step, Action)] = &[
+    (Step::Descriptors, descriptors),
+    (Step::Session, session),
+    (Step::Mapped, mapped),
+    (Step::Sources, sources),
+    (Step::CreationIds, creation_ids),
+    (Step::Mounts, mounts),
+    (Step::Exports, exports),
+    (Step::Pivot, pivot),
+    (Step::Hostname, hostname),
+    (Step::Loopback, loopback),
+    (Step::InnerLimits, inner_limits),
+    (Step::Priority, priority),
+    (Step::Terminal, terminal),
+    (Step::Rlimits, rlimits),
+    (Step::Keyring, keyring),
+    (Step::Ids, ids),
+    (Step::Capabilities, capabilities),
+    (Step::NoNewPrivs, no_new_privs),
+    (Step::Dumpable, dumpable),
+    (Step::Landlock, landlock),
+    (Step::SignalScope, signal_scope),
+    (Step::Seccomp, seccomp),
+    (Step::Probes, probes),
+    (Step::Posture, send_posture),
+    (Step::Go, go),
+];
+
+/// The guest's whole life; its exit code. The code says only whether it did its work: the payload's end is in the
+/// frames.
+#[must_use]
+pub fn run() -> i32 {
+    let link = Link::new(Fd::new(CONTROL));
+    let view = match read_config() {
+        Ok(view) => view,
+        Err(fault) => return fail(&link, Step::Config, fault),
+    };
+    let mut guest = Guest {
+        tree: Tree::new(view.ops.iter().any(|op| wants_scratch(&op))),
+        view,
+        link,
+        children: None,
+        terminal: None,
+        payload_layer: None,
+        layers: 0,
+        scope_proven: false,
+        witness: None,
+        posture: Posture::default(),
+    };
+    for (step, action) in ORDER {
+        if let Err(fault) = action(&mut guest) {
+            return fail(&guest.link, *step, fault);
+        }
+    }
+    match child::start(&mut guest) {
+        Ok(payload) => init::run(&mut guest, payload),
+        Err(child::Failed::Step(step, fault)) => fail(&guest.link, step, fault),
+        Err(child::Failed::Exec(errno, which)) => {
+            let frame = FromGuest::ExecFailed { errno: errno.number(), which };
+            guest.link.send(&frame, &[]).map_or(125, |()| 0)
+        }
+    }
+}
+
+fn fail(link: &Link, step: Step, fault: Fault) -> i32 {
+    // Nobody to tell it to is no reason to go on.
+    let _told = link.send(&FromGuest::Failed { step, errno: fault.errno, detail: fault.detail }, &[]);
+    125
+}
+
+fn read_config() -> Taken<View<'static>> {
+    let bytes = bare::map_sealed(Fd::new(CONFIG))?;
+    let view = View::new(bytes).or_else(|malformed| Err(Errno::EPROTO).at(malformed.at))?;
+    if view.argv.is_empty() {
+        return Err(Errno::EINVAL.into());
+    }
+    bare::close(Fd::new(CONFIG));
+    Ok(view)
+}
+
+fn descriptors(guest: &mut Guest<'_>) -> Taken {
+    let named = || {
+        guest.view.sources.iter().filter_map(|source| match source {
+            Source::Fd(number) => Some(number),
+            Source::Path { .. } => None,
+        })
+    };
+    let last = named().fold(CONFIG, u32::max);
+    let most = CONFIG.saturating_add(u32::try_from(MAX_SOURCES).unwrap_or(u32::MAX));
+    if last > most || named().any(|number| number <= CONFIG) {
+        return Err(Errno::EBADF.into());
+    }
+    bare::close_range(last.saturating_add(1), u32::MAX)?;
+    for number in (CONFIG..last).filter(|number| named().all(|name| name != *number)) {
+        bare::close(Fd::new(number));
+    }
+    Ok(())
+}
+
+fn session(guest: &mut Guest<'_>) -> Taken {
+    bare::block_all(true)?;
+    // What the supervisor ignores (SIGPIPE, for one) the payload would ignore as well.
+    bare::default_all()?;
+    bare::set_umask(0);
+    guest.children = Some(bare::children_fd()?);
+    match bare::new_session() {
+        Err(Errno::EPERM) if bare::session()? == bare::pid() => {}
+        made => drop(made?),
+    }
+    if guest.view.mode == Mode::Process {
+        bare::become_subreaper()?;
+    }
+    Ok(())
+}
+
+fn mapped(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.wait_mapped {
+        guest.link.wait_for(ToGuest::Mapped)?;
+    }
+    Ok(())
+}
+
+fn sources(guest: &mut Guest<'_>) -> Taken {
+    if !guest.view.ops.is_empty() {
+        bare::make_all_private()?;
+    }
+    for (at, source) in guest.view.sources.iter().enumerate() {
+        let mount = match source {
+            Source::Fd(number) => Owned::adopt(Fd::new(number)),
+            Source::Path { path, is } => {
+                let found = bare::open_path(Fd::CWD, path, Within::Anywhere).at(at)?;
+                same(found.fd(), is).at(at)?;
+                bare::clone_mount(found.fd(), true).at(at)?
+            }
+        };
+        guest.tree.keep_source(at, mount).at(at)?;
+    }
+    Ok(())
+}
+
+/// `ESTALE`: another file than the one that was judged.
+pub(crate) fn same(fd: Fd, is: Identity) -> bare::Result<()> {
+    let found = bare::status(fd, c"")?;
+    let found = Identity { major: found.major, minor: found.minor, ino: found.ino };
+    if found == is { Ok(()) } else { Err(Errno::ESTALE) }
+}
+
+fn creation_ids(guest: &mut Guest<'_>) -> Taken {
+    match guest.view.mode {
+        Mode::Container => take_ids(guest),
+        // In the host's tree nothing is created; the ids change when everything that needs root is done.
+        Mode::Process => Ok(()),
+    }
+}
+
+fn take_ids(guest: &Guest<'_>) -> Taken {
+    /// A change of uid leaves the capabilities alone: they are dropped by name, later.
+    const NO_SETUID_FIXUP: u32 = 4;
+    if guest.view.clear_groups {
+        bare::clear_groups().at(0)?;
+    }
+    if let Some(Ids { uid, gid }) = guest.view.ids {
+        if may_set_caps()? {
+            bare::set_securebits(NO_SETUID_FIXUP).at(1)?;
+        }
+        bare::set_group(gid).at(2)?;
+        bare::set_user(uid).at(3)?;
+    }
+    Ok(())
+}
+
+fn may_set_caps() -> bare::Result<bool> {
+    const CAP_SETPCAP: u64 = 1 << 8;
+    let [_, _, effective] = bare::capabilities()?;
+    Ok(effective & CAP_SETPCAP != 0)
+}
+
+fn mounts(guest: &mut Guest<'_>) -> Taken {
+    for (at, op) in guest.view.ops.iter().enumerate() {
+        guest.tree.apply(&op).at(at)?;
+    }
+    Ok(())
+}
+
+fn exports(guest: &mut Guest<'_>) -> Taken {
+    if !guest.tree.slots.is_empty() {
+        let fds = guest.tree.exported();
+        let fds = fds.get(..guest.tree.slots.len()).unwrap_or(&[]);
+        guest.link.send(&FromGuest::Mounted(guest.tree.slots), fds)?;
+    }
+    if guest.tree.must_be_filled() {
+        guest.link.wait_for(ToGuest::Filled)?;
+        guest.tree.filled()?;
+    }
+    Ok(())
+}
+
+fn pivot(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.ops.is_empty() {
+        return Ok(());
+    }
+    bare::change_dir_to(guest.tree.root()?).at(0)?;
+    bare::pivot_here().at(1)?;
+    bare::detach_here().at(2)?;
+    bare::change_dir(c"/").at(3)?;
+    bare::set_attributes(guest.tree.root()?, crate::config::Attrs::RDONLY.bits(), false).at(4)?;
+    guest.tree.close();
+    Ok(())
+}
+
+fn hostname(guest: &mut Guest<'_>) -> Taken {
+    if !guest.view.hostname.is_empty() {
+        bare::set_hostname(guest.view.hostname)?;
+    }
+    Ok(())
+}
+
+fn loopback(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.loopback {
+        bare::loopback_up()?;
+    }
+    Ok(())
+}
+
+/// Limits of our own user namespace, files of /proc/sys/user. Instances of inotify are few on the host and shared by
+/// all processes of a user: 64 are enough for an editor and a build, and not enough to take them all.
+const INNER_LIMITS: &[(&core::ffi::CStr, u64)] = &[
+    (c"max_user_namespaces", 0),
+    (c"max_mnt_namespaces", 0),
+    (c"max_pid_namespaces", 0),
+    (c"max_net_namespaces", 0),
+    (c"max_ipc_namespaces", 0),
+    (c"max_uts_namespaces", 0),
+    (c"max_cgroup_namespaces", 0),
+    (c"max_time_namespaces", 0),
+    (c"max_inotify_instances", 64),
+    (c"max_inotify_watches", 16384),
+];
+
+fn inner_limits(guest: &mut Guest<'_>) -> Taken {
+    if !guest.view.inner_limits {
+        return Ok(());
+    }
+    let folder = guest.tree.limits.take().ok_or(Errno::ENOENT)?;
+    for (at, (name, value)) in INNER_LIMITS.iter().enumerate() {
+        let file = bare::open_write(folder.fd(), name, Within::Beneath).at(at)?;
+        bare::write_all(file.fd(), Decimal::new(*value).as_c_str().to_bytes()).at(at)?;
+    }
+    Ok(())
+}
+
+fn priority(guest: &mut Guest<'_>) -> Taken {
+    if let Some(value) = guest.view.oom_score_adj {
+        // The change of ids made us undumpable, and our files in /proc somebody else's; that comes back for good below.
+        bare::set_dumpable(true)?;
+        let file = match &guest.tree.proc {
+            Some(proc) => {
+                let own = Decimal::new(u64::from(bare::pid().unsigned_abs()));
+                let folder = bare::open_path(proc.fd(), own.as_c_str(), Within::Beneath)?;
+                bare::open_write(folder.fd(), c"oom_score_adj", Within::Beneath)?
+            }
+            None => open_own_oom_score()?,
+        };
+        let value = u64::try_from(value).or(Err(Errno::EINVAL))?;
+        bare::write_all(file.fd(), Decimal::new(value).as_c_str().to_bytes())?;
+    }
+    guest.tree.proc = None;
+    guest.tree.limits = None;
+    if let Some(nice) = guest.view.nice {
+        bare::set_nice(nice).at(1)?;
+    }
+    Ok(())
+}
+
+fn open_own_oom_score() -> bare::Result<Owned> {
+    let own = Decimal::new(u64::from(bare::pid().unsigned_abs()));
+    let proc = bare::open_path(Fd::CWD, c"/proc", Within::Anywhere)?;
+    let folder = bare::open_path(proc.fd(), own.as_c_str(), Within::Beneath)?;
+    bare::open_write(folder.fd(), c"oom_score_adj", Within::Beneath)
+}
+
+fn terminal(guest: &mut Guest<'_>) -> Taken {
+    let Some(size) = guest.view.tty else { return Ok(()) };
+    let master = bare::open_device(c"/dev/pts/ptmx")?;
+    bare::unlock_terminal(master.fd())?;
+    let slave = bare::terminal_of(master.fd())?;
+    bare::set_terminal_size(slave.fd(), size.rows, size.cols)?;
+    guest.link.send(&FromGuest::Terminal, &[master.fd()])?;
+    guest.terminal = Some(Terminal { master, slave: Some(slave) });
+    Ok(())
+}
+
+fn rlimits(guest: &mut Guest<'_>) -> Taken {
+    for limit in guest.view.rlimits.iter() {
+        bare::set_limit(limit.resource, limit.value)
+            .map_err(|errno| Fault { errno: errno.number(), detail: limit.resource })?;
+    }
+    Ok(())
+}
+
+fn keyring(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.new_keyring {
+        bare::join_new_keyring()?;
+    }
+    Ok(())
+}
+
+fn ids(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.mode == Mode::Process {
+        take_ids(guest)?;
+    }
+    let Some(Ids { uid, gid }) = guest.view.ids else { return Ok(()) };
+    if bare::users()? != [uid; 3] || bare::groups()? != [gid; 3] {
+        return Err(Fault { errno: 0, detail: 4 });
+    }
+    Ok(())
+}
+
+fn capabilities(guest: &mut Guest<'_>) -> Taken {
+    /// NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE on, KEEP_CAPS off, all four locked.
+    const LOCKED: u32 = 0xef;
+    // Without privilege there is nothing to give away; no_new_privs keeps it so, and the posture tells it as it is.
+    if guest.view.mode == Mode::Container || may_set_caps()? {
+        bare::drop_bounding().at(0)?;
+        bare::set_securebits(LOCKED).at(1)?;
+    }
+    bare::clear_ambient().at(2)?;
+    bare::drop_capabilities().at(3)
+}
+
+fn no_new_privs(_: &mut Guest<'_>) -> Taken {
+    bare::set_no_new_privs().map_err(Fault::from)
+}
+
+fn dumpable(guest: &mut Guest<'_>) -> Taken {
+    bare::set_dumpable(false)?;
+    // A change of ids clears it. In the process tier our death would leave the payload alone: there the end of the
+    // control socket is the sign, and the guest kills all before it goes.
+    let signal = match guest.view.mode {
+        Mode::Container => bare::SIGKILL.unsigned_abs(),
+        Mode::Process => 0,
+    };
+    bare::set_death_signal(signal).map_err(Fault::from)
+}
+
+fn landlock(guest: &mut Guest<'_>) -> Taken {
+    // Gathered first: its rules may name what the outer layer hides, and it is put on by the child.
+    guest.payload_layer = match &guest.view.payload_layer {
+        Some(layer) => Some((layers::gather(layer)?, layer.flags)),
+        None => None,
+    };
+    if guest.view.mode == Mode::Process {
+        let witness = Witness::start()?;
+        // The control: without the layer the signal would get through.
+        bare::kill(witness.pid(), 0)?;
+        guest.witness = Some(witness);
+    }
+    if let Some(layer) = &guest.view.landlock {
+        layers::gather(layer)?.restrict_self(layer.flags)?;
+        guest.layers = 1;
+    }
+    Ok(())
+}
+
+fn signal_scope(guest: &mut Guest<'_>) -> Taken {
+    let Some(witness) = guest.witness.take() else { return Ok(()) };
+    let reached = bare::kill(witness.pid(), 0);
+    witness.dismiss()?;
+    let [real, effective, saved] = bare::users()?;
+    match reached {
+        // Never as root: should the scope not hold after all, everything on the machine would be in reach.
+        Err(Errno::EPERM) if real != 0 && effective != 0 && saved != 0 => {
+            guest.scope_proven = true;
+            Ok(())
+        }
+        Err(Errno::EPERM) => Err(Fault { errno: 0, detail: 1 }),
+        _ => Err(Fault { errno: 0, detail: 0 }),
+    }
+}
+
+fn seccomp(guest: &mut Guest<'_>) -> Taken {
+    // Asked now, since the filter need not allow the questions.
+    guest.posture = posture::gather(guest)?;
+    if !guest.view.seccomp.is_empty() {
+        bare::set_filter(guest.view.seccomp)?;
+    }
+    Ok(())
+}
+
+fn probes(guest: &mut Guest<'_>) -> Taken {
+    let mut errnos = ProbeErrnos::default();
+    for (at, probe) in guest.view.probes.iter().enumerate() {
+        let errno = match probe {
+            Probe::OpenMustFail(path) | Probe::OpenMustWork(path) => Errno::of(&bare::open_as_anybody(path, false)),
+            Probe::ReadDirMustFail(path) => Errno::of(&bare::open_as_anybody(path, true)),
+            Probe::SocketMustFail { family, kind, protocol } => bare::socket_errno(family, kind, protocol),
+            Probe::SignalMustFail(pid) => Errno::of(&bare::kill(pid, 0)),
+        };
+        if !errnos.push(errno) {
+            return Err(Errno::E2BIG).at(at);
+        }
+    }
+    guest.posture.probes = errnos;
+    Ok(())
+}
+
+fn send_posture(guest: &mut Guest<'_>) -> Taken {
+    guest.posture.seccomp_mode = bare::seccomp_mode().unwrap_or_else(|errno| errno.number().saturating_neg());
+    guest.link.send(&FromGuest::Posture(guest.posture), &[]).map_err(Fault::from)
+}
+
+fn go(guest: &mut Guest<'_>) -> Taken {
+    guest.link.wait_for(ToGuest::Go).map_err(Fault::from)
+}

@@ -1,0 +1,60 @@
+//! What is in force, asked of the kernel and not remembered.
+
+use sys::bare::{self, Fd};
+
+use crate::confine::Guest;
+use crate::frames::{Capabilities, MAX_RLIMITS, Posture};
+use crate::text::Text;
+
+const RLIMIT_NOFILE: usize = 7;
+
+/// Everything but the filter and the probes.
+pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
+    let [uid, euid, suid] = bare::users()?;
+    let [gid, egid, sgid] = bare::groups()?;
+    let [inheritable, permitted, effective] = bare::capabilities()?;
+    let (name, len) = bare::hostname()?;
+    let rlimits = rlimits()?;
+    let descriptors = rlimits.get(RLIMIT_NOFILE).map_or(256, |(soft, _)| u32::try_from(*soft).unwrap_or(u32::MAX));
+    let (descriptors, more_descriptors) = bare::open_bitmap(descriptors)?;
+    Ok(Posture {
+        pid: bare::pid(),
+        session: bare::session()?,
+        uid,
+        euid,
+        suid,
+        gid,
+        egid,
+        sgid,
+        groups: bare::group_count()?,
+        no_new_privs: bare::no_new_privs()?,
+        seccomp_mode: 0,
+        dumpable: bare::dumpable()?,
+        death_signal: bare::death_signal()?,
+        capabilities: Capabilities {
+            inheritable,
+            permitted,
+            effective,
+            bounding: bare::bounding()?,
+            ambient: bare::ambient()?,
+        },
+        securebits: bare::securebits()?,
+        hostname: Text::new(name.get(..len).unwrap_or(&[])),
+        rlimits,
+        descriptors,
+        more_descriptors,
+        cwd_ino: bare::status(Fd::CWD, c".")?.ino,
+        root_ino: bare::status(Fd::CWD, c"/")?.ino,
+        landlock_layers: guest.layers,
+        signal_scope_proven: guest.scope_proven,
+        probes: crate::frames::ProbeErrnos::default(),
+    })
+}
+
+fn rlimits() -> bare::Result<[(u64, u64); MAX_RLIMITS]> {
+    let mut all = [(0, 0); MAX_RLIMITS];
+    for (resource, limit) in (0..).zip(&mut all) {
+        *limit = bare::limit(resource)?;
+    }
+    Ok(all)
+}

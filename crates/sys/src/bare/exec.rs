@@ -1,0 +1,49 @@
+//! execve(2) from texts that already lie in memory with their NUL.
+
+use core::ffi::CStr;
+use core::marker::PhantomData;
+
+use linux_raw_sys::general::__NR_execve;
+
+use super::errno::{Errno, Result};
+use super::memory::map_words;
+use super::raw::{call, read, text};
+
+/// A NULL-terminated table of texts.
+#[derive(Debug)]
+pub struct Pointers<'a> {
+    // INVARIANT: the words are addresses of C strings that live for 'a, then at least one 0.
+    words: &'static mut [usize],
+    used: usize,
+    texts: PhantomData<&'a CStr>,
+}
+
+impl<'a> Pointers<'a> {
+    /// Room for `capacity` texts, mapped for good.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(capacity: usize) -> Result<Self> {
+        let words = map_words(capacity.checked_add(1).ok_or(Errno::ENOMEM)?)?;
+        Ok(Self { words, used: 0, texts: PhantomData })
+    }
+
+    /// Adds one.
+    ///
+    /// # Errors
+    /// `E2BIG`: there is no room beside the final NULL.
+    pub fn push(&mut self, one: &'a CStr) -> Result<()> {
+        let last = self.words.len().saturating_sub(1);
+        let place = self.words.get_mut(self.used).filter(|_| self.used < last).ok_or(Errno::E2BIG)?;
+        *place = text(one);
+        self.used = self.used.saturating_add(1);
+        Ok(())
+    }
+}
+
+/// Becomes another program; returns only to say why not.
+pub fn execve(path: &CStr, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> Errno {
+    // SAFETY: a C string and two tables of C strings that end with NULL, by their invariant.
+    let failed = unsafe { call(__NR_execve, [text(path), read(&*arguments.words), read(&*environment.words)]) };
+    failed.err().unwrap_or(Errno::EIO)
+}

@@ -1,0 +1,46 @@
+//! Mappings that live as long as the process.
+
+use core::ffi::c_void;
+
+use linux_raw_sys::general::{
+    __NR_fcntl, __NR_mmap, F_GET_SEALS, F_SEAL_SHRINK, F_SEAL_WRITE, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+};
+
+use super::errno::{Errno, Result};
+use super::fd::Fd;
+use super::file::status;
+use super::raw::{call, uint};
+
+/// Maps a sealed memfd for good. Three calls.
+///
+/// # Errors
+/// `EPERM` when it is not sealed against writing and shrinking; else that of fcntl(2), statx(2) or mmap(2).
+pub fn map_sealed(fd: Fd) -> Result<&'static [u8]> {
+    // SAFETY: numbers only.
+    let seals = unsafe { call(__NR_fcntl, [fd.raw(), uint(F_GET_SEALS)]) }?;
+    let needed = uint(F_SEAL_SHRINK | F_SEAL_WRITE);
+    if seals & needed != needed {
+        return Err(Errno::EPERM);
+    }
+    let len = usize::try_from(status(fd, c"")?.size).unwrap_or(usize::MAX);
+    // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
+    let at = unsafe { call(__NR_mmap, [0, len, uint(PROT_READ), uint(MAP_PRIVATE), fd.raw(), 0]) }?;
+    let at = core::ptr::with_exposed_provenance::<u8>(at);
+    // SAFETY: the kernel mapped `len` readable bytes there; the seals keep them from changing or vanishing, and nothing
+    // here ever unmaps.
+    Ok(unsafe { core::slice::from_raw_parts(at, len) })
+}
+
+/// Zeroed words for good.
+///
+/// # Errors
+/// `ENOMEM`, or that of mmap(2).
+pub fn map_words(count: usize) -> Result<&'static mut [usize]> {
+    let len = count.checked_mul(size_of::<usize>()).ok_or(Errno::ENOMEM)?;
+    let flags = uint(MAP_PRIVATE | MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
+    let at = unsafe { call(__NR_mmap, [0, len, uint(PROT_READ | PROT_WRITE), flags, usize::MAX, 0]) }?;
+    let at = core::ptr::with_exposed_provenance_mut::<c_void>(at).cast::<usize>();
+    // SAFETY: the kernel mapped `len` zeroed bytes there, page-aligned; nobody else knows the address.
+    Ok(unsafe { core::slice::from_raw_parts_mut(at, count) })
+}

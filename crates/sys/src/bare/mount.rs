@@ -1,0 +1,132 @@
+//! Mounts, by the calls that build a tree apart before it is seen.
+
+use core::ffi::CStr;
+
+use linux_raw_sys::general::{
+    __NR_fsconfig, __NR_fsmount, __NR_fsopen, __NR_mount_setattr, __NR_move_mount, __NR_open_tree, __NR_pivot_root,
+    __NR_umount2, AT_EMPTY_PATH, AT_RECURSIVE, FSMOUNT_CLOEXEC, FSOPEN_CLOEXEC, MNT_DETACH, MOVE_MOUNT_F_EMPTY_PATH,
+    MOVE_MOUNT_T_EMPTY_PATH, MS_PRIVATE, OPEN_TREE_CLOEXEC, OPEN_TREE_CLONE, fsconfig_command, mount_attr,
+};
+
+use super::errno::Result;
+use super::fd::{Fd, Owned};
+use super::raw::{call, long, read, text, uint};
+
+/// A file system that is being configured.
+#[derive(Debug)]
+pub struct FileSystem(Owned);
+
+impl FileSystem {
+    /// fsopen(2).
+    ///
+    /// # Errors
+    /// That of fsopen(2): `ENODEV` = the kernel does not have it.
+    pub fn open(kind: &CStr) -> Result<Self> {
+        // SAFETY: kind is a C string that outlives the call.
+        unsafe { call(__NR_fsopen, [text(kind), uint(FSOPEN_CLOEXEC)]) }.map(|fd| Self(Owned::new(fd)))
+    }
+
+    /// An option with a value.
+    ///
+    /// # Errors
+    /// That of fsconfig(2).
+    pub fn set(&self, key: &CStr, value: &CStr) -> Result<()> {
+        let command = fsconfig_command::FSCONFIG_SET_STRING as u32;
+        // SAFETY: both are C strings that outlive the call.
+        unsafe { call(__NR_fsconfig, [self.0.fd().raw(), uint(command), text(key), text(value), 0]) }.map(drop)
+    }
+
+    /// An option without a value.
+    ///
+    /// # Errors
+    /// That of fsconfig(2).
+    pub fn set_flag(&self, key: &CStr) -> Result<()> {
+        let command = fsconfig_command::FSCONFIG_SET_FLAG as u32;
+        // SAFETY: key is a C string that outlives the call.
+        unsafe { call(__NR_fsconfig, [self.0.fd().raw(), uint(command), text(key), 0, 0]) }.map(drop)
+    }
+
+    /// Creates it and gives a detached mount of it. Two calls.
+    ///
+    /// # Errors
+    /// That of fsconfig(2) or fsmount(2).
+    pub fn mount(self, attributes: u64) -> Result<Owned> {
+        let command = fsconfig_command::FSCONFIG_CMD_CREATE as u32;
+        // SAFETY: numbers only.
+        unsafe { call(__NR_fsconfig, [self.0.fd().raw(), uint(command), 0, 0, 0]) }?;
+        // SAFETY: numbers only.
+        unsafe { call(__NR_fsmount, [self.0.fd().raw(), uint(FSMOUNT_CLOEXEC), long(attributes)]) }.map(Owned::new)
+    }
+}
+
+/// A detached copy of the mount at `from`, with all that is mounted below it if asked.
+///
+/// # Errors
+/// That of open_tree(2).
+pub fn clone_mount(from: Fd, recursive: bool) -> Result<Owned> {
+    let below = if recursive { AT_RECURSIVE } else { 0 };
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | below;
+    // SAFETY: an empty C string, static.
+    unsafe { call(__NR_open_tree, [from.raw(), text(c""), uint(flags)]) }.map(Owned::new)
+}
+
+/// Attaches a detached mount at `to`.
+///
+/// # Errors
+/// That of move_mount(2).
+pub fn attach(mount: Fd, to: Fd) -> Result<()> {
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    // SAFETY: empty C strings, static.
+    unsafe { call(__NR_move_mount, [mount.raw(), text(c""), to.raw(), text(c""), uint(flags)]) }.map(drop)
+}
+
+/// Attaches a detached mount over the root directory, above whatever lies there already.
+///
+/// # Errors
+/// That of move_mount(2).
+pub fn attach_over_root(mount: Fd) -> Result<()> {
+    let to = [Fd::CWD.raw(), text(c"/")];
+    // SAFETY: C strings, static.
+    unsafe { call(__NR_move_mount, [mount.raw(), text(c""), to[0], to[1], uint(MOVE_MOUNT_F_EMPTY_PATH)]) }.map(drop)
+}
+
+/// Adds attributes to a mount, and to all below it if asked; none of them propagates any more.
+///
+/// # Errors
+/// That of mount_setattr(2).
+pub fn set_attributes(mount: Fd, attributes: u64, recursive: bool) -> Result<()> {
+    let attr = mount_attr { attr_set: attributes, attr_clr: 0, propagation: u64::from(MS_PRIVATE), userns_fd: 0 };
+    let flags = if recursive { AT_EMPTY_PATH | AT_RECURSIVE } else { AT_EMPTY_PATH };
+    let size = size_of::<mount_attr>();
+    // SAFETY: an empty C string, static, and a mount_attr of the given size.
+    unsafe { call(__NR_mount_setattr, [mount.raw(), text(c""), uint(flags), read(&attr), size]) }.map(drop)
+}
+
+/// Keeps every mount of this namespace to itself.
+///
+/// # Errors
+/// That of mount_setattr(2).
+pub fn make_all_private() -> Result<()> {
+    let attr = mount_attr { attr_set: 0, attr_clr: 0, propagation: u64::from(MS_PRIVATE), userns_fd: 0 };
+    let size = size_of::<mount_attr>();
+    // SAFETY: a C string, static, and a mount_attr of the given size.
+    unsafe { call(__NR_mount_setattr, [Fd::CWD.raw(), text(c"/"), uint(AT_RECURSIVE), read(&attr), size]) }.map(drop)
+}
+
+/// Makes the working directory, a mount point, the root; the old root lies over it afterwards.
+///
+/// # Errors
+/// That of pivot_root(2).
+pub fn pivot_here() -> Result<()> {
+    // SAFETY: C strings, static. With the same directory twice the old root is stacked onto the new one.
+    unsafe { call(__NR_pivot_root, [text(c"."), text(c".")]) }.map(drop)
+}
+
+/// Detaches what lies over the working directory, with all below it.
+///
+/// # Errors
+/// That of umount2(2).
+pub fn detach_here() -> Result<()> {
+    // SAFETY: a C string, static.
+    unsafe { call(__NR_umount2, [text(c"."), uint(MNT_DETACH)]) }.map(drop)
+}

@@ -206,10 +206,12 @@ fn session(guest: &mut Guest<'_>) -> Taken {
         Err(Errno::EPERM) if bare::session()? == bare::pid() => {}
         made => drop(made?),
     }
-    if guest.view.mode == Mode::Process {
-        bare::become_subreaper()?;
+    match guest.view.mode {
+        // Whoever is not init here could neither reap orphans nor kill them all.
+        Mode::Container if bare::pid() != 1 => Err(Fault { errno: 0, detail: 1 }),
+        Mode::Container => Ok(()),
+        Mode::Process => bare::become_subreaper().map_err(Fault::from),
     }
-    Ok(())
 }
 
 fn mapped(guest: &mut Guest<'_>) -> Taken {

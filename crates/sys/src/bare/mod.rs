@@ -6,7 +6,6 @@
 //! # Does not promise
 //! I/O safety between parts of one process: [`Fd`] is a number, as the guest gets most of its descriptors by number.
 //! [`Owned`] closes itself, but nothing keeps a number from outliving it.
-#![expect(unsafe_code, reason = "system calls; the guest itself forbids unsafe code")]
 
 mod capability;
 mod errno;

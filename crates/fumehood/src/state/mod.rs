@@ -4,9 +4,16 @@
 //! the host is written down in `runs/` before it is made, so that a later start can take it away.
 //! Must not: read the environment (the caller passes [`Places`]), or touch another live run's things.
 
+mod cgroup;
 mod dir;
 mod error;
+pub mod gc;
+mod journal;
+mod owner;
+pub mod path_text;
 mod run_id;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -16,6 +23,9 @@ use rustix::io::Errno;
 
 pub use dir::{Cross, Dir, errno_of, last_name};
 pub use error::{StateError, unwritable};
+pub use gc::{Scope, Sweep, sweep};
+pub use journal::{Journal, Thing};
+pub use owner::Owner;
 pub use run_id::RunId;
 
 /// What the environment says about where state lives; read in `cli`, empty values as `None`.

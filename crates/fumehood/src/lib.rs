@@ -8,5 +8,6 @@
 pub mod audit;
 pub mod cli;
 pub mod fault;
+pub mod protect;
 pub mod state;
 pub mod ui;

@@ -1,0 +1,167 @@
+//! A workspace whose git folder lies elsewhere: linked worktree, submodule, symbolic link.
+//!
+//! `.git` may have been planted to make us grant a stranger's folder: so the folder must look like git's, belong to the
+//! workspace's owner, and - where git writes a link back - point back at this workspace.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::FileType;
+use serde::Serialize;
+
+use crate::state::{Cross, Dir, path_text};
+
+/// The most of a pointer file that is read.
+const MOST_POINTER: u64 = 8192;
+
+/// What git needs that does not lie in the workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GitElsewhere {
+    /// The folder of this worktree or submodule.
+    #[serde(with = "path_text")]
+    pub git_dir: PathBuf,
+    /// The folder that it shares with others; the same as `git_dir` for a submodule.
+    #[serde(with = "path_text")]
+    pub common_dir: PathBuf,
+    /// Granted with the workspace's mode.
+    pub write: Vec<PathBuf>,
+    /// Granted read-only: without them git does not know what it looks at. They win over `write`.
+    pub read: Vec<PathBuf>,
+}
+
+/// Why git's folder is not granted. The run goes on; git does not work inside, and the plan says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GitProblem {
+    /// Where `.git` leads.
+    pub leads_to: String,
+    /// Why it is not followed.
+    pub why: &'static str,
+}
+
+/// Finds git's folder, if it lies elsewhere.
+pub(super) fn elsewhere(root: &Path, below: &Dir) -> Result<Option<GitElsewhere>, GitProblem> {
+    match below.kind(".git") {
+        Ok(Some(FileType::RegularFile)) => pointed(root, below).map(Some),
+        Ok(Some(FileType::Symlink)) => linked(root, below).map(Some),
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
+fn pointed(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
+    let text = below.read(".git", MOST_POINTER).unwrap_or_default();
+    let leads_to = text.trim_ascii_end().strip_prefix(b"gitdir: ").unwrap_or_default();
+    let problem = |why| GitProblem { leads_to: crate::fault::show_bytes(leads_to), why };
+    if leads_to.is_empty() {
+        return Err(problem("the file `.git` does not begin with `gitdir: `"));
+    }
+    let git_dir = resolve(root, Path::new(OsStr::from_bytes(leads_to))).ok_or(problem("it leads above the root"))?;
+    let folder = owned(&git_dir, below).map_err(problem)?;
+    let common = folder.read("commondir", MOST_POINTER).ok();
+    let Some(common) = common else {
+        // A submodule: its configuration names its worktree.
+        let config = folder.read("config", 1 << 20).unwrap_or_default();
+        let back = worktree_of(&config).and_then(|path| resolve(&git_dir, &path));
+        if back.as_deref() != Some(root) {
+            return Err(problem("its configuration does not name this workspace as its worktree"));
+        }
+        return Ok(grant(git_dir.clone(), git_dir));
+    };
+    let back = folder.read("gitdir", MOST_POINTER).unwrap_or_default();
+    let back = resolve(&git_dir, Path::new(OsStr::from_bytes(back.trim_ascii_end())));
+    if back.as_deref() != Some(&root.join(".git")) {
+        return Err(problem("it does not point back at this workspace"));
+    }
+    let common_dir = resolve(&git_dir, Path::new(OsStr::from_bytes(common.trim_ascii_end())));
+    let common_dir = common_dir.ok_or(problem("its common folder lies above the root"))?;
+    if git_dir.parent() != Some(&common_dir.join("worktrees")) {
+        return Err(problem("it does not lie in the `worktrees` of its common folder"));
+    }
+    owned(&common_dir, below).map_err(problem)?;
+    Ok(grant(git_dir, common_dir))
+}
+
+fn linked(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
+    let target = rustix::fs::readlinkat(below, ".git", Vec::new()).map(|t| t.into_bytes()).unwrap_or_default();
+    let problem = |why| GitProblem { leads_to: crate::fault::show_bytes(&target), why };
+    let git_dir = resolve(root, Path::new(OsStr::from_bytes(&target))).ok_or(problem("it leads above the root"))?;
+    if git_dir.file_name().is_none_or(|name| !name.as_bytes().ends_with(b".git")) {
+        return Err(problem("what the link leads to is not called `.git`"));
+    }
+    owned(&git_dir, below).map_err(problem)?;
+    Ok(grant(git_dir.clone(), git_dir))
+}
+
+/// The folder, if it looks like git's and belongs to the owner of the workspace.
+fn owned(path: &Path, below: &Dir) -> Result<Dir, &'static str> {
+    let dir = Dir::open(path).or(Err("it cannot be opened without following a link"))?;
+    let owner = |d: &Dir| rustix::fs::fstat(d).map(|s| s.st_uid);
+    if owner(&dir) != owner(below) {
+        return Err("it belongs to somebody else than the workspace");
+    }
+    if dir.kind("HEAD") != Ok(Some(FileType::RegularFile)) {
+        return Err("it has no `HEAD`: it is no folder of git's");
+    }
+    let whole = dir.kind("objects") == Ok(Some(FileType::Directory))
+        || dir.kind("commondir") == Ok(Some(FileType::RegularFile));
+    if whole { Ok(dir) } else { Err("it has neither `objects` nor `commondir`: it is no folder of git's") }
+}
+
+fn grant(git_dir: PathBuf, common_dir: PathBuf) -> GitElsewhere {
+    let control = ["config", "config.worktree", "hooks", "info"];
+    let mut write: Vec<_> = ["objects", "refs", "logs"].iter().map(|n| common_dir.join(n)).collect();
+    let mut read: Vec<_> =
+        control.iter().chain(&["HEAD", "packed-refs", "shallow"]).map(|n| common_dir.join(n)).collect();
+    if git_dir == common_dir {
+        write = vec![git_dir.clone()];
+        read = control.iter().map(|n| common_dir.join(n)).collect();
+    } else {
+        write.push(git_dir.clone());
+        read.extend(["config.worktree", "commondir", "gitdir"].iter().map(|n| git_dir.join(n)));
+    }
+    let there = |path: &PathBuf| {
+        let parent = path.parent().and_then(|p| Dir::open(p).ok());
+        parent.is_some_and(|p| {
+            p.enter(".", Cross::No)
+                .and_then(|p| p.kind(path.file_name().unwrap_or_default()))
+                .is_ok_and(|k| k.is_some())
+        })
+    };
+    write.retain(there);
+    read.retain(there);
+    GitElsewhere { git_dir, common_dir, write, read }
+}
+
+/// `core.worktree` of a submodule's configuration.
+fn worktree_of(config: &[u8]) -> Option<PathBuf> {
+    let mut core = false;
+    for line in config.split(|&b| b == b'\n').map(<[u8]>::trim_ascii) {
+        if line.starts_with(b"[") {
+            core = line.eq_ignore_ascii_case(b"[core]");
+        } else if core && let Some(at) = line.iter().position(|&b| b == b'=') {
+            let (key, value) = line.split_at_checked(at)?;
+            if key.trim_ascii().eq_ignore_ascii_case(b"worktree") {
+                return Some(PathBuf::from(OsStr::from_bytes(value.get(1..)?.trim_ascii())));
+            }
+        }
+    }
+    None
+}
+
+/// A path as git reads it, relative to `base`, with `.` and `..` taken out by their spelling: what is opened afterwards
+/// must have no link on its way, so the spelling is the truth. `None` if it climbs above the root.
+fn resolve(base: &Path, path: &Path) -> Option<PathBuf> {
+    let mut resolved = PathBuf::new();
+    for part in base.join(path).components() {
+        match part {
+            Component::ParentDir => {
+                if !resolved.pop() {
+                    return None;
+                }
+            }
+            Component::CurDir => {}
+            Component::RootDir | Component::Normal(_) | Component::Prefix(_) => resolved.push(part),
+        }
+    }
+    Some(resolved)
+}

@@ -1,0 +1,183 @@
+//! Workspaces as people and attackers make them.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::state::Dir;
+use std::path::{Path, PathBuf};
+
+struct Work {
+    folder: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Work {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("work");
+        std::fs::create_dir(&root).unwrap();
+        let work = Self { folder, root };
+        for (name, text) in files {
+            work.put(name, text);
+        }
+        work
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn plan(&self) -> ProtectPlan {
+        plan(&self.root, &Dir::open(&self.root).unwrap(), list()).unwrap()
+    }
+
+    fn check(&self, plan: &ProtectPlan) -> Vec<Slipped> {
+        let aside = self.folder.path().join("aside");
+        std::fs::create_dir_all(&aside).unwrap();
+        check(plan, &Dir::open(&self.root).unwrap(), &Dir::open(&aside).unwrap(), list()).unwrap()
+    }
+}
+
+fn has(paths: impl IntoIterator<Item = impl AsRef<Path>>, path: &str) -> bool {
+    paths.into_iter().any(|p| p.as_ref() == Path::new(path))
+}
+
+const REPO: [(&str, &str); 4] = [
+    (".git/HEAD", "ref: refs/heads/main\n"),
+    (".git/config", "[core]\n"),
+    (".git/hooks/a.sample", ""),
+    (".git/objects/x", ""),
+];
+
+#[test]
+fn existing_paths_are_bound_their_parents_pinned_and_missing_ones_stubbed() {
+    let work = Work::new(&REPO);
+    work.put(".git/modules/sub/config", "");
+    let plan = work.plan();
+    let binds: Vec<_> = plan.binds.iter().map(|b| &b.path).collect();
+    let stubs: Vec<_> = plan.stubs.iter().map(|s| &s.path).collect();
+    assert!(has(&binds, ".git/hooks") && has(&binds, ".git/config") && has(&binds, ".git/modules/sub/config"));
+    assert!(has(&stubs, ".vscode") && has(&stubs, ".claude") && has(&stubs, ".git/modules/sub/hooks"));
+    assert!(!has(&stubs, ".git/info/attributes"), "its folder is missing");
+    assert!(plan.watch.iter().any(|w| w.pattern == ".git/info/attributes" && w.because == "its folder is missing"));
+    assert_eq!(plan.pins, [".git", ".git/modules", ".git/modules/sub"].map(PathBuf::from));
+    assert_eq!((plan.git.as_ref(), plan.nested.len()), (None, 0));
+}
+
+#[test]
+fn links_are_watched_and_never_followed_and_put_back() {
+    let work = Work::new(&REPO);
+    symlink("/etc", work.root.join(".vscode")).unwrap();
+    let plan = work.plan();
+    assert!(!has(plan.binds.iter().map(|b| &b.path), ".vscode"));
+    assert!(plan.watch.iter().any(|w| w.pattern == ".vscode" && w.because == "it is a symbolic link"));
+    assert_eq!(work.check(&plan), vec![]);
+    std::fs::remove_file(work.root.join(".vscode")).unwrap();
+    work.put(".vscode/tasks.json", "{}");
+    let slipped = work.check(&plan);
+    assert_eq!((slipped.len(), slipped[0].what), (1, "changed"));
+    assert_eq!(std::fs::read_link(work.root.join(".vscode")).unwrap(), Path::new("/etc"));
+    assert!(work.folder.path().join("aside/.vscode/tasks.json").exists());
+}
+
+#[test]
+fn what_appeared_is_put_aside_and_a_plain_git_init_is_not() {
+    let work = Work::new(&[]);
+    let plan = work.plan();
+    for (name, text) in REPO {
+        work.put(name, text);
+    }
+    work.put(".git/config", "[core]\n\trepositoryformatversion = 0\n\tbare = false\n");
+    assert_eq!(work.check(&plan), vec![]);
+    work.put(".git/hooks/pre-commit", "#!/bin/sh\n");
+    work.put(".git/config", "[core]\n\tfsmonitor = /tmp/evil\n");
+    work.put(".mcp.json", "{}");
+    work.put(".claude/settings.json", "{}");
+    let slipped: Vec<_> = work.check(&plan).into_iter().map(|s| (s.path, s.what, s.moved_to.is_some())).collect();
+    let expected = [".claude", ".git/config", ".git/hooks", ".mcp.json"].map(|p| (PathBuf::from(p), "appeared", true));
+    assert_eq!(slipped, expected);
+    assert!(!work.root.join(".git/hooks").exists() && !work.root.join(".mcp.json").exists());
+    assert_eq!(work.check(&plan), vec![]);
+}
+
+#[test]
+fn a_config_with_a_program_hidden_in_it_is_not_plain() {
+    for config in [
+        "[core]\nbare = false \\\n",
+        "[core] fsmonitor=x\n",
+        "[alias]\na = !sh\n",
+        "[include]\npath = x\n",
+        "[core]\nhooksPath = .\n",
+        "[remote \"o\"]\nuploadpack = sh\n",
+        "fsmonitor = x\n",
+        "[core]\nbare\nsshCommand=x\n",
+    ] {
+        let work = Work::new(&[]);
+        let plan = work.plan();
+        work.put(".git/config", config);
+        assert_eq!(work.check(&plan).len(), 1, "{config:?}");
+    }
+}
+
+#[test]
+fn a_linked_worktree_is_granted_what_git_needs_and_never_its_control_files() {
+    let work = Work::new(&[(".git", "gitdir: ../main/.git/worktrees/work\n")]);
+    let main = work.folder.path().join("main/.git");
+    let own = main.join("worktrees/work");
+    for (path, text) in
+        [("HEAD", ""), ("config", ""), ("hooks/x", ""), ("objects/x", ""), ("refs/x", ""), ("info/attributes", "")]
+    {
+        std::fs::create_dir_all(main.join(path).parent().unwrap()).unwrap();
+        std::fs::write(main.join(path), text).unwrap();
+    }
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("HEAD"), "").unwrap();
+    std::fs::write(own.join("commondir"), "../..\n").unwrap();
+    std::fs::write(own.join("gitdir"), format!("{}\n", work.root.join(".git").display())).unwrap();
+    let plan = work.plan();
+    let git = plan.git.unwrap_or_else(|| panic!("{:?}", plan.git_problem));
+    assert_eq!(git.write, [main.join("objects"), main.join("refs"), own.clone()]);
+    assert!(git.read.contains(&main.join("config")) && git.read.contains(&main.join("hooks")));
+    assert!(plan.binds.iter().any(|b| b.path == Path::new(".git")));
+    std::fs::write(own.join("gitdir"), "/elsewhere/.git\n").unwrap();
+    assert_eq!(work.plan().git_problem.unwrap().why, "it does not point back at this workspace");
+}
+
+#[test]
+fn a_planted_pointer_to_a_folder_that_is_not_gits_is_not_followed() {
+    let work = Work::new(&[]);
+    let secret = work.folder.path().join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    for text in ["gitdir: ../secret\n", "gitdir: /etc\n", "gitdir: ../../../../../../../..\n", "nonsense", ""] {
+        work.put(".git", text);
+        let plan = work.plan();
+        assert!(plan.git.is_none() && plan.git_problem.is_some(), "{text}");
+    }
+    std::fs::remove_file(work.root.join(".git")).unwrap();
+    symlink("../secret", work.root.join(".git")).unwrap();
+    assert!(work.plan().git.is_none());
+}
+
+#[test]
+fn a_submodule_must_name_its_worktree() {
+    let work = Work::new(&[(".git", "gitdir: ../super/.git/modules/work\n")]);
+    let own = work.folder.path().join("super/.git/modules/work");
+    std::fs::create_dir_all(own.join("objects")).unwrap();
+    std::fs::write(own.join("HEAD"), "").unwrap();
+    std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../work\n").unwrap();
+    let git = work.plan().git.unwrap();
+    assert_eq!((git.write, git.read), (vec![own.clone()], vec![own.join("config")]));
+    std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../other\n").unwrap();
+    assert!(work.plan().git_problem.is_some());
+}
+
+#[test]
+fn nested_repositories_are_named() {
+    let work = Work::new(&REPO);
+    work.put("a/b/.git/HEAD", "");
+    work.put("c/.git", "gitdir: x");
+    work.put("node_modules/d/.git/HEAD", "");
+    assert_eq!(work.plan().nested, ["a/b", "c"].map(PathBuf::from));
+}

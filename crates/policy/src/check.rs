@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::clause::ClauseId;
 use crate::danger;
 use crate::document::{Node, Place};
+use crate::fit;
 use crate::lint::Lint;
 use crate::mistake::quote;
 use crate::planning::least_tier;
@@ -109,15 +110,11 @@ impl Check<'_, '_> {
         let fixed = fs.tmp.0.saturating_add(fs.shm.0).saturating_add(fs.run.0);
         let disk = self.policy.limits.disk;
         if let Some(disk) = disk.filter(|disk| disk.0 < fixed) {
-            let what = format!("`limits.disk` is {disk}, and `fs.tmp`, `fs.shm` and `fs.run` take {}", Bytes(fixed));
+            let what = format!("`fs.tmp`, `fs.shm` and `fs.run` take {}, and `limits.disk` is {disk}", Bytes(fixed));
             let why = "all that is writable together cannot be less than its parts";
-            self.wrong(
-                "limits.disk",
-                "disk/parts",
-                what,
-                why,
-                format!("limits.disk = \"{}\" or more, or make the parts smaller", Bytes(fixed)),
-            );
+            let fix = format!("limits.disk = \"{}\" or more, or make the parts smaller", Bytes(fixed));
+            let path = self.wish(&["limits.disk", "fs.tmp", "fs.shm", "fs.run"]).unwrap_or("limits.disk");
+            return self.wrong(path, "disk/parts", what, why, fix);
         }
         let in_memory = match self.policy.tier {
             TierChoice::Fixed(tier) => tier == Tier::Container,
@@ -126,26 +123,21 @@ impl Check<'_, '_> {
         let Some(memory) = self.policy.limits.memory.filter(|_| in_memory) else { return };
         let host = self.policy.workspace.mode == WorkspaceMode::Rw || !self.policy.fs.write.is_empty();
         let held = if host { fixed } else { disk.map_or(fixed, |disk| disk.0.max(fixed)) };
-        if held > memory.0 {
+        let why = "in the container tier what is written lies in memory and counts against it";
+        if let Some(path) = self.wish(&["limits.disk", "fs.tmp", "fs.shm", "fs.run"]).filter(|_| held > memory.0) {
             let what = format!("{} can be written, and `limits.memory` is {memory}", Bytes(held));
-            let why = "in the container tier what is written lies in memory and counts against it: the limit could never be reached";
-            self.wrong(
-                "limits.disk",
-                "disk/memory",
-                what,
-                why,
-                format!("raise limits.memory, or lower limits.disk and fs.tmp to \"{}\"", Bytes(memory.0 / 2)),
-            );
+            let why = format!("{why}: the limit could never be reached");
+            let fix = format!("raise limits.memory above {}, or lower {path} to {}", Bytes(held), Bytes(memory.0 / 2));
+            self.wrong(path, "disk/memory", what, &why, fix);
         } else if held > memory.0 / 2 {
-            let what = format!("`limits.disk` {} of {memory} memory", Bytes(held));
-            self.lint(
-                ClauseId::LimitsDisk,
-                "disk/half",
-                what,
-                "what is written counts against memory",
-                "raise limits.memory, or lower limits.disk",
-            );
+            let what = format!("{} can be written, and `limits.memory` is {memory}", Bytes(held));
+            self.lint(ClauseId::LimitsDisk, "disk/half", what, why, "raise limits.memory, or lower limits.disk");
         }
+    }
+
+    /// The first of some clauses that was not given by a preset.
+    fn wish<'p>(&self, paths: &[&'p str]) -> Option<&'p str> {
+        paths.iter().find(|path| fit::wished(self.reader.sources, self.tree, path)).copied()
     }
 
     fn inputs(&mut self) {

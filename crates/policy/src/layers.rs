@@ -11,7 +11,7 @@ use crate::load::{Caller, Loaded, Loader, Origins};
 use crate::mistake::{Mistake, Mistakes, Where, did_you_mean, quote};
 use crate::presets::{PRESETS, preset};
 use crate::read::Reader;
-use crate::{check, rows};
+use crate::{check, fit, rows};
 
 /// Documents that extend documents end here.
 const MOST_EXTENDS: usize = 8;
@@ -462,6 +462,7 @@ impl Layers {
         let mut policy = self.reader().policy(&tree, &name);
         let inputs = std::mem::take(&mut self.inputs);
         self.reader().given_inputs(&mut policy, &inputs);
+        let shrunk = fit::shrink(&mut policy, &self.sources, &tree);
         let mut lints = Vec::new();
         if self.mistakes.list.is_empty() {
             check::together(&mut self.reader(), &tree, &policy, &mut lints);
@@ -470,7 +471,8 @@ impl Layers {
             return Err(self.mistakes);
         }
         let at_given = tree.at("workspace.at").is_some();
-        let origins = Origins { list: ClauseId::ALL.iter().map(|id| origin(&self.sources, &tree, *id)).collect() };
+        let mut origins = Origins { list: ClauseId::ALL.iter().map(|id| origin(&self.sources, &tree, *id)).collect() };
+        fit::tell(&mut origins, &shrunk);
         for lint in &mut lints {
             origins.of(lint.clause).clone_into(&mut lint.at);
         }

@@ -24,3 +24,18 @@ impl std::fmt::Display for Lint {
         write!(f, "{} ({}): {}; {}", self.what, self.at, self.why, self.fix)
     }
 }
+
+impl Lint {
+    /// `{id, clause, what, where, why, fix}`.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "id": self.id,
+            "clause": self.clause.path(),
+            "what": self.what,
+            "where": self.at,
+            "why": self.why,
+            "fix": self.fix,
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! The JSON Schema of policy documents (draft 2020-12), for editors; made of the rows.
+//!
+//! The schema is a help while writing. What counts is the reader, which says more and says it better.
+
+use serde_json::{Map, Value, json};
+
+use crate::rows::{ROWS, Row, Shape};
+
+const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([KMGTP](i|iB)?|[kKMGTP]?B)\s*$";
+const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$";
+
+/// The schema of a whole document.
+#[must_use]
+pub fn schema() -> Value {
+    let mut top = Map::new();
+    top.insert("version".to_owned(), json!({ "const": 1, "description": "Always 1." }));
+    top.insert(
+        "name".to_owned(),
+        json!({ "type": "string", "minLength": 1, "maxLength": 100, "description": "For people and audit." }),
+    );
+    let extends = json!({ "anyOf": [{ "type": "string" }, texts()], "description": "A preset or ./file; of a list, later wins." });
+    top.insert("extends".to_owned(), extends);
+    let clauses: Vec<&str> = ROWS.iter().map(|row| row.clause.path()).collect();
+    let prefer = json!({ "type": "array", "items": { "enum": clauses }, "description": "Clauses that may be weakened when the host cannot hold them; recorded." });
+    top.insert("prefer".to_owned(), prefer);
+    for row in ROWS {
+        insert(&mut top, row);
+    }
+    top.insert("mcp".to_owned(), json!({ "type": "object" }));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Fumehood policy",
+        "type": "object",
+        "required": ["version"],
+        "additionalProperties": false,
+        "properties": top,
+    })
+}
+
+fn insert(top: &mut Map<String, Value>, row: &Row) {
+    let mut schema = shape(row.shape);
+    if row.lift {
+        schema = json!({ "anyOf": [schema, { "const": "none" }] });
+    }
+    if let Value::Object(map) = &mut schema {
+        map.insert("description".to_owned(), json!(row.promise));
+    }
+    let path = row.clause.path();
+    let Some((section, key)) = path.split_once('.') else {
+        top.insert(path.to_owned(), schema);
+        return;
+    };
+    let table = top
+        .entry(section)
+        .or_insert_with(|| json!({ "type": "object", "additionalProperties": false, "properties": {} }));
+    let Some(Value::Object(properties)) = table.get_mut("properties") else { return };
+    if matches!(row.shape, Shape::Grants) {
+        properties.insert(format!("dangerous-{key}"), schema.clone());
+    }
+    properties.insert(key.to_owned(), schema);
+}
+
+fn texts() -> Value {
+    json!({ "type": "array", "items": { "type": "string" } })
+}
+
+fn table(properties: &Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "additionalProperties": false, "required": required, "properties": properties })
+}
+
+fn shape(shape: Shape) -> Value {
+    match shape {
+        Shape::Words(words) => json!({ "enum": words }),
+        Shape::Size => json!({ "type": "string", "pattern": SIZE }),
+        Shape::Rate => json!({ "type": "string", "pattern": SIZE.replace(r"\s*$", r"\s*/\s?s\s*$") }),
+        Shape::Time => json!({ "type": "string", "pattern": TIME }),
+        Shape::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
+        Shape::Cores => json!({ "type": "number", "minimum": 0.001, "maximum": 4096 }),
+        Shape::Cpuset => json!({ "anyOf": [
+            { "type": "string", "pattern": r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$" },
+            { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 4095 } },
+        ] }),
+        Shape::Truth => json!({ "type": "boolean" }),
+        Shape::Text => json!({ "type": "string" }),
+        Shape::Texts => texts(),
+        Shape::Root => json!({ "type": "string", "pattern": "^(host|empty|dir:.+|image:.+)$" }),
+        Shape::Grants => {
+            let both = table(&json!({ "from": { "type": "string" }, "to": { "type": "string" } }), &["from"]);
+            json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, both] } })
+        }
+        Shape::Workspace => {
+            let mode = json!({ "enum": ["none", "ro", "rw", "overlay", "copy"] });
+            table(&json!({ "path": { "type": "string" }, "at": { "type": "string" }, "mode": mode }), &[])
+        }
+        Shape::Threshold => {
+            let percent = json!({ "type": "integer", "minimum": 1, "maximum": 100 });
+            table(
+                &json!({ "cpu_percent": percent, "memory": shape_of_size(), "for": { "type": "string", "pattern": TIME } }),
+                &[],
+            )
+        }
+        Shape::Rules => {
+            let ports = json!({ "type": "array", "items": { "type": "integer", "minimum": 1, "maximum": 65535 } });
+            let rule = table(
+                &json!({ "host": { "type": "string" }, "ports": ports, "methods": texts(), "paths": texts() }),
+                &["host"],
+            );
+            json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, rule] } })
+        }
+        Shape::EnvSet => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        Shape::Inputs => json!({ "type": "object", "additionalProperties": input() }),
+        Shape::Secrets => {
+            let secret = table(&json!({ "from": { "type": "string" }, "hosts": texts() }), &["from", "hosts"]);
+            json!({ "type": "object", "additionalProperties": secret })
+        }
+        Shape::Umask => json!({ "type": "string", "pattern": "^(0o)?[0-7]{1,4}$" }),
+        Shape::Free => json!({ "type": "object" }),
+    }
+}
+
+fn shape_of_size() -> Value {
+    json!({ "type": "string", "pattern": SIZE })
+}
+
+fn input() -> Value {
+    let scalars = json!({ "type": "array", "items": { "type": ["string", "number", "boolean"] } });
+    table(
+        &json!({
+            "type": { "enum": ["string", "integer", "number", "boolean"] },
+            "max_length": { "type": "integer", "minimum": 1 },
+            "enum": scalars,
+            "pattern": { "type": "string" },
+            "required": { "type": "boolean" },
+        }),
+        &[],
+    )
+}

@@ -38,7 +38,7 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
     let (layers, bad) = layers(flags);
     wrong.extend(bad);
     if !wrong.is_empty() {
-        return Err(Failure { code, faults: wrong });
+        return Err(Failure::Faults { code, faults: wrong });
     }
     Ok(Request {
         layers,
@@ -54,7 +54,7 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
 }
 
 /// What the flags say about the policy, documents first: they are weaker than flags, wherever they stand on the line.
-fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
+pub(super) fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
     let (mut documents, mut layers, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
     for (flag, value) in flags {
         let value = value.as_deref().unwrap_or_default();
@@ -129,16 +129,18 @@ mod tests {
         let world = World::default();
         let voice = Voice::new(&world, When::Never);
         let call = Call { world: &world, voice, json: false, color: When::Never, parsed };
-        let failure = request(&call, What::Nothing).unwrap_err();
-        assert_eq!((failure.code, failure.faults[0].id), (126, "usage/no-text"));
-        assert_eq!(failure.faults[0].what, r"`--read /\xff\u{1b}` is no text");
+        let Err(Failure::Faults { code, faults }) = request(&call, What::Nothing) else { panic!("it was taken") };
+        assert_eq!((code, faults[0].id), (126, "usage/no-text"));
+        assert_eq!(faults[0].what, r"`--read /\xff\u{1b}` is no text");
     }
 
     #[test]
     fn contradictions_are_bad_usage() {
-        let failure = asked(&World::default(), &["-t", "-q", "-v"]).unwrap_err();
-        let ids: Vec<_> = failure.faults.iter().map(|f| f.id).collect();
-        assert_eq!(failure.code, 125);
+        let Err(Failure::Faults { code, faults }) = asked(&World::default(), &["-t", "-q", "-v"]) else {
+            panic!("they were taken")
+        };
+        let ids: Vec<_> = faults.iter().map(|f| f.id).collect();
+        assert_eq!(code, 125);
         assert_eq!(ids, ["usage/two-flags", "usage/no-terminal"]);
     }
 }

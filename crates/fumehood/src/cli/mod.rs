@@ -10,7 +10,9 @@ mod completions;
 mod explain;
 pub mod flags;
 pub mod languages;
+pub mod load;
 mod man;
+mod policy;
 pub mod request;
 pub mod spec;
 pub mod target;
@@ -20,7 +22,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::fault::{Fault, show_bytes};
-use crate::ui::{Failure, Voice, When, faults};
+use crate::ui::{Failure, Voice, When};
 use args::{Help, closest, usage};
 use spec::{Call, GROUPS, Spec};
 
@@ -28,8 +30,17 @@ pub use request::{Code, Ingredient, Interpreter, Request, Script, What};
 pub use world::World;
 
 /// Every command.
-pub const COMMANDS: &[&Spec] =
-    &[&audit::SHOW, &audit::TAIL, &audit::VERIFY, &explain::SPEC, &completions::SPEC, &man::SPEC];
+pub const COMMANDS: &[&Spec] = &[
+    &policy::CHECK,
+    &policy::SHOW,
+    &policy::PRESETS,
+    &audit::SHOW,
+    &audit::TAIL,
+    &audit::VERIFY,
+    &explain::SPEC,
+    &completions::SPEC,
+    &man::SPEC,
+];
 
 /// Runs the program that this process is.
 #[must_use]
@@ -92,18 +103,9 @@ fn call(world: &World, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 
     } else if parsed.faults.is_empty() {
         (spec.run)(&mut Call { world, voice, json, color, parsed })
     } else {
-        Err(Failure { code: 125, faults: parsed.faults })
+        Err(Failure::Faults { code: 125, faults: parsed.faults })
     };
-    result.unwrap_or_else(|failure| tell(voice, json, &failure))
-}
-
-/// Says what went wrong, to people or programs.
-fn tell(voice: Voice, json: bool, failure: &Failure) -> u8 {
-    if json && voice.json(&failure.json()).is_ok() {
-        return failure.code;
-    }
-    voice.say(&faults(&failure.faults, voice.err));
-    failure.code
+    result.unwrap_or_else(|failure| voice.fail(&failure, json))
 }
 
 /// `fumehood`, `fumehood --help`, `fumehood --version`, and what is no command at all.
@@ -120,7 +122,7 @@ fn not_a_command(world: &World, name: &OsStr) -> u8 {
         b"-V" | b"--version" => voice.data(concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         other => Err(Failure::own(unknown(&show_bytes(other)))),
     };
-    written.map_or_else(|failure| tell(voice, false, &failure), |_| 0)
+    written.map_or_else(|failure| voice.fail(&failure, false), |_| 0)
 }
 
 fn unknown(typed: &str) -> Fault {
@@ -144,8 +146,8 @@ fn asked_for_help(world: &World, words: &[OsString]) -> u8 {
         }
         (None, _) => {
             let typed = words.iter().map(OsString::as_os_str).collect::<Vec<_>>().join(OsStr::new(" "));
-            return tell(voice, false, &Failure::own(unknown(&show_bytes(typed.as_bytes()))));
+            return voice.fail(&Failure::own(unknown(&show_bytes(typed.as_bytes()))), false);
         }
     };
-    voice.data(text.as_bytes()).map_or_else(|failure| tell(voice, false, &failure), |_| 0)
+    voice.data(text.as_bytes()).map_or_else(|failure| voice.fail(&failure, false), |_| 0)
 }

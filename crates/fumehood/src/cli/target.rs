@@ -127,7 +127,7 @@ fn script(path: PathBuf, language: Option<&'static Language>, args: Vec<OsString
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
-    let failure = |code, id, why: String, fix: String| Failure {
+    let failure = |code, id, why: String, fix: String| Failure::Faults {
         code,
         faults: vec![Fault {
             id,
@@ -166,7 +166,7 @@ fn open(path: &Path) -> Result<File, Failure> {
 fn shebang(file: &File, path: &Path) -> Result<Option<Interpreter>, Failure> {
     use std::os::unix::fs::FileExt as _;
     let mut head = [0u8; SHEBANG];
-    let read = file.read_at(&mut head, 0).map_err(|error| Failure {
+    let read = file.read_at(&mut head, 0).map_err(|error| Failure::Faults {
         code: 126,
         faults: vec![Fault {
             id: "script/unreadable",
@@ -215,8 +215,8 @@ mod tests {
     }
 
     fn refused(args: &[&str]) -> (u8, &'static str) {
-        let failure = what(args, b"").unwrap_err();
-        (failure.code, failure.faults[0].id)
+        let Err(Failure::Faults { code, faults }) = what(args, b"") else { panic!("{args:?} was taken") };
+        (code, faults[0].id)
     }
 
     #[test]

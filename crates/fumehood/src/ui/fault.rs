@@ -1,47 +1,84 @@
-//! Faults on their way to the user: all of them at once, and the exit code.
+//! Why there is no result: our own faults, the mistakes of a policy, or a refusal; all of them at once, with the exit code.
 
-use crate::fault::Fault;
-use crate::ui::{Palette, Role};
+use policy::mistake::{Mistake, Where};
+use policy::{Mistakes, Refusal};
+use serde_json::{Value, json};
 
-/// All that went wrong, and the exit code for it. Made only with at least one fault.
+use crate::fault::{Fault, show_text};
+use crate::ui::{Palette, Role, refusal};
+
+/// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Exit code.
-    pub code: u8,
-    /// Faults, in the order of their places.
-    pub faults: Vec<Fault>,
+pub enum Failure {
+    /// Our own faults and bad usage (125), or another code of the contract. Never empty.
+    Faults {
+        /// Exit code.
+        code: u8,
+        /// In the order of their places.
+        faults: Vec<Fault>,
+    },
+    /// The policy is wrong (126).
+    Mistakes(Mistakes),
+    /// The policy cannot be held here (126).
+    Refused(Refusal),
 }
 
 impl Failure {
     /// Our own failure, or bad usage: 125.
     #[must_use]
     pub fn own(fault: Fault) -> Self {
-        Self { code: 125, faults: vec![fault] }
+        Self::Faults { code: 125, faults: vec![fault] }
     }
 
-    /// A policy that is wrong or cannot be held: 126.
+    /// The exit code.
     #[must_use]
-    pub fn refused(fault: Fault) -> Self {
-        Self { code: 126, faults: vec![fault] }
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Faults { code, .. } => *code,
+            Self::Mistakes(_) | Self::Refused(_) => 126,
+        }
     }
 
-    /// The faults for programs.
+    /// For programs: `{schema, code, errors}`, or `{refused}` as in `plan --json`.
     #[must_use]
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::json!({ "schema": 1, "code": self.code, "errors": self.faults })
+    pub fn json(&self) -> Value {
+        match self {
+            Self::Faults { code, faults } => json!({ "schema": 1, "code": code, "errors": faults }),
+            Self::Mistakes(mistakes) => mistakes.to_json(),
+            Self::Refused(refusal) => refusal.to_json(),
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self, palette: Palette, columns: usize) -> String {
+        match self {
+            Self::Faults { code: _, faults } => faults.iter().map(|f| fault(f, palette)).collect(),
+            Self::Mistakes(mistakes) => mistakes.list.iter().map(|m| mistake(m, palette)).collect(),
+            Self::Refused(reasons) => refusal(reasons, palette, columns),
+        }
     }
 }
 
-/// Faults for people.
+/// One fault for people.
 #[must_use]
-pub fn faults(faults: &[Fault], palette: Palette) -> String {
-    let mut out = String::new();
-    for Fault { id: _, what, place, why, fix } in faults {
-        out.push_str(&format!("{} {what}\n", palette.paint(Role::Bad, "error:")));
-        for (label, part) in [("-->", place), ("why:", why), ("fix:", fix)] {
-            if !part.is_empty() {
-                out.push_str(&format!("  {} {part}\n", palette.paint(Role::Aside, label)));
-            }
+pub fn fault(fault: &Fault, palette: Palette) -> String {
+    let Fault { id: _, what, place, why, fix } = fault;
+    parts(palette, [what, place, why, fix])
+}
+
+fn mistake(mistake: &Mistake, palette: Palette) -> String {
+    let Mistake { id: _, clause: _, what, at, why, fix } = mistake;
+    let Where { excerpt, .. } = at;
+    let place = if excerpt.is_empty() { at.to_string() } else { format!("{at}   {excerpt}") };
+    parts(palette, [what, &place, why, fix])
+}
+
+fn parts(palette: Palette, [what, place, why, fix]: [&str; 4]) -> String {
+    let mut out = format!("{} {}\n", palette.paint(Role::Bad, "error:"), show_text(what));
+    for (label, part) in [("-->", place), ("why:", why), ("fix:", fix)] {
+        if !part.is_empty() {
+            out.push_str(&format!("  {} {}\n", palette.paint(Role::Aside, label), show_text(part)));
         }
     }
     out

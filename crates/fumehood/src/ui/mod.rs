@@ -12,9 +12,9 @@ mod report;
 mod table;
 mod voice;
 
-pub use fault::{Failure, faults};
+pub use fault::{Failure, fault};
 pub use paint::{Palette, Role, When};
-pub use plan::plan;
+pub use plan::{plan, value};
 pub use quantity::{bytes, count, seconds};
 pub use refusal::refusal;
 pub use report::{Detail, View, report};

@@ -61,4 +61,13 @@ impl Voice {
         text.push('\n');
         self.data(text.as_bytes())
     }
+
+    /// Says why there is no result, to people or programs; the exit code.
+    #[must_use]
+    pub fn fail(&self, failure: &Failure, json: bool) -> u8 {
+        if !(json && self.json(&failure.json()).is_ok()) {
+            self.say(&failure.text(self.err, self.columns));
+        }
+        failure.code()
+    }
 }

@@ -7,6 +7,7 @@ mod explain;
 mod help;
 mod house;
 mod man;
+mod policy;
 mod streams;
 
 use std::ffi::OsStr;
@@ -83,6 +84,19 @@ impl Said {
     fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
+}
+
+/// A shell script with the product as `$1`, in the work directory of `house`.
+#[expect(clippy::disallowed_methods, reason = "some circumstances only a shell can make")]
+fn shell(script: &str, house: &House) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_fumehood")]).env_clear().current_dir(house.path("work"));
+    shell
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", house.dir.path())
+        .env("FUMEHOOD_STATE", house.state());
+    shell.stdin(Stdio::null());
+    shell
 }
 
 /// Every file of a directory tree.

@@ -38,15 +38,8 @@ fn a_full_disk_under_stdout_is_told() {
 fn closed_streams_do_no_harm() {
     let house = House::new();
     for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
-        let program = env!("CARGO_BIN_EXE_fumehood");
-        #[expect(clippy::disallowed_methods, reason = "only a shell can start a program with closed streams")]
-        let mut shell = std::process::Command::new("sh");
-        shell.args([
-            "-c",
-            &format!("\"$1\" explain usage/no-program {closed}; \"$1\" explain nope {closed}; echo $?"),
-            "sh",
-        ]);
-        let output = shell.arg(program).env_clear().output().unwrap();
+        let script = format!("\"$1\" explain usage/no-program {closed}; \"$1\" explain nope {closed}; echo $?");
+        let output = crate::shell(&script, &house).output().unwrap();
         let said = house.said(&output);
         assert!(said.out.ends_with("125\n"), "{closed}: {said:?}");
         assert!(!said.err.contains("panicked"), "{said:?}");

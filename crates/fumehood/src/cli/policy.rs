@@ -1,0 +1,153 @@
+//! `fumehood policy check | show | presets`
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use policy::planning::policy_digest;
+use policy::presets::{PRESETS as ALL, Preset};
+use policy::{ClauseId, Lint, Loaded};
+use serde_json::{Value, json};
+
+use super::args::{Words, closest, usage};
+use super::ask::layers;
+use super::flags::POLICY;
+use super::load;
+use super::request::Ingredient;
+use super::spec::{Call, Spec};
+use crate::fault::{show_bytes, show_text};
+use crate::ui::{Failure, Role, Table};
+
+pub(super) const CHECK: Spec = Spec {
+    path: &["policy", "check"],
+    about: "Check a policy: types, units, words, contradictions",
+    usage: "[FILE] [-p POLICY]... [FLAGS]",
+    more: "Exit code 0 if the policy is right, 126 with every mistake if not. Whether this host can hold it, `fumehood plan` tells.",
+    tables: &[POLICY],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: check,
+};
+
+pub(super) const SHOW: Spec = Spec {
+    path: &["policy", "show"],
+    about: "Print the effective value of every clause, and where it came from",
+    usage: "[FILE] [-p POLICY]... [FLAGS]",
+    more: "",
+    tables: &[POLICY],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: show,
+};
+
+pub(super) const PRESETS: Spec = Spec {
+    path: &["policy", "presets"],
+    about: "List the policies that ship with fumehood, or print one",
+    usage: "[NAME]",
+    more: "Example: `fumehood policy presets strict > policy.toml`",
+    tables: &[],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: presets,
+};
+
+/// The policy that a call names by a file, `-p` and flags.
+fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
+    let (mut layers, wrong) = layers(&call.parsed.flags);
+    if !wrong.is_empty() {
+        return Err(Failure::Faults { code: 126, faults: wrong });
+    }
+    if let Some(word) = call.parsed.words.first() {
+        layers.insert(0, Ingredient::Document(show_bytes(word.as_bytes())));
+    }
+    load::policy(&layers, call.world)
+}
+
+fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let loaded = loaded(call)?;
+    let digest = policy_digest(&loaded.policy);
+    if call.json {
+        let lints: Vec<_> = loaded.lints.iter().map(lint).collect();
+        call.voice.json(&json!({ "schema": 1, "name": loaded.policy.name, "digest": digest, "lints": lints }))?;
+        return Ok(0);
+    }
+    let mut text = format!(
+        "{} policy `{}`, digest {digest}\n",
+        call.voice.out.paint(Role::Good, "right:"),
+        show_text(&loaded.policy.name)
+    );
+    for lint in &loaded.lints {
+        let Lint { id: _, clause: _, what, at, why, fix } = lint;
+        let label = call.voice.out.paint(Role::Weak, "note:");
+        text.push_str(&format!("{label} {}\n", show_text(what)));
+        for (label, part) in [("-->", at), ("why:", why), ("fix:", fix)] {
+            text.push_str(&format!("  {} {}\n", call.voice.out.paint(Role::Aside, label), show_text(part)));
+        }
+    }
+    call.voice.data(text.as_bytes())?;
+    Ok(0)
+}
+
+fn lint(lint: &Lint) -> Value {
+    let Lint { id, clause, what, at, why, fix } = lint;
+    json!({ "id": id, "clause": clause, "what": what, "where": at, "why": why, "fix": fix })
+}
+
+fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let loaded = loaded(call)?;
+    let value = |id| loaded.policy.clause(id).map_or(Value::Null, |clause| clause.value_json());
+    if call.json {
+        let clauses: Vec<_> = ClauseId::ALL
+            .iter()
+            .map(|id| json!({ "clause": id, "value": value(*id), "origin": loaded.origins.of(*id) }))
+            .collect();
+        let digest = policy_digest(&loaded.policy);
+        call.voice.json(&json!({ "schema": 1, "name": loaded.policy.name, "digest": digest, "clauses": clauses }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["clause", "from", "value"]);
+    for id in ClauseId::ALL {
+        let value = value(*id);
+        let (text, role) = if value.is_null() {
+            ("not asked for".to_owned(), Some(Role::Aside))
+        } else {
+            (crate::ui::value(*id, &value), None)
+        };
+        table.painted([
+            (id.path(), Some(Role::Name)),
+            (&show_text(loaded.origins.of(*id)), Some(Role::Aside)),
+            (&text, role),
+        ]);
+    }
+    call.voice.data(table.render(call.voice.out, 0, call.voice.columns).as_bytes())?;
+    Ok(0)
+}
+
+fn presets(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let Some(word) = call.parsed.words.first() else { return list(call) };
+    let typed = show_bytes(word.as_bytes());
+    let Some(Preset { name, summary, text }) = ALL.iter().find(|preset| preset.name == typed) else {
+        let names = || ALL.iter().map(|preset| preset.name);
+        let fix = closest(&typed, names()).map_or_else(|| names().collect::<Vec<_>>().join(", "), str::to_owned);
+        let why = "no preset has this name".to_owned();
+        return Err(Failure::own(usage("preset/unknown", format!("unknown preset `{typed}`"), why, fix)));
+    };
+    if call.json {
+        call.voice.json(&json!({ "schema": 1, "name": name, "summary": summary, "text": text }))?;
+    } else {
+        call.voice.data(text.as_bytes())?;
+    }
+    Ok(0)
+}
+
+fn list(call: &Call<'_>) -> Result<u8, Failure> {
+    if call.json {
+        let all: Vec<_> = ALL.iter().map(|p| json!({ "name": p.name, "summary": p.summary })).collect();
+        call.voice.json(&json!({ "schema": 1, "presets": all }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["preset", "for"]);
+    for preset in ALL {
+        table.painted([(preset.name, Some(Role::Name)), (preset.summary, None)]);
+    }
+    call.voice.data(table.render(call.voice.out, 0, call.voice.columns).as_bytes())?;
+    Ok(0)
+}

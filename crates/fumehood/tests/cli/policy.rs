@@ -1,0 +1,129 @@
+//! `fumehood policy check | show | presets`
+
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+
+use crate::House;
+
+fn write(house: &House, name: &str, text: &str) {
+    std::fs::write(house.path("work").join(name), text).unwrap();
+}
+
+#[test]
+fn a_right_policy_is_named_with_its_digest() {
+    let house = House::new();
+    write(
+        &house,
+        "p.toml",
+        "version = 1\nextends = \"strict\"\n[limits]\nmemory = \"64M\"\npids = 8\ndisk = \"20M\"\n[fs]\ntmp = \"8M\"\nshm = \"1M\"\nrun = \"1M\"\n",
+    );
+    let said = house.run(&["policy", "check", "p.toml"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    assert!(said.out.starts_with("right: policy `p`, digest "), "{}", said.out);
+    let json = house.run(&["policy", "check", "p.toml", "--json"]).json();
+    assert_eq!(json["name"], "p");
+    assert_eq!(json["digest"].as_str().unwrap().len(), 64);
+}
+
+#[test]
+fn every_mistake_is_told_with_line_and_column() {
+    let house = House::new();
+    write(&house, "p.toml", "version = 1\n[limits]\nmemroy = \"1G\"\npids = -1\nwall = 30\n");
+    let said = house.run(&["policy", "check", "p.toml"]);
+    assert_eq!((said.code, said.out.as_str()), (126, ""));
+    for part in ["error: ", "--> p.toml:3:1", "--> p.toml:4:8", "--> p.toml:5:8", "fix: ", "why: ", "`memory`"] {
+        assert!(said.err.contains(part), "{part} in {}", said.err);
+    }
+    assert_eq!(said.err.matches("error: ").count(), 3, "{}", said.err);
+    let json = house.run(&["policy", "check", "--json", "p.toml"]).json();
+    assert_eq!(json["refused"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn absurd_limits_are_refused_with_126() {
+    let house = House::new();
+    let absurd = ["-1", "0", "99999999999999999999999T", "1e9", "lots", "", "512", "5M M", "\u{1b}[31m"];
+    for value in absurd {
+        let said = house.run(&["policy", "check", &format!("--memory={value}")]);
+        assert_eq!((said.code, said.out.as_str()), (126, ""), "{value:?} {said:?}");
+        assert!(said.err.contains("--> --memory") && !said.err.contains('\u{1b}'), "{value:?} {}", said.err);
+    }
+}
+
+#[test]
+fn show_says_where_each_value_came_from() {
+    let house = House::new();
+    write(&house, "p.yaml", "version: 1\nlimits:\n  wall: 10s\n");
+    let json = house.run(&["policy", "show", "-p", "p.yaml", "--pids=5", "--json"]).json();
+    let of = |path: &str| {
+        let clause = json["clauses"].as_array().unwrap().iter().find(|c| c["clause"] == path).unwrap();
+        (clause["value"].clone(), clause["origin"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of("limits.wall"), (10.into(), "p.yaml:3:9".to_owned()));
+    assert_eq!(of("limits.pids"), (5.into(), "--pids".to_owned()));
+    assert_eq!(of("limits.memory").1, "preset strict");
+    let text = house.run(&["policy", "show", "-p", "p.yaml"]).out;
+    assert!(text.contains("limits.wall") && text.contains("10 s") && text.contains("256 MiB"), "{text}");
+}
+
+#[test]
+fn presets_are_listed_and_printed() {
+    let house = House::new();
+    let text = house.run(&["policy", "presets"]).out;
+    for preset in ["strict", "python", "node", "data-analysis", "coding-agent"] {
+        assert!(text.contains(preset), "{text}");
+        write(&house, "copy.toml", &house.run(&["policy", "presets", preset]).out);
+        let (copy, own) = (house.run(&["policy", "check", "copy.toml"]), house.run(&["policy", "check", "-p", preset]));
+        assert_eq!((copy.code, own.code), (0, 0), "{copy:?} {own:?}");
+    }
+    let said = house.run(&["policy", "presets", "pythn"]);
+    assert_eq!(said.code, 125);
+    assert!(said.err.contains("fix: python"), "{}", said.err);
+}
+
+#[test]
+fn documents_that_cannot_be_read_say_why() {
+    let house = House::new();
+    std::fs::write(house.path("work").join("bytes.toml"), b"version = 1\n\xff").unwrap();
+    std::fs::create_dir(house.path("work").join("dir.toml")).unwrap();
+    for (name, why) in [("nowhere.toml", "no such file"), ("bytes.toml", "no UTF-8"), ("dir.toml", "it is a directory")]
+    {
+        let said = house.run(&["policy", "check", name]);
+        assert_eq!((said.code, said.out.as_str()), (126, ""), "{name}");
+        assert!(said.err.contains(why), "{name}: {}", said.err);
+    }
+}
+
+#[test]
+fn an_endless_document_is_cut_and_refused() {
+    let house = House::new();
+    let link = house.path("work").join("endless.toml");
+    std::os::unix::fs::symlink("/dev/zero", link).unwrap();
+    let said = house.run(&["policy", "check", "endless.toml"]);
+    assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+}
+
+#[test]
+fn a_document_may_come_through_a_pipe() {
+    let house = House::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"version = 1\nname = \"piped\"\n").unwrap();
+    drop(writer);
+    std::os::unix::fs::symlink(
+        format!("/proc/{}/fd/{}", std::process::id(), reader.as_raw_fd()),
+        house.path("work").join("pipe.toml"),
+    )
+    .unwrap();
+    assert_eq!(house.run(&["policy", "check", "--json", "pipe.toml"]).json()["name"], "piped");
+}
+
+#[test]
+fn a_current_directory_that_is_gone_is_told() {
+    let house = House::new();
+    let gone = house.path("work").join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let mut shell = crate::shell("cd gone && rmdir ../gone && exec \"$1\" policy check -p strict", &house);
+    let said = house.said(&shell.output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
+    assert!(said.err.contains("there is no current directory"), "{}", said.err);
+}

@@ -9,6 +9,7 @@ mod audit;
 mod completions;
 mod explain;
 pub mod flags;
+mod gc;
 pub mod languages;
 pub mod load;
 mod man;
@@ -33,10 +34,12 @@ pub use world::World;
 pub const COMMANDS: &[&Spec] = &[
     &policy::CHECK,
     &policy::SHOW,
+    &policy::SCHEMA,
     &policy::PRESETS,
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &gc::SPEC,
     &explain::SPEC,
     &completions::SPEC,
     &man::SPEC,

@@ -1,11 +1,12 @@
-//! `fumehood policy check | show | presets`
+//! `fumehood policy check | show | schema | presets`
 
 use std::os::unix::ffi::OsStrExt as _;
 
 use policy::planning::policy_digest;
 use policy::presets::{PRESETS as ALL, Preset};
-use policy::{ClauseId, Lint, Loaded};
-use serde_json::{Value, json};
+use policy::show::Shown;
+use policy::{Lint, Loaded};
+use serde_json::json;
 
 use super::args::{Words, closest, usage};
 use super::ask::layers;
@@ -38,6 +39,17 @@ pub(super) const SHOW: Spec = Spec {
     run: show,
 };
 
+pub(super) const SCHEMA: Spec = Spec {
+    path: &["policy", "schema"],
+    about: "Print the JSON Schema of policy documents",
+    usage: "",
+    more: "For editors and generators; `policy check` also knows what a schema cannot say.",
+    tables: &[],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: schema,
+};
+
 pub(super) const PRESETS: Spec = Spec {
     path: &["policy", "presets"],
     about: "List the policies that ship with fumehood, or print one",
@@ -65,7 +77,7 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let loaded = loaded(call)?;
     let digest = policy_digest(&loaded.policy);
     if call.json {
-        let lints: Vec<_> = loaded.lints.iter().map(lint).collect();
+        let lints: Vec<_> = loaded.lints.iter().map(Lint::to_json).collect();
         call.voice.json(&json!({ "schema": 1, "name": loaded.policy.name, "digest": digest, "lints": lints }))?;
         return Ok(0);
     }
@@ -86,38 +98,26 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn lint(lint: &Lint) -> Value {
-    let Lint { id, clause, what, at, why, fix } = lint;
-    json!({ "id": id, "clause": clause, "what": what, "where": at, "why": why, "fix": fix })
-}
-
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let loaded = loaded(call)?;
-    let value = |id| loaded.policy.clause(id).map_or(Value::Null, |clause| clause.value_json());
     if call.json {
-        let clauses: Vec<_> = ClauseId::ALL
-            .iter()
-            .map(|id| json!({ "clause": id, "value": value(*id), "origin": loaded.origins.of(*id) }))
-            .collect();
-        let digest = policy_digest(&loaded.policy);
-        call.voice.json(&json!({ "schema": 1, "name": loaded.policy.name, "digest": digest, "clauses": clauses }))?;
+        call.voice.json(&loaded.show_json())?;
         return Ok(0);
     }
     let mut table = Table::new(&["clause", "from", "value"]);
-    for id in ClauseId::ALL {
-        let value = value(*id);
-        let (text, role) = if value.is_null() {
-            ("not asked for".to_owned(), Some(Role::Aside))
-        } else {
-            (crate::ui::value(*id, &value), None)
+    for Shown { clause, text, value: _, origin } in loaded.show() {
+        let (text, role) = match text {
+            Some(text) => (show_text(&text), None),
+            None => ("not asked for".to_owned(), Some(Role::Aside)),
         };
-        table.painted([
-            (id.path(), Some(Role::Name)),
-            (&show_text(loaded.origins.of(*id)), Some(Role::Aside)),
-            (&text, role),
-        ]);
+        table.painted([(clause.path(), Some(Role::Name)), (&show_text(&origin), Some(Role::Aside)), (&text, role)]);
     }
     call.voice.data(table.render(call.voice.out, 0, call.voice.columns).as_bytes())?;
+    Ok(0)
+}
+
+fn schema(call: &mut Call<'_>) -> Result<u8, Failure> {
+    call.voice.json(&policy::schema::schema())?;
     Ok(0)
 }
 

@@ -14,7 +14,7 @@ mod voice;
 
 pub use fault::{Failure, fault};
 pub use paint::{Palette, Role, When};
-pub use plan::{plan, value};
+pub use plan::plan;
 pub use quantity::{bytes, count, seconds};
 pub use refusal::refusal;
 pub use report::{Detail, View, report};

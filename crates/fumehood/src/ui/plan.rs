@@ -1,11 +1,9 @@
 //! A plan for people: for each clause its value, who holds it, and where it came from.
 
-use policy::ClauseId;
 use policy::plan::{Entry, Plan, Strength, Weakened};
-use serde_json::Value;
 
 use crate::fault::show_text;
-use crate::ui::{Palette, Role, Table, bytes, count, seconds};
+use crate::ui::{Palette, Role, Table, count};
 
 /// Longest value shown in a table; the whole stands in `--json`.
 const VALUE: usize = 60;
@@ -25,7 +23,8 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
         count(number(held), "clause", "clauses"),
     ));
     let mut table = Table::new(&["clause", "value", "held by", "from"]);
-    for Entry { clause, value: demanded, origin, enforcer, strength, overshoot } in &plan.entries {
+    for Entry { clause, value: _, origin, enforcer, strength, overshoot } in &plan.entries {
+        let text = plan.policy.clause(*clause).map(|clause| clause.value_text()).unwrap_or_default();
         let mut by = show_text(enforcer);
         if let Some(over) = overshoot {
             by.push_str(&format!(" (overshoot: {})", show_text(over)));
@@ -37,7 +36,7 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
         };
         table.painted([
             (clause.path(), Some(Role::Name)),
-            (&short(value(*clause, demanded)), None),
+            (&short(show_text(&text)), None),
             (&by, role),
             (&show_text(origin), Some(Role::Aside)),
         ]);
@@ -64,46 +63,10 @@ pub(super) fn weakened(list: &[Weakened], palette: Palette) -> String {
     })
 }
 
-/// A value for people: sizes and times with their units, everything harmless and on one line.
-#[must_use]
-pub fn value(clause: ClauseId, value: &Value) -> String {
-    use ClauseId as C;
-    let text = match (clause, value) {
-        (
-            C::FsTmp | C::FsShm | C::FsRun | C::LimitsMemory | C::LimitsFileSize | C::LimitsDisk | C::LimitsOutput,
-            Value::Number(n),
-        ) => n.as_u64().map(bytes),
-        (C::LimitsIoRead | C::LimitsIoWrite | C::NetBandwidth, Value::Number(n)) => {
-            n.as_u64().map(|n| format!("{}/s", bytes(n)))
-        }
-        (C::LimitsWall | C::LimitsCpuTime | C::LimitsIdle, Value::Number(n)) => n.as_f64().map(seconds),
-        (_, Value::String(text)) => Some(text.clone()),
-        (_, Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => None,
-    };
-    show_text(&text.unwrap_or_else(|| value.to_string()))
-}
-
 /// Cut to the width of a table's column.
 fn short(text: String) -> String {
     if text.chars().count() <= VALUE {
         return text;
     }
     text.chars().take(VALUE - 1).chain(['…']).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn values_have_their_units() {
-        assert_eq!(value(ClauseId::LimitsMemory, &json!(256 << 20)), "256 MiB");
-        assert_eq!(value(ClauseId::LimitsIoRead, &json!(1024)), "1 KiB/s");
-        assert_eq!(value(ClauseId::LimitsWall, &json!(0.5)), "500 ms");
-        assert_eq!(value(ClauseId::LimitsPids, &json!(32)), "32");
-        assert_eq!(value(ClauseId::FsHide, &json!(["**/.env\u{1b}"])), r#"["**/.env\u001b"]"#);
-        assert_eq!(value(ClauseId::ProcessHostname, &json!("a\u{202e}b")), r"a\u{202e}b");
-    }
 }

@@ -4,6 +4,7 @@
 mod audit;
 mod completions;
 mod explain;
+mod gc;
 mod help;
 mod house;
 mod man;

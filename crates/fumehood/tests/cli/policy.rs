@@ -63,7 +63,7 @@ fn show_says_where_each_value_came_from() {
     assert_eq!(of("limits.pids"), (5.into(), "--pids".to_owned()));
     assert_eq!(of("limits.memory").1, "preset strict");
     let text = house.run(&["policy", "show", "-p", "p.yaml"]).out;
-    assert!(text.contains("limits.wall") && text.contains("10 s") && text.contains("256 MiB"), "{text}");
+    assert!(text.contains("limits.wall") && text.contains("10s") && text.contains("256M"), "{text}");
 }
 
 #[test]
@@ -126,4 +126,12 @@ fn a_current_directory_that_is_gone_is_told() {
     let said = house.said(&shell.output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
     assert!(said.err.contains("there is no current directory"), "{}", said.err);
+}
+
+#[test]
+fn the_schema_is_json_with_every_table() {
+    let json = House::new().run(&["policy", "schema"]).json();
+    for key in ["limits", "fs", "net", "workspace", "env"] {
+        assert!(json["properties"][key].is_object(), "{key}");
+    }
 }

@@ -1,0 +1,67 @@
+//! `fumehood gc`: what dead runs left is taken away, and that is recorded.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::args::Words;
+use super::spec::{Call, Spec};
+use crate::audit::{Kind, Log, Options};
+use crate::fault::{show_path, show_text};
+use crate::state::{Scope, State, Sweep, sweep};
+use crate::ui::{Failure, Role, Table, count};
+
+pub(super) const SPEC: Spec = Spec {
+    path: &["gc"],
+    about: "Remove what dead runs left: processes, cgroups, stubs, old changes",
+    usage: "",
+    more: "Runs that live are never touched; each start sweeps a little by itself. Changes are kept for 14 days.\n\
+           Exit code 0, or 1 if something stays that should go.",
+    tables: &[],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: gc,
+};
+
+fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
+    if !sweep.removed.is_empty() {
+        let body = json!({ "removed": sweep.removed, "kept": sweep.kept });
+        Log::open(&state, None, Options::default())
+            .and_then(|log| log.append("", &Kind::gc(), &body))
+            .map_err(|error| Failure::own(error.fault()))?;
+    }
+    if call.json {
+        call.voice.json(&json!({
+            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live,
+        }))?;
+    } else {
+        call.voice.data(text(&sweep, call).as_bytes())?;
+    }
+    Ok(u8::from(!sweep.kept.is_empty()))
+}
+
+fn text(sweep: &Sweep, call: &Call<'_>) -> String {
+    let Sweep { removed, kept, live } = sweep;
+    let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let mut table = Table::new(&["", "run", "path"]);
+    for thing in removed {
+        table.painted([
+            (thing.what, Some(Role::Good)),
+            (&show_text(&thing.run), None),
+            (show_path(&thing.path).trim_matches('`'), None),
+        ]);
+    }
+    for thing in kept {
+        let why = format!("{}: {}", show_path(&thing.path).trim_matches('`'), show_text(&thing.why));
+        table.painted([("stays", Some(Role::Bad)), (&show_text(&thing.run), None), (&why, None)]);
+    }
+    let mut out = if table.is_empty() { String::new() } else { table.render(call.voice.out, 0, call.voice.columns) };
+    out.push_str(&format!(
+        "{} removed, {} stay, {} live\n",
+        count(number(removed.len()), "thing", "things"),
+        kept.len(),
+        count(*live, "run", "runs"),
+    ));
+    out
+}

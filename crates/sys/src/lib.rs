@@ -30,6 +30,8 @@ pub mod pidfd;
 #[cfg(feature = "std")]
 pub mod proc;
 #[cfg(feature = "std")]
+pub mod seccomp;
+#[cfg(feature = "std")]
 pub mod signals;
 #[cfg(feature = "std")]
 pub mod spawn;

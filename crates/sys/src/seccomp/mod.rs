@@ -1,0 +1,20 @@
+//! System call filters: rules, profiles, and the programs that the kernel runs.
+//!
+//! *Promises*: what is not named fails with ENOSYS; a foreign architecture or an x32 number kills the process; arguments
+//! are compared as wide as the kernel takes them.
+//!
+//! *Does not promise*: anything about what a pointer points to. Calls that take their flags in memory (`clone3`,
+//! `openat2`, rings) are closed where the flags matter.
+
+mod compile;
+mod install;
+pub mod names;
+mod profile;
+pub mod rule;
+pub mod syntax;
+#[cfg(test)]
+mod tests;
+
+pub use compile::{CompileError, Instruction, Program};
+pub use install::apply;
+pub use profile::{Profile, ProfileError, Surroundings, named};

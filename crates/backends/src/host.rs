@@ -119,8 +119,6 @@ impl Capabilities {
     }
 }
 
-
-
 fn namespaces(root: bool) -> Result<(), Missing> {
     // Without /proc nothing can be asked, and the container tier could not mount its own either.
     let facts = sys::machine::user_namespaces().map_err(|error| Missing {

@@ -229,7 +229,6 @@ impl Tree {
         let attrs = Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
         let mount = tmpfs(1 << 20, 4096, 0o700)?.mount(attrs.bits())?;
         bare::attach_over_root(mount.fd())?;
-        bare::make_dir(mount.fd(), c"empty", 0o555)?;
         self.scratch = Some(mount);
         Ok(())
     }
@@ -278,7 +277,8 @@ impl Tree {
             overlay.set(c"workdir", c"t/work")?;
         } else {
             // Without an upper layer overlayfs wants two lower ones.
-            list.push(b":../empty")?;
+            bare::make_dir(here.fd(), c"empty", 0o555)?;
+            list.push(b":empty")?;
             overlay.set(c"lowerdir", list.as_c_str())?;
         }
         // The only attributes that an unprivileged user namespace may set.

@@ -51,8 +51,7 @@ pub fn dev_null() -> Result<OwnedFd> {
 /// EBADF.
 pub fn set_nonblocking(fd: impl AsFd) -> Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd).named("fcntl(F_GETFL)", || "descriptor".into())?;
-    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)
-        .named("fcntl(F_SETFL)", || "descriptor".into())
+    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK).named("fcntl(F_SETFL)", || "descriptor".into())
 }
 
 /// Sends all bytes; a peer that is gone is an error, never a signal.

@@ -128,7 +128,10 @@ impl Control {
             };
             self.bytes.drain(..length);
             if self.frames.len() > MOST_WAITING {
-                return Err(StartError::system("reading the guest's frames", "more frames than any guest of ours sends"));
+                return Err(StartError::system(
+                    "reading the guest's frames",
+                    "more frames than any guest of ours sends",
+                ));
             }
         }
     }

@@ -60,10 +60,11 @@ mod tests {
 
     #[test]
     fn accounts_and_identity_of_the_host_are_never_shown() {
-        let names: Vec<String> = ["passwd", "shadow", "machine-id", "hostname", "ssh", "ssl", "python3.11", "localtime", "hosts"]
-            .iter()
-            .map(|s| (*s).to_owned())
-            .collect();
+        let names: Vec<String> =
+            ["passwd", "shadow", "machine-id", "hostname", "ssh", "ssl", "python3.11", "localtime", "hosts"]
+                .iter()
+                .map(|s| (*s).to_owned())
+                .collect();
         assert_eq!(shown(&names).unwrap(), ["python3.11", "ssl"]);
     }
 

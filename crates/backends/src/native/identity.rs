@@ -4,8 +4,8 @@ use std::path::Path;
 
 use policy::value::{Policy, WorkspaceMode};
 
-use crate::host::Capabilities;
 use crate::StartError;
+use crate::host::Capabilities;
 
 /// uid and gid inside the container tier.
 pub(crate) const INSIDE: u32 = 1000;

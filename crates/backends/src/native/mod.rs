@@ -24,9 +24,9 @@ mod tree;
 mod verify;
 
 pub use control::Control;
+pub use prepare::prepare;
 pub use prepare::{Launch, Prepared, Stdio};
 pub use running::{Running, Sample, Streams};
-pub use prepare::prepare;
 pub use start::{Confined, GROUPS, Started, start};
 pub use verify::Verified;
 

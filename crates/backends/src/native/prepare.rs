@@ -195,10 +195,8 @@ fn confine(config: &mut Config, policy: &Policy, host: &Capabilities, rules: &Ru
         rules: rules.for_abi(abi),
         ports: Vec::new(),
     });
-    config.payload_layer = (sys::landlock::scopes(abi) != 0).then(|| OwnedLandlock {
-        scoped: sys::landlock::scopes(abi),
-        ..OwnedLandlock::default()
-    });
+    config.payload_layer = (sys::landlock::scopes(abi) != 0)
+        .then(|| OwnedLandlock { scoped: sys::landlock::scopes(abi), ..OwnedLandlock::default() });
     if container && abi > 0 {
         config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: b"x".to_vec() });
         config.probes.push(Probe::OpenMustFail(CANARY.into()));
@@ -230,9 +228,11 @@ fn groups(policy: &Policy, host: &Capabilities) -> sys::cgroup::Limits {
             quota_us: u64::from(share.0).saturating_mul(100).max(1000),
             period_us: 100_000,
         }),
-        cpuset: limits.cpuset.as_ref().filter(|_| can("cpuset")).map(|cores| {
-            cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-        }),
+        cpuset: limits
+            .cpuset
+            .as_ref()
+            .filter(|_| can("cpuset"))
+            .map(|cores| cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
         io: super::io::limits(policy, host),
     }
 }

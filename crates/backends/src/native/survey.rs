@@ -31,7 +31,8 @@ pub(super) fn tree(root: i32) -> Survey {
 /// and 20; the name in field 2 may hold anything, so counting starts after its last bracket. A tick is 10 ms.
 fn times(stat: &str) -> (u64, u64, u64) {
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let field = |number: usize| rest.split_ascii_whitespace().nth(number).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    let field =
+        |number: usize| rest.split_ascii_whitespace().nth(number).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
     (field(11).saturating_mul(10_000), field(12).saturating_mul(10_000), field(17))
 }
 

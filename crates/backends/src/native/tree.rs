@@ -294,7 +294,14 @@ impl Builder<'_> {
         let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
         if resolved.dir && self.host.overlay_readonly() && !self.policy.fs.sockets {
             let source = self.resolved(&resolved);
-            self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&grant.to), size: 0, inodes: 0, attrs, export: None });
+            self.op(Op::Overlay {
+                lowers: Lowers::one(source),
+                path: text(&grant.to),
+                size: 0,
+                inodes: 0,
+                attrs,
+                export: None,
+            });
         } else {
             self.bind(&resolved, &grant.to, attrs);
         }

@@ -89,7 +89,12 @@ fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
         must(wrong, "capability bounding set", sets.bounding == 0, sets.bounding);
         must(wrong, "securebits", p.securebits & SECUREBITS == SECUREBITS, p.securebits);
         must(wrong, "pid inside", p.pid == 1, p.pid);
-        must(wrong, "host name", p.hostname.as_bytes() == expected.hostname, String::from_utf8_lossy(p.hostname.as_bytes()));
+        must(
+            wrong,
+            "host name",
+            p.hostname.as_bytes() == expected.hostname,
+            String::from_utf8_lossy(p.hostname.as_bytes()),
+        );
     } else {
         must(wrong, "signal scope", p.signal_scope_proven, p.signal_scope_proven);
     }
@@ -125,7 +130,15 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     if expected.container {
         must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
         let own = Process::own()?;
-        for kind in [Namespace::User, Namespace::Mount, Namespace::Pid, Namespace::Net, Namespace::Ipc, Namespace::Uts, Namespace::Cgroup] {
+        for kind in [
+            Namespace::User,
+            Namespace::Mount,
+            Namespace::Pid,
+            Namespace::Net,
+            Namespace::Ipc,
+            Namespace::Uts,
+            Namespace::Cgroup,
+        ] {
             if kind == Namespace::Net && !expected.network_namespace {
                 continue;
             }

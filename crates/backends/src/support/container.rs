@@ -4,8 +4,8 @@ use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, idle, kernel, label, network_by_broker, root_image, secrets, supervised, supervisor, thresholds,
-    tools, unmet, unmet_but, when, writes_to_host,
+    bandwidth, commands, idle, kernel, label, network_by_broker, root_image, secrets, supervised, supervisor,
+    thresholds, tools, unmet, unmet_but, when, writes_to_host,
 };
 use crate::host::Capabilities;
 
@@ -85,11 +85,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
 fn tier(host: &Capabilities) -> Support {
     match host.namespaces() {
         Ok(()) => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns"),
-        Err(missing) => unmet(
-            "tier/no-namespaces",
-            missing.why,
-            format!("{}; or use the weaker `--tier process`", missing.fix),
-        ),
+        Err(missing) => {
+            unmet("tier/no-namespaces", missing.why, format!("{}; or use the weaker `--tier process`", missing.fix))
+        }
     }
 }
 
@@ -133,7 +131,9 @@ fn landlock(policy: &Policy, host: &Capabilities, least: u32) -> Support {
         } else {
             format!("this kernel offers Landlock ABI {}, the policy needs {wanted}", host.landlock)
         },
-        format!("boot a kernel with Landlock ABI {wanted} (`lsm=landlock,...` on its command line), or ask for less by `fs.landlock`"),
+        format!(
+            "boot a kernel with Landlock ABI {wanted} (`lsm=landlock,...` on its command line), or ask for less by `fs.landlock`"
+        ),
     )
 }
 
@@ -175,10 +175,7 @@ fn controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
 
 fn cpu_time(host: &Capabilities) -> Support {
     let _ = host;
-    supervisor(
-        "supervisor:sampling+rlimit:cpu",
-        Some("what all cores use between two samples, 50 ms apart"),
-    )
+    supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 50 ms apart"))
 }
 
 fn memory(host: &Capabilities) -> Support {

@@ -27,12 +27,7 @@ pub(crate) fn unmet(id: &'static str, why: impl Into<String>, fix: impl Into<Str
     Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: None })
 }
 
-pub(crate) fn unmet_but(
-    id: &'static str,
-    why: impl Into<String>,
-    fix: impl Into<String>,
-    weaker: Enforced,
-) -> Support {
+pub(crate) fn unmet_but(id: &'static str, why: impl Into<String>, fix: impl Into<String>, weaker: Enforced) -> Support {
     Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: Some(weaker) })
 }
 

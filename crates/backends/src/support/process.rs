@@ -4,8 +4,8 @@ use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, idle, kernel, label, network_by_broker, root_image, secrets, supervised, supervisor, thresholds,
-    tools, unmet, unmet_but, when, writes_to_host,
+    bandwidth, commands, idle, kernel, label, network_by_broker, root_image, secrets, supervised, supervisor,
+    thresholds, tools, unmet, unmet_but, when, writes_to_host,
 };
 use crate::host::Capabilities;
 
@@ -137,16 +137,18 @@ fn protect(policy: &Policy) -> Support {
     match policy.workspace.mode {
         WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
         WorkspaceMode::Copy => supervisor("supervisor:apply", None),
-        WorkspaceMode::Rw | WorkspaceMode::Overlay => container_only(
-            "fs.protect/needs-container",
-            "Landlock cannot take control files out of a writable tree",
-        ),
+        WorkspaceMode::Rw | WorkspaceMode::Overlay => {
+            container_only("fs.protect/needs-container", "Landlock cannot take control files out of a writable tree")
+        }
     }
 }
 
 fn workspace(policy: &Policy) -> Support {
     if policy.workspace.at.is_some() && policy.workspace.at != policy.workspace.path {
-        return container_only("workspace/moved-needs-container", "showing the workspace elsewhere needs a mount namespace");
+        return container_only(
+            "workspace/moved-needs-container",
+            "showing the workspace elsewhere needs a mount namespace",
+        );
     }
     match policy.workspace.mode {
         WorkspaceMode::None => Support::NotAsked,

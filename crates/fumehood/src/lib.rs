@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod changes;
 pub mod cli;
 pub mod fault;
 pub mod protect;

@@ -1,0 +1,210 @@
+//! Workspace mode `copy`: the tree is copied before the run, and what differs afterwards is what changed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::{Errno, Result as KernelResult};
+
+use super::ChangesError;
+use super::manifest::{Change, Entry, Fingerprint, Kind, Refused};
+use super::store::{Bounds, MOST_DEPTH, Store, stream};
+use super::upper::special;
+use crate::state::{Cross, Dir};
+
+/// What was copied: the host's side and ours of each path.
+#[derive(Clone, Debug, Default)]
+pub struct Baseline {
+    /// By path: what the host had, and what our copy was.
+    pub entries: BTreeMap<PathBuf, (Fingerprint, Fingerprint)>,
+    /// Not copied, and why.
+    pub refused: Vec<Refused>,
+    left: Option<Bounds>,
+}
+
+/// Copies a tree. Links are copied as links, pipes, sockets and devices are left out, other mounts are not entered, and
+/// set-user-id bits stay behind. With `owner` everything belongs to that user and group.
+///
+/// # Errors
+/// [`ChangesError`]; EFBIG if the tree is beyond `bounds`: half a copy is none.
+pub fn copy_in(from: &Dir, into: &Dir, bounds: Bounds, owner: Option<(Uid, Gid)>) -> Result<Baseline, ChangesError> {
+    let mut baseline = Baseline { left: Some(bounds), ..Baseline::default() };
+    let mut at = PathBuf::new();
+    baseline.folder(from, into, &mut at, owner, 0).map_err(|errno| ChangesError::Read { path: at, errno })?;
+    Ok(baseline)
+}
+
+impl Baseline {
+    fn folder(
+        &mut self,
+        from: &Dir,
+        into: &Dir,
+        at: &mut PathBuf,
+        owner: Option<(Uid, Gid)>,
+        depth: usize,
+    ) -> KernelResult<()> {
+        for name in from.names()? {
+            at.push(&name);
+            self.child(from, into, &name, at, owner, depth)?;
+            at.pop();
+        }
+        Ok(())
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "two folders, a name, and where we are: a struct would only rename them"
+    )]
+    fn child(
+        &mut self,
+        from: &Dir,
+        into: &Dir,
+        name: &OsStr,
+        at: &mut PathBuf,
+        owner: Option<(Uid, Gid)>,
+        depth: usize,
+    ) -> KernelResult<()> {
+        let Some(stat) = from.stat(name)? else { return Ok(()) };
+        let mut host = Fingerprint::from_stat(&stat);
+        let file_name = Path::new(name);
+        let left = self.left.get_or_insert_default();
+        left.entries = left.entries.checked_sub(1).ok_or(Errno::FBIG)?;
+        match host.kind {
+            Kind::Special => {
+                self.refused.push(Refused { path: at.clone(), why: special(stat.st_mode).into() });
+                return Ok(());
+            }
+            Kind::Symlink => {
+                let target = rustix::fs::readlinkat(from, file_name, Vec::new())?;
+                rustix::fs::symlinkat(&target, into, file_name)?;
+                host.target = Some(crate::audit::hex(target.as_bytes()));
+            }
+            Kind::File => match from.open_file(name, OFlags::RDONLY, Mode::empty()) {
+                Ok(source) => {
+                    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                    let mut copy = into.open_file(name, flags, Mode::RUSR | Mode::WUSR)?;
+                    let (sha256, length) = stream(&source, &mut copy, left.bytes)?.ok_or(Errno::FBIG)?;
+                    left.bytes -= length;
+                    host = Fingerprint::from_stat(&rustix::fs::fstat(&source)?);
+                    host.sha256 = Some(sha256);
+                    rustix::fs::fchmod(&copy, Mode::from_raw_mode(host.mode & 0o777))?;
+                }
+                Err(errno) => {
+                    self.refused.push(Refused { path: at.clone(), why: format!("it cannot be read: {errno}") });
+                    return Ok(());
+                }
+            },
+            Kind::Dir => {
+                let inner = match from.enter(name, Cross::No) {
+                    Ok(inner) if depth < MOST_DEPTH => inner,
+                    Ok(_) => return Err(Errno::NAMETOOLONG),
+                    Err(errno) => {
+                        self.refused.push(Refused { path: at.clone(), why: format!("it cannot be read: {errno}") });
+                        return Ok(());
+                    }
+                };
+                rustix::fs::mkdirat(into, file_name, Mode::RWXU)?;
+                let copy = into.enter(name, Cross::No)?;
+                self.folder(&inner, &copy, at, owner, depth + 1)?;
+                rustix::fs::fchmod(&copy, Mode::from_raw_mode(host.mode & 0o777))?;
+            }
+        }
+        if let Some((uid, gid)) = owner {
+            rustix::fs::chownat(into, file_name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        let copied = into.stat(name)?.ok_or(Errno::NOENT)?;
+        self.entries.insert(at.clone(), (host, Fingerprint::from_stat(&copied)));
+        Ok(())
+    }
+}
+
+/// Takes over what is different in `copy` from what was copied.
+///
+/// # Errors
+/// [`ChangesError::Read`] if the copy cannot be read.
+pub fn read_copy(store: &mut Store, copy: &Dir, baseline: &Baseline) -> Result<(), ChangesError> {
+    let mut found = BTreeMap::new();
+    let mut at = PathBuf::new();
+    compare(store, copy, baseline, &mut found, &mut at, 0).map_err(|errno| ChangesError::Read { path: at, errno })?;
+    for (path, (host, _)) in &baseline.entries {
+        let replaced = found.get(path).is_none_or(|kind| (*kind == Kind::Dir) != (host.kind == Kind::Dir));
+        if replaced {
+            store.add(Entry {
+                path: path.clone(),
+                change: Change::Removed,
+                kind: host.kind,
+                mode: host.mode & 0o777,
+                size: host.size,
+                sha256: None,
+                target: None,
+                stripped: false,
+                base: Some(host.clone()),
+                touched: false,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    store: &mut Store,
+    dir: &Dir,
+    baseline: &Baseline,
+    found: &mut BTreeMap<PathBuf, Kind>,
+    at: &mut PathBuf,
+    depth: usize,
+) -> KernelResult<()> {
+    for name in dir.names()? {
+        at.push(&name);
+        compare_one(store, dir, &name, baseline, found, at, depth)?;
+        at.pop();
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "a walk carries where it is and what it found")]
+fn compare_one(
+    store: &mut Store,
+    dir: &Dir,
+    name: &OsStr,
+    baseline: &Baseline,
+    found: &mut BTreeMap<PathBuf, Kind>,
+    at: &mut PathBuf,
+    depth: usize,
+) -> KernelResult<()> {
+    let Some(stat) = dir.stat(name)? else { return Ok(()) };
+    let mut now = Fingerprint::from_stat(&stat);
+    let then = baseline.entries.get(at.as_path());
+    found.insert(at.clone(), now.kind);
+    // The base of a change is what the host had; a folder that became a file (or the other way round) is a removal too.
+    let base = then.map(|(host, _)| host).filter(|host| (host.kind == Kind::Dir) == (now.kind == Kind::Dir)).cloned();
+    match now.kind {
+        Kind::Special => store.refuse(at, special(stat.st_mode)),
+        Kind::Dir if depth >= MOST_DEPTH => store.refuse(at, "too deep"),
+        Kind::Dir => {
+            if base.as_ref().is_none_or(|base| base.mode & 0o777 != now.mode & 0o777) {
+                store.took(at, &now, None, base);
+            }
+            match dir.enter(name, Cross::No) {
+                Ok(inner) => compare(store, &inner, baseline, found, at, depth + 1)?,
+                Err(errno) => store.refuse(at, format!("it cannot be read: {errno}")),
+            }
+        }
+        Kind::Symlink => {
+            now.target = Some(crate::audit::hex(rustix::fs::readlinkat(dir, Path::new(name), Vec::new())?.as_bytes()));
+            if base.as_ref().is_none_or(|base| base.target != now.target) {
+                store.took(at, &now, None, base);
+            }
+        }
+        Kind::File => {
+            // The change time of our own copy cannot be set back by the program: the same means untouched.
+            let untouched = then
+                .is_some_and(|(_, copy)| copy.inode == now.inode && copy.ctime == now.ctime && copy.size == now.size);
+            if !untouched {
+                store.file(dir, name, at, &now, base)?;
+            }
+        }
+    }
+    Ok(())
+}

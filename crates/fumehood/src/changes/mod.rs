@@ -1,0 +1,26 @@
+//! What a run did to its workspace, kept aside until somebody takes it or throws it away.
+//!
+//! Promises: whatever the run left in its layer - links, pipes, devices, forged overlay attributes, hostile names - is read
+//! without following, waiting for, or executing anything; set-user-id bits and owners stay behind; [`apply`] takes exactly
+//! what [`diff`] showed (by digest), all of it or nothing, never through a link, and never over what somebody changed on the
+//! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files.
+
+mod apply;
+mod copy;
+mod diff;
+mod error;
+mod manifest;
+mod marks;
+mod store;
+#[cfg(test)]
+mod tests;
+mod upper;
+
+pub use apply::{Applied, Conflict, Guarded, Request, apply};
+pub use copy::{Baseline, copy_in, read_copy};
+pub use diff::{Diff, Shown, diff};
+pub use error::ChangesError;
+pub use manifest::{Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, load, newest, runs};
+pub use marks::{Mark, leaves, marks};
+pub use store::{Bounds, Store};
+pub use upper::read_upper;

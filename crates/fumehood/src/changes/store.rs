@@ -1,0 +1,243 @@
+//! Taking what a run left into `changes/RUN`, within bounds.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::{Errno, Result as KernelResult};
+use sha2::{Digest as _, Sha256};
+
+use super::ChangesError;
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
+use crate::audit::hex;
+use crate::state::{Cross, Dir, RunId, State, errno_of, gc::changes_of};
+
+/// How much is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of all contents together.
+    pub bytes: u64,
+    /// Paths.
+    pub entries: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { bytes: 4 << 30, entries: 200_000 }
+    }
+}
+
+/// Deeper folders are not carried over: nothing on the host could use them.
+pub(super) const MOST_DEPTH: usize = 128;
+
+/// The changes of one run while they are being read.
+#[derive(Debug)]
+pub struct Store {
+    dir: Dir,
+    blobs: Dir,
+    path: PathBuf,
+    /// When the run began, on the clock of the file system: what changed on the host after it is a conflict.
+    pub(super) started: (i64, u64),
+    left: Bounds,
+    manifest: Manifest,
+}
+
+impl Store {
+    /// Begins; `workspace` is the host's folder without links, `started` the real time (s, ns) just before the run.
+    ///
+    /// # Errors
+    /// [`ChangesError`] if the state folder cannot be written.
+    pub fn begin(
+        state: &State,
+        run: &RunId,
+        workspace: &Path,
+        root: &Dir,
+        started: (i64, u64),
+        bounds: Bounds,
+    ) -> Result<Self, ChangesError> {
+        let dir = changes_of(state, run)?;
+        let path = state.path().join("changes").join(run.as_str());
+        let failed = |errno| ChangesError::Write { path: path.clone(), errno };
+        dir.make(BLOBS, Mode::RWXU).map_err(failed)?;
+        let blobs = dir.enter(BLOBS, Cross::No).map_err(failed)?;
+        let stat = rustix::fs::fstat(root).map_err(|errno| ChangesError::Read { path: workspace.into(), errno })?;
+        let manifest = Manifest {
+            schema: 1,
+            run: run.to_string(),
+            workspace: workspace.into(),
+            root: (stat.st_dev, stat.st_ino),
+            entries: Vec::new(),
+            refused: Vec::new(),
+        };
+        Ok(Self { dir, blobs, path, started, left: bounds, manifest })
+    }
+
+    /// Ends: the list is written, and the folder removed again if nothing changed.
+    ///
+    /// # Errors
+    /// [`ChangesError::Write`].
+    pub fn finish(mut self, state: &State) -> Result<Manifest, ChangesError> {
+        self.manifest.entries.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
+        let failed = |errno| ChangesError::Write { path: self.path.clone(), errno };
+        if self.manifest.entries.is_empty() && self.manifest.refused.is_empty() {
+            state.changes()?.remove_tree(OsStr::new(&self.manifest.run)).map_err(failed)?;
+        } else {
+            drop_blobs(&self.dir, &self.manifest).map_err(failed)?;
+            self.manifest.save(&self.dir).map_err(failed)?;
+        }
+        Ok(self.manifest)
+    }
+
+    pub(super) fn refuse(&mut self, path: &Path, why: impl Into<String>) {
+        if self.manifest.refused.len() < self.left.entries.max(1000) {
+            self.manifest.refused.push(Refused { path: path.into(), why: why.into() });
+        }
+    }
+
+    /// Adds an entry; `touched` is found out here.
+    pub(super) fn add(&mut self, mut entry: Entry) {
+        if self.left.entries == 0 {
+            return self.refuse(&entry.path.clone(), "there are more changed paths than are kept");
+        }
+        self.left.entries -= 1;
+        // A folder changes whenever something in it does: that alone is no conflict.
+        entry.touched = entry.base.as_ref().is_some_and(|base| base.kind != Kind::Dir && base.ctime > self.started);
+        self.manifest.entries.push(entry);
+    }
+
+    /// Everything at this path of the host is gone: one entry for each file and folder.
+    pub(super) fn removed(&mut self, parent: &Dir, name: &OsStr, path: &Path, depth: usize) -> KernelResult<()> {
+        let Some(base) = Fingerprint::of(parent, name)? else { return Ok(()) };
+        if base.kind == Kind::Special {
+            self.refuse(path, "a pipe, socket or device of the host was removed: remove it yourself");
+            return Ok(());
+        }
+        if base.kind == Kind::Dir {
+            if depth >= MOST_DEPTH {
+                self.refuse(path, "too deep");
+                return Ok(());
+            }
+            let dir = match parent.enter(name, Cross::No) {
+                Ok(dir) => dir,
+                Err(errno) => return Ok(self.refuse(path, format!("what it held cannot be told: {errno}"))),
+            };
+            for child in dir.names()? {
+                self.removed(&dir, &child, &path.join(&child), depth + 1)?;
+            }
+        }
+        self.add(Entry {
+            path: path.into(),
+            change: Change::Removed,
+            kind: base.kind,
+            mode: base.mode & 0o777,
+            size: base.size,
+            sha256: None,
+            target: None,
+            stripped: false,
+            base: Some(base),
+            touched: false,
+        });
+        Ok(())
+    }
+
+    /// Takes the content of a file; `None` if it is beyond the bounds.
+    pub(super) fn blob(&mut self, file: &File, size: u64) -> KernelResult<Option<(String, u64)>> {
+        if size > self.left.bytes {
+            return Ok(None);
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let mut to = self.blobs.open_file("incoming", flags, Mode::RUSR | Mode::WUSR)?;
+        let Some((sum, length)) = stream(file, &mut to, self.left.bytes)? else { return Ok(None) };
+        self.left.bytes -= length;
+        rustix::fs::renameat(&self.blobs, "incoming", &self.blobs, sum.as_str())?;
+        Ok(Some((sum, length)))
+    }
+
+    /// A file, link or folder as it is now.
+    pub(super) fn took(&mut self, path: &Path, now: &Fingerprint, sha256: Option<String>, base: Option<Fingerprint>) {
+        let change = if base.is_some() { Change::Modified } else { Change::Added };
+        self.add(Entry {
+            path: path.into(),
+            change,
+            kind: now.kind,
+            mode: now.mode & 0o777,
+            size: if now.kind == Kind::File { now.size } else { 0 },
+            sha256,
+            target: now.target.clone(),
+            stripped: now.kind == Kind::File && now.mode & 0o6000 != 0,
+            base,
+            touched: false,
+        });
+    }
+
+    /// A regular file of the run against what the host has there.
+    pub(super) fn file(
+        &mut self,
+        dir: &Dir,
+        name: &OsStr,
+        path: &Path,
+        now: &Fingerprint,
+        base: Option<Fingerprint>,
+    ) -> KernelResult<()> {
+        let file = match dir.open_file(name, OFlags::RDONLY, Mode::empty()) {
+            Ok(file) => file,
+            Err(errno) => return Ok(self.refuse(path, format!("it cannot be read: {errno}"))),
+        };
+        // What was looked at by name and what was opened must be one.
+        let opened = rustix::fs::fstat(&file)?;
+        if opened.st_ino != now.inode || Fingerprint::from_stat(&opened).kind != Kind::File {
+            return Ok(self.refuse(path, "it was replaced while it was read"));
+        }
+        let Some((sha256, size)) = self.blob(&file, now.size)? else {
+            return Ok(self.refuse(path, "it is larger than what is left of the bytes that are kept"));
+        };
+        let same = |b: &Fingerprint| {
+            b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)
+        };
+        if base.as_ref().is_some_and(same) {
+            self.left.bytes += size;
+            return Ok(());
+        }
+        let mut now = now.clone();
+        now.size = size;
+        self.took(path, &now, Some(sha256), base);
+        Ok(())
+    }
+}
+
+/// Copies a file and hashes it on the way; `None` if it has more than `most` bytes.
+pub(super) fn stream(from: &File, to: &mut File, most: u64) -> KernelResult<Option<(String, u64)>> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 17];
+    let mut length: u64 = 0;
+    let mut from = from;
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return Ok(Some((hex(&hash.finalize()), length))),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(errno_of(&error)),
+        };
+        length = length.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+        if length > most {
+            return Ok(None);
+        }
+        let part = buffer.get(..read).ok_or(Errno::IO)?;
+        hash.update(part);
+        to.write_all(part).map_err(|e| errno_of(&e))?;
+    }
+}
+
+/// Removes blobs that no entry names any more.
+pub(super) fn drop_blobs(dir: &Dir, manifest: &Manifest) -> KernelResult<()> {
+    let blobs = dir.enter(BLOBS, Cross::No)?;
+    let named: std::collections::BTreeSet<&str> = manifest.entries.iter().filter_map(|e| e.sha256.as_deref()).collect();
+    for name in blobs.names()? {
+        if !name.to_str().is_some_and(|name| named.contains(name)) {
+            rustix::fs::unlinkat(&blobs, Path::new(&name), AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}

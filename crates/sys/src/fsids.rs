@@ -1,0 +1,83 @@
+//! The calling thread acts on files as another user for a while, as root would hand the work to it.
+//!
+//! *Kernel facts*: setfsuid(2) and setfsgid(2) are per thread and answer the former id, never an error, so the change is
+//! read back. Leaving fsuid 0 takes the file capabilities (CAP_DAC_OVERRIDE and others) out of the effective set, and
+//! coming back restores them (capabilities(7)). A thread made meanwhile inherits the ids. Supplementary groups stay: give them up before if they matter.
+
+use std::marker::PhantomData;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// While this lives, the calling thread opens and makes files as another user. Not for sending to another thread.
+#[derive(Debug)]
+pub struct As {
+    before: (u32, u32),
+    thread_bound: PhantomData<*const ()>,
+}
+
+const ASK: u32 = u32::MAX;
+
+impl As {
+    /// Becomes `uid` and `gid` for files.
+    ///
+    /// # Errors
+    /// EPERM: this process may not.
+    pub fn user(uid: u32, gid: u32) -> Result<Self> {
+        let before = (set_uid(ASK), set_gid(ASK));
+        // The group first: without uid 0 it could not be changed.
+        set_gid(gid);
+        set_uid(uid);
+        let guard = Self { before, thread_bound: PhantomData };
+        if (set_uid(ASK), set_gid(ASK)) == (uid, gid) {
+            return Ok(guard);
+        }
+        Err(Error::new("setfsuid", format!("uid {uid}, gid {gid}"), Errno::PERM))
+    }
+}
+
+impl Drop for As {
+    fn drop(&mut self) {
+        set_uid(self.before.0);
+        set_gid(self.before.1);
+    }
+}
+
+/// The former fsuid. An invalid id asks and changes nothing.
+fn set_uid(uid: u32) -> u32 {
+    // SAFETY: takes a number and touches no memory; the C library's wrapper changes the calling thread alone.
+    unsafe { libc::setfsuid(uid) }.cast_unsigned()
+}
+
+/// The former fsgid.
+fn set_gid(gid: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { libc::setfsgid(gid) }.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_root_is_closed_to_the_other_user_and_open_again_afterwards() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        assert!(std::fs::File::open("/etc/shadow").is_ok());
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        let beside = std::thread::spawn(move || {
+            asked.recv().unwrap();
+            std::fs::File::open("/etc/shadow").is_ok()
+        });
+        let other = As::user(65534, 65534).unwrap();
+        ask.send(()).unwrap();
+        assert!(beside.join().unwrap(), "a thread that was there before is not changed");
+        assert_eq!(std::fs::File::open("/etc/shadow").unwrap_err().raw_os_error(), Some(13));
+        assert!(std::fs::File::open("/etc/passwd").is_ok());
+        drop(other);
+        assert!(std::fs::File::open("/etc/shadow").is_ok());
+    }
+}

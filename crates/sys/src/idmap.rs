@@ -1,0 +1,164 @@
+//! A mount whose files belong to other ids than on disk: a workspace owned by one user, used by another, without a
+//! single chown.
+//!
+//! *Kernel facts*: `MOUNT_ATTR_IDMAP` 5.12, for root of the file system's user namespace only; each file system must
+//! support it (tmpfs since 6.3, overlay itself not). The mount must be detached and not yet visible anywhere.
+
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
+use crate::error::{Error, Named as _, Result};
+use crate::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn, write_id_maps};
+
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+const AT_EMPTY_PATH: u32 = 0x1000;
+const AT_RECURSIVE: u32 = 0x8000;
+
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+/// A detached copy of the tree at `place` in which `on_disk` ids are `shown` ones: (on disk, shown) for uid and gid.
+/// Files of other ids belong to nobody in it.
+///
+/// # Errors
+/// EINVAL: the file system cannot do it. EPERM: not root.
+pub fn clone_mapped(place: impl AsFd, uid: (u32, u32), gid: (u32, u32)) -> Result<OwnedFd> {
+    let object = || "workspace".to_owned();
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = rustix::mount::open_tree(&place, c"", flags).named("open_tree", object)?;
+    let namespace = user_namespace(uid, gid)?;
+    let attributes = MountAttr {
+        set: MOUNT_ATTR_IDMAP,
+        clear: 0,
+        propagation: 0,
+        userns: u64::from(namespace.as_raw_fd().unsigned_abs()),
+    };
+    // SAFETY: `attributes` is a live mount_attr of the given size, the path is a terminated string, both only read.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            AT_EMPTY_PATH | AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 {
+        return Ok(tree);
+    }
+    Err(Error::new(
+        "mount_setattr",
+        object(),
+        Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO),
+    ))
+}
+
+/// A user namespace that maps one uid and one gid. It lives as long as its descriptor: the process that held it ends
+/// here.
+fn user_namespace(uid: (u32, u32), gid: (u32, u32)) -> Result<OwnedFd> {
+    let program = crate::memfd::program(c"waits", WAITING)?;
+    let child = Spawn {
+        namespaces: Namespaces::USER,
+        cgroup: None,
+        tasks: &[],
+        cgroup_namespace: false,
+        id_maps: IdMaps::Later,
+        time_offsets: None,
+        ambient: 0,
+        fds: &[],
+        program: program.as_fd(),
+        argv: &[c"waits"],
+    }
+    .start()
+    .map_err(|failed| Error::new("clone3", "user namespace", failed.errno))?;
+    let namespace = mapped(&child, uid, gid);
+    crate::pidfd::send_signal(&child.pidfd, libc::SIGKILL)?;
+    crate::pidfd::wait(&child.pidfd)?;
+    namespace
+}
+
+fn mapped(child: &Child, (uid, shown_uid): (u32, u32), (gid, shown_gid): (u32, u32)) -> Result<OwnedFd> {
+    let range = |inside, outside| [IdRange { inside, outside, count: 1 }];
+    write_id_maps(child.pid, &range(uid, shown_uid), &range(gid, shown_gid), false)?;
+    let path = format!("/proc/{}/ns/user", child.pid);
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(path.as_str(), flags, rustix::fs::Mode::empty()).named("open", || path.clone())
+}
+
+/// The smallest program that waits: an ELF header, one segment, and `l: mov eax, 34; syscall; jmp l` (pause).
+const WAITING: &[u8] = &waiting();
+
+const fn waiting() -> [u8; 129] {
+    let head: [&[u8]; 3] = [
+        // Header: 64 bits, little-endian, executable, x86-64, entry 0x400078, one program header at 64.
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0\x78\0\x40\0\0\0\0\0\x40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\x38\0\x01\0\0\0\0\0\0\0",
+        // Load the whole file at 0x400000, read and execute.
+        b"\x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\x81\0\0\0\0\0\0\0\x81\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0",
+        b"\xb8\x22\0\0\0\x0f\x05\xeb\xf7",
+    ];
+    let mut bytes = [0; 129];
+    let (mut part, mut at) = (0, 0);
+    while part < head.len() {
+        let mut from = 0;
+        while from < head[part].len() {
+            bytes[at] = head[part][from];
+            (at, from) = (at + 1, from + 1);
+        }
+        part += 1;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    #[test]
+    fn files_of_one_owner_belong_to_another_in_the_mount_and_stay_as_they_are_on_disk() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: id-mapped mounts need root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f");
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let place = crate::paths::open_place(folder.path()).unwrap();
+        let tree = match clone_mapped(&place, (0, 12345), (0, 23456)) {
+            Ok(tree) => tree,
+            Err(error) if error.errno == Errno::INVAL => {
+                println!("skipped: this file system has no id-mapped mounts");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let inside = crate::paths::open_place_below(&tree, std::path::Path::new("f")).unwrap();
+        let facts = crate::paths::facts(&inside).unwrap();
+        assert_eq!((facts.uid, facts.gid), (12345, 23456));
+        // A write by the shown id is the owner's write on disk.
+        let result = crate::fsids::As::user(12345, 23456).unwrap();
+        let made = rustix::fs::openat(
+            &tree,
+            "new",
+            rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY,
+            rustix::fs::Mode::from_bits_retain(0o600),
+        );
+        drop(result);
+        made.unwrap();
+        assert_eq!(std::fs::metadata(folder.path().join("new")).unwrap().uid(), 0);
+        assert_eq!(std::fs::metadata(&file).unwrap().uid(), 0);
+    }
+}

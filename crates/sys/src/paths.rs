@@ -1,0 +1,223 @@
+//! Paths resolved once, into descriptors, without following what somebody else put there.
+//!
+//! *Promises*: no symbolic link is followed on the whole way, nor a link of `/proc`; what was judged by [`identity`] is
+//! the object behind the descriptor, whatever the name leads to later. Opening never blocks on a pipe or a terminal.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Named as _, Result};
+use crate::proc::read_all;
+
+/// Which object a name led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    /// Device, (major, minor).
+    pub device: (u32, u32),
+    /// Inode number on it.
+    pub inode: u64,
+}
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link itself.
+    Link,
+    /// A unix socket.
+    Socket,
+    /// A named pipe.
+    Pipe,
+    /// A device.
+    Device,
+}
+
+/// An object's facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Which one.
+    pub identity: Identity,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits with set-user-id, set-group-id and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// How many names it has.
+    pub links: u32,
+    /// Which mount it was reached through; `None` before Linux 5.8.
+    pub mount: Option<u64>,
+}
+
+/// Opens `path` as a place (`O_PATH`), absolute or from the working directory. No link is followed on the way.
+///
+/// # Errors
+/// ELOOP: there is a link on the way. ENOENT, EACCES.
+pub fn open_place(path: &Path) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    open(rustix::fs::CWD, path, OFlags::PATH, resolve)
+}
+
+/// Opens `path` as a place below `folder`: neither `..` nor a link leads out, since no link is followed at all.
+///
+/// # Errors
+/// EXDEV: it leads out. ELOOP: there is a link on the way. ENOENT, EACCES.
+pub fn open_place_below(folder: impl AsFd, path: &Path) -> Result<OwnedFd> {
+    open(folder, path, OFlags::PATH, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Opens the folder at `path` for listing and for work below it. No link is followed on the way.
+///
+/// # Errors
+/// ENOTDIR, ELOOP, ENOENT, EACCES.
+pub fn open_folder(path: &Path) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    open(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::DIRECTORY, resolve)
+}
+
+fn open(folder: impl AsFd, path: &Path, flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd> {
+    rustix::fs::openat2(folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+        .named("openat2", || path.display().to_string())
+}
+
+/// The facts of what a descriptor refers to.
+///
+/// # Errors
+/// EBADMSG: it is nothing that has a kind. Else as statx(2).
+pub fn facts(fd: impl AsFd) -> Result<Facts> {
+    let object = || "descriptor".to_owned();
+    // STATX_MNT_ID came with 5.8; older kernels leave its bit out of the answer.
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let stat =
+        rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, wanted).named("statx", object)?;
+    let kind = match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        FileType::Symlink => Kind::Link,
+        FileType::Socket => Kind::Socket,
+        FileType::Fifo => Kind::Pipe,
+        FileType::CharacterDevice | FileType::BlockDevice => Kind::Device,
+        FileType::Unknown => return Err(Error::new("statx", object(), Errno::BADMSG)),
+    };
+    let mount = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id);
+    Ok(Facts {
+        identity: Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino },
+        kind,
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        links: stat.stx_nlink,
+        mount,
+    })
+}
+
+/// Which object a descriptor refers to.
+///
+/// # Errors
+/// As [`facts`].
+pub fn identity(fd: impl AsFd) -> Result<Identity> {
+    facts(fd).map(|facts| facts.identity)
+}
+
+/// All bytes of the regular file at `path`; the last part may not be a link, and nothing that is no regular file is
+/// read.
+///
+/// # Errors
+/// EFBIG: more than `most` bytes. EISDIR, ELOOP, ENXIO; EINVAL: not a regular file. Else as open(2).
+pub fn read_file(path: &Path, most: usize) -> Result<Vec<u8>> {
+    let name = path.as_os_str();
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).named("open", || shown(name))?;
+    read_regular(fd, name, most)
+}
+
+/// As [`read_file`], below `folder`, without following any link.
+///
+/// # Errors
+/// As [`read_file`]; EXDEV: it leads out.
+pub fn read_file_below(folder: impl AsFd, path: &Path, most: usize) -> Result<Vec<u8>> {
+    let name = path.as_os_str();
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd =
+        open(folder, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)?;
+    read_regular(fd, name, most)
+}
+
+fn read_regular(fd: OwnedFd, name: &OsStr, most: usize) -> Result<Vec<u8>> {
+    match facts(&fd)?.kind {
+        Kind::File => read_all(&fd, most).named("read", || shown(name)),
+        Kind::Folder => Err(Error::new("read", shown(name), Errno::ISDIR)),
+        Kind::Link | Kind::Socket | Kind::Pipe | Kind::Device => Err(Error::new("read", shown(name), Errno::INVAL)),
+    }
+}
+
+fn shown(name: &OsStr) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_anywhere_on_the_way_is_refused_and_the_plain_way_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().join("real");
+        std::fs::create_dir(&real).unwrap();
+        std::fs::write(real.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&real, folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("file", real.join("last")).unwrap();
+        let place = |path: &str| open_place(&folder.path().join(path)).map_err(|error| error.errno);
+        assert!(place("real/file").is_ok());
+        assert_eq!(place("link/file").unwrap_err(), Errno::LOOP);
+        assert_eq!(place("real/last").unwrap_err(), Errno::LOOP);
+        assert_eq!(open_place(Path::new("/proc/self/root")).unwrap_err().errno, Errno::LOOP);
+        let base = open_folder(&real).unwrap();
+        assert!(open_place_below(&base, Path::new("file")).is_ok());
+        assert_eq!(open_place_below(&base, Path::new("../real/file")).unwrap_err().errno, Errno::XDEV);
+        assert_eq!(open_place_below(&base, Path::new("/etc/passwd")).unwrap_err().errno, Errno::XDEV);
+    }
+
+    #[test]
+    fn an_identity_follows_the_object_and_not_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "one").unwrap();
+        let before = open_place(&path).unwrap();
+        let judged = identity(&before).unwrap();
+        std::fs::write(folder.path().join("b"), "two").unwrap();
+        std::fs::rename(folder.path().join("b"), &path).unwrap();
+        assert_eq!(identity(&before).unwrap(), judged);
+        assert_ne!(identity(open_place(&path).unwrap()).unwrap(), judged);
+    }
+
+    #[test]
+    fn only_regular_files_of_bounded_size_are_read_and_a_pipe_does_not_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "12345").unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), FileType::Fifo, Mode::from_bits_retain(0o600), 0).unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        assert_eq!(read_file(&path("file"), 5).unwrap(), b"12345");
+        let errno = |name: &str, most| read_file(&path(name), most).unwrap_err().errno;
+        assert_eq!((errno("file", 4), errno("pipe", 5), errno("link", 5)), (Errno::FBIG, Errno::INVAL, Errno::LOOP));
+        assert_eq!(read_file(folder.path(), 5).unwrap_err().errno, Errno::ISDIR);
+        assert_eq!(read_file(Path::new("/dev/zero"), 5).unwrap_err().errno, Errno::INVAL);
+        let base = open_folder(folder.path()).unwrap();
+        assert_eq!(read_file_below(&base, Path::new("file"), 5).unwrap(), b"12345");
+        assert_eq!(read_file_below(&base, Path::new("link"), 5).unwrap_err().errno, Errno::LOOP);
+    }
+}

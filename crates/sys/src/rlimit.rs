@@ -1,0 +1,56 @@
+//! Resource limits of this process, to know what a child could be given at most.
+
+use rustix::process::{Resource, Rlimit};
+
+/// (soft, hard); `None` is no limit.
+pub type Limit = (Option<u64>, Option<u64>);
+
+/// The limit with the kernel's number (`RLIMIT_*` of x86-64); `None` for a number that is no limit.
+#[must_use]
+pub fn get(number: u32) -> Option<Limit> {
+    const ALL: [Resource; 16] = [
+        Resource::Cpu,
+        Resource::Fsize,
+        Resource::Data,
+        Resource::Stack,
+        Resource::Core,
+        Resource::Rss,
+        Resource::Nproc,
+        Resource::Nofile,
+        Resource::Memlock,
+        Resource::As,
+        Resource::Locks,
+        Resource::Sigpending,
+        Resource::Msgqueue,
+        Resource::Nice,
+        Resource::Rtprio,
+        Resource::Rttime,
+    ];
+    let resource = *ALL.get(usize::try_from(number).ok()?)?;
+    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+    Some((current, maximum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_kernels() {
+        let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let shown = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line[26..].split_whitespace().next().unwrap().parse::<u64>().ok()
+        };
+        for (number, name) in [
+            (0, "Max cpu time"),
+            (3, "Max stack size"),
+            (7, "Max open files"),
+            (8, "Max locked memory"),
+            (14, "Max realtime priority"),
+        ] {
+            assert_eq!(get(number).unwrap().0, shown(name), "{name}");
+        }
+        assert_eq!(get(16), None);
+    }
+}

@@ -167,7 +167,8 @@ impl Check<'_, '_> {
             threshold.and_then(|t| t.memory).zip(limits.memory).is_some_and(|(watched, most)| watched >= most)
         };
         let (warn, kill) = (never(limits.warn), never(limits.kill));
-        let large_file = limits.file_size.zip(limits.disk).is_some_and(|(file, disk)| file > disk);
+        let large_file = limits.file_size.zip(limits.disk).is_some_and(|(file, disk)| file > disk)
+            && self.wish(&["limits.file_size"]).is_some();
         let idle = limits.idle.zip(limits.wall).is_some_and(|(idle, wall)| idle > wall);
         for id in unlimited {
             self.lint(

@@ -381,10 +381,10 @@ impl Clause<'_> {
             | Self::AuditPath(_)
             | Self::AuditRedact(_)
             | Self::AuditContent(_)
-            | Self::AuditSync(_)) => match other.value_json() {
-                serde_json::Value::String(text) => text,
-                value => crate::json::canonical(&value),
-            },
+            | Self::AuditSync(_)) => {
+                let value = other.value_json();
+                value.as_str().map_or_else(|| crate::json::canonical(&value), str::to_owned)
+            }
         }
     }
 }

@@ -11,6 +11,12 @@ use crate::value::{
 const MIB: u64 = 1 << 20;
 
 impl Policy {
+    /// What stands when nothing is said: the values of the preset `strict`, without reading it.
+    #[must_use]
+    pub fn ground() -> Self {
+        Self::bare("strict")
+    }
+
     /// What a document that says nothing means.
     pub(crate) fn bare(name: &str) -> Self {
         Self {

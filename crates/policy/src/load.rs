@@ -33,6 +33,9 @@ impl<F: Fn(&Path) -> Result<String, String>> Loader for F {
     }
 }
 
+/// The origin of what no layer says.
+pub(crate) const GROUND: &str = "preset strict";
+
 /// Where the effective value of each clause came from, in words: `preset strict`, `policy.toml:14:10`, `--memory`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins {
@@ -43,7 +46,18 @@ impl Origins {
     /// The origin of one clause.
     #[must_use]
     pub fn of(&self, id: ClauseId) -> &str {
-        self.list.get(id as usize).map_or("default", String::as_str)
+        self.list.get(id as usize).map_or(GROUND, String::as_str)
+    }
+
+    pub(crate) fn add(&mut self, id: ClauseId, origin: &str) {
+        if let Some(known) = self.list.get_mut(id as usize) {
+            if known == GROUND {
+                known.clear();
+            } else {
+                known.push_str(", ");
+            }
+            known.push_str(origin);
+        }
     }
 }
 

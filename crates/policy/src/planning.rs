@@ -254,12 +254,12 @@ const fn kernel_can_hold(id: ClauseId) -> bool {
     )
 }
 
-/// The digest of every effective demand, whatever the document's language or the order of its layers.
+/// The digest of every effective demand, whatever the document's language, its name or the order of its layers.
 #[must_use]
 pub fn policy_digest(policy: &Policy) -> String {
     let clauses = policy.clauses().map(|clause| (clause.id().path().to_owned(), clause.value_json())).collect();
     let prefer: Vec<&str> = policy.prefer.iter().map(|id| id.path()).collect();
-    digest(&json!({ "version": 1, "name": policy.name, "prefer": prefer, "clauses": Value::Object(clauses) }))
+    digest(&json!({ "version": 1, "prefer": prefer, "clauses": Value::Object(clauses) }))
 }
 
 fn plan_digest(on: Candidate<'_>, entries: &[Entry], weakened: &[Weakened]) -> String {

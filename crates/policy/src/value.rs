@@ -115,7 +115,6 @@ pub enum Root {
 
 /// `[fs]`
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a clause of its own in the document")]
 pub struct Fs {
     /// Root tree.
     pub root: Root,

@@ -110,9 +110,11 @@ impl Reader<'_> {
             Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::Array(_) | Value::Table(_) => None,
         };
         let Some(number) = number else {
-            let fix = match &node.value {
-                Value::Text(text) if text.trim().parse::<u64>().is_ok() => "remove the quotes".to_owned(),
-                _ => format!("write a number from {from} to {to}, without a unit"),
+            let quoted = matches!(&node.value, Value::Text(text) if text.trim().parse::<u64>().is_ok());
+            let fix = if quoted {
+                "remove the quotes".to_owned()
+            } else {
+                format!("write a number from {from} to {to}, without a unit")
             };
             self.wrong_type(path, node, "a whole number", fix);
             return None;

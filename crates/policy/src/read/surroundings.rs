@@ -182,17 +182,15 @@ impl Reader<'_> {
         });
         self.put(tree, "process.umask", &mut process.umask, Self::umask);
         self.put(tree, "process.tty", &mut process.tty, Self::truth);
-        self.put(tree, "process.label", &mut process.label, |r, p, n| {
-            let why = "a label is `selinux:CONTEXT` or `apparmor:PROFILE`";
-            r.limit(p, n, |r, p, n| {
-                r.fitting(p, n, why, "apparmor:PROFILE", |text| {
-                    let name = text.strip_prefix("selinux:").or_else(|| text.strip_prefix("apparmor:"));
-                    name.is_some_and(|name| {
-                        !name.is_empty() && name.len() < 4096 && !name.contains(|c: char| c.is_control())
-                    })
-                })
-            })
-        });
+        self.put(tree, "process.label", &mut process.label, |r, p, n| r.limit(p, n, Self::label));
+    }
+
+    fn label(&mut self, path: &str, node: &Node) -> Option<String> {
+        let why = "a label is `selinux:CONTEXT` or `apparmor:PROFILE`";
+        let fits = |name: &str| !name.is_empty() && name.len() < 4096 && !name.chars().any(char::is_control);
+        self.fitting(path, node, why, "apparmor:PROFILE", |text| {
+            text.strip_prefix("selinux:").or_else(|| text.strip_prefix("apparmor:")).is_some_and(fits)
+        })
     }
 
     fn fitting(
@@ -254,7 +252,7 @@ impl Reader<'_> {
 
     fn profile(&mut self, path: &str, node: &Node) -> Option<String> {
         let text = self.text(path, node)?;
-        if self.caller.profiles.iter().any(|known| *known == text) {
+        if self.caller.profiles.contains(&text) {
             return Some(text);
         }
         let known: Vec<&str> = self.caller.profiles.iter().map(String::as_str).collect();

@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn note(&mut self, path: &str, place: Place, fault: Fault) {
         let at = match self.sources.get(usize::from(place.source)) {
             Some(source) => source.place_of(offset(place.start)..offset(place.end)),
-            None => Where { name: "default".to_owned(), line_column: None, excerpt: String::new() },
+            None => Where { name: crate::load::GROUND.to_owned(), line_column: None, excerpt: String::new() },
         };
         let Fault { id, what, why, fix } = fault;
         self.mistakes.add(Mistake { id: id.to_owned(), clause: clause_of(path), what, at, why, fix });
@@ -131,7 +131,10 @@ impl<'a> Reader<'a> {
         let inside = if path.is_empty() { "a policy".to_owned() } else { format!("`{path}`") };
         let what = format!("{} is not a key of {inside}", quote(name));
         let why = "unknown keys are refused, so that a misspelt limit is never silently absent";
-        let elsewhere = ClauseId::ALL.iter().map(|id| id.path()).find(|path| path.rsplit('.').next() == Some(name));
+        let leaf = |id: &ClauseId| id.path().rsplit('.').next().unwrap_or_default();
+        let elsewhere = did_you_mean(name, ClauseId::ALL.iter().map(leaf))
+            .and_then(|near| ClauseId::ALL.iter().find(|id| leaf(id) == near))
+            .map(|id| id.path());
         let fix = match (did_you_mean(name, keys.iter().copied()), elsewhere) {
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, Some(full)) => format!("did you mean `{full}`?"),

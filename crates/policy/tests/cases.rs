@@ -1,0 +1,160 @@
+//! Runs `cases/*.md`: prose, documents, flags, and beside them what must come out.
+//!
+//! A case is a `##` heading. Blocks: ```` ```toml NAME ```` (or yaml, json) give documents, ```` ```flags ```` one flag
+//! a line. `show` lists lines that `policy show` must have, `error` is the whole text of the mistakes, `lint` the ids of
+//! all lints, `refused` the whole text of the refusal by the backend of these tests (see `backend`), `plan` lines of a
+//! plan by it. A document named `policy.*` is loaded; others can be extended.
+
+#![expect(clippy::expect_used, reason = "a malformed case is a failed test")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "the backend of these tests holds all but what a case is about")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use policy::plan::{Enforced, Support, Unmet};
+use policy::value::{NetMode, Tier};
+use policy::{Caller, Candidate, Clause, Layers, Strength, choose};
+
+#[derive(Default)]
+struct Case {
+    title: String,
+    documents: BTreeMap<String, String>,
+    blocks: BTreeMap<String, String>,
+}
+
+fn cases(text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(title) = line.strip_prefix("## ") {
+            cases.push(Case { title: title.to_owned(), ..Case::default() });
+        }
+        let Some(fence) = line.strip_prefix("```").filter(|fence| !fence.is_empty()) else { continue };
+        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let body = body.join("\n");
+        let case = cases.last_mut().expect("a block stands below a heading");
+        match fence.split_once(' ') {
+            Some((_, name)) => case.documents.insert(name.to_owned(), body + "\n"),
+            None => case.blocks.insert(fence.to_owned(), body),
+        };
+    }
+    cases
+}
+
+/// A host on which the process tier has no namespaces, and disk limits on host folders are only watched.
+fn backend(tier: Tier) -> impl Fn(&Clause<'_>) -> Support {
+    let held = |by: &str, strength, overshoot: Option<&str>| Enforced {
+        by: by.to_owned(),
+        strength,
+        overshoot: overshoot.map(str::to_owned),
+    };
+    move |clause| match clause {
+        Clause::Tier(_) | Clause::Threat(_) | Clause::Enforcer(_) => Support::NotAsked,
+        Clause::LimitsDisk(disk) if disk.reaches_host() => Support::Unmet(Unmet {
+            id: "limits.disk/rw-without-quota",
+            why: "no quota on the file system of `/srv/work`".to_owned(),
+            fix: "workspace mode `overlay`, or put the folder on xfs with prjquota".to_owned(),
+            weaker: Some(held("supervisor:sampling", Strength::Supervisor, Some("what is written in 100 ms"))),
+        }),
+        Clause::NetMode(NetMode::Allow) | Clause::NetAllow(_) | Clause::NetDns(_) | Clause::NetBandwidth(_) => {
+            Support::Unmet(Unmet {
+                id: "net/no-broker",
+                why: "no backend here has a broker".to_owned(),
+                fix: "net.mode = \"none\" or \"loopback\"".to_owned(),
+                weaker: None,
+            })
+        }
+        Clause::NetMode(NetMode::Loopback) if tier == Tier::Process => Support::Unmet(Unmet {
+            id: "net.mode/loopback-of-host",
+            why: "without a network namespace `lo` is the host's".to_owned(),
+            fix: "tier = \"container\", or net.mode = \"none\"".to_owned(),
+            weaker: None,
+        }),
+        Clause::LimitsMemory(_) => {
+            Support::Enforced(held("supervisor:sampling", Strength::Supervisor, Some("20 ms of allocation")))
+        }
+        Clause::LimitsWall(_) => Support::Enforced(held("supervisor:timer", Strength::Supervisor, None)),
+        _ => Support::Enforced(held("kernel", Strength::Kernel, None)),
+    }
+}
+
+fn load(case: &Case) -> Result<policy::Loaded, policy::Mistakes> {
+    let caller = Caller {
+        dir: PathBuf::from("/srv/work"),
+        home: Some(PathBuf::from("/home/ann")),
+        profiles: ["default", "strict", "python"].map(str::to_owned).to_vec(),
+    };
+    let documents = &case.documents;
+    let loader = |path: &Path| {
+        let name = path.strip_prefix("/srv/work").ok().and_then(Path::to_str).unwrap_or_default();
+        documents.get(name).cloned().ok_or_else(|| "no such file".to_owned())
+    };
+    let mut layers = Layers::new(caller);
+    for name in documents.keys().filter(|name| name.starts_with("policy")) {
+        layers.policy(name, &loader);
+    }
+    for line in case.blocks.get("flags").map(String::as_str).unwrap_or_default().lines() {
+        let (flag, value) = line.split_once(' ').unwrap_or((line, ""));
+        match flag {
+            "--policy" => layers.policy(value, &loader),
+            "--set" => layers.set(value),
+            flag => layers.flag(flag, value),
+        }
+    }
+    layers.finish()
+}
+
+fn judge(case: &Case) -> Result<(), String> {
+    let has = |text: &str, wanted: &str| {
+        let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(squeeze).collect();
+        match wanted.lines().map(squeeze).find(|line| !lines.contains(line)) {
+            Some(line) => Err(format!("no line `{line}` in\n{text}")),
+            None => Ok(()),
+        }
+    };
+    let same = |got: &str, wanted: &str| {
+        if got.trim_end() == wanted { Ok(()) } else { Err(format!("got\n{got}\nwanted\n{wanted}")) }
+    };
+    let loaded = match (load(case), case.blocks.get("error")) {
+        (Ok(loaded), None) => loaded,
+        (Err(mistakes), Some(wanted)) => return same(&mistakes.to_string(), wanted),
+        (Ok(_), Some(_)) => return Err("it was not refused".to_owned()),
+        (Err(mistakes), None) => return Err(mistakes.to_string()),
+    };
+    let ids: Vec<&str> = loaded.lints.iter().map(|lint| lint.id).collect();
+    same(&ids.join("\n"), case.blocks.get("lint").map(String::as_str).unwrap_or_default())?;
+    if let Some(wanted) = case.blocks.get("show") {
+        has(&loaded.show_text(), wanted)?;
+    }
+    let (process, container) = (backend(Tier::Process), backend(Tier::Container));
+    let candidates = [
+        Candidate { tier: Tier::Process, backend: "native", answers: &process },
+        Candidate { tier: Tier::Container, backend: "native", answers: &container },
+    ];
+    match (choose(&loaded, &candidates), case.blocks.get("plan"), case.blocks.get("refused")) {
+        (Ok(choice), Some(wanted), None) => has(&format!("{}why: {}\n", choice.plan.to_text(), choice.why), wanted),
+        (Err(refusal), None, Some(wanted)) => same(&refusal.to_text(), wanted),
+        (_, None, None) => Ok(()),
+        (Ok(choice), ..) => Err(format!("it was planned:\n{}", choice.plan.to_text())),
+        (Err(refusal), ..) => Err(refusal.to_text()),
+    }
+}
+
+#[test]
+fn cases_come_out_as_they_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let (mut count, mut failures) = (0, Vec::new());
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        for case in cases(&std::fs::read_to_string(&file).unwrap()) {
+            count += 1;
+            if let Err(why) = judge(&case) {
+                failures.push(format!("=== {}: {}\n{why}", file.file_name().unwrap().to_string_lossy(), case.title));
+            }
+        }
+    }
+    assert!(count >= 40, "only {count} cases were found");
+    assert!(failures.is_empty(), "{} of {count}\n{}", failures.len(), failures.join("\n\n"));
+}

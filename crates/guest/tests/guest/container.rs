@@ -93,7 +93,7 @@ fn an_overlay_keeps_the_host_untouched_and_its_upper_layer_is_passed_out() {
         let mut config = container(who, &shell(text));
         config.sources.push(source(folder.to_str().unwrap()));
         config.ops.push(Op::Overlay {
-            lowers: Lowers::one(4),
+            lowers: Lowers::one(5),
             path: c("/workspace"),
             size: 4 << 20,
             inodes: 100,
@@ -128,7 +128,7 @@ fn the_bounds_of_an_overlay_hold() {
     for who in Who::BOTH {
         let mut config = container(who, &shell("head -c 3M /dev/zero > /workspace/big; stat -c %s /workspace/big"));
         config.sources.push(source(folder.to_str().unwrap()));
-        let (attrs, lowers) = (Attrs::NOSUID, Lowers::one(4));
+        let (attrs, lowers) = (Attrs::NOSUID, Lowers::one(5));
         config.ops.push(Op::Overlay { lowers, path: c("/workspace"), size: 1 << 20, inodes: 50, attrs, export: None });
         let told = who.be(|| Sandbox::run(who, &config));
         let kept: u64 = told.stdout.trim().parse().unwrap();
@@ -150,9 +150,9 @@ fn a_read_only_overlay_shows_files_but_not_the_sockets_behind_them() {
         config.sources.push(source(folder.to_str().unwrap()));
         let (path, attrs) = (c("/data"), Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
         config.ops.push(if overlay {
-            Op::Overlay { lowers: Lowers::one(4), path, size: 0, inodes: 0, attrs, export: None }
+            Op::Overlay { lowers: Lowers::one(5), path, size: 0, inodes: 0, attrs, export: None }
         } else {
-            Op::Bind { source: 4, path, attrs, file: false }
+            Op::Bind { source: 5, path, attrs, file: false }
         });
         let told = who.be(|| Sandbox::run(who, &config));
         // The bind is the control: there the same connect works.
@@ -196,7 +196,7 @@ fn stubs_pins_and_read_only_paths_hold_in_a_writable_workspace() {
         config.sources.push(source(folder.to_str().unwrap()));
         let attrs = Attrs::NOSUID | Attrs::NODEV;
         config.ops.extend([
-            Op::Bind { source: 4, path: c("/workspace"), attrs, file: false },
+            Op::Bind { source: 5, path: c("/workspace"), attrs, file: false },
             Op::Pin { path: c("/workspace/.git") },
             Op::ReadOnly { path: c("/workspace/.git/hooks"), recursive: true },
             Op::Stub { path: c("/workspace/.claude"), dir: true },
@@ -236,7 +236,7 @@ fn a_detached_mount_can_be_passed_in() {
     let mut config = container(who, &["ls", "/share/doc"]);
     config.sources.push(guest::config::Source::Fd(5));
     let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
-    config.ops.push(Op::Bind { source: 4, path: c("/share"), attrs, file: false });
+    config.ops.push(Op::Bind { source: 5, path: c("/share"), attrs, file: false });
     let told = who.be(|| Sandbox::start_with(who, &config, crate::harness::ALL, &[mount]).finish());
     assert_eq!(told.exited.end, End::Code(0), "{}", told.stderr);
 }

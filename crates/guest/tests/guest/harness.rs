@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -251,10 +251,6 @@ impl Sandbox {
     /// Whether a process that was started inside is still there, seen from outside.
     pub(crate) fn alive(pid: i32) -> bool {
         std::path::Path::new(&format!("/proc/{pid}")).exists()
-    }
-
-    pub(crate) fn control_fd(&self) -> i32 {
-        self.control.as_ref().unwrap().as_raw_fd()
     }
 }
 

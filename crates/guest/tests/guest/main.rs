@@ -3,5 +3,10 @@
 //! Cargo runs this under `scripts/private-mounts`, so that a mistake stays in a pid and mount namespace of its own.
 
 mod container;
+mod failures;
+mod filter;
 mod harness;
+mod payload;
+mod process;
+mod terminal;
 mod world;

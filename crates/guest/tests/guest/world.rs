@@ -40,7 +40,13 @@ pub(crate) fn container(who: Who, argv: &[&str]) -> Config {
         umask: 0o022,
         oom_score_adj: Some(500),
         hostname: b"sandbox".to_vec(),
-        sources: vec![source("/usr"), source("/dev/null"), source("/dev/zero"), source("/dev/urandom")],
+        sources: vec![
+            source("/usr"),
+            source("/dev/null"),
+            source("/dev/zero"),
+            source("/dev/urandom"),
+            source("/dev/tty"),
+        ],
         ops: vec![
             Op::Root { size: 1 << 20, inodes: 256 },
             Op::Bind { source: 0, path: c("/usr"), attrs: Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV, file: false },
@@ -51,6 +57,7 @@ pub(crate) fn container(who: Who, argv: &[&str]) -> Config {
             bind(1, "/dev/null"),
             bind(2, "/dev/zero"),
             bind(3, "/dev/urandom"),
+            bind(4, "/dev/tty"),
             Op::Devpts { path: c("/dev/pts"), max: 16 },
             Op::Tmpfs { path: c("/tmp"), size: 8 << 20, inodes: 1024, mode: 0o1777, attrs: tmp },
             Op::Proc { path: c("/proc") },

@@ -5,9 +5,8 @@ use core::ffi::CStr;
 use linux_raw_sys::general::{
     __NR_chdir, __NR_fchdir, __NR_fchmod, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
     __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
-    O_DIRECTORY, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH,
-    RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how,
-    statx,
+    O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
 };
 
 use super::errno::Result;
@@ -55,7 +54,8 @@ fn open_without_links(dir: Fd, path: &CStr, flags: u32, mode: u32, within: Withi
 /// # Errors
 /// That of openat2(2): `ELOOP` for a symlink on the way.
 pub fn open_path(dir: Fd, path: &CStr, within: Within) -> Result<Owned> {
-    open_without_links(dir, path, O_PATH | O_NOFOLLOW, 0, within)
+    // Not with O_NOFOLLOW: together with it the kernel would hand out the last link itself instead of ELOOP.
+    open_without_links(dir, path, O_PATH, 0, within)
 }
 
 /// A directory that can be listed.

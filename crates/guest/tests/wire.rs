@@ -1,0 +1,307 @@
+//! Configs and frames: what one side writes the other reads, and no bytes make either panic.
+
+use std::ffi::CString;
+
+use guest::config::{
+    Attrs, Config, Identity, Ids, Landlock, Lowers, Mode, Op, Port, Probe, Rlimit, Rule, Size, Source, View,
+};
+use guest::frames::{
+    End, ExecFailure, Exited, FrameError, FromGuest, MAX_OWN, MAX_PAYLOAD, Posture, Raw, Slots, ToGuest, first,
+};
+use guest::step::Step;
+use proptest::prelude::*;
+
+fn c(text: &str) -> CString {
+    CString::new(text).unwrap()
+}
+
+fn everything() -> Config {
+    let (attrs, size, inodes) = (Attrs::RDONLY | Attrs::NOSYMFOLLOW, 1 << 30, 77);
+    let path = || c("/some/where");
+    let is = Identity { major: 8, minor: 1, ino: u64::MAX };
+    let lowers = Lowers::new(&[3, 1]).unwrap();
+    Config {
+        mode: Mode::Process,
+        wait_mapped: true,
+        loopback: true,
+        inner_limits: true,
+        new_keyring: true,
+        clear_groups: true,
+        ids: Some(Ids { uid: 1000, gid: 1001 }),
+        umask: 0o27,
+        oom_score_adj: Some(-5),
+        nice: Some(19),
+        tty: Some(Size { rows: 1, cols: 65535 }),
+        hostname: b"host".to_vec(),
+        sources: vec![Source::Path { path: path(), is }, Source::Fd(9)],
+        ops: vec![
+            Op::Root { size, inodes },
+            Op::Dir { path: path(), mode: 0o700 },
+            Op::File { path: path(), mode: 0o600, bytes: vec![0, 1, 255] },
+            Op::Symlink { path: path(), target: c("") },
+            Op::Tmpfs { path: path(), size, inodes, mode: 0o1777, attrs },
+            Op::Bind { source: 1, path: path(), attrs, file: true },
+            Op::Overlay { lowers, path: path(), size, inodes, attrs, export: Some(4) },
+            Op::Overlay { lowers, path: path(), size: 0, inodes, attrs, export: None },
+            Op::Fill { path: path(), size, inodes, attrs, slot: 5 },
+            Op::Devpts { path: path(), max: 4 },
+            Op::Proc { path: path() },
+            Op::Mqueue { path: path() },
+            Op::Mask { path: path() },
+            Op::ReadOnly { path: path(), recursive: true },
+            Op::Pin { path: path() },
+            Op::Stub { path: path(), dir: false },
+            Op::SetAttr { path: path(), attrs, recursive: false },
+        ],
+        rlimits: vec![Rlimit { resource: 7, value: u64::MAX }],
+        landlock: Some(Landlock {
+            handled_fs: 0xffff,
+            handled_net: 3,
+            scoped: 3,
+            flags: 1,
+            rules: vec![Rule { path: path(), access: 12, is: Some(is) }, Rule { path: path(), access: 1, is: None }],
+            ports: vec![Port { port: 443, access: 2 }],
+        }),
+        payload_layer: Some(Landlock { scoped: 2, ..Landlock::default() }),
+        seccomp: vec![6; 16],
+        probes: vec![
+            Probe::OpenMustFail(path()),
+            Probe::OpenMustWork(path()),
+            Probe::ReadDirMustFail(path()),
+            Probe::SocketMustFail { family: 2, kind: 1, protocol: 262 },
+            Probe::SignalMustFail(-1),
+        ],
+        argv: vec![c("a"), c("")],
+        env: vec![c("K=V")],
+        cwd: c("/tmp"),
+        search: vec![c("/bin"), c("/usr/bin")],
+    }
+}
+
+#[test]
+fn a_config_is_read_as_it_was_built() {
+    let config = everything();
+    let bytes = config.encode();
+    let view = View::new(&bytes).unwrap();
+    assert_eq!(
+        (view.mode, view.wait_mapped, view.loopback, view.inner_limits, view.new_keyring, view.clear_groups),
+        (Mode::Process, true, true, true, true, true)
+    );
+    assert_eq!((view.ids, view.umask, view.oom_score_adj), (config.ids, config.umask, config.oom_score_adj));
+    assert_eq!((view.nice, view.tty, view.hostname), (config.nice, config.tty, &config.hostname[..]));
+    // The encodings of both forms are the same bytes, so their text form tells whether the values are.
+    fn same<T: std::fmt::Debug, U: std::fmt::Debug>(read: impl Iterator<Item = T>, built: &[U]) {
+        let read: Vec<String> = read.map(|one| format!("{one:?}")).collect();
+        let built: Vec<String> = built.iter().map(|one| format!("{one:?}")).collect();
+        assert_eq!(read, built);
+    }
+    same(view.sources.iter(), &config.sources);
+    same(view.ops.iter(), &config.ops);
+    same(view.rlimits.iter(), &config.rlimits);
+    same(view.probes.iter(), &config.probes);
+    same(view.argv.iter(), &config.argv);
+    same(view.env.iter(), &config.env);
+    same(view.search.iter(), &config.search);
+    let (read, built) = (view.landlock.unwrap(), config.landlock.unwrap());
+    assert_eq!(
+        (read.handled_fs, read.handled_net, read.scoped, read.flags),
+        (built.handled_fs, built.handled_net, built.scoped, built.flags)
+    );
+    same(read.rules.iter(), &built.rules);
+    same(read.ports.iter(), &built.ports);
+    assert_eq!(view.payload_layer.unwrap().scoped, 2);
+    assert_eq!((view.seccomp, view.cwd), (&config.seccomp[..], config.cwd.as_c_str()));
+}
+
+#[test]
+fn a_config_that_is_cut_anywhere_is_malformed() {
+    let bytes = everything().encode();
+    for len in 0..bytes.len() {
+        assert!(View::new(&bytes[..len]).is_err(), "{len}");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert!(View::new(&longer).is_err());
+}
+
+#[test]
+fn another_version_is_malformed() {
+    let mut bytes = everything().encode();
+    bytes[4] += 1;
+    assert!(View::new(&bytes).is_err());
+}
+
+#[test]
+fn more_than_the_tables_hold_is_malformed() {
+    let sources = Config { sources: vec![Source::Fd(9); 513], ..Config::default() };
+    assert!(View::new(&sources.encode()).is_err());
+    let probes = Config { probes: vec![Probe::SignalMustFail(1); 33], ..Config::default() };
+    assert!(View::new(&probes.encode()).is_err());
+    let fill = Op::Fill { path: c("/x"), size: 1, inodes: 1, attrs: Attrs::NONE, slot: 1 };
+    assert!(View::new(&Config { ops: vec![fill.clone(); 16], ..Config::default() }.encode()).is_ok());
+    assert!(View::new(&Config { ops: vec![fill; 17], ..Config::default() }.encode()).is_err());
+}
+
+fn every_frame() -> Vec<FromGuest> {
+    let mut slots = Slots::default();
+    for number in 0..16 {
+        assert!(slots.push(number));
+    }
+    assert!(!slots.push(16));
+    let mut posture = Posture { pid: 1, hostname: guest::Text::new(&[b'h'; 64]), ..Posture::default() };
+    (0..32).for_each(|errno| assert!(posture.probes.push(errno)));
+    assert!(!posture.probes.push(1));
+    posture.rlimits[15] = (1, u64::MAX);
+    let mut frames = vec![
+        FromGuest::Mounted(slots),
+        FromGuest::Terminal,
+        FromGuest::Posture(posture),
+        FromGuest::Started { pid: -1 },
+        FromGuest::Stopped(19),
+        FromGuest::Continued,
+        FromGuest::Pong,
+    ];
+    frames.extend(Step::ALL.iter().map(|step| FromGuest::Failed { step: *step, errno: 22, detail: u32::MAX }));
+    let failures = [
+        ExecFailure::NotFound,
+        ExecFailure::NotExecutable,
+        ExecFailure::NoInterpreter,
+        ExecFailure::Cwd,
+        ExecFailure::Resources,
+    ];
+    frames.extend(failures.map(|which| FromGuest::ExecFailed { errno: 2, which }));
+    let ends =
+        [End::Code(0), End::Code(255), End::Signal { number: 9, core: false }, End::Signal { number: 64, core: true }];
+    frames.extend(ends.map(|end| FromGuest::Exited(Exited { end, utime_us: 1, stime_us: u64::MAX, maxrss_kb: 3 })));
+    frames
+}
+
+#[test]
+fn every_frame_is_read_as_it_was_written_and_waits_until_it_is_whole() {
+    for frame in every_frame() {
+        let mut bytes = [0; MAX_OWN];
+        let len = frame.encode(5, &mut bytes).unwrap();
+        for cut in 0..len {
+            assert_eq!(first(&bytes[..cut]), Ok(None));
+            assert_eq!(frame.encode(5, &mut [0; MAX_OWN][..cut]), None);
+        }
+        let (raw, read) = first(&bytes).unwrap().unwrap();
+        assert_eq!((raw.channel, read), (5, len));
+        assert_eq!(FromGuest::decode(&raw), Ok(frame));
+    }
+    let size = Size { rows: 9, cols: 8 };
+    for frame in [
+        ToGuest::Mapped,
+        ToGuest::Filled,
+        ToGuest::Go,
+        ToGuest::Signal(15),
+        ToGuest::Resize(size),
+        ToGuest::Kill,
+        ToGuest::Ping,
+    ] {
+        let mut bytes = [0; 64];
+        frame.encode(0, &mut bytes).unwrap();
+        let (raw, _) = first(&bytes).unwrap().unwrap();
+        assert_eq!(ToGuest::decode(&raw), Ok(frame));
+    }
+}
+
+#[test]
+fn a_frame_that_is_too_long_or_of_another_version_is_an_error_at_once() {
+    let header = |len: u32, version: u8| [&len.to_le_bytes()[..], &[version, 1, 0, 0]].concat();
+    let most = u32::try_from(MAX_PAYLOAD).unwrap();
+    assert_eq!(first(&header(most, 1)), Ok(None));
+    assert_eq!(first(&header(most + 1, 1)), Err(FrameError::TooLong(most + 1)));
+    assert_eq!(first(&header(0, 2)), Err(FrameError::Version(2)));
+}
+
+#[test]
+fn a_payload_with_a_byte_too_many_or_a_value_that_nobody_writes_is_an_error() {
+    let decode = |kind, payload: &[u8]| FromGuest::decode(&Raw { kind, channel: 0, payload });
+    assert_eq!(decode(9, &[]), Ok(FromGuest::Continued));
+    assert_eq!(decode(9, &[0]), Err(FrameError::Payload(9)));
+    assert_eq!(decode(0, &[]), Err(FrameError::Kind(0)));
+    assert_eq!(decode(4, &[99, 0, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::Payload(4)));
+    let signal = |number| ToGuest::decode(&Raw { kind: 4, channel: 0, payload: &[number] });
+    assert_eq!((signal(0), signal(65)), (Err(FrameError::Payload(4)), Err(FrameError::Payload(4))));
+}
+
+#[test]
+fn steps_have_distinct_names_and_numbers_in_order() {
+    let names: std::collections::BTreeSet<_> = Step::ALL.iter().map(|step| step.name()).collect();
+    assert_eq!(names.len(), Step::ALL.len());
+    assert!(Step::ALL.is_sorted());
+    assert!(Step::ALL.iter().all(|step| Step::from_number(step.number()) == Some(*step)));
+    assert_eq!((Step::from_number(0), Step::from_number(200)), (None, None));
+}
+
+#[test]
+fn the_payload_is_locked_to_the_versions_of_the_workspace() {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let (inner, outer) = (read("payload/lock.in"), read("../../Cargo.lock"));
+    let packages = |text: &str| text.split("[[package]]").skip(1).map(str::to_owned).collect::<Vec<_>>();
+    let version = |package: &String| {
+        let field = |name: &str| package.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        (field("name = ").unwrap(), field("version = ").unwrap())
+    };
+    let outer: Vec<_> = packages(&outer).iter().map(version).collect();
+    for package in packages(&inner).iter().map(version).filter(|(name, _)| !name.contains("payload")) {
+        assert!(outer.contains(&package), "{package:?}: copy the version of the workspace's lock file");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_config_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let with_start = [b"FHgc\x01\0\0\0", &bytes[..]].concat();
+        for bytes in [&bytes, &with_start] {
+            walk(bytes);
+        }
+    }
+
+    #[test]
+    fn no_change_of_a_good_config_makes_it_panic(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = everything().encode();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        walk(&bytes);
+    }
+
+    #[test]
+    fn no_bytes_make_a_frame_panic(kind in 0_u8..12, bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        let whole = [&u32::try_from(bytes.len()).unwrap().to_le_bytes()[..], &[1, kind, 0, 0], &bytes].concat();
+        for bytes in [&bytes, &whole] {
+            if let Ok(Some((raw, len))) = first(bytes) {
+                prop_assert!(len <= bytes.len());
+                // What can be read can be written again, and is then the same.
+                if let Ok(frame) = FromGuest::decode(&raw) {
+                    let mut again = [0; MAX_OWN];
+                    let length = frame.encode(raw.channel, &mut again).unwrap();
+                    prop_assert_eq!(&again[..length], &bytes[..len]);
+                }
+                if let Ok(frame) = ToGuest::decode(&raw) {
+                    let mut again = [0; 64];
+                    let length = frame.encode(raw.channel, &mut again).unwrap();
+                    prop_assert_eq!(&again[..length], &bytes[..len]);
+                }
+            }
+        }
+    }
+}
+
+/// Reads all that a config has.
+fn walk(bytes: &[u8]) {
+    if let Ok(view) = View::new(bytes) {
+        let items = view.sources.iter().count()
+            + view.ops.iter().count()
+            + view.rlimits.iter().count()
+            + view.probes.iter().count()
+            + view.argv.iter().count()
+            + view.env.iter().count()
+            + view.search.iter().count();
+        assert!(items <= bytes.len());
+    }
+}

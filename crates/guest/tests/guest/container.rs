@@ -174,7 +174,7 @@ fn a_fill_is_filled_from_outside_before_its_attributes_hold() {
         let Some(FromGuest::Mounted(slots)) = sandbox.hear() else { panic!("no mounts") };
         assert_eq!(slots.iter().collect::<Vec<_>>(), [3]);
         let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-        let file = rustix::fs::openat(&sandbox.fds.remove(0), "script", flags, 0o644.into()).unwrap();
+        let file = rustix::fs::openat(sandbox.fds.remove(0), "script", flags, 0o644.into()).unwrap();
         rustix::io::write(&file, b"filled\n").unwrap();
         drop(file);
         sandbox.say(ToGuest::Filled);
@@ -191,20 +191,19 @@ fn stubs_pins_and_read_only_paths_hold_in_a_writable_workspace() {
     }
     let text = "cd /workspace; for c in 'mv .git x' 'touch .git/hooks/a' 'rm -r .claude' 'touch .claude/x' \
                 'sh -c \"echo > .mcp.json\"' 'touch .git/fine'; do eval $c 2>/dev/null && echo $c; done";
-    for who in [Who::Rootless] {
-        let mut config = container(who, &shell(text));
-        config.sources.push(source(folder.to_str().unwrap()));
-        let attrs = Attrs::NOSUID | Attrs::NODEV;
-        config.ops.extend([
-            Op::Bind { source: 5, path: c("/workspace"), attrs, file: false },
-            Op::Pin { path: c("/workspace/.git") },
-            Op::ReadOnly { path: c("/workspace/.git/hooks"), recursive: true },
-            Op::Stub { path: c("/workspace/.claude"), dir: true },
-            Op::Stub { path: c("/workspace/.mcp.json"), dir: false },
-        ]);
-        let told = who.be(|| Sandbox::run(who, &config));
-        assert_eq!(told.stdout, "touch .git/fine\n", "{}", told.stderr);
-    }
+    let who = Who::Rootless;
+    let mut config = container(who, &shell(text));
+    config.sources.push(source(folder.to_str().unwrap()));
+    let attrs = Attrs::NOSUID | Attrs::NODEV;
+    config.ops.extend([
+        Op::Bind { source: 5, path: c("/workspace"), attrs, file: false },
+        Op::Pin { path: c("/workspace/.git") },
+        Op::ReadOnly { path: c("/workspace/.git/hooks"), recursive: true },
+        Op::Stub { path: c("/workspace/.claude"), dir: true },
+        Op::Stub { path: c("/workspace/.mcp.json"), dir: false },
+    ]);
+    let told = who.be(|| Sandbox::run(who, &config));
+    assert_eq!(told.stdout, "touch .git/fine\n", "{}", told.stderr);
 }
 
 #[test]

@@ -113,6 +113,6 @@ pub(crate) fn link(path: &str, target: &str) -> OwnedOp {
     Op::Symlink { path: c(path), target: c(target) }
 }
 
-pub(crate) fn shell<'a>(text: &'a str) -> [&'a str; 3] {
+pub(crate) fn shell(text: &str) -> [&str; 3] {
     ["sh", "-c", text]
 }

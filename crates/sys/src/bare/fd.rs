@@ -93,12 +93,16 @@ pub fn duplicate_to(from: Fd, to: Fd, keep_over_exec: bool) -> Result<()> {
     unsafe { call(__NR_dup3, [from.raw(), to.raw(), uint(flags)]) }.map(drop)
 }
 
+/// `POLLIN` as the kernel has it in `struct pollfd`.
+const READABLE: i16 = 1;
+const _: () = assert!(POLLIN == 1);
+
 /// Waits until one of two descriptors can be read or has hung up; which.
 ///
 /// # Errors
 /// That of ppoll(2), `EINTR` included.
 pub fn poll_readable(fds: [Fd; 2]) -> Result<[bool; 2]> {
-    let mut polled = fds.map(|fd| pollfd { fd: fd.0, events: POLLIN as i16, revents: 0 });
+    let mut polled = fds.map(|fd| pollfd { fd: fd.0, events: READABLE, revents: 0 });
     // SAFETY: the array is valid for its two elements; no time, no mask.
     unsafe { call(__NR_ppoll, [write(&mut polled), 2, 0, 0, 8]) }?;
     Ok(polled.map(|fd| fd.revents != 0))

@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod changes;
 pub mod cli;
+pub mod doctor;
 pub mod fault;
 pub mod protect;
 pub mod state;

@@ -76,7 +76,8 @@ pub struct Loaded {
 
 impl Loaded {
     /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path.
-    pub(crate) fn policy_on(&self, tier: Tier) -> Cow<'_, Policy> {
+    #[must_use]
+    pub fn policy_on(&self, tier: Tier) -> Cow<'_, Policy> {
         let at = default_at(tier);
         if self.at_given || self.policy.workspace.at == at {
             return Cow::Borrowed(&self.policy);

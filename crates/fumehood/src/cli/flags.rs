@@ -59,3 +59,6 @@ pub const RUN: &[Flag] = &[
     Flag::new("quiet", None, To::Ours, "Say nothing but errors and weakenings").short(b'q'),
     Flag::new("verbose", None, To::Ours, "Say also who enforced what").short(b'v'),
 ];
+
+/// Flags of `doctor`.
+pub const DOCTOR: &[Flag] = &[Flag::new("verbose", None, To::Ours, "List every clause of every tier").short(b'v')];

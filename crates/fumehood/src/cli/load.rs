@@ -26,8 +26,7 @@ pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
             fix: "change to a directory that is there".to_owned(),
         }));
     };
-    let profiles = PROFILES.iter().map(|name| (*name).to_owned()).collect();
-    let mut made = Layers::new(Caller { dir, home: world.home.clone(), profiles });
+    let mut made = Layers::new(Caller { dir, home: world.home.clone(), profiles: profiles() });
     for layer in layers {
         match layer {
             Ingredient::Document(value) => made.policy(value, &read),
@@ -38,8 +37,11 @@ pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
     made.finish().map_err(Failure::Mistakes)
 }
 
-/// The system call profiles that ship with the product.
-const PROFILES: &[&str] = &["default", "strict"];
+/// The names of the system call profiles that ship with the product.
+#[must_use]
+pub fn profiles() -> Vec<String> {
+    sys::seccomp::profiles().iter().map(|name| (*name).to_owned()).collect()
+}
 
 /// The text of a document. A pipe is read as well (`-p <(generate)`), but never more than a document may have.
 fn read(path: &Path) -> Result<String, String> {

@@ -7,6 +7,7 @@ pub mod args;
 pub mod ask;
 mod audit;
 mod completions;
+mod doctor;
 mod explain;
 pub mod flags;
 mod gc;
@@ -32,6 +33,7 @@ pub use world::World;
 
 /// Every command.
 pub const COMMANDS: &[&Spec] = &[
+    &doctor::SPEC,
     &policy::CHECK,
     &policy::SHOW,
     &policy::SCHEMA,

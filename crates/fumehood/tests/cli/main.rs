@@ -3,6 +3,7 @@
 
 mod audit;
 mod completions;
+mod doctor;
 mod explain;
 mod gc;
 mod help;

@@ -17,4 +17,4 @@ mod tests;
 
 pub use compile::{CompileError, Instruction, Program};
 pub use install::apply;
-pub use profile::{Profile, ProfileError, Surroundings, named};
+pub use profile::{Profile, ProfileError, Surroundings, named, profiles};

@@ -76,6 +76,12 @@ pub struct Profile {
     why: BTreeMap<u32, String>,
 }
 
+/// The name of every profile that can be named; reads none of them.
+#[must_use]
+pub fn profiles() -> &'static [&'static str] {
+    NAMED
+}
+
 /// (name, what it is for) of every profile that can be named.
 pub fn named() -> impl Iterator<Item = (&'static str, String)> {
     NAMED.iter().map(|name| {

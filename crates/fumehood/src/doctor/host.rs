@@ -1,0 +1,200 @@
+//! Causes with a remedy of their own: settings of the kernel, the container around us, and our own folders.
+
+use std::path::Path;
+
+use backends::Capabilities;
+use sys::proc::Process;
+
+use super::{Finding, Severity};
+use crate::fault::show_text;
+use crate::state::{Places, State};
+
+/// Everything that is found.
+#[must_use]
+pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
+    let mut found = kernel_file_systems();
+    found.extend(namespaces(host));
+    found.extend(masked_proc());
+    found.extend(outer_filter());
+    found.extend(memfd());
+    found.extend(landlock(host));
+    found.extend(cgroups(host));
+    found.extend(overlay(host));
+    found.extend(labels());
+    found.extend(state(places));
+    found
+}
+
+fn finding(
+    id: &'static str,
+    severity: Severity,
+    what: impl Into<String>,
+    why: &str,
+    fix: impl Into<String>,
+) -> Finding {
+    Finding { id, severity, what: what.into(), why: why.to_owned(), fix: fix.into() }
+}
+
+fn kernel_file_systems() -> Vec<Finding> {
+    let mut found = Vec::new();
+    if Process::own().is_err() {
+        found.push(finding(
+            "host/no-proc",
+            Severity::Blocks,
+            "/proc is not mounted, or not readable",
+            "the posture of a sandbox is read back from it before the program starts",
+            "mount -t proc proc /proc",
+        ));
+    }
+    if !Path::new("/sys/kernel").exists() {
+        found.push(finding(
+            "host/no-sys",
+            Severity::Limits,
+            "/sys is not mounted",
+            "control groups and security modules are found by it",
+            "mount -t sysfs sysfs /sys",
+        ));
+    }
+    found
+}
+
+fn namespaces(host: &Capabilities) -> Option<Finding> {
+    let missing = host.namespaces().err()?;
+    let fix = if missing.id == "userns/apparmor" { apparmor_profile() } else { missing.fix };
+    Some(finding(missing.id, Severity::Blocks, missing.why, "the container tier is made of namespaces", fix))
+}
+
+/// The profile that lets this one program make user namespaces, where Ubuntu (23.10 on) takes that from all others.
+fn apparmor_profile() -> String {
+    let program = std::env::current_exe().map_or_else(
+        |_unknown| "/usr/local/bin/fumehood".to_owned(),
+        |path| crate::fault::show_path(&path).trim_matches('`').to_owned(),
+    );
+    format!(
+        "printf 'abi <abi/4.0>,\\nprofile fumehood {program} flags=(unconfined) {{ userns, }}\\n' | \
+         sudo tee /etc/apparmor.d/fumehood && sudo apparmor_parser -r /etc/apparmor.d/fumehood"
+    )
+}
+
+/// A container engine hides parts of /proc with mounts; then the kernel refuses a fresh /proc in a user namespace,
+/// which would show them (`mnt_already_visible` in fs/namespace.c).
+fn masked_proc() -> Option<Finding> {
+    let mounts = Process::own().ok()?.mounts().ok()?;
+    let hides = |kind: &str| !matches!(kind, "binfmt_misc" | "autofs");
+    let inside = mounts.iter().filter(|mount| mount.point.starts_with("/proc/") && hides(&mount.kind));
+    let names: Vec<&str> = inside.map(|mount| mount.point.as_str()).take(3).collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(finding(
+        "host/masked-proc",
+        Severity::Limits,
+        format!("parts of /proc are hidden by mounts: {}", show_text(&names.join(", "))),
+        "the kernel then refuses a fresh /proc to a user namespace, and the container tier needs one",
+        "start the outer container with `--security-opt systempaths=unconfined` (Docker, Podman) or `procMount: Unmasked` \
+         (Kubernetes); or use `--tier process`",
+    ))
+}
+
+/// A system call filter that was here before us: engines deny the clone flags of namespaces by it.
+fn outer_filter() -> Option<Finding> {
+    let status = Process::own().ok()?.status().ok()?;
+    (status.seccomp != 0).then(|| {
+        finding(
+            "host/outer-filter",
+            Severity::Note,
+            "a system call filter is already in force on this process",
+            "container engines deny new namespaces by it; whether this one does, the sandbox that was tried tells",
+            "if the container tier fails: `--security-opt seccomp=unconfined` for the outer container, or `--tier process`",
+        )
+    })
+}
+
+fn memfd() -> Option<Finding> {
+    let strict = sys::machine::sysctl("vm.memfd_noexec").ok()?? >= 2;
+    strict.then(|| {
+        finding(
+            "host/memfd-noexec",
+            Severity::Blocks,
+            "vm.memfd_noexec is 2: nothing can be executed from sealed memory",
+            "the guest is started from sealed memory, so that no file can be exchanged under it",
+            "sudo sysctl -w vm.memfd_noexec=1",
+        )
+    })
+}
+
+fn landlock(host: &Capabilities) -> Option<Finding> {
+    match host.landlock {
+        0 => Some(finding(
+            "host/no-landlock",
+            Severity::Blocks,
+            "this kernel has no Landlock, or it is not switched on",
+            "the process tier is made of it, and the container tier has it as a second layer",
+            "Linux 5.13 with CONFIG_SECURITY_LANDLOCK, and `landlock` in the boot parameter `lsm=`",
+        )),
+        abi if abi < 6 => Some(finding(
+            "host/old-landlock",
+            Severity::Limits,
+            format!("Landlock speaks ABI {abi}"),
+            "the process tier needs ABI 6: without its scopes a sandbox could signal the host's processes",
+            "Linux 6.12; until then the container tier",
+        )),
+        _ => None,
+    }
+}
+
+fn cgroups(host: &Capabilities) -> Option<Finding> {
+    const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "cpuset", "io"];
+    let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|name| host.controller(name).is_none()).collect();
+    let first = missing.first()?;
+    let why = show_text(&host.cgroup_why(first));
+    let fix = if host.root() {
+        "mount the controllers (cgroup2 on /sys/fs/cgroup), writable for this process"
+    } else {
+        "a delegated group: `systemd-run --user --scope -p Delegate=yes fumehood ...`; for cpu, cpuset and io also \
+         `Delegate=cpu cpuset io memory pids` in /etc/systemd/system/user@.service.d/delegate.conf"
+    };
+    Some(finding(
+        "host/no-controllers",
+        Severity::Limits,
+        format!("control groups cannot be used for {} ({why})", missing.join(", ")),
+        "memory and processes are then held by watching or by rlimits, cpus and io rates are refused",
+        fix,
+    ))
+}
+
+fn overlay(host: &Capabilities) -> Option<Finding> {
+    (!host.root() && !host.overlay_on_tmpfs()).then(|| {
+        finding(
+            "host/old-overlay",
+            Severity::Limits,
+            format!("Linux {}.{} has no user attributes on tmpfs", host.kernel.0, host.kernel.1),
+            "an overlay of an ordinary user mounts there and then fails, so that `overlay` is refused",
+            "`-w PATH:copy`, or Linux 6.6",
+        )
+    })
+}
+
+fn labels() -> Option<Finding> {
+    let enforcing = std::fs::read_to_string("/sys/fs/selinux/enforce").is_ok_and(|text| text.trim() == "1");
+    enforcing.then(|| {
+        finding(
+            "host/selinux",
+            Severity::Note,
+            "SELinux is enforcing",
+            "its rules come on top of ours and may deny what a policy grants; denials are in the host's audit log",
+            "`ausearch -m avc -ts recent` shows what it denied",
+        )
+    })
+}
+
+fn state(places: &Places) -> Option<Finding> {
+    let fault = State::open(places).and_then(|state| state.audit().map(|_| ())).err()?.fault();
+    Some(Finding {
+        id: fault.id,
+        severity: Severity::Blocks,
+        what: format!("{}: {}", fault.what, fault.place),
+        why: fault.why,
+        fix: fault.fix,
+    })
+}

@@ -1,0 +1,92 @@
+//! What this host can hold, what it lacks, and the exact remedy.
+//!
+//! What a tier holds is asked of the backends' `support`, clause by clause: there is no second list here. [`causes`] looks
+//! for what has a remedy of its own. Everything is an answer: a host without `/proc`, `/sys` or a state folder is
+//! reported and never a failure. Believing is not enough: a small sandbox is started per tier as well.
+
+mod host;
+mod tiers;
+
+use backends::Capabilities;
+use policy::value::Tier;
+use serde::Serialize;
+
+pub use host::causes;
+pub use tiers::{DOMAINS, Domain, Row, TierHealth, default_tier, tiers};
+
+use crate::state::Places;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// A tier is not to be had.
+    Blocks,
+    /// A clause is refused, or held by watching instead of the kernel.
+    Limits,
+    /// Good to know.
+    Note,
+}
+
+/// Something that the host lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Stable id; `fumehood explain` knows it.
+    pub id: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What is missing.
+    pub what: String,
+    /// Why that matters.
+    pub why: String,
+    /// The setting or command that repairs it.
+    pub fix: String,
+}
+
+/// A small sandbox that was really started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Proof {
+    /// Whether it started, its posture was the plan's, and it ended as it should.
+    pub held: bool,
+    /// How it went, in words.
+    pub how: String,
+}
+
+/// The whole examination.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Health {
+    /// Kernel release.
+    pub kernel: String,
+    /// Effective user id.
+    pub user: u32,
+    /// Landlock ABI; 0 = none.
+    pub landlock: u32,
+    /// Each tier, weakest first.
+    pub tiers: Vec<TierHealth>,
+    /// What is missing, worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// Examines the host. `prove` starts a small sandbox on a tier; it is asked only where there is a plan.
+#[must_use]
+pub fn examine(places: &Places, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health {
+    let host = Capabilities::probe();
+    let mut tiers = tiers(&host);
+    for tier in &mut tiers {
+        if tier.refused.is_empty() {
+            tier.proof = prove.map(|prove| prove(tier.tier));
+        }
+    }
+    let mut findings = causes(&host, places);
+    findings.sort_by_key(|finding| finding.severity);
+    Health { kernel: host.release.clone(), user: host.euid, landlock: host.landlock, tiers, findings }
+}
+
+impl Health {
+    /// Whether the default tier can be had, and was proven.
+    #[must_use]
+    pub fn has_default(&self) -> bool {
+        let default = default_tier();
+        self.tiers.iter().any(|tier| tier.tier == default && tier.is_to_be_had())
+    }
+}

@@ -1,0 +1,247 @@
+//! Each tier on this host, by the answers of its backend.
+
+use std::path::{Path, PathBuf};
+
+use backends::{Backend, Capabilities};
+use policy::plan::Reason;
+use policy::rows::ROWS;
+use policy::value::{Tier, TierChoice};
+use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Loaded, Strength, Support, make_plan};
+use serde::{Serialize, Serializer};
+
+use super::Proof;
+
+/// A domain of protection: what the clauses of a score have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Domain {
+    /// What can be seen, read and written.
+    Files,
+    /// How much can be used.
+    Resources,
+    /// Who can be reached.
+    Network,
+    /// What the program is told and who it is.
+    Process,
+    /// Which system calls it may make.
+    Kernel,
+    /// What is recorded.
+    Record,
+}
+
+/// All domains.
+pub const DOMAINS: &[Domain] =
+    &[Domain::Files, Domain::Resources, Domain::Network, Domain::Process, Domain::Kernel, Domain::Record];
+
+impl Domain {
+    /// The domain of a clause; `None` for those that choose and demand nothing by themselves.
+    #[must_use]
+    pub fn of(clause: ClauseId) -> Option<Self> {
+        let area = clause.path().split('.').next().unwrap_or_default();
+        match area {
+            "fs" | "workspace" => Some(Self::Files),
+            "limits" => Some(Self::Resources),
+            "net" | "secrets" => Some(Self::Network),
+            "env" | "inputs" | "process" => Some(Self::Process),
+            "syscalls" | "commands" | "tools" => Some(Self::Kernel),
+            "audit" => Some(Self::Record),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Resources => "resources",
+            Self::Network => "network",
+            Self::Process => "process",
+            Self::Kernel => "kernel",
+            Self::Record => "record",
+        }
+    }
+}
+
+/// A backend's answer for the example of one clause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Clause.
+    pub clause: ClauseId,
+    /// The example that was asked.
+    pub example: &'static str,
+    /// Who would hold it.
+    pub enforcer: Option<String>,
+    /// How.
+    pub strength: Option<Strength>,
+    /// How far it may be passed.
+    pub overshoot: Option<String>,
+    /// Why it cannot be held: the id.
+    pub id: Option<&'static str>,
+    /// Why it cannot be held, in words.
+    pub why: Option<String>,
+    /// What to do.
+    pub fix: Option<String>,
+}
+
+/// One tier on this host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TierHealth {
+    /// Tier.
+    #[serde(serialize_with = "word")]
+    pub tier: Tier,
+    /// Backend.
+    pub backend: &'static str,
+    /// Why the default policy is refused; empty = there is a plan.
+    pub refused: Vec<Reason>,
+    /// The small sandbox that was started, if there is a plan.
+    pub proof: Option<Proof>,
+    /// Points of 100 by domain.
+    pub score: Vec<(Domain, u32)>,
+    /// Points of 100 in all.
+    pub total: u32,
+    /// The answer for each clause.
+    pub clauses: Vec<Row>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn word<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(tier.word())
+}
+
+impl TierHealth {
+    /// Whether there is a plan, and a sandbox of it held what it promised.
+    #[must_use]
+    pub fn is_to_be_had(&self) -> bool {
+        self.refused.is_empty() && self.proof.as_ref().is_none_or(|proof| proof.held)
+    }
+}
+
+/// The tier of a policy that says nothing.
+#[must_use]
+pub fn default_tier() -> Tier {
+    match load("").map(|loaded| loaded.policy.tier) {
+        Some(TierChoice::Fixed(tier)) => tier,
+        Some(TierChoice::Auto) | None => Tier::Container,
+    }
+}
+
+/// Asks every backend.
+#[must_use]
+pub fn tiers(host: &Capabilities) -> Vec<TierHealth> {
+    backends::all().into_iter().map(|backend| tier(backend, host)).collect()
+}
+
+fn tier(backend: &'static dyn Backend, host: &Capabilities) -> TierHealth {
+    let clauses: Vec<Row> = ROWS.iter().filter_map(|row| ask(backend, host, row.clause, row.valid)).collect();
+    let (score, total) = score(&clauses);
+    TierHealth {
+        tier: backend.tier(),
+        backend: backend.name(),
+        refused: refused(backend, host),
+        proof: None,
+        score,
+        total,
+        clauses,
+    }
+}
+
+/// Whether the default policy has a plan here.
+fn refused(backend: &'static dyn Backend, host: &Capabilities) -> Vec<Reason> {
+    let Some(loaded) = load(&format!("tier = \"{}\"", backend.tier().word())) else { return Vec::new() };
+    let policy = loaded.policy_on(backend.tier()).into_owned();
+    let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
+    let on = Candidate { tier: backend.tier(), backend: backend.name(), answers: &answers };
+    make_plan(&loaded, on).err().map(|refusal| refusal.refused).unwrap_or_default()
+}
+
+/// The answer for one clause by its example.
+fn ask(backend: &'static dyn Backend, host: &Capabilities, id: ClauseId, example: &'static str) -> Option<Row> {
+    let loaded = load(example)?;
+    let policy = loaded.policy_on(backend.tier()).into_owned();
+    let clause = policy.clause(id)?;
+    let row =
+        Row { clause: id, example, enforcer: None, strength: None, overshoot: None, id: None, why: None, fix: None };
+    match backend.support(&clause, &policy, host) {
+        Support::NotAsked => None,
+        Support::Enforced(held) => {
+            Some(Row { enforcer: Some(held.by), strength: Some(held.strength), overshoot: held.overshoot, ..row })
+        }
+        Support::Unmet(unmet) => Some(Row { id: Some(unmet.id), why: Some(unmet.why), fix: Some(unmet.fix), ..row }),
+    }
+}
+
+/// An example document upon the default policy.
+fn load(example: &str) -> Option<Loaded> {
+    let profiles = crate::cli::load::profiles();
+    let caller = Caller { dir: PathBuf::from("/srv/work"), home: None, profiles };
+    let mut layers = Layers::new(caller);
+    let none = |_: &Path| Err("no such file".to_owned());
+    layers.document("example.toml", &format!("version = 1\n{example}\n"), Format::Toml, Path::new("/srv"), &none);
+    layers.finish().ok()
+}
+
+/// What a version lacks is no fault of the host.
+fn is_of_the_host(row: &Row) -> bool {
+    let later = ["/not-yet", "/no-broker", "/no-live", "/no-images"];
+    row.id.is_none_or(|id| !later.iter().any(|end| id.ends_with(end)))
+}
+
+/// The kernel counts full, our own watching three quarters, a refusal nothing.
+fn score(rows: &[Row]) -> (Vec<(Domain, u32)>, u32) {
+    let points = |row: &Row| match row.strength {
+        Some(Strength::Kernel | Strength::Broker) => 4,
+        Some(Strength::Supervisor) => 3,
+        None => 0,
+    };
+    let of = |domain: Domain| {
+        let mine = rows.iter().filter(|row| Domain::of(row.clause) == Some(domain) && is_of_the_host(row));
+        let (sum, count) = mine.fold((0u32, 0u32), |(sum, count), row| (sum + points(row), count + 1));
+        (count > 0).then(|| (domain, sum * 25 / count))
+    };
+    let by_domain: Vec<_> = DOMAINS.iter().filter_map(|domain| of(*domain)).collect();
+    let count = u32::try_from(by_domain.len()).unwrap_or(1).max(1);
+    let total = by_domain.iter().map(|(_, points)| points).sum::<u32>() / count;
+    (by_domain, total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_can_be_asked_of_every_backend() {
+        let host = Capabilities::probe();
+        for row in ROWS {
+            assert!(load(row.valid).is_some(), "{} cannot be read", row.clause);
+        }
+        for health in tiers(&host) {
+            assert!(health.clauses.len() > 30, "{}: {}", health.tier, health.clauses.len());
+            assert!(health.total > 0 && health.total <= 100 && health.score.len() == DOMAINS.len(), "{health:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_counts_more_than_watching_and_a_refusal_nothing() {
+        let row = |strength, id| Row {
+            clause: ClauseId::LimitsMemory,
+            example: "",
+            enforcer: None,
+            strength,
+            overshoot: None,
+            id,
+            why: None,
+            fix: None,
+        };
+        let total = |rows: &[Row]| score(rows).1;
+        assert_eq!(total(&[row(Some(Strength::Kernel), None)]), 100);
+        assert_eq!(total(&[row(Some(Strength::Supervisor), None)]), 75);
+        assert_eq!(total(&[row(None, Some("limits.memory/no-controller"))]), 0);
+        assert_eq!(total(&[row(Some(Strength::Kernel), None), row(None, Some("x/not-yet"))]), 100);
+    }
+
+    #[test]
+    fn the_default_tier_is_that_of_strict() {
+        assert_eq!(default_tier(), Tier::Container);
+    }
+}

@@ -302,6 +302,10 @@ fn pivot(guest: &mut Guest<'_>) -> Taken {
     }
     bare::change_dir_to(guest.tree.root()?).at(0)?;
     bare::pivot_here().at(1)?;
+    // The scratch folder lies on the old root, so it is what lies uppermost here; the old root comes after it.
+    if guest.tree.has_scratch() {
+        bare::detach_here().at(2)?;
+    }
     bare::detach_here().at(2)?;
     bare::change_dir(c"/").at(3)?;
     bare::set_attributes(guest.tree.root()?, crate::config::Attrs::RDONLY.bits(), false).at(4)?;

@@ -128,6 +128,11 @@ impl Tree {
         (self.scratch, self.dev_null, self.empty) = (None, None, None);
     }
 
+    /// Whether a scratch folder was laid over the old root.
+    pub(crate) fn has_scratch(&self) -> bool {
+        self.wants_scratch
+    }
+
     fn make_root(&mut self, size: u64, inodes: u64) -> Done {
         if self.root.is_some() {
             return Err(Errno::EEXIST);

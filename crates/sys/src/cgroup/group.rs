@@ -61,6 +61,22 @@ impl Hierarchies {
         Ok(group)
     }
 
+    /// The folders that [`Hierarchies::create`] would make, so that they can be written down before.
+    #[must_use]
+    pub fn places(&self, folder: &str, name: &str, limits: &Limits) -> Vec<PathBuf> {
+        let needed = limits.controllers();
+        self.bases
+            .iter()
+            .filter(|base| {
+                base.version == Version::V2
+                    || base.controllers.iter().any(|one| {
+                        needed.contains(one) || matches!(one, Controller::Freezer | Controller::CpuAccounting)
+                    })
+            })
+            .map(|base| base.path.join(folder).join(name))
+            .collect()
+    }
+
     /// The group that an earlier process made, wherever parts of it are left. `None` when there are none.
     ///
     /// # Errors

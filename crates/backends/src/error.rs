@@ -66,6 +66,12 @@ pub enum StartError {
     /// The posture is not the plan's.
     #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
     Posture(Vec<String>),
+    /// The system call profile cannot be put together as the policy wants it.
+    #[error("the system call profile cannot be made: {why}")]
+    Profile {
+        /// Why.
+        why: String,
+    },
     /// Data of ours is broken.
     #[error("internal: {0}")]
     Internal(String),
@@ -88,6 +94,10 @@ impl StartError {
     /// Whether the run is to be refused (126: the caller can change it) rather than failed (125).
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Path { .. } | Self::Special { .. } | Self::NotADirectory { .. } | Self::Namespaces { .. })
+        matches!(self, Self::Path { .. }
+                | Self::Special { .. }
+                | Self::NotADirectory { .. }
+                | Self::Namespaces { .. }
+                | Self::Profile { .. })
     }
 }

@@ -38,6 +38,8 @@ pub struct Launch {
     pub argv: Vec<OsString>,
     /// Shown read-only beside the policy's grants: a script, our own probe.
     pub show: Vec<Grant>,
+    /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).
+    pub files: Vec<(String, Vec<u8>)>,
     /// Values of `env.pass` that the caller has.
     pub passed: BTreeMap<OsString, OsString>,
     /// Standard streams.
@@ -94,6 +96,14 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// The control groups that the start will make, by path.
+    #[must_use]
+    pub fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
+        host.cgroups().map(|all| all.places(super::GROUPS, &self.run, &self.limits)).unwrap_or_default()
+    }
+}
+
 /// Prepares a plan.
 ///
 /// # Errors
@@ -106,7 +116,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     let mapped = (container && identity.map_workspace).then_some(FIRST_EXTRA);
     let mut copy_to = None;
     let (rules, cwd, workspace) = if container {
-        let tree = tree::build(policy, host, &launch.show, mapped)?;
+        let tree = tree::build(policy, host, &launch.show, &launch.files, mapped)?;
         (config.sources, config.ops) = (tree.sources, tree.ops);
         (tree.rules, tree.cwd, tree.workspace)
     } else {

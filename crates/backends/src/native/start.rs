@@ -171,6 +171,12 @@ impl Started {
         self.control.send(ToGuest::Mapped)
     }
 
+    /// uid and gid that the payload has outside.
+    #[must_use]
+    pub const fn owner(&self) -> (u32, u32) {
+        self.prepared.owner()
+    }
+
     /// Whether the guest will pass out descriptors of the workspace's layer.
     #[must_use]
     pub fn exports(&self) -> bool {

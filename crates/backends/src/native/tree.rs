@@ -29,6 +29,9 @@ const ROOT_INODES: u64 = 8192;
 /// Terminals that may be open at once.
 const TERMINALS: u32 = 64;
 
+/// Where files of the run itself are shown.
+const OURS: &str = "/run/fumehood";
+
 /// The slot under which the workspace layer is handed out.
 pub(crate) const WORKSPACE_SLOT: u32 = 0;
 
@@ -76,6 +79,7 @@ pub(crate) fn build(
     policy: &Policy,
     host: &Capabilities,
     show: &[Grant],
+    files: &[(String, Vec<u8>)],
     mapped_workspace: Option<u32>,
 ) -> Result<Tree, StartError> {
     let mut tree = Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace };
@@ -93,6 +97,7 @@ pub(crate) fn build(
     for grant in show {
         tree.read(grant, "run")?;
     }
+    tree.files(files);
     Ok(tree.tree)
 }
 
@@ -248,12 +253,6 @@ impl Builder<'_> {
 
     fn kernel_file_systems(&mut self) -> Result<(), StartError> {
         self.op(Op::Proc { path: c"/proc".into() });
-        for path in proc_view::MASKED {
-            self.op(Op::Mask { path: text(Path::new(path)) });
-        }
-        for path in proc_view::READ_ONLY {
-            self.op(Op::ReadOnly { path: text(Path::new(path)), recursive: true });
-        }
         // The right to write is for the process's own files (`oom_score_adj`, `comm`, `fd/1`); the rest is the kernel's.
         self.allow(Path::new("/proc"), Access::READ | Access::WRITE_FILE, true);
         for (name, major, minor) in DEVICES {
@@ -261,8 +260,15 @@ impl Builder<'_> {
             let resolved = device(&path, *major, *minor)?;
             self.bind(&resolved, &path, Attrs::NOSUID | Attrs::NOEXEC);
         }
+        // After the devices: a file is masked by our /dev/null.
+        for path in proc_view::MASKED {
+            self.op(Op::Mask { path: text(Path::new(path)) });
+        }
+        for path in proc_view::READ_ONLY {
+            self.op(Op::ReadOnly { path: text(Path::new(path)), recursive: true });
+        }
         for (name, target) in
-            [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")]
+            [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
         {
             self.op(Op::Symlink { path: text(&Path::new("/dev").join(name)), target: text(Path::new(target)) });
         }
@@ -354,6 +360,17 @@ impl Builder<'_> {
         self.tree.workspace = Some(resolved.path);
         self.tree.cwd = at;
         Ok(())
+    }
+
+    /// Scripts and code of this run, in a folder that is read-only inside.
+    fn files(&mut self, files: &[(String, Vec<u8>)]) {
+        for (name, content) in files {
+            let path = text(&Path::new(OURS).join(name));
+            self.op(Op::File { path, mode: 0o555, bytes: content.clone() });
+        }
+        if !files.is_empty() {
+            self.op(Op::ReadOnly { path: text(Path::new(OURS)), recursive: true });
+        }
     }
 
     fn workspace_source(&mut self, resolved: &Resolved) -> u32 {

@@ -1,6 +1,9 @@
 //! Posture against plan: what the guest read back, and what the kernel shows outside, must both be what was planned.
 
-use guest::config::Config;
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+
+use guest::config::{Config, OwnedOp as Op};
 use guest::frames::{Posture, ToGuest};
 use sys::proc::{Namespace, Process};
 
@@ -25,6 +28,8 @@ pub(super) struct Expected {
     landlock: bool,
     filter: bool,
     network_namespace: bool,
+    /// Mount points that the guest was told to make, and whether the source's own mounts may lie below.
+    points: BTreeMap<String, bool>,
 }
 
 impl Expected {
@@ -40,6 +45,7 @@ impl Expected {
             landlock: config.landlock.is_some(),
             filter: !config.seccomp.is_empty(),
             network_namespace: container,
+            points: points(config),
         }
     }
 }
@@ -146,11 +152,50 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
             must(wrong, &format!("{} namespace", kind.name()), theirs != ours, theirs);
         }
     }
+    if expected.container {
+        mounts(expected, &process.mounts()?, wrong);
+    }
     if let Some(group) = &held.group {
         let held_there = group.holds(held.child.pid).unwrap_or(false);
         must(wrong, "control group", held_there, "another one");
     }
     Ok(())
+}
+
+/// Where mounts may be.
+fn points(config: &Config) -> BTreeMap<String, bool> {
+    let text = |path: &CStr| path.to_string_lossy().into_owned();
+    let mut all = BTreeMap::from([("/".to_owned(), false)]);
+    for op in &config.ops {
+        let (path, whole) = match op {
+            Op::Bind { path, .. } | Op::ReadOnly { path, .. } => (path, true),
+            Op::Overlay { path, .. }
+            | Op::Tmpfs { path, .. }
+            | Op::Fill { path, .. }
+            | Op::Devpts { path, .. }
+            | Op::Proc { path }
+            | Op::Mqueue { path }
+            | Op::Mask { path }
+            | Op::Pin { path }
+            | Op::Stub { path, .. } => (path, false),
+            Op::Root { .. } | Op::Dir { .. } | Op::File { .. } | Op::Symlink { .. } | Op::SetAttr { .. } => continue,
+        };
+        all.insert(text(path), whole);
+    }
+    all
+}
+
+/// One root, and no mount but the planned ones: nothing of the host's tree is left.
+fn mounts(expected: &Expected, found: &[sys::proc::Mount], wrong: &mut Vec<String>) {
+    let roots = found.iter().filter(|mount| mount.point == "/").count();
+    must(wrong, "number of root mounts", roots == 1, roots);
+    for mount in found {
+        let planned = expected.points.contains_key(&mount.point)
+            || expected.points.iter().any(|(point, whole)| {
+                *whole && mount.point.strip_prefix(point.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            });
+        must(wrong, "mount that nobody planned", planned, &mount.point);
+    }
 }
 
 impl Verified {

@@ -1,6 +1,6 @@
 //! The container tier on the native backend.
 
-use policy::value::{NetMode, Policy, Root, WorkspaceMode};
+use policy::value::{NetMode, Policy, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{

@@ -11,5 +11,6 @@ pub mod cli;
 pub mod doctor;
 pub mod fault;
 pub mod protect;
+pub mod run;
 pub mod state;
 pub mod ui;

@@ -16,6 +16,7 @@ pub mod load;
 mod man;
 mod policy;
 pub mod request;
+mod run;
 pub mod spec;
 pub mod target;
 pub mod world;
@@ -34,6 +35,9 @@ pub use world::World;
 /// Every command.
 pub const COMMANDS: &[&Spec] = &[
     &doctor::SPEC,
+    &run::RUN,
+    &run::SHELL,
+    &run::PLAN,
     &policy::CHECK,
     &policy::SHOW,
     &policy::SCHEMA,

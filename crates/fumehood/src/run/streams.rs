@@ -13,6 +13,8 @@ use rustix::io::Errno;
 const PAGE: usize = 4096;
 /// Read size; also the most that waits for a slow reader.
 const CHUNK: usize = 64 * 1024;
+/// Bytes remembered for hints.
+const RECENT: usize = 16 * 1024;
 
 /// The shared budget of both streams.
 #[derive(Debug)]
@@ -78,7 +80,8 @@ pub struct Stream {
     pending: VecDeque<u8>,
     tail: VecDeque<u8>,
     dropped: u64,
-    passed: u64,
+    /// The last bytes, whatever became of them: error texts are read for hints.
+    recent: VecDeque<u8>,
 }
 
 /// What was kept of a stream.
@@ -106,7 +109,7 @@ impl Stream {
     }
 
     fn new(source: OwnedFd, sink: Sink) -> Self {
-        Self { source: Some(source), sink, pending: VecDeque::new(), tail: VecDeque::new(), dropped: 0, passed: 0 }
+        Self { source: Some(source), sink, pending: VecDeque::new(), tail: VecDeque::new(), dropped: 0, recent: VecDeque::new() }
     }
 
     /// The descriptor to wait on for data; `None` while the reader is behind, or at the end.
@@ -173,7 +176,9 @@ impl Stream {
             Sink::Keep(kept) => kept.extend_from_slice(now),
             Sink::Closed => {}
         }
-        self.passed = self.passed.saturating_add(now.len() as u64);
+        self.recent.extend(bytes);
+        let old = self.recent.len().saturating_sub(RECENT);
+        self.recent.drain(..old);
         self.tail.extend(later);
         let excess = self.tail.len().saturating_sub(budget.tail);
         self.tail.drain(..excess);
@@ -229,9 +234,15 @@ impl Stream {
         Kept { bytes, dropped: self.dropped, cut_at }
     }
 
-    /// The last bytes that were kept, for reading hints from error texts.
+    /// The last bytes of the stream.
     #[must_use]
-    pub fn size_of_buffer() -> usize {
+    pub fn hints(&mut self) -> &[u8] {
+        self.recent.make_contiguous()
+    }
+
+    /// Bytes that one read takes.
+    #[must_use]
+    pub const fn size_of_buffer() -> usize {
         CHUNK
     }
 }

@@ -1,7 +1,7 @@
 //! While the payload runs: one loop over descriptors that carries the streams, forwards signals and terminal sizes,
 //! samples usage, and ends the run when a limit is passed.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use backends::native::{Running, Sample};

@@ -1,0 +1,213 @@
+//! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
+
+use guest::frames::ExecFailure;
+use policy::report::{Digest, EnforcerLine, Named, WorkspaceReport};
+use policy::{Outcome, OutcomeKind, Report, Usage};
+use serde_json::{Value, json};
+
+use super::Manner;
+use super::begin::Stage;
+use super::outcome;
+use super::planning::Planned;
+use super::record::Recorded;
+use super::streams::Kept;
+use super::violations::{self, Counters};
+use super::watch::Watched;
+use crate::fault::{Fault, show_text};
+use crate::ui::{Detail, Failure, View, Voice, report as report_text};
+
+/// A report and the output that was kept for it.
+pub(super) struct Finished {
+    report: Report,
+    stdout: Kept,
+    stderr: Kept,
+    exec_fix: Option<Fault>,
+}
+
+/// Ends a run: everything that it made is gone when this returns.
+pub(super) fn report(stage: Stage, watched: Watched, planned: &Planned, recorded: &Recorded) -> Result<Finished, Failure> {
+    let plan = &planned.plan;
+    let wall = stage.started.elapsed().as_secs_f64();
+    let Stage { running, carried, journal, tmp, layer, .. } = stage;
+    running.end();
+    let disk = layer.as_ref().map_or(0, super::workspace::used);
+    let workspace = super::workspace::read_back(layer, plan, recorded)?;
+    let produced = carried.budget.produced();
+    let counters = Counters {
+        pids_refused: watched.sample.pids_refused,
+        oom_kills: watched.sample.oom_kills,
+        sigsys: watched.facts.signal == Some(31),
+        disk_full: false,
+    };
+    let mut streams = carried.streams.into_iter();
+    let (out, mut err) = (streams.next(), streams.next());
+    let hints = err.as_mut().map(|stream| stream.hints().to_vec()).unwrap_or_default();
+    let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
+    let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
+    let mut list = violations::from_kernel(&counters, &plan.policy);
+    list.extend(violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| {
+        // What the kernel counted needs no hint.
+        !hint.id.starts_with("limits.") || counters.pids_refused + counters.oom_kills == 0
+    }));
+    let (outcome, exec_fix) = end_of(&watched);
+    let mut report = Report {
+        schema: 1,
+        run: recorded.id.to_string(),
+        policy: Named { name: plan.policy.name.clone(), digest: plan.policy_digest.clone() },
+        plan: Digest { digest: plan.digest.clone() },
+        tier: plan.tier.word().to_owned(),
+        backend: plan.backend.to_owned(),
+        outcome,
+        usage: usage(&watched, wall, disk, produced),
+        enforcers: plan.entries.iter().map(line).collect(),
+        weakened: plan.weakened.clone(),
+        violations: list,
+        workspace,
+        audit: policy::report::AuditPointer::default(),
+    };
+    report.audit = recorded.ended(&report)?;
+    remove(tmp, journal)?;
+    Ok(Finished { report, stdout, stderr, exec_fix })
+}
+
+fn remove(tmp: Option<std::path::PathBuf>, journal: crate::state::Journal) -> Result<(), Failure> {
+    if let Some(tmp) = tmp {
+        // What is left (a tree that nobody may enter) stays in the journal, and `gc` takes it.
+        if super::workspace::remove_tree(&tmp).is_err() {
+            return Ok(());
+        }
+    }
+    journal.end()?;
+    Ok(())
+}
+
+fn line(entry: &policy::Entry) -> EnforcerLine {
+    EnforcerLine {
+        clause: entry.clause,
+        enforcer: entry.enforcer.clone(),
+        strength: entry.strength,
+        overshoot: entry.overshoot.clone(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds as seconds: 2^53 of them are 285 years")]
+fn usage(watched: &Watched, wall: f64, disk: u64, output: u64) -> Usage {
+    let sample = &watched.sample;
+    let (user, system, resident) = watched.reaped;
+    let seconds = |micros: u64| micros as f64 / 1e6;
+    Usage {
+        wall,
+        cpu_user: seconds(sample.user_us.max(user)),
+        cpu_system: seconds(sample.system_us.max(system)),
+        memory_peak: sample.memory_peak.max(resident),
+        pids_peak: sample.pids_peak.max(1),
+        io_read: sample.io_read,
+        io_written: sample.io_written,
+        disk,
+        output,
+    }
+}
+
+/// The outcome; a program that could not be started is told apart by its message and its fault.
+fn end_of(watched: &Watched) -> (Outcome, Option<Fault>) {
+    if let Some((errno, which)) = watched.exec {
+        let (code, what, fix) = match which {
+            ExecFailure::NotFound => (127, "the program is not there inside", "name a program below /usr, or grant its folder with `--read`"),
+            ExecFailure::NoInterpreter => (127, "its interpreter (`#!` line or ELF loader) is not there inside", "install it below /usr, or grant its folder with `--read`"),
+            ExecFailure::NotExecutable => (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy"),
+            ExecFailure::Cwd => (125, "the working directory cannot be entered", "check the owner and mode of the workspace"),
+            ExecFailure::Resources => (125, "arguments and environment are too large, or memory is too small", "pass less, or raise `limits.memory`"),
+        };
+        let why = std::io::Error::from_raw_os_error(errno).to_string().to_lowercase();
+        let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
+        let fault = Fault { id: "run/not-started", what: what.to_owned(), place: "the program".to_owned(), why, fix: fix.to_owned() };
+        let outcome = Outcome { kind, code: Some(code), signal: None, limit: None, message: format!("nothing was run: {what}") };
+        return (outcome, Some(fault));
+    }
+    if let Some(failed) = &watched.failed {
+        let outcome = Outcome {
+            kind: OutcomeKind::Failed,
+            code: Some(125),
+            signal: None,
+            limit: None,
+            message: show_text(failed),
+        };
+        return (outcome, None);
+    }
+    (outcome::judge(&watched.facts), None)
+}
+
+impl Finished {
+    /// Tells the report; the exit code.
+    pub(super) fn deliver(self, planned: &Planned, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
+        let code = self.report.outcome.exit_code();
+        let dropped = self.stdout.dropped.saturating_add(self.stderr.dropped);
+        if manner.json || manner.report.is_some() {
+            let value = self.json(dropped);
+            if let Some(path) = &manner.report {
+                write_report(path, &value)?;
+            }
+            if manner.json {
+                voice.json(&value)?;
+                return Ok(code);
+            }
+        }
+        if let Some(fault) = &self.exec_fix {
+            voice.say(&crate::ui::fault(fault, voice.err));
+        }
+        let detail = match (manner.quiet, manner.verbose) {
+            (true, _) => Detail::Quiet,
+            (false, false) => Detail::Normal,
+            (false, true) => Detail::Verbose,
+        };
+        let view = View {
+            report: &self.report,
+            plan: Some(&planned.plan),
+            dropped,
+            detail,
+            palette: voice.err,
+            columns: voice.columns,
+        };
+        let text = report_text(&view);
+        if !text.is_empty() {
+            voice.say(&text);
+        }
+        Ok(code)
+    }
+
+    fn json(&self, dropped: u64) -> Value {
+        let mut value = json!(self.report);
+        if let Some(map) = value.as_object_mut() {
+            for (name, kept) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+                match std::str::from_utf8(&kept.bytes) {
+                    Ok(text) => map.insert(name.to_owned(), text.into()),
+                    Err(_) => map.insert(format!("{name}_base64"), super::base64::encode(&kept.bytes).into()),
+                };
+                if let Some(at) = kept.cut_at {
+                    map.insert(format!("{name}_cut_at"), at.into());
+                }
+            }
+            map.insert("cut".to_owned(), (dropped > 0).into());
+            map.insert("dropped".to_owned(), dropped.into());
+        }
+        value
+    }
+}
+
+fn write_report(path: &std::path::Path, value: &Value) -> Result<(), Failure> {
+    std::fs::write(path, format!("{value:#}\n")).map_err(|e| {
+        Failure::own(Fault {
+            id: "run/report-unwritable",
+            what: format!("the report cannot be written to `{}`", crate::fault::show_path(path)),
+            place: "--report".to_owned(),
+            why: e.to_string().to_lowercase(),
+            fix: "name a file in a folder that you may write".to_owned(),
+        })
+        .into()
+    })
+}
+
+/// No changes are known for a run without a layer.
+pub(super) fn unchanged() -> WorkspaceReport {
+    WorkspaceReport::default()
+}

@@ -1,0 +1,278 @@
+//! From a recorded plan to a payload that runs: journal, preparation, start, verification, *go*.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use backends::Capabilities;
+use backends::native::{self, Launch, Prepared, Running, Stdio};
+use policy::Policy;
+use policy::value::{Tier, WorkspaceMode};
+
+use super::launch;
+use super::planning::Planned;
+use super::record::Recorded;
+use super::streams::{Budget, Input, Stream};
+use super::terminal::Terminal;
+use super::watch::{Carried, Watch, Watched, own};
+use super::workspace::Layer;
+use super::Manner;
+use crate::cli::{Request, World};
+use crate::fault::Fault;
+use crate::state::{Journal, Thing};
+use crate::ui::{Failure, Voice};
+
+/// Everything that is needed to start, and a journal that knows of it.
+pub(super) struct Begun {
+    prepared: Prepared,
+    journal: Journal,
+    tmp: Option<PathBuf>,
+    request: Io,
+}
+
+/// What the request says about streams.
+struct Io {
+    json: bool,
+    terminal: bool,
+    input: bool,
+}
+
+/// A payload that runs, and all that belongs to it.
+pub(super) struct Stage {
+    pub(super) running: Running,
+    pub(super) carried: Carried,
+    pub(super) journal: Journal,
+    pub(super) tmp: Option<PathBuf>,
+    pub(super) layer: Option<Layer>,
+    pub(super) started: Instant,
+    signals: sys::signals::Signals,
+}
+
+/// Writes the journal and prepares.
+pub(super) fn begin(
+    planned: &Planned,
+    request: Request,
+    world: &World,
+    recorded: &Recorded,
+    host: &Capabilities,
+) -> Result<Begun, Failure> {
+    let policy = &planned.plan.policy;
+    sweep(recorded);
+    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let mut journal = Journal::begin(&recorded.state, recorded.id.clone(), workspace, jiff::Timestamp::now())?;
+    let io = Io {
+        json: request.json,
+        terminal: request.tty,
+        input: request.interactive || !world.stdin_terminal,
+    };
+    let tmp = match planned.plan.tier {
+        Tier::Process => Some(own_folder(&mut journal, recorded)?),
+        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
+    };
+    let program = launch::program(request.what, policy, planned.plan.tier, tmp.as_deref())?;
+    let mut launch = Launch {
+        run: recorded.id.to_string(),
+        argv: program.argv,
+        show: Vec::new(),
+        files: Vec::new(),
+        passed: passed(policy, world),
+        stdio: stdio(&io),
+        term: world.variable("TERM").filter(|_| io.terminal).map(OsString::from),
+        tmp: tmp.clone(),
+    };
+    if let Some((name, bytes)) = program.file {
+        match &tmp {
+            Some(tmp) => write_file(&tmp.join("fumehood"), &name, &bytes)?,
+            None => launch.files.push((name, bytes)),
+        }
+    }
+    let prepared = native::prepare(&planned.plan, host, &launch)?;
+    if let Some(tmp) = &tmp {
+        hand_over(tmp, prepared.owner(), host)?;
+    }
+    for path in prepared.groups(host) {
+        journal.note(&Thing::Cgroup(path))?;
+    }
+    Ok(Begun { prepared, journal, tmp, request: io })
+}
+
+/// What dead runs left is removed at the next start; the look costs one readdir when there is nothing. A leftover that
+/// cannot be removed is no reason not to run; `gc` tells of it.
+fn sweep(recorded: &Recorded) {
+    drop(crate::state::sweep(&recorded.state, jiff::Timestamp::now(), crate::state::Scope::Start));
+}
+
+fn stdio(io: &Io) -> Stdio {
+    if io.terminal {
+        let (rows, cols) = Terminal::size_of(std::io::stdin()).unwrap_or((24, 80));
+        return Stdio::Terminal(rows, cols);
+    }
+    if io.input { Stdio::Pipes } else { Stdio::NoInput }
+}
+
+fn passed(policy: &Policy, world: &World) -> BTreeMap<OsString, OsString> {
+    policy
+        .env
+        .pass
+        .iter()
+        .filter_map(|name| world.variable(name).map(|value| (OsString::from(name), value.to_owned())))
+        .collect()
+}
+
+/// A 0700 folder for a run of the process tier. Its name is the run's id, which is random, and it must not exist.
+fn own_folder(journal: &mut Journal, recorded: &Recorded) -> Result<PathBuf, Failure> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
+    journal.note(&Thing::Temp(path.clone()))?;
+    let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
+    make(&path).and_then(|()| make(&path.join("home"))).and_then(|()| make(&path.join("fumehood"))).map_err(|e| {
+        refused(Fault {
+            id: "run/no-tmp",
+            what: format!("`{}` cannot be made", path.display()),
+            place: "the folder where this run writes".to_owned(),
+            why: e.to_string().to_lowercase(),
+            fix: "make room in /tmp, or use `--tier container`".to_owned(),
+        })
+    })?;
+    Ok(path)
+}
+
+fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(folder.join(name), bytes).map_err(|e| {
+        Failure::own(Fault {
+            id: "run/no-tmp",
+            what: format!("`{name}` cannot be written"),
+            place: folder.display().to_string(),
+            why: e.to_string().to_lowercase(),
+            fix: "make room in /tmp, or use `--tier container`".to_owned(),
+        })
+        .into()
+    })
+}
+
+/// As root the payload is somebody else: the folder and what is in it become theirs.
+fn hand_over(tmp: &Path, (uid, gid): (u32, u32), host: &Capabilities) -> Result<(), Failure> {
+    if !host.root() {
+        return Ok(());
+    }
+    let give = |path: &Path| std::os::unix::fs::lchown(path, Some(uid), Some(gid));
+    let all = || -> std::io::Result<()> {
+        for folder in ["home", "fumehood"] {
+            for entry in std::fs::read_dir(tmp.join(folder))? {
+                give(&entry?.path())?;
+            }
+            give(&tmp.join(folder))?;
+        }
+        give(tmp)
+    };
+    all().map_err(|e| {
+        Failure::own(Fault {
+            id: "run/no-tmp",
+            what: format!("`{}` cannot be given to the run's user", tmp.display()),
+            place: "the folder where this run writes".to_owned(),
+            why: e.to_string().to_lowercase(),
+            fix: "use `--tier container`".to_owned(),
+        })
+        .into()
+    })
+}
+
+impl Begun {
+    /// Starts the guest, verifies its posture, and lets the payload go.
+    pub(super) fn start(mut self, planned: &Planned, host: &Capabilities) -> Result<Stage, Failure> {
+        let policy = &planned.plan.policy;
+        // Before the guest is there: it inherits the mask, and no signal of the caller may fall between.
+        let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).map_err(own_failure)?;
+        let mut layer = None;
+        let root = self.prepared.workspace().map(Path::to_owned);
+        if let (Some(to), Some(root)) = (self.prepared.copy_to(), &root) {
+            super::workspace::copy_to_folder(root, to, policy, self.prepared.owner(), host)?;
+            layer = Some(Layer::of_folder(to, root.clone())?);
+        }
+        let mut started = native::start(self.prepared, host)?;
+        if started.exports() {
+            let fd = started.layer()?;
+            let root = root.unwrap_or_default();
+            let copy = policy.workspace.mode == WorkspaceMode::Copy;
+            let of = Layer { fd, root, copy };
+            if copy {
+                super::workspace::fill(&of, policy, started.owner(), host)?;
+                started.filled()?;
+            }
+            layer = Some(of);
+        }
+        let verified = started.confined()?.verify()?;
+        let mut running = verified.go()?;
+        let carried = carry(&mut running, policy, &self.request)?;
+        let tmp = self.tmp.take();
+        Ok(Stage { running, carried, journal: self.journal, tmp, layer, started: Instant::now(), signals })
+    }
+}
+
+fn refused(fault: Fault) -> Failure {
+    Failure::Faults { code: 126, faults: vec![fault] }
+}
+
+fn own_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::own(Fault {
+        id: "run/descriptors",
+        what: error.to_string(),
+        place: "before the program was started".to_owned(),
+        why: "nothing was run".to_owned(),
+        fix: "raise the limit of open files (ulimit -n)".to_owned(),
+    })
+    .into()
+}
+
+fn carry(running: &mut Running, policy: &Policy, io: &Io) -> Result<Carried, Failure> {
+    let streams = std::mem::take(&mut running.streams);
+    let mut carried = Carried {
+        input: None,
+        streams: Vec::new(),
+        terminal: None,
+        budget: Budget::new(policy.limits.output.map(|bytes| bytes.0)),
+    };
+    if let Some(master) = streams.terminal {
+        let (input, output) = (own(std::io::stdin()).map_err(own_failure)?, own(std::io::stdout()).map_err(own_failure)?);
+        carried.terminal = Some(Terminal::new(master, input, output).map_err(own_failure)?);
+        return Ok(carried);
+    }
+    if let Some(to) = streams.input {
+        // A caller without stdin is a caller with nothing to say.
+        let source = own(std::io::stdin().as_fd()).ok().filter(|_| io.input);
+        let mut input = Input::new(source, to);
+        input.close_at_end();
+        carried.input = Some(input);
+    }
+    for (source, sink) in [(streams.output, own(std::io::stdout())), (streams.errors, own(std::io::stderr()))] {
+        let Some(source) = source else { continue };
+        carried.streams.push(match sink {
+            Ok(sink) if !io.json => Stream::passing(source, sink),
+            Ok(_) | Err(_) => Stream::keeping(source),
+        });
+    }
+    Ok(carried)
+}
+
+impl Stage {
+    /// The guest's pid outside.
+    pub(super) const fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
+    /// Watches until nothing runs any more.
+    pub(super) fn watch(&mut self, policy: &Policy, recorded: &Recorded, voice: Voice, manner: &Manner) -> Watched {
+        let mut warned = |words: &str| {
+            recorded.threshold(words);
+            if !manner.quiet && !manner.json {
+                voice.say(&format!("fumehood: usage: {words}"));
+            }
+        };
+        let tmp = self.tmp.clone();
+        let mut extra = || tmp.as_deref().and_then(|tmp| super::workspace::over_limit(tmp, policy));
+        let signals = Some(&self.signals);
+        Watch::new(policy, &mut self.running, &mut self.carried, signals, &mut warned, &mut extra).run()
+    }
+}

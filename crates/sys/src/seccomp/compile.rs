@@ -4,9 +4,7 @@
 //! that are always allowed (kernel/seccomp.c), so steps per number count, not size. A jump reaches 255 instructions
 //! forward; a program holds at most 4096.
 
-use std::collections::HashMap;
-
-use super::rule::{Action, All, Condition, Filter, Test, Verdict, Width};
+use super::rule::{Action, Condition, Filter, Test, Verdict, Width};
 
 /// One instruction, `struct sock_filter` of linux/filter.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,36 +83,26 @@ impl Filter {
     /// # Errors
     /// It is too long for the kernel.
     pub fn compile(&self) -> Result<Program, CompileError> {
-        let ranges = self.ranges();
-        let mut leaves = Vec::with_capacity(ranges.len());
-        let mut known: HashMap<&Verdict, Vec<Instruction>> = HashMap::new();
-        for (first, verdict) in &ranges {
-            let code = match known.get(verdict) {
-                Some(code) => code.clone(),
-                None => leaf(*first, verdict)?,
-            };
-            known.entry(verdict).or_insert_with(|| code.clone());
-            leaves.push((*first, code));
-        }
-        let mut instructions = vec![
-            load(ARCH),
-            Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: ARCH_X86_64 },
-            answer(Action::Kill),
+        let mut backwards = Vec::with_capacity(512);
+        tree(&self.ranges(), &mut backwards)?;
+        backwards.extend([
             load(NUMBER),
-        ];
-        instructions.extend(tree(&leaves));
-        if instructions.len() > MOST {
-            Err(CompileError::TooLong(instructions.len()))
-        } else {
-            Ok(Program { instructions })
+            answer(Action::Kill),
+            Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: ARCH_X86_64 },
+            load(ARCH),
+        ]);
+        if backwards.len() > MOST {
+            return Err(CompileError::TooLong(backwards.len()));
         }
+        backwards.reverse();
+        Ok(Program { instructions: backwards })
     }
 
     /// (first number, verdict) of each range; neighbours with equal verdict are one. The x32 half is the last but one,
     /// -1 the last: a tracer writes it to skip a call, and it runs nothing.
-    fn ranges(&self) -> Vec<(u32, Verdict)> {
+    fn ranges(&self) -> Vec<Range> {
         let unknown = Verdict::Always(self.unknown);
-        let mut ranges: Vec<(u32, Verdict)> = Vec::new();
+        let mut ranges: Vec<Range> = Vec::with_capacity(256);
         let mut push = |first: u32, verdict: &Verdict| {
             if ranges.last().is_none_or(|(_, last)| last != verdict) {
                 ranges.push((first, verdict.clone()));
@@ -137,44 +125,48 @@ impl Filter {
     }
 }
 
-/// Left half first, so that "below the middle" falls through and "at least" jumps over it.
-fn tree(leaves: &[(u32, Vec<Instruction>)]) -> Vec<Instruction> {
-    let (left, right) = leaves.split_at(leaves.len() / 2);
-    let Some((middle, only)) = right.first() else { return Vec::new() };
+/// First number, verdict.
+type Range = (u32, Verdict);
+
+/// Written from the last instruction to the first: how far a jump goes is known when it is written. The left half comes
+/// first in the program, so that "below the middle" falls through and "at least" jumps over it.
+fn tree(ranges: &[Range], backwards: &mut Vec<Instruction>) -> Result<(), CompileError> {
+    let (left, right) = ranges.split_at(ranges.len() / 2);
+    let Some((middle, only)) = right.first() else { return Ok(()) };
     if left.is_empty() {
-        return only.clone();
+        return leaf(*middle, only, backwards);
     }
-    let (below, above) = (tree(left), tree(right));
-    let mut code = Vec::with_capacity(below.len().saturating_add(above.len()).saturating_add(2));
-    match u8::try_from(below.len()) {
-        Ok(far) => code.push(Instruction { code: JUMP_AT_LEAST, jt: far, jf: 0, k: *middle }),
+    tree(right, backwards)?;
+    let before = backwards.len();
+    tree(left, backwards)?;
+    let far = backwards.len().saturating_sub(before);
+    match u8::try_from(far) {
+        Ok(far) => backwards.push(Instruction { code: JUMP_AT_LEAST, jt: far, jf: 0, k: *middle }),
         Err(_too_far) => {
-            code.push(Instruction { code: JUMP_AT_LEAST, jt: 0, jf: 1, k: *middle });
-            // A program of 4096 at most: the length fits, and `compile` refuses what does not.
-            code.push(Instruction { code: JUMP, jt: 0, jf: 0, k: u32::try_from(below.len()).unwrap_or(u32::MAX) });
+            let far = u32::try_from(far).map_err(|_far_too_far| CompileError::TooLong(far))?;
+            backwards.push(Instruction { code: JUMP, jt: 0, jf: 0, k: far });
+            backwards.push(Instruction { code: JUMP_AT_LEAST, jt: 0, jf: 1, k: *middle });
         }
     }
-    code.extend(below);
-    code.extend(above);
-    code
+    Ok(())
 }
 
-fn leaf(number: u32, verdict: &Verdict) -> Result<Vec<Instruction>, CompileError> {
+fn leaf(number: u32, verdict: &Verdict, backwards: &mut Vec<Instruction>) -> Result<(), CompileError> {
     match verdict {
-        Verdict::Always(action) => Ok(vec![answer(*action)]),
+        Verdict::Always(action) => backwards.push(answer(*action)),
         Verdict::When { any, then, otherwise } => {
-            let mut code = Vec::new();
-            for all in any {
-                code.extend(alternative(all, *then).ok_or(CompileError::TooManyTests(number))?);
+            backwards.push(answer(*otherwise));
+            for all in any.iter().rev() {
+                let code = alternative(all, *then).ok_or(CompileError::TooManyTests(number))?;
+                backwards.extend(code.into_iter().rev());
             }
-            code.push(answer(*otherwise));
-            Ok(code)
         }
     }
+    Ok(())
 }
 
 /// The tests of one alternative, its answer, and every failing test jumping behind that.
-fn alternative(all: &All, then: Action) -> Option<Vec<Instruction>> {
+fn alternative(all: &[Condition], then: Action) -> Option<Vec<Instruction>> {
     let mut steps = Vec::new();
     for condition in all {
         test(condition, &mut steps);

@@ -11,7 +11,9 @@ mod install;
 pub mod names;
 mod profile;
 pub mod rule;
-pub mod syntax;
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "the build script shares it")]
+mod syntax;
 #[cfg(test)]
 mod tests;
 

@@ -1,26 +1,47 @@
 //! Profiles: named files of rules, put together for one start.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::compile::{CompileError, Program};
 use super::names;
-use super::rule::{Action, Filter, Verdict};
-use super::syntax::{self, Rule};
+use super::rule::{Action, All, Filter, Verdict};
 
-/// (name, text) of every file in `resources/seccomp`.
-const FILES: &[(&str, &str)] = &[
-    ("base", include_str!("../../../../resources/seccomp/base.toml")),
-    ("closed", include_str!("../../../../resources/seccomp/closed.toml")),
-    ("default", include_str!("../../../../resources/seccomp/default.toml")),
-    ("net/loopback", include_str!("../../../../resources/seccomp/net/loopback.toml")),
-    ("net/no-fast-open", include_str!("../../../../resources/seccomp/net/no-fast-open.toml")),
-    ("net/unix", include_str!("../../../../resources/seccomp/net/unix.toml")),
-    ("no-memfd-exec", include_str!("../../../../resources/seccomp/no-memfd-exec.toml")),
-    ("node", include_str!("../../../../resources/seccomp/node.toml")),
-    ("python", include_str!("../../../../resources/seccomp/python.toml")),
-    ("shared-pids", include_str!("../../../../resources/seccomp/shared-pids.toml")),
-    ("strict", include_str!("../../../../resources/seccomp/strict.toml")),
-];
+/// One file of `resources/seccomp`, as the build read it.
+#[derive(Debug)]
+struct Stored {
+    name: &'static str,
+    about: &'static str,
+    include: &'static [&'static str],
+    rules: &'static [StoredRule],
+}
+
+#[derive(Debug)]
+struct StoredRule {
+    calls: &'static [u32],
+    why: &'static str,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// Takes the place of what was said before.
+    Is(Verdict),
+    /// More alternatives in which the call runs.
+    Also { any: Cow<'static, [All]>, otherwise: Action },
+}
+
+/// `static FILES: &[Stored]`, sorted by name; see `build.rs`.
+mod stored {
+    use std::borrow::Cow;
+
+    use linux_raw_sys::general as numbers;
+
+    use super::super::rule::{Action, Condition, Test, Verdict, Width};
+    use super::{Form, Stored, StoredRule};
+
+    include!(concat!(env!("OUT_DIR"), "/seccomp.rs"));
+}
 
 /// Profiles that a user may name; the other files are parts of them.
 const NAMED: &[&str] = &["default", "node", "python", "strict"];
@@ -59,21 +80,14 @@ pub enum ProfileError {
     /// A call without which no program runs.
     #[error("`{0}` cannot be denied: no program ends or starts without it")]
     Needed(String),
-    /// An embedded file does not parse; a test keeps this from happening.
-    #[error("profile `{file}`: {what}")]
-    Broken {
-        /// File.
-        file: String,
-        /// What is wrong.
-        what: String,
-    },
 }
 
 /// Rules for one start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     filter: Filter,
-    why: BTreeMap<u32, String>,
+    /// In the order of the rules: the last about a number counts. Hardly ever read, so nothing is sorted for it.
+    why: Vec<(&'static [u32], &'static str)>,
 }
 
 /// The name of every profile that can be named; reads none of them.
@@ -83,15 +97,12 @@ pub fn profiles() -> &'static [&'static str] {
 }
 
 /// (name, what it is for) of every profile that can be named.
-pub fn named() -> impl Iterator<Item = (&'static str, String)> {
-    NAMED.iter().map(|name| {
-        let about = text_of(name).and_then(|text| syntax::parse(text).ok()).map(|file| file.about);
-        (*name, about.unwrap_or_default())
-    })
+pub fn named() -> impl Iterator<Item = (&'static str, &'static str)> {
+    NAMED.iter().map(|name| (*name, file(name).map_or("", |file| file.about)))
 }
 
-fn text_of(name: &str) -> Option<&'static str> {
-    FILES.binary_search_by_key(&name, |(known, _)| known).ok().and_then(|at| FILES.get(at)).map(|(_, text)| *text)
+fn file(name: &str) -> Option<&'static Stored> {
+    stored::FILES.iter().find(|file| file.name == name)
 }
 
 impl Profile {
@@ -104,8 +115,8 @@ impl Profile {
             return Err(ProfileError::NoSuchProfile(name.to_owned()));
         }
         let filter = Filter { calls: BTreeMap::new(), unknown: Action::Errno(38) };
-        let mut profile = Self { filter, why: BTreeMap::new() };
-        profile.include(name, 0)?;
+        let mut profile = Self { filter, why: Vec::new() };
+        profile.include(name, 0);
         let Surroundings { unix_sockets, inet_sockets, shared_pids, memfd_exec } = *surroundings;
         let parts = [
             (unix_sockets, "net/unix"),
@@ -115,7 +126,7 @@ impl Profile {
             (!memfd_exec, "no-memfd-exec"),
         ];
         for (_, part) in parts.iter().filter(|(wanted, _)| *wanted) {
-            profile.include(part, 0)?;
+            profile.include(part, 0);
         }
         Ok(profile)
     }
@@ -140,7 +151,7 @@ impl Profile {
         if let Some(why) = why {
             return Err(ProfileError::Reserved { name: name.to_owned(), why });
         }
-        self.put(number, Verdict::Always(Action::Allow), "allowed by name");
+        self.filter.calls.insert(number, Verdict::Always(Action::Allow));
         Ok(())
     }
 
@@ -153,7 +164,7 @@ impl Profile {
         if ["execve", "exit", "exit_group", "rt_sigreturn"].contains(&name) {
             return Err(ProfileError::Needed(name.to_owned()));
         }
-        self.put(number, Verdict::Always(Action::Errno(1)), "denied by name");
+        self.filter.calls.insert(number, Verdict::Always(Action::Errno(1)));
         Ok(())
     }
 
@@ -163,10 +174,12 @@ impl Profile {
         &self.filter
     }
 
-    /// Why a call is treated as it is; `None` for calls that no rule names.
+    /// Why the profile treats a call as it does; `None` for calls that no rule names. Of calls that were allowed or
+    /// denied by name since it tells the profile's reason.
     #[must_use]
     pub fn why(&self, name: &str) -> Option<&str> {
-        self.why.get(&names::number(name)?).map(String::as_str)
+        let number = names::number(name)?;
+        self.why.iter().rev().find(|(numbers, _)| numbers.contains(&number)).map(|(_, why)| *why)
     }
 
     /// Compiles it.
@@ -177,87 +190,37 @@ impl Profile {
         self.filter.compile()
     }
 
-    fn put(&mut self, number: u32, verdict: Verdict, why: &str) {
-        self.filter.calls.insert(number, verdict);
-        self.why.insert(number, why.to_owned());
-    }
-
-    fn include(&mut self, name: &str, depth: usize) -> Result<(), ProfileError> {
+    /// Inclusions go in first; the build has checked that each exists, and that there is no circle.
+    fn include(&mut self, name: &str, depth: usize) {
         const DEEPEST: usize = 8;
-        let broken = |what: String| ProfileError::Broken { file: name.to_owned(), what };
-        let text =
-            text_of(name).filter(|_| depth < DEEPEST).ok_or_else(|| broken("no such file, or a circle".into()))?;
-        let file = syntax::parse(text).map_err(|error| broken(error.to_string()))?;
-        for other in &file.include {
-            self.include(other, depth.saturating_add(1))?;
+        let Some(file) = file(name).filter(|_| depth < DEEPEST) else { return };
+        for other in file.include {
+            self.include(other, depth.saturating_add(1));
         }
-        for rule in &file.rules {
-            self.add(rule).map_err(broken)?;
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, rule: &Rule) -> Result<(), String> {
-        if rule.why.is_empty() || rule.calls.is_empty() {
-            return Err(format!("a rule without `why` or without `calls`: {:?}", rule.calls));
-        }
-        let unknown = syntax::unknown_names(rule);
-        if !unknown.is_empty() {
-            return Err(format!("no calls of x86-64: {unknown:?}"));
-        }
-        let alternatives = |texts: &[String]| {
-            texts.iter().map(|text| syntax::conditions(text).map_err(|error| error.what)).collect::<Result<Vec<_>, _>>()
-        };
-        for number in rule.calls.iter().filter_map(|name| names::number(name)) {
-            let verdict =
-                match (rule.action.as_str(), rule.allow.is_empty(), rule.deny.is_empty(), rule.also.is_empty()) {
-                    ("", true, true, true) => Verdict::Always(Action::Allow),
-                    (text, true, true, true) => Verdict::Always(action(text)?),
-                    ("", false, true, true) => Verdict::When {
-                        any: alternatives(&rule.allow)?,
-                        then: Action::Allow,
-                        otherwise: action(&rule.otherwise)?,
-                    },
-                    ("", true, false, true) => Verdict::When {
-                        any: alternatives(&rule.deny)?,
-                        then: action(&rule.otherwise)?,
-                        otherwise: Action::Allow,
-                    },
-                    ("", true, true, false) => self.widened(number, alternatives(&rule.also)?, &rule.otherwise)?,
-                    (_, _, _, _) => {
-                        return Err(format!(
-                            "a rule may have one of `action`, `allow`, `deny`, `also`: {:?}",
-                            rule.calls
-                        ));
-                    }
+        for rule in file.rules {
+            self.why.push((rule.calls, rule.why));
+            for number in rule.calls {
+                let verdict = match &rule.form {
+                    Form::Is(verdict) => verdict.clone(),
+                    Form::Also { any, otherwise } => self.widened(*number, any, *otherwise),
                 };
-            self.put(number, verdict, &rule.why);
+                self.filter.calls.insert(*number, verdict);
+            }
         }
-        Ok(())
     }
 
     /// The alternatives so far and these.
-    fn widened(&self, number: u32, more: Vec<super::rule::All>, otherwise: &str) -> Result<Verdict, String> {
+    fn widened(&self, number: u32, more: &Cow<'static, [All]>, otherwise: Action) -> Verdict {
         match self.filter.calls.get(&number) {
             Some(Verdict::When { any, then: Action::Allow, otherwise }) => {
-                let any = any.iter().cloned().chain(more).collect();
-                Ok(Verdict::When { any, then: Action::Allow, otherwise: *otherwise })
+                let any = any.iter().chain(more.iter()).cloned().collect();
+                Verdict::When { any, then: Action::Allow, otherwise: *otherwise }
             }
+            // Open as a whole, or in all but some: there is nothing to widen.
+            Some(open @ (Verdict::Always(Action::Allow) | Verdict::When { .. })) => open.clone(),
             Some(Verdict::Always(Action::Errno(_) | Action::Kill)) | None => {
-                Ok(Verdict::When { any: more, then: Action::Allow, otherwise: action(otherwise)? })
-            }
-            Some(Verdict::Always(Action::Allow) | Verdict::When { .. }) => {
-                Err("`also` widens only what is closed or allowed in part".into())
+                Verdict::When { any: more.clone(), then: Action::Allow, otherwise }
             }
         }
     }
-}
-
-fn action(text: &str) -> Result<Action, String> {
-    syntax::action(text).ok_or_else(|| format!("`{text}` is no action"))
-}
-
-#[cfg(test)]
-pub(super) fn files() -> &'static [(&'static str, &'static str)] {
-    FILES
 }

@@ -1,5 +1,6 @@
 //! What a filter says about a call, before it is a program.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// What happens to a call.
@@ -30,7 +31,7 @@ pub enum Test {
         /// Which bits count.
         mask: u64,
         /// What they may be.
-        values: Vec<u64>,
+        values: Cow<'static, [u64]>,
     },
     /// It is anything but this.
     Ne(u64),
@@ -50,7 +51,7 @@ pub struct Condition {
 }
 
 /// Conditions that must all hold.
-pub type All = Vec<Condition>;
+pub type All = Cow<'static, [Condition]>;
 
 /// What a filter says about one call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ pub enum Verdict {
     /// `then` when any of these holds, else `otherwise`.
     When {
         /// Alternatives.
-        any: Vec<All>,
+        any: Cow<'static, [All]>,
         /// For a call that fits one.
         then: Action,
         /// For all others.

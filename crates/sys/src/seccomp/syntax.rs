@@ -1,9 +1,9 @@
-//! The small part of TOML in which profiles are written, read without a general parser: a start must not pay for one.
+//! The small part of TOML in which profiles are written. The build reads them, so that a start pays nothing, and a file
+//! that does not fit fails the build.
 //!
 //! `key = "text"`, `key = ["text", ...]` over any number of lines, `[[rule]]`, comments, nothing else. What does not fit
 //! is an error with its line. A test holds this reader against a real TOML parser over every profile.
 
-use super::names;
 use super::rule::{Action, All, Condition, Test, Width};
 
 /// One `[[rule]]`.
@@ -37,13 +37,18 @@ pub struct File {
 }
 
 /// A text does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     /// From 1; for a condition the line is 0.
     pub line: usize,
     /// What is wrong.
     pub what: String,
+}
+
+impl std::fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
 }
 
 /// Reads a file.
@@ -128,7 +133,7 @@ fn parse_value(value: &str) -> Option<Value> {
 }
 
 /// `allow`, `kill`, or the name of an errno that these files use.
-pub(super) fn action(text: &str) -> Option<Action> {
+pub fn action(text: &str) -> Option<Action> {
     Some(match text {
         "allow" => Action::Allow,
         "kill" => Action::Kill,
@@ -175,8 +180,8 @@ fn condition(text: &str) -> Option<Condition> {
     let (first, more) = values.split_first()?;
     let fits = values.iter().all(|value| value & !mask == 0) && mask & !every == 0;
     let test = match operator {
-        "=" if more.is_empty() => Test::MaskedIn { mask, values },
-        "in" => Test::MaskedIn { mask, values },
+        "=" if more.is_empty() => Test::MaskedIn { mask, values: values.into() },
+        "in" => Test::MaskedIn { mask, values: values.into() },
         "!=" if more.is_empty() && mask == every => Test::Ne(*first),
         "<=" if more.is_empty() && mask == every => Test::Le(*first),
         _ => return None,
@@ -192,11 +197,6 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The names that are no calls of x86-64.
-pub(super) fn unknown_names(rule: &Rule) -> Vec<&str> {
-    rule.calls.iter().map(String::as_str).filter(|name| names::number(name).is_none()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +205,7 @@ mod tests {
     fn conditions_parse_and_nonsense_does_not() {
         let parsed = conditions("int0 in 2 10 and int1 & 0xf = 1 and long2 <= 4 and int3 != 0o7").unwrap();
         assert_eq!(parsed.len(), 4);
-        assert_eq!(parsed[1].test, Test::MaskedIn { mask: 0xf, values: vec![1] });
+        assert_eq!(parsed[1].test, Test::MaskedIn { mask: 0xf, values: vec![1].into() });
         assert_eq!((parsed[2].argument, parsed[2].width), (2, Width::Long));
         for bad in [
             "int6 = 1",

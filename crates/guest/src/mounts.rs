@@ -15,13 +15,19 @@ type Done<T = ()> = bare::Result<T>;
 
 /// Whether an operation needs the scratch tmpfs.
 pub(crate) fn wants_scratch(op: &Op<&CStr, &[u8]>) -> bool {
-    matches!(op, Op::Overlay { .. } | Op::Mask { .. })
+    matches!(op, Op::Overlay { .. })
 }
 
 /// A `Fill` whose attributes are still to be set.
 struct Unfilled {
     mount: Owned,
     attrs: Attrs,
+}
+
+/// The directory of the last path: devices, for one, come in a row.
+struct Parent {
+    path: Path,
+    dir: Owned,
 }
 
 /// What the interpreter has made so far.
@@ -32,6 +38,7 @@ pub(crate) struct Tree {
     scratch: Option<Owned>,
     wants_scratch: bool,
     overlays: u64,
+    parent: Option<Parent>,
     dev_null: Option<Owned>,
     empty: Option<Owned>,
     /// `sys/user` of our own procfs, opened before anything makes it read-only.
@@ -50,6 +57,7 @@ impl Tree {
             sources: [const { None }; MAX_SOURCES],
             scratch: None,
             overlays: 0,
+            parent: None,
             dev_null: None,
             empty: None,
             limits: None,
@@ -77,10 +85,10 @@ impl Tree {
             Op::File { path, mode, bytes } => self.file(path, mode, bytes),
             Op::Symlink { path, target } => {
                 let (parent, name) = self.parent(path)?;
-                bare::make_symlink(target, parent.fd(), name)
+                bare::make_symlink(target, parent, name)
             }
             Op::Tmpfs { path, size, inodes, mode, attrs } => {
-                self.mount(path, &tmpfs(size, inodes, mode)?.mount(attrs.bits())?).map(drop)
+                self.mount(path, &tmpfs(size, inodes, mode)?.mount(attrs.bits())?, true)
             }
             Op::Bind { source, path, attrs, file } => self.bind(source, path, attrs, file),
             Op::Overlay { ref lowers, path, size, inodes, attrs, export } => {
@@ -91,7 +99,7 @@ impl Tree {
             Op::Proc { path } => self.procfs(path),
             Op::Mqueue { path } => {
                 let attrs = Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
-                self.mount(path, &FileSystem::open(c"mqueue")?.mount(attrs.bits())?).map(drop)
+                self.mount(path, &FileSystem::open(c"mqueue")?.mount(attrs.bits())?, true)
             }
             Op::Mask { path } => self.mask(path),
             Op::ReadOnly { path, recursive } => self.onto_itself(path, Attrs::RDONLY, recursive),
@@ -125,7 +133,7 @@ impl Tree {
         for source in self.sources.iter_mut().chain(&mut self.exports) {
             *source = None;
         }
-        (self.scratch, self.dev_null, self.empty) = (None, None, None);
+        (self.scratch, self.dev_null, self.empty, self.parent) = (None, None, None, None);
     }
 
     /// Whether a scratch folder was laid over the old root.
@@ -154,15 +162,26 @@ impl Tree {
     }
 
     /// The directory that holds a path, made if it is missing, and the name in it.
-    fn parent<'p>(&self, path: &'p CStr) -> Done<(Owned, &'p CStr)> {
+    fn parent<'p>(&mut self, path: &'p CStr) -> Done<(Fd, &'p CStr)> {
         let (parent, name) = split(relative(path)?)?;
-        let mut whole = Path::new();
-        whole.push(parent)?;
-        match bare::open_path(self.root()?, whole.as_c_str(), Within::Beneath) {
-            Ok(parent) => Ok((parent, name)),
-            Err(Errno::ENOENT) => Ok((self.make_parents(parent)?, name)),
-            Err(errno) => Err(errno),
+        if parent == b"." {
+            return Ok((self.root()?, name));
         }
+        let dir = match self.parent.take().filter(|last| last.path.as_c_str().to_bytes() == parent) {
+            Some(last) => last,
+            None => {
+                let mut path = Path::new();
+                path.push(parent)?;
+                let dir = match bare::open_path(self.root()?, path.as_c_str(), Within::Beneath) {
+                    Err(Errno::ENOENT) => self.make_parents(parent)?,
+                    found => found?,
+                };
+                Parent { path, dir }
+            }
+        };
+        let fd = dir.dir.fd();
+        self.parent = Some(dir);
+        Ok((fd, name))
     }
 
     fn make_parents(&self, path: &[u8]) -> Done<Owned> {
@@ -183,39 +202,41 @@ impl Tree {
     }
 
     /// A place to mount on, made if it is missing.
-    fn place(&self, path: &CStr, dir: bool) -> Done<Owned> {
-        match self.open(path) {
-            Err(Errno::ENOENT) => {}
-            found => return found,
-        }
+    fn place(&mut self, path: &CStr, dir: bool) -> Done<Owned> {
         let (parent, name) = self.parent(path)?;
+        let made = if dir { bare::make_dir(parent, name, 0o755) } else { bare::make_file(parent, name, 0o644) };
+        match made {
+            Ok(()) | Err(Errno::EEXIST) => bare::open_path(parent, name, Within::Beneath),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Attaches a finished mount.
+    fn mount(&mut self, path: &CStr, mount: &Owned, dir: bool) -> Done {
+        let place = self.place(path, dir)?;
+        bare::attach(mount.fd(), place.fd())?;
         if dir {
-            bare::make_dir(parent.fd(), name, 0o755)?;
-        } else {
-            bare::make_file(parent.fd(), name, 0o644)?;
+            // What was opened before may lie beneath it now.
+            self.parent = None;
         }
-        bare::open_path(parent.fd(), name, Within::Beneath)
+        Ok(())
     }
 
-    fn mount(&self, path: &CStr, mount: &Owned) -> Done {
-        bare::attach(mount.fd(), self.place(path, true)?.fd())
-    }
-
-    fn dir(&self, path: &CStr, mode: u32) -> Done {
+    fn dir(&mut self, path: &CStr, mode: u32) -> Done {
         let (parent, name) = self.parent(path)?;
-        match bare::make_dir(parent.fd(), name, mode) {
+        match bare::make_dir(parent, name, mode) {
             Err(Errno::EEXIST) => {
                 // It may exist, but only as a directory.
-                let found = bare::open_path(parent.fd(), name, Within::Beneath)?;
+                let found = bare::open_path(parent, name, Within::Beneath)?;
                 if bare::status(found.fd(), c"")?.dir { Ok(()) } else { Err(Errno::ENOTDIR) }
             }
             made => made,
         }
     }
 
-    fn file(&self, path: &CStr, mode: u32, bytes: &[u8]) -> Done {
+    fn file(&mut self, path: &CStr, mode: u32, bytes: &[u8]) -> Done {
         let (parent, name) = self.parent(path)?;
-        let file = bare::create(parent.fd(), name, mode, Within::Beneath)?;
+        let file = bare::create(parent, name, mode, Within::Beneath)?;
         bare::write_all(file.fd(), bytes)
     }
 
@@ -227,7 +248,7 @@ impl Tree {
     fn bind(&mut self, source: u32, path: &CStr, attrs: Attrs, file: bool) -> Done {
         let mount = self.take_source(source)?;
         bare::set_attributes(mount.fd(), attrs.bits(), true)?;
-        bare::attach(mount.fd(), self.place(path, !file)?.fd())
+        self.mount(path, &mount, !file)
     }
 
     fn make_scratch(&mut self) -> Done {
@@ -289,7 +310,7 @@ impl Tree {
         // The only attributes that an unprivileged user namespace may set.
         overlay.set_flag(c"userxattr")?;
         let mount = overlay.mount(attrs.bits())?;
-        self.mount(path, &mount)?;
+        self.mount(path, &mount, true)?;
         match (export, upper) {
             (None, _) => Ok(()),
             (Some(slot), Some(upper)) => self.export(slot, upper),
@@ -305,7 +326,7 @@ impl Tree {
 
     fn fill(&mut self, path: &CStr, (size, inodes): (u64, u64), attrs: Attrs, slot: u32) -> Done {
         let mount = tmpfs(size, inodes, 0o755)?.mount((Attrs::NOSUID | Attrs::NODEV).bits())?;
-        self.mount(path, &mount)?;
+        self.mount(path, &mount, true)?;
         let inside = bare::open_dir(mount.fd(), c".", Within::Beneath)?;
         let at = self.slots.len();
         self.export(slot, inside)?;
@@ -320,18 +341,18 @@ impl Tree {
         devpts.set(c"mode", c"0620")?;
         devpts.set(c"max", Decimal::new(u64::from(max)).as_c_str())?;
         let mount = devpts.mount((Attrs::NOSUID | Attrs::NOEXEC).bits())?;
-        self.mount(path, &mount)?;
+        self.mount(path, &mount, true)?;
         let (parent, name) = self.parent(path)?;
         let mut target = Path::new();
         target.push(name.to_bytes())?;
         target.push(b"/ptmx")?;
-        bare::make_symlink(target.as_c_str(), parent.fd(), c"ptmx")
+        bare::make_symlink(target.as_c_str(), parent, c"ptmx")
     }
 
     fn procfs(&mut self, path: &CStr) -> Done {
         let attrs = Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
         let mount = FileSystem::open(c"proc")?.mount(attrs.bits())?;
-        self.mount(path, &mount)?;
+        self.mount(path, &mount, true)?;
         self.limits = Some(bare::open_path(mount.fd(), c"sys/user", Within::Beneath)?);
         self.proc = Some(mount);
         Ok(())
@@ -342,22 +363,18 @@ impl Tree {
             Err(Errno::ENOENT) => return Ok(()),
             found => found?,
         };
-        let mount = if bare::status(over.fd(), c"")?.dir { self.empty_dir()? } else { self.null()? };
-        bare::attach(mount.fd(), over.fd())
-    }
-
-    /// One empty file system serves all masks: the first mount is attached with the mask, the others are copies of it.
-    fn empty_dir(&mut self) -> Done<Owned> {
-        if self.empty.is_none() {
-            let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
-            let mount = tmpfs(4096, 1, 0o555)?.mount(attrs.bits())?;
-            // Attached where nobody looks, as only mounts of a namespace can be copied (before 6.15).
-            let scratch = self.scratch()?;
-            bare::make_dir(scratch, c"mask", 0o555)?;
-            bare::attach(mount.fd(), bare::open_path(scratch, c"mask", Within::Beneath)?.fd())?;
-            self.empty = Some(mount);
+        if !bare::status(over.fd(), c"")?.dir {
+            return bare::attach(self.null()?.fd(), over.fd());
         }
-        bare::clone_mount(self.empty.as_ref().map(Owned::fd).ok_or(Errno::ENOENT)?, false)
+        // One empty file system serves all masks: the first mount of it is attached, the others are copies.
+        if let Some(empty) = &self.empty {
+            return bare::attach(bare::clone_mount(empty.fd(), false)?.fd(), over.fd());
+        }
+        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
+        let mount = tmpfs(4096, 1, 0o555)?.mount(attrs.bits())?;
+        bare::attach(mount.fd(), over.fd())?;
+        self.empty = Some(mount);
+        Ok(())
     }
 
     fn null(&mut self) -> Done<Owned> {
@@ -367,18 +384,19 @@ impl Tree {
         bare::clone_mount(self.dev_null.as_ref().map(Owned::fd).ok_or(Errno::ENOENT)?, false)
     }
 
-    fn onto_itself(&self, path: &CStr, attrs: Attrs, recursive: bool) -> Done {
+    fn onto_itself(&mut self, path: &CStr, attrs: Attrs, recursive: bool) -> Done {
         let place = self.open(path)?;
         let mount = bare::clone_mount(place.fd(), recursive)?;
         bare::set_attributes(mount.fd(), attrs.bits(), recursive)?;
+        self.parent = None;
         bare::attach(mount.fd(), place.fd())
     }
 
-    fn stub(&self, path: &CStr, dir: bool) -> Done {
+    fn stub(&mut self, path: &CStr, dir: bool) -> Done {
         let (parent, name) = split(relative(path)?)?;
         let mut whole = Path::new();
         whole.push(parent)?;
-        // The parent must exist: what the supervisor has not written down could not be removed again.
+        // The parent must exist and is never made: what the supervisor has not written down could not be removed again.
         let parent = bare::open_path(self.root()?, whole.as_c_str(), Within::Beneath)?;
         let made =
             if dir { bare::make_dir(parent.fd(), name, 0o755) } else { bare::make_file(parent.fd(), name, 0o644) };

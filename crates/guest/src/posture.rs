@@ -36,7 +36,8 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
             permitted,
             effective,
             bounding: bare::bounding()?,
-            ambient: bare::ambient()?,
+            // Only what is both permitted and inheritable can be ambient (capabilities(7)): else 42 needless questions.
+            ambient: if permitted & inheritable == 0 { 0 } else { bare::ambient()? },
         },
         securebits: bare::securebits()?,
         hostname: Text::new(name.get(..len).unwrap_or(&[])),

@@ -9,5 +9,6 @@ mod filter;
 mod harness;
 mod payload;
 mod process;
+mod speed;
 mod terminal;
 mod world;

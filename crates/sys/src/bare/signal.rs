@@ -24,7 +24,8 @@ pub fn block_all(block: bool) -> Result<()> {
     unsafe { call(__NR_rt_sigprocmask, [uint(SIG_SETMASK), read(&set), 0, size_of::<u64>()]) }.map(drop)
 }
 
-/// Every signal does again what it does by default: an ignored one would stay ignored over an exec. 62 calls.
+/// Every signal does again what it does by default: an ignored one would stay ignored over an exec. 62 calls: callers
+/// that ignore real-time signals exist.
 ///
 /// # Errors
 /// None that the kernel documents for this use.

@@ -12,7 +12,7 @@ fn once(preset: Option<&str>) -> usize {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),
-        profiles: vec!["default".to_owned()],
+        profiles: ["default", "node", "python", "strict"].map(str::to_owned).to_vec(),
     };
     let mut layers = Layers::new(caller);
     if let Some(name) = preset {

@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use crate::clause::ClauseId;
-use crate::danger;
 use crate::document::{Node, Place};
 use crate::fit;
 use crate::lint::Lint;
 use crate::mistake::quote;
 use crate::planning::least_tier;
-use crate::read::{Reader, fault};
+use crate::read::{Reader, fault, over};
 use crate::units::Bytes;
 use crate::value::{Grant, Policy, Threat, Tier, TierChoice, WorkspaceMode};
 
@@ -48,7 +47,7 @@ impl Check<'_, '_> {
     /// A workspace is a grant, and as dangerous as one; there the spelling is a grant of the same path.
     fn workspace(&mut self) {
         let Some(path) = self.policy.workspace.path.clone() else { return };
-        let Some(why) = danger::why(&path, self.reader.caller.home.as_deref()) else { return };
+        let Some(why) = self.reader.danger(&path) else { return };
         let (list, word) = match self.policy.workspace.mode {
             WorkspaceMode::Rw => (&self.policy.fs.write, "dangerous-write"),
             WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Overlay | WorkspaceMode::Copy => {
@@ -95,12 +94,41 @@ impl Check<'_, '_> {
         for what in clashes {
             self.wrong(path, "grant/clash", what, "one would cover the other", "give one another `to`");
         }
+        if moves(self.policy.tier) {
+            self.over_ours(path);
+        }
         let at = self.policy.workspace.at.clone().filter(|_| self.policy.workspace.path.is_some());
         let under = |grant: &&Grant| at.as_deref().is_some_and(|at| at.starts_with(&grant.to));
         let covered = self.policy.fs.read.iter().chain(&self.policy.fs.write).find(under).cloned();
         if let Some(grant) = covered {
             let what = format!("{} is shown at {}, over the workspace", shown(&grant.from), shown(&grant.to));
             self.wrong(path, "grant/clash", what, "one would cover the other", "give one another place");
+        }
+    }
+
+    /// What is not said to be shown elsewhere is shown at its own path, and there may be something of ours.
+    fn over_ours(&mut self, path: &str) {
+        let policy = self.policy;
+        let workspace = policy
+            .workspace
+            .path
+            .as_ref()
+            .map(|from| (from, policy.workspace.at.as_ref().unwrap_or(from), "workspace"));
+        let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| (&grant.from, &grant.to, path));
+        let covers: Vec<(String, &str, &str)> = grants
+            .chain(workspace)
+            .filter_map(|(from, to, path)| {
+                over(to).map(|ours| (format!("{} is shown at {}", shown(from), shown(to)), ours, path))
+            })
+            .collect();
+        for (what, ours, path) in covers {
+            let why = format!("`{ours}` inside is made by fumehood");
+            let fix = if path == "workspace" {
+                "give it another `at`"
+            } else {
+                "show it elsewhere: { from = ..., to = \"/host/...\" }, FROM:TO in a flag"
+            };
+            self.wrong(path, "path/ours", what, &why, fix);
         }
     }
 
@@ -218,8 +246,8 @@ impl Check<'_, '_> {
     }
 
     fn lint_grants(&mut self) {
-        let home = self.reader.caller.home.clone();
-        let tame = |grant: &&Grant| grant.dangerous && danger::why(&grant.from, home.as_deref()).is_none();
+        let reader = &*self.reader;
+        let tame = |grant: &&Grant| grant.dangerous && reader.danger(&grant.from).is_none();
         let (read, write) = (&self.policy.fs.read, &self.policy.fs.write);
         let tamed: Vec<(ClauseId, String)> =
             (read.iter().filter(tame).map(|grant| (ClauseId::FsRead, shown(&grant.from))))
@@ -319,6 +347,14 @@ impl Check<'_, '_> {
                 );
             }
         }
+    }
+}
+
+/// Whether the tier shows the host in a tree of its own.
+const fn moves(tier: TierChoice) -> bool {
+    match tier {
+        TierChoice::Fixed(Tier::Language | Tier::Process) => false,
+        TierChoice::Fixed(Tier::Container | Tier::Gvisor | Tier::Vm) | TierChoice::Auto => true,
     }
 }
 

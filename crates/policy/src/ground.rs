@@ -39,7 +39,7 @@ impl Policy {
                 tty: false,
                 label: None,
             },
-            syscalls: Syscalls { profile: "default".to_owned(), allow: Vec::new(), deny: Vec::new() },
+            syscalls: Syscalls { profile: "strict".to_owned(), allow: Vec::new(), deny: Vec::new() },
             commands: None,
             tools: None,
             audit: Audit { path: None, redact: Vec::new(), content: Content::Hash, sync: Sync::Batch },

@@ -57,7 +57,8 @@ impl Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", self.what)?;
-        writeln!(f, "  --> {}   {}", self.at, self.at.excerpt)?;
+        let gap = if self.at.excerpt.is_empty() { "" } else { "   " };
+        writeln!(f, "  --> {}{gap}{}", self.at, self.at.excerpt)?;
         writeln!(f, "  why: {}", self.why)?;
         write!(f, "  fix: {}", self.fix)
     }

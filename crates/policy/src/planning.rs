@@ -213,8 +213,10 @@ impl Ledger<'_> {
     fn unmet(&mut self, clause: &Clause<'_>, unmet: Unmet) {
         let id = clause.id();
         let Unmet { id: unmet_id, why, fix, weaker } = unmet;
+        let preferred = self.policy.prefer.contains(&id);
+        let in_vain = preferred && weaker.is_none();
         match weaker {
-            Some(weaker) if self.policy.prefer.contains(&id) => {
+            Some(weaker) if preferred => {
                 let got = match &weaker.overshoot {
                     Some(overshoot) => format!("{} ({overshoot})", weaker.by),
                     None => weaker.by.clone(),
@@ -227,7 +229,7 @@ impl Ledger<'_> {
                 clause: id,
                 what: format!("`{id}` = {}", clause.value_text()),
                 at: self.loaded.origins.of(id).to_owned(),
-                why,
+                why: if in_vain { format!("{why}; `prefer` cannot help, since nothing weaker is left") } else { why },
                 fix,
                 weaker: weaker.map(|held| held.by),
             }),

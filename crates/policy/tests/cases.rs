@@ -82,7 +82,7 @@ fn load(case: &Case) -> Result<policy::Loaded, policy::Mistakes> {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),
-        profiles: ["default", "strict", "python"].map(str::to_owned).to_vec(),
+        profiles: ["default", "node", "python", "strict"].map(str::to_owned).to_vec(),
     };
     let documents = &case.documents;
     let loader = |path: &Path| {

@@ -8,7 +8,7 @@ fn caller() -> Caller {
     Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),
-        profiles: ["default", "strict", "python"].map(str::to_owned).to_vec(),
+        profiles: ["default", "node", "python", "strict"].map(str::to_owned).to_vec(),
     }
 }
 
@@ -59,4 +59,14 @@ fn a_missing_unit_is_told_with_its_place_and_fix() {
         mistakes.to_string(),
         "error: `limits.memory` needs a unit\n  --> policy.toml:3:10   memory = 512\n  why: 512 could be bytes or MiB\n  fix: memory = \"512M\""
     );
+}
+
+#[test]
+fn folders_of_ours_are_as_dangerous_as_credentials() {
+    for (grant, refused) in [("/srv/state/audit", true), ("/srv", true), ("/srv/other", false)] {
+        let mut layers = Layers::new(caller());
+        layers.keep_private(PathBuf::from("/srv/state"));
+        layers.flag("--read", grant);
+        assert_eq!(layers.finish().is_err(), refused, "{grant}");
+    }
 }

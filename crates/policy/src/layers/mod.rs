@@ -30,6 +30,7 @@ pub struct Layers {
     documents: Vec<Node>,
     flags: Vec<(FlagUse, Node)>,
     inputs: Vec<(String, String, u16)>,
+    private: Vec<PathBuf>,
     mistakes: Mistakes,
     name: String,
 }
@@ -61,9 +62,15 @@ impl Layers {
             documents: Vec::with_capacity(4),
             flags: Vec::new(),
             inputs: Vec::new(),
+            private: Vec::new(),
             mistakes: Mistakes::default(),
             name: "strict".to_owned(),
         }
+    }
+
+    /// A folder of ours (state, keys): to grant it, or what contains it, needs the `dangerous-` spelling.
+    pub fn keep_private(&mut self, folder: PathBuf) {
+        self.private.push(folder);
     }
 
     /// `--policy VALUE`: the name of a preset, or a file relative to the current directory. What it extends comes
@@ -211,7 +218,7 @@ impl Layers {
     }
 
     fn reader(&mut self) -> Reader<'_> {
-        Reader { sources: &self.sources, caller: &self.caller, mistakes: &mut self.mistakes }
+        Reader { sources: &self.sources, caller: &self.caller, private: &self.private, mistakes: &mut self.mistakes }
     }
 
     fn version(&mut self, tree: &Node) {

@@ -3,7 +3,6 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::{Reader, fault};
-use crate::danger;
 use crate::document::{Node, Value};
 use crate::mistake::quote;
 
@@ -14,8 +13,16 @@ pub(crate) enum Spelled {
     Dangerous,
 }
 
-/// Places inside that are ours; nothing may be shown over them.
+/// Places inside that are ours: nothing may be shown over, above or below them.
 const OURS: &[&str] = &["/proc", "/sys", "/dev", "/run/fumehood", "/etc/passwd", "/etc/group"];
+/// File systems of ours in which things may be shown, but not over them: their size would no longer hold.
+const MOUNTS: &[&str] = &["/tmp", "/run"];
+
+/// What of ours a place inside would cover.
+pub(crate) fn over(place: &Path) -> Option<&'static str> {
+    let ours = OURS.iter().find(|ours| place.starts_with(ours) || Path::new(ours).starts_with(place));
+    ours.or_else(|| MOUNTS.iter().find(|mount| Path::new(mount) == place)).copied()
+}
 
 impl Reader<'_> {
     /// A host path: relative ones start at the folder of their document, or at the current directory.
@@ -56,7 +63,7 @@ impl Reader<'_> {
                 );
                 None
             }
-            Ok(full) => match OURS.iter().find(|ours| full.starts_with(ours) || Path::new(ours).starts_with(&full)) {
+            Ok(full) => match over(&full) {
                 Some(ours) => {
                     let why = format!("`{ours}` inside is made by fumehood");
                     self.note(path, node.place, fault("path/ours", what, why, "give another folder"));
@@ -73,7 +80,7 @@ impl Reader<'_> {
 
     /// Refuses dangerous paths that are not spelled so.
     pub(crate) fn judge(&mut self, path: &str, node: &Node, host: &Path, spelled: Spelled) -> bool {
-        let Some(why) = danger::why(host, self.caller.home.as_deref()) else { return true };
+        let Some(why) = self.danger(host) else { return true };
         if spelled == Spelled::Dangerous {
             return true;
         }

@@ -89,7 +89,7 @@ impl Reader<'_> {
     }
 
     fn judge_root(&mut self, path: &str, node: &Node, host: &std::path::Path) -> bool {
-        let Some(why) = crate::danger::why(host, self.caller.home.as_deref()) else { return true };
+        let Some(why) = self.danger(host) else { return true };
         let what = format!("`{path}` is {}", quote(&host.to_string_lossy()));
         self.note(
             path,
@@ -194,6 +194,20 @@ impl Reader<'_> {
         }
         list.sort();
         list.dedup();
+        if matches!(&node.value, Value::Array(items) if items.is_empty()) {
+            let what = format!("`{path}` is an empty list");
+            self.note(
+                path,
+                node.place,
+                fault(
+                    "value/incomplete",
+                    what,
+                    "nothing could be executed",
+                    "name the executables, or write \"none\" for no such limit",
+                ),
+            );
+            return None;
+        }
         Some(list)
     }
 

@@ -9,11 +9,13 @@ mod scalar;
 mod surroundings;
 mod tools;
 
-pub(crate) use allowed::normal;
+pub(crate) use allowed::{normal, over};
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
+use crate::danger;
 use crate::document::{Format, Kind, Node, Place, Source, Value};
 use crate::load::Caller;
 use crate::mistake::{Mistake, Mistakes, Where, did_you_mean, quote};
@@ -47,6 +49,8 @@ pub(crate) const TOP: &[&str] = &[
 pub(crate) struct Reader<'a> {
     pub(crate) sources: &'a [Source],
     pub(crate) caller: &'a Caller,
+    /// Folders of ours, as dangerous to grant as credentials.
+    pub(crate) private: &'a [PathBuf],
     pub(crate) mistakes: &'a mut Mistakes,
 }
 
@@ -214,6 +218,14 @@ impl<'a> Reader<'a> {
             self.note(path, item.place, fault("value/clause", what, "only clauses can be preferred", fix));
         }
         Some(set)
+    }
+
+    /// Why a grant of a host path needs its `dangerous-` spelling.
+    pub(crate) fn danger(&self, host: &Path) -> Option<String> {
+        danger::why(host, self.caller.home.as_deref()).or_else(|| {
+            let ours = self.private.iter().find(|ours| host.starts_with(ours) || ours.starts_with(host))?;
+            Some(format!("it is or contains {}, where fumehood keeps its log and keys", quote(&ours.to_string_lossy())))
+        })
     }
 
     /// Reads the value at a path, if it is there, into its place.

@@ -91,6 +91,21 @@ impl Keys {
         Ok(lines.map(parse).collect())
     }
 
+    /// The event of the newest statement, by its last line alone; 0 if there is none.
+    pub(super) fn newest(&self) -> Result<u64, AuditError> {
+        let failed = |errno| AuditError::Read { path: self.path.join(&self.file), errno };
+        let file = match self.dir.open_file(&self.file, OFlags::RDONLY, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(0),
+            other => other.map_err(failed)?,
+        };
+        let size = u64::try_from(rustix::fs::fstat(&file).map_err(failed)?.st_size).unwrap_or(0);
+        let mut tail = vec![0; MOST_LINE];
+        let from = size.saturating_sub(u64::try_from(MOST_LINE).unwrap_or(0));
+        let read = rustix::io::pread(&file, tail.as_mut_slice(), from).map_err(failed)?;
+        tail.truncate(read);
+        Ok(tail.split(|&b| b == b'\n').rev().find_map(parse).map_or(0, |newest| newest.seq))
+    }
+
     /// The public key in hex, if one was made.
     pub(super) fn public(&self) -> Result<Option<String>, AuditError> {
         match self.dir.read(PUBLIC, 256) {

@@ -30,8 +30,10 @@ pub(super) const LOCK: &str = "lock";
 const SYNCED: &str = "synced";
 /// With `sync = "batch"`: at most this many seconds of events are lost when the machine (not we) dies.
 const BATCH_SECONDS: i64 = 5;
-/// A checkpoint is signed every so many events.
+/// A checkpoint is due after so many events (and at rotation, and when asked).
 pub const CHECKPOINT_EVERY: u64 = 128;
+/// When one is due, the next so many events look whether it was signed.
+const DUE: u64 = 32;
 /// The first look at the end of the log, in bytes; most events are shorter.
 const TAIL: u64 = 4096;
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -145,7 +147,11 @@ impl Log {
         let run = clean_text(run, self.options.redact.compile()?);
         let mut held = self.hold()?;
         let pointer = self.add(&mut held.inner, &run, kind, &body)?;
-        self.settle(&mut held.inner, kind)?;
+        let before_go = matches!(kind.as_str(), "run.planned" | "run.started");
+        self.settle(&mut held.inner, before_go)?;
+        if !before_go {
+            self.sign_if_due(&held.inner, &pointer)?;
+        }
         Ok(pointer)
     }
 
@@ -256,12 +262,7 @@ impl Log {
             self.rotate(inner)?;
         }
         let active = self.active(inner)?;
-        let pointer = self.write(active, run, kind.as_str(), body)?;
-        if pointer.seq.is_multiple_of(CHECKPOINT_EVERY) {
-            rustix::fs::fdatasync(&active.file).map_err(|errno| self.failed(errno))?;
-            self.keys.sign(pointer.seq, &pointer.hash, &self.now())?;
-        }
-        Ok(pointer)
+        self.write(active, run, kind.as_str(), body)
     }
 
     fn write(&self, active: &mut Active, run: &str, kind: &str, body: &str) -> Result<AuditPointer, AuditError> {
@@ -302,13 +303,27 @@ impl Log {
     }
 
     /// Makes what is written durable, as the policy says.
-    fn settle(&self, inner: &mut Inner, kind: &Kind) -> Result<(), AuditError> {
+    fn settle(&self, inner: &mut Inner, before_go: bool) -> Result<(), AuditError> {
         match self.options.sync {
             Sync::None => Ok(()),
             Sync::Each => self.sync(inner),
-            Sync::Batch if matches!(kind.as_str(), "run.planned" | "run.started") => Ok(()),
+            Sync::Batch if before_go => Ok(()),
             Sync::Batch => self.sync_if_old(inner),
         }
+    }
+
+    /// Signs about every [`CHECKPOINT_EVERY`] events, by an event that nobody waits for. The log goes to the disk first: a
+    /// checkpoint that outlived its events would look like a truncation.
+    fn sign_if_due(&self, inner: &Inner, newest: &AuditPointer) -> Result<(), AuditError> {
+        if newest.seq < CHECKPOINT_EVERY || newest.seq % CHECKPOINT_EVERY >= DUE {
+            return Ok(());
+        }
+        let signed = self.keys.newest()?;
+        if signed / CHECKPOINT_EVERY >= newest.seq / CHECKPOINT_EVERY {
+            return Ok(());
+        }
+        self.sync(inner)?;
+        self.keys.sign(newest.seq, &newest.hash, &self.now()).map(drop)
     }
 
     fn sync(&self, inner: &Inner) -> Result<(), AuditError> {

@@ -158,6 +158,18 @@ fn a_truncation_past_a_checkpoint_is_found_even_if_the_log_is_gone() {
 }
 
 #[test]
+fn a_checkpoint_is_signed_about_every_so_many_events_but_never_before_go() {
+    let home = Home::filled(CHECKPOINT_EVERY + 3);
+    assert_eq!(home.verdict().checkpoints, 0, "run.started waits for nothing");
+    let log = home.log();
+    for _ in 0..2 * CHECKPOINT_EVERY {
+        log.append("r", &Kind::run_ended(), &json!({})).unwrap();
+    }
+    let verdict = home.verdict();
+    assert_eq!((verdict.checkpoints, verdict.sealed_to, verdict.broken), (3, 3 * CHECKPOINT_EVERY, None));
+}
+
+#[test]
 fn a_log_rewritten_from_the_start_is_found_by_its_checkpoint() {
     let home = Home::filled(5);
     home.log().checkpoint().unwrap();

@@ -156,8 +156,7 @@ fn content(dir: Option<&Dir>, path: Option<&Path>, kind: Kind, size: u64) -> Opt
     if kind != Kind::File || size > MOST_TEXT {
         return None;
     }
-    let content = dir.read(path, MOST_TEXT);
-    content.map_or_else(|_| None, Some)
+    dir.read(path, MOST_TEXT).ok()
 }
 
 fn unified(name: &str, entry: &Entry, old: &[u8], new: &[u8]) -> Option<String> {

@@ -135,8 +135,7 @@ impl Fingerprint {
             }
             Kind::File if found.size <= HASHED => {
                 // A file that cannot be read, or that just grew, has no hash; its times and inode still tell.
-                found.sha256 =
-                    dir.read(name, HASHED).map(|content| hex(&Sha256::digest(content))).map_or_else(|_| None, Some);
+                found.sha256 = dir.read(name, HASHED).map(|content| hex(&Sha256::digest(content))).ok();
             }
             Kind::File | Kind::Dir | Kind::Special => {}
         }
@@ -230,14 +229,14 @@ impl Manifest {
 pub fn load(state: &State, run: &RunId) -> Result<(Manifest, Dir), ChangesError> {
     let changes = state.changes()?;
     let none = || ChangesError::None { of: format!("run {run}") };
-    let dir = changes.enter(run.as_str(), Cross::No).or_else(|_| Err(none()))?;
+    let dir = changes.enter(run.as_str(), Cross::No).or(Err(none()))?;
     let content = match dir.read(MANIFEST, MOST_MANIFEST) {
         Ok(content) => content,
         Err(Errno::NOENT) => return Err(none()),
         Err(errno) => return Err(ChangesError::Read { path: state.path().join("changes").join(run.as_str()), errno }),
     };
     let damaged = || ChangesError::Damaged { run: run.to_string() };
-    let manifest: Manifest = serde_json::from_slice(&content).or_else(|_| Err(damaged()))?;
+    let manifest: Manifest = serde_json::from_slice(&content).or(Err(damaged()))?;
     let plain = |path: &Path| {
         path.components().all(|c| matches!(c, std::path::Component::Normal(_))) && path.file_name().is_some()
     };

@@ -96,10 +96,17 @@ impl Store {
         }
     }
 
+    /// [`Store::refuse`] as the end of a step: what is refused does not stop the rest.
+    #[expect(clippy::unnecessary_wraps, reason = "it stands where a step ends")]
+    pub(super) fn leave(&mut self, path: &Path, why: impl Into<String>) -> KernelResult<()> {
+        self.refuse(path, why);
+        Ok(())
+    }
+
     /// Adds an entry; `touched` is found out here.
     pub(super) fn add(&mut self, mut entry: Entry) {
         if self.left.entries == 0 {
-            return self.refuse(&entry.path.clone(), "there are more changed paths than are kept");
+            return self.refuse(&entry.path, "there are more changed paths than are kept");
         }
         self.left.entries -= 1;
         // A folder changes whenever something in it does: that alone is no conflict.
@@ -121,7 +128,7 @@ impl Store {
             }
             let dir = match parent.enter(name, Cross::No) {
                 Ok(dir) => dir,
-                Err(errno) => return Ok(self.refuse(path, format!("what it held cannot be told: {errno}"))),
+                Err(errno) => return self.leave(path, format!("what it held cannot be told: {errno}")),
             };
             for child in dir.names()? {
                 self.removed(&dir, &child, &path.join(&child), depth + 1)?;
@@ -183,15 +190,15 @@ impl Store {
     ) -> KernelResult<()> {
         let file = match dir.open_file(name, OFlags::RDONLY, Mode::empty()) {
             Ok(file) => file,
-            Err(errno) => return Ok(self.refuse(path, format!("it cannot be read: {errno}"))),
+            Err(errno) => return self.leave(path, format!("it cannot be read: {errno}")),
         };
         // What was looked at by name and what was opened must be one.
         let opened = rustix::fs::fstat(&file)?;
         if opened.st_ino != now.inode || Fingerprint::from_stat(&opened).kind != Kind::File {
-            return Ok(self.refuse(path, "it was replaced while it was read"));
+            return self.leave(path, "it was replaced while it was read");
         }
         let Some((sha256, size)) = self.blob(&file, now.size)? else {
-            return Ok(self.refuse(path, "it is larger than what is left of the bytes that are kept"));
+            return self.leave(path, "it is larger than what is left of the bytes that are kept");
         };
         let same = |b: &Fingerprint| {
             b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)

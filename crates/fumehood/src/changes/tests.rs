@@ -344,7 +344,7 @@ fn only_what_was_shown_is_taken() {
     let some = Some(vec![PathBuf::from("b")]);
     let of_some = diff(&host.state, &host.run, some.as_deref(), list(), &[]).unwrap().digest;
     assert_ne!(shown, of_some);
-    let wrong = Request { paths: some.clone(), digest: Some(shown.clone()), ..all() };
+    let wrong = Request { paths: some, digest: Some(shown.clone()), ..all() };
     assert!(matches!(host.apply_with(&wrong), Err(ChangesError::Digest { .. })));
     assert!(matches!(
         host.apply_with(&Request { paths: Some(vec!["zz".into()]), ..all() }),

@@ -59,7 +59,7 @@ fn child(
     let base = lower.map(|lower| Fingerprint::of(lower, name)).transpose()?.flatten();
     let replaced = base.as_ref().is_some_and(|b| (b.kind == Kind::Dir) != (now.kind == Kind::Dir));
     match now.kind {
-        Kind::Special => return Ok(store.refuse(at, special(stat.st_mode))),
+        Kind::Special => return store.leave(at, special(stat.st_mode)),
         Kind::Dir => return folder(store, upper, lower, name, at, (&now, base, replaced, depth)),
         Kind::Symlink => {
             now.target =
@@ -72,7 +72,7 @@ fn child(
             File::Plain => {}
             File::Whiteout => return lower.map_or(Ok(()), |lower| store.removed(lower, name, at, depth)),
             File::Forged => {
-                return Ok(store.refuse(at, "it carries attributes that only the kernel may set on a layer"));
+                return store.leave(at, "it carries attributes that only the kernel may set on a layer");
             }
         },
     }
@@ -99,14 +99,14 @@ fn folder(
     (now, base, replaced, depth): (&Fingerprint, Option<Fingerprint>, bool, usize),
 ) -> KernelResult<()> {
     if depth >= MOST_DEPTH {
-        return Ok(store.refuse(at, "too deep"));
+        return store.leave(at, "too deep");
     }
     let dir = match upper.enter(name, Cross::No) {
         Ok(dir) => dir,
-        Err(errno) => return Ok(store.refuse(at, format!("it cannot be read: {errno}"))),
+        Err(errno) => return store.leave(at, format!("it cannot be read: {errno}")),
     };
     if attribute(&dir, "redirect")?.is_some() || attribute(&dir, "metacopy")?.is_some() {
-        return Ok(store.refuse(at, "it carries attributes that only the kernel may set on a layer"));
+        return store.leave(at, "it carries attributes that only the kernel may set on a layer");
     }
     let below = match (&base, lower) {
         (Some(_), Some(lower)) if replaced => {

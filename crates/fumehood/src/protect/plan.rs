@@ -170,28 +170,28 @@ impl ProtectPlan {
         while let Some((at, depth)) = queue.pop() {
             let here = if at.as_os_str().is_empty() { Path::new(".") } else { &at };
             let Ok(dir) = below.enter(here, Cross::Yes) else { continue };
-            let Ok(names) = dir.names() else { continue };
-            for name in names {
+            for name in dir.names().unwrap_or_default() {
                 if left == 0 {
                     self.nested_cut = true;
                     return;
                 }
                 left -= 1;
-                if name == ".git" {
-                    if depth > 0 {
-                        self.nested.push(at.clone());
-                    }
-                } else if !SKIPPED.iter().any(|s| name == *s) && dir.kind(&name) == Ok(Some(FileType::Directory)) {
-                    if depth < NESTED_DEPTH {
-                        queue.push((at.join(&name), depth + 1));
-                    } else {
-                        self.nested_cut = true;
-                    }
+                if name == ".git" && depth > 0 {
+                    self.nested.push(at.clone());
+                } else if !is_worth_entering(&dir, &name) {
+                } else if depth < NESTED_DEPTH {
+                    queue.push((at.join(&name), depth + 1));
+                } else {
+                    self.nested_cut = true;
                 }
             }
         }
         self.nested.sort();
     }
+}
+
+fn is_worth_entering(dir: &Dir, name: &OsStr) -> bool {
+    name != ".git" && !SKIPPED.iter().any(|s| name == *s) && dir.kind(name) == Ok(Some(FileType::Directory))
 }
 
 /// Everything on the list that is there now.
@@ -202,9 +202,10 @@ pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> 
         for path in expand(below, pattern)? {
             let Some((parent, name)) = parent_of(below, &path)? else { continue };
             let Some(stat) = parent.stat(&name)? else { continue };
-            let target = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Symlink => Some(rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new())?.into_bytes()),
-                _ => None,
+            let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                Some(rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new())?.into_bytes())
+            } else {
+                None
             };
             let mtime = (stat.st_mtime, stat.st_mtime_nsec);
             all.insert(path, Seen { inode: stat.st_ino, mode: stat.st_mode, size: stat.st_size, mtime, target });

@@ -217,7 +217,13 @@ pub(super) fn remove_stub(stub: &Thing) -> bool {
         // A folder that is not empty answers ENOTEMPTY.
         FileType::Directory => rustix::fs::unlinkat(&parent, Path::new(name), AtFlags::REMOVEDIR),
         FileType::RegularFile if stat.st_size == 0 => rustix::fs::unlinkat(&parent, Path::new(name), AtFlags::empty()),
-        _ => Err(Errno::NOTEMPTY),
+        FileType::RegularFile
+        | FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => Err(Errno::NOTEMPTY),
     };
     removed.is_ok()
 }

@@ -135,7 +135,7 @@ fn a_dead_run_is_swept_once_with_a_tree_made_to_resist() {
     }
     std::fs::write(deep.join("f"), "").unwrap();
     for path in [&deep, &tree.join("x"), &tree] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o0)).unwrap();
     }
     let journal = Journal::begin(&state, id.clone(), None, now()).and_then(|mut j| j.note(&Thing::Temp(tree.clone())));
     journal.unwrap();

@@ -38,12 +38,12 @@ fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> Str
     let landlock = if *landlock == 0 { "none".to_owned() } else { format!("ABI {landlock}") };
     let mut out = format!("Linux {}, user {user}, Landlock {landlock}\n\n", show_text(kernel));
     for tier in tiers {
-        out.push_str(&tier_text(tier, verbose, palette, columns));
+        out.push_str(&tier_text(tier, health.has(tier), verbose, palette, columns));
     }
     if findings.is_empty() {
         out.push_str("nothing is missing\n");
     }
-    for Finding { id, severity, what, why, fix } in findings {
+    for Finding { id, severity, tiers: _, what, why, fix } in findings {
         let (role, word) = match severity {
             Severity::Blocks => (Role::Bad, "blocks:"),
             Severity::Limits => (Role::Weak, "limits:"),
@@ -56,10 +56,10 @@ fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> Str
     out
 }
 
-fn tier_text(health: &TierHealth, verbose: bool, palette: Palette, columns: usize) -> String {
+fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, columns: usize) -> String {
     let TierHealth { tier, backend, refused, proof, score, total, clauses } = health;
     let default = if *tier == default_tier() { " (default)" } else { "" };
-    let (role, word) = if health.is_to_be_had() { (Role::Good, "to be had") } else { (Role::Bad, "not to be had") };
+    let (role, word) = if has { (Role::Good, "to be had") } else { (Role::Bad, "not to be had") };
     let mut out = format!(
         "{}{default} by {backend}: {}, {total} of 100\n",
         palette.paint(Role::Name, tier.word()),

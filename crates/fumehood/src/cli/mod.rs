@@ -6,6 +6,7 @@
 pub mod args;
 pub mod ask;
 mod audit;
+mod changes;
 mod completions;
 mod doctor;
 mod explain;
@@ -45,6 +46,9 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &changes::DIFF,
+    &changes::TAKE,
+    &changes::DISCARD,
     &gc::SPEC,
     &explain::SPEC,
     &completions::SPEC,

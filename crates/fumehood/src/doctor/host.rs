@@ -32,15 +32,28 @@ fn finding(
     why: &str,
     fix: impl Into<String>,
 ) -> Finding {
-    Finding { id, severity, what: what.into(), why: why.to_owned(), fix: fix.into() }
+    Finding { id, severity, tiers: &[], what: what.into(), why: why.to_owned(), fix: fix.into() }
+}
+
+/// Both tiers start from /proc, sealed memory and the record.
+const ALL: &[&str] = &["process", "container"];
+
+fn blocks(
+    id: &'static str,
+    tiers: &'static [&'static str],
+    what: impl Into<String>,
+    why: &str,
+    fix: impl Into<String>,
+) -> Finding {
+    Finding { id, severity: Severity::Blocks, tiers, what: what.into(), why: why.to_owned(), fix: fix.into() }
 }
 
 fn kernel_file_systems() -> Vec<Finding> {
     let mut found = Vec::new();
     if Process::own().is_err() {
-        found.push(finding(
+        found.push(blocks(
             "host/no-proc",
-            Severity::Blocks,
+            ALL,
             "/proc is not mounted, or not readable",
             "the posture of a sandbox is read back from it before the program starts",
             "mount -t proc proc /proc",
@@ -61,7 +74,7 @@ fn kernel_file_systems() -> Vec<Finding> {
 fn namespaces(host: &Capabilities) -> Option<Finding> {
     let missing = host.namespaces().err()?;
     let fix = if missing.id == "userns/apparmor" { apparmor_profile() } else { missing.fix };
-    Some(finding(missing.id, Severity::Blocks, missing.why, "the container tier is made of namespaces", fix))
+    Some(blocks(missing.id, &["container"], missing.why, "the container tier is made of namespaces", fix))
 }
 
 /// The profile that lets this one program make user namespaces, where Ubuntu (23.10 on) takes that from all others.
@@ -113,9 +126,9 @@ fn outer_filter() -> Option<Finding> {
 fn memfd() -> Option<Finding> {
     let strict = sys::machine::sysctl("vm.memfd_noexec").ok()?? >= 2;
     strict.then(|| {
-        finding(
+        blocks(
             "host/memfd-noexec",
-            Severity::Blocks,
+            ALL,
             "vm.memfd_noexec is 2: nothing can be executed from sealed memory",
             "the guest is started from sealed memory, so that no file can be exchanged under it",
             "sudo sysctl -w vm.memfd_noexec=1",
@@ -125,16 +138,16 @@ fn memfd() -> Option<Finding> {
 
 fn landlock(host: &Capabilities) -> Option<Finding> {
     match host.landlock {
-        0 => Some(finding(
+        0 => Some(blocks(
             "host/no-landlock",
-            Severity::Blocks,
+            ALL,
             "this kernel has no Landlock, or it is not switched on",
-            "the process tier is made of it, and the container tier has it as a second layer",
+            "the process tier is made of it, and the container tier demands it as a second layer",
             "Linux 5.13 with CONFIG_SECURITY_LANDLOCK, and `landlock` in the boot parameter `lsm=`",
         )),
-        abi if abi < 6 => Some(finding(
+        abi if abi < 6 => Some(blocks(
             "host/old-landlock",
-            Severity::Limits,
+            &["process"],
             format!("Landlock speaks ABI {abi}"),
             "the process tier needs ABI 6: without its scopes a sandbox could signal the host's processes",
             "Linux 6.12; until then the container tier",
@@ -193,6 +206,7 @@ fn state(places: &Places) -> Option<Finding> {
     Some(Finding {
         id: fault.id,
         severity: Severity::Blocks,
+        tiers: ALL,
         what: format!("{}: {}", fault.what, fault.place),
         why: fault.why,
         fix: fault.fix,

@@ -35,6 +35,8 @@ pub struct Finding {
     pub id: &'static str,
     /// How much it matters.
     pub severity: Severity,
+    /// The tiers that are not to be had because of it.
+    pub tiers: &'static [&'static str],
     /// What is missing.
     pub what: String,
     /// Why that matters.
@@ -83,10 +85,17 @@ pub fn examine(places: &Places, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health
 }
 
 impl Health {
-    /// Whether the default tier can be had, and was proven.
+    /// Whether a tier has a plan, nothing stands in its way, and the sandbox that was tried (if one was) held.
+    #[must_use]
+    pub fn has(&self, tier: &TierHealth) -> bool {
+        let blocked = self.findings.iter().any(|finding| finding.tiers.contains(&tier.tier.word()));
+        !blocked && tier.refused.is_empty() && tier.proof.as_ref().is_none_or(|proof| proof.held)
+    }
+
+    /// Whether the default tier can be had.
     #[must_use]
     pub fn has_default(&self) -> bool {
         let default = default_tier();
-        self.tiers.iter().any(|tier| tier.tier == default && tier.is_to_be_had())
+        self.tiers.iter().any(|tier| tier.tier == default && self.has(tier))
     }
 }

@@ -109,14 +109,6 @@ fn word<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(tier.word())
 }
 
-impl TierHealth {
-    /// Whether there is a plan, and a sandbox of it held what it promised.
-    #[must_use]
-    pub fn is_to_be_had(&self) -> bool {
-        self.refused.is_empty() && self.proof.as_ref().is_none_or(|proof| proof.held)
-    }
-}
-
 /// The tier of a policy that says nothing.
 #[must_use]
 pub fn default_tier() -> Tier {

@@ -25,7 +25,12 @@ pub(super) struct Finished {
 }
 
 /// Ends a run: everything that it made is gone when this returns.
-pub(super) fn report(stage: Stage, watched: Watched, planned: &Planned, recorded: &Recorded) -> Result<Finished, Failure> {
+pub(super) fn report(
+    stage: Stage,
+    watched: Watched,
+    planned: &Planned,
+    recorded: &Recorded,
+) -> Result<Finished, Failure> {
     let plan = &planned.plan;
     let wall = stage.started.elapsed().as_secs_f64();
     let Stage { running, carried, journal, tmp, layer, .. } = stage;
@@ -112,16 +117,39 @@ fn usage(watched: &Watched, wall: f64, disk: u64, output: u64) -> Usage {
 fn end_of(watched: &Watched) -> (Outcome, Option<Fault>) {
     if let Some((errno, which)) = watched.exec {
         let (code, what, fix) = match which {
-            ExecFailure::NotFound => (127, "the program is not there inside", "name a program below /usr, or grant its folder with `--read`"),
-            ExecFailure::NoInterpreter => (127, "its interpreter (`#!` line or ELF loader) is not there inside", "install it below /usr, or grant its folder with `--read`"),
-            ExecFailure::NotExecutable => (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy"),
-            ExecFailure::Cwd => (125, "the working directory cannot be entered", "check the owner and mode of the workspace"),
-            ExecFailure::Resources => (125, "arguments and environment are too large, or memory is too small", "pass less, or raise `limits.memory`"),
+            ExecFailure::NotFound => {
+                (127, "the program is not there inside", "name a program below /usr, or grant its folder with `--read`")
+            }
+            ExecFailure::NoInterpreter => (
+                127,
+                "its interpreter (`#!` line or ELF loader) is not there inside",
+                "install it below /usr, or grant its folder with `--read`",
+            ),
+            ExecFailure::NotExecutable => (
+                126,
+                "it is there, but may not be executed",
+                "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy",
+            ),
+            ExecFailure::Cwd => {
+                (125, "the working directory cannot be entered", "check the owner and mode of the workspace")
+            }
+            ExecFailure::Resources => (
+                125,
+                "arguments and environment are too large, or memory is too small",
+                "pass less, or raise `limits.memory`",
+            ),
         };
         let why = std::io::Error::from_raw_os_error(errno).to_string().to_lowercase();
         let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
-        let fault = Fault { id: "run/not-started", what: what.to_owned(), place: "the program".to_owned(), why, fix: fix.to_owned() };
-        let outcome = Outcome { kind, code: Some(code), signal: None, limit: None, message: format!("nothing was run: {what}") };
+        let fault = Fault {
+            id: "run/not-started",
+            what: what.to_owned(),
+            place: "the program".to_owned(),
+            why,
+            fix: fix.to_owned(),
+        };
+        let outcome =
+            Outcome { kind, code: Some(code), signal: None, limit: None, message: format!("nothing was run: {what}") };
         return (outcome, Some(fault));
     }
     if let Some(failed) = &watched.failed {

@@ -22,7 +22,9 @@ mod tests {
 
     #[test]
     fn the_vectors_of_the_rfc_hold() {
-        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")] {
+        for (plain, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")]
+        {
             assert_eq!(encode(plain.as_bytes()), coded);
         }
     }

@@ -11,6 +11,7 @@ use backends::native::{self, Launch, Prepared, Running, Stdio};
 use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
 
+use super::Manner;
 use super::launch;
 use super::planning::Planned;
 use super::record::Recorded;
@@ -18,7 +19,6 @@ use super::streams::{Budget, Input, Stream};
 use super::terminal::Terminal;
 use super::watch::{Carried, Watch, Watched, own};
 use super::workspace::Layer;
-use super::Manner;
 use crate::cli::{Request, World};
 use crate::fault::Fault;
 use crate::state::{Journal, Thing};
@@ -62,11 +62,7 @@ pub(super) fn begin(
     sweep(recorded);
     let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     let mut journal = Journal::begin(&recorded.state, recorded.id.clone(), workspace, jiff::Timestamp::now())?;
-    let io = Io {
-        json: request.json,
-        terminal: request.tty,
-        input: request.interactive || !world.stdin_terminal,
-    };
+    let io = Io { json: request.json, terminal: request.tty, input: request.interactive || !world.stdin_terminal };
     let tmp = match planned.plan.tier {
         Tier::Process => Some(own_folder(&mut journal, recorded)?),
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
@@ -235,7 +231,8 @@ fn carry(running: &mut Running, policy: &Policy, io: &Io) -> Result<Carried, Fai
         budget: Budget::new(policy.limits.output.map(|bytes| bytes.0)),
     };
     if let Some(master) = streams.terminal {
-        let (input, output) = (own(std::io::stdin()).map_err(own_failure)?, own(std::io::stdout()).map_err(own_failure)?);
+        let (input, output) =
+            (own(std::io::stdin()).map_err(own_failure)?, own(std::io::stdout()).map_err(own_failure)?);
         carried.terminal = Some(Terminal::new(master, input, output).map_err(own_failure)?);
         return Ok(carried);
     }

@@ -43,12 +43,7 @@ struct Manner {
 
 impl Manner {
     fn of(request: &Request) -> Self {
-        Self {
-            json: request.json,
-            quiet: request.quiet,
-            verbose: request.verbose,
-            report: request.report.clone(),
-        }
+        Self { json: request.json, quiet: request.quiet, verbose: request.verbose, report: request.report.clone() }
     }
 }
 

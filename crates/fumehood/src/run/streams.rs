@@ -109,7 +109,14 @@ impl Stream {
     }
 
     fn new(source: OwnedFd, sink: Sink) -> Self {
-        Self { source: Some(source), sink, pending: VecDeque::new(), tail: VecDeque::new(), dropped: 0, recent: VecDeque::new() }
+        Self {
+            source: Some(source),
+            sink,
+            pending: VecDeque::new(),
+            tail: VecDeque::new(),
+            dropped: 0,
+            recent: VecDeque::new(),
+        }
     }
 
     /// The descriptor to wait on for data; `None` while the reader is behind, or at the end.

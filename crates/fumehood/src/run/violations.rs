@@ -164,7 +164,13 @@ fn outside(path: &str, policy: &Policy, how: &str) -> Violation {
         (_, Some(at)) => format!("the workspace is {}; other paths need `--read` or `--write`", at.display()),
         (_, None) => "stay in the workspace; other paths need `--read` or `--write`".to_owned(),
     };
-    output("fs.read/outside", ClauseId::FsRead, path.to_owned(), format!("outside the granted paths: it {how}"), instead)
+    output(
+        "fs.read/outside",
+        ClauseId::FsRead,
+        path.to_owned(),
+        format!("outside the granted paths: it {how}"),
+        instead,
+    )
 }
 
 fn read_only(path: &str, policy: &Policy) -> Violation {

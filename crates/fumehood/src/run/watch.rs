@@ -234,8 +234,7 @@ impl<'a> Watch<'a> {
                         End::Code(code) => self.result.facts.code = Some(i32::from(code)),
                         End::Signal { number, core: _ } => self.result.facts.signal = Some(i32::from(number)),
                     }
-                    self.result.reaped =
-                        (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
+                    self.result.reaped = (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
                     self.done = true;
                 }
                 FromGuest::ExecFailed { errno, which } => {
@@ -349,7 +348,8 @@ impl<'a> Watch<'a> {
         let limits = &self.policy.limits;
         if sample.oom_kills > 0 {
             let limit = limits.memory.map_or(0, |bytes| bytes.0);
-            let words = format!("memory of the tree reached its limit of {limit} bytes: the kernel killed a process of it");
+            let words =
+                format!("memory of the tree reached its limit of {limit} bytes: the kernel killed a process of it");
             return Some((Limit::Memory, words));
         }
         if let Some(limit) = limits.cpu_time {

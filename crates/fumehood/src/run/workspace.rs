@@ -4,8 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use backends::Capabilities;
 use crate::ui::Failure;
+use backends::Capabilities;
 use policy::report::{Limit, WorkspaceReport};
 use policy::{Plan, Policy};
 
@@ -24,8 +24,7 @@ pub(super) struct Layer {
 
 /// Bytes that a layer holds on its own file system.
 pub(super) fn used(layer: &Layer) -> u64 {
-    rustix::fs::fstatvfs(&layer.fd)
-        .map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
+    rustix::fs::fstatvfs(&layer.fd).map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
 }
 
 /// The limit that the folder of a run has passed, if any: bytes and inodes, counted by walking it.

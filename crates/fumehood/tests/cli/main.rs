@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod audit;
+mod changes;
 mod completions;
 mod doctor;
 mod explain;

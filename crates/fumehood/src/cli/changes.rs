@@ -1,0 +1,222 @@
+//! `fumehood diff | apply | discard`: what a run did to its workspace is shown, taken, or thrown away.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::args::{Flag, To, Words};
+use super::spec::{Call, Spec};
+use crate::audit::{Kind, Log, Options};
+use crate::changes::{Applied, ChangesError, Conflict, Guarded, Request, apply, diff, discard, load, newest};
+use crate::fault::{Fault, show_bytes, show_path, show_text};
+use crate::protect::list;
+use crate::state::{RunId, State};
+use crate::ui::{Failure, Role, Table, count};
+
+const NAMES: &[Flag] = &[Flag::new("names", None, To::Ours, "Only the names of what changed")];
+const APPLY: &[Flag] = &[
+    Flag::new("digest", Some("DIGEST"), To::Ours, "Take exactly what `diff --json` showed under this digest"),
+    Flag::new("leave-protected", None, To::Ours, "Leave protected paths out instead of refusing"),
+    Flag::new("take-protected", Some("PATH"), To::Ours, "Take this protected path; may be repeated"),
+    Flag::new("leaving-links", None, To::Ours, "Take links that lead out of the workspace"),
+];
+
+pub(super) const DIFF: Spec = Spec {
+    path: &["diff"],
+    about: "Show what a run changed in its workspace",
+    usage: "[RUN|PATH] [-- FILES...]",
+    more: "Without a word it is the newest run of the workspace around the current directory.\n\
+           Exit code 0 if nothing changed, 1 if something did, 125 if there is nothing to look at.",
+    tables: &[NAMES],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: show,
+};
+
+pub(super) const TAKE: Spec = Spec {
+    path: &["apply"],
+    about: "Take what a run changed over into the workspace",
+    usage: "[RUN|PATH] [--digest DIGEST] [-- FILES...]",
+    more: "All or nothing, and never over what somebody changed meanwhile.\n\
+           Exit code 0, or 1 with every conflict and nothing applied.",
+    tables: &[APPLY],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: take,
+};
+
+pub(super) const DISCARD: Spec = Spec {
+    path: &["discard"],
+    about: "Throw away what a run changed",
+    usage: "[RUN|PATH]",
+    more: "The whole run's changes; `apply` with names takes a part.",
+    tables: &[],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: drop_all,
+};
+
+fn failed(error: &ChangesError) -> Failure {
+    Failure::own(error.fault())
+}
+
+fn state(call: &Call<'_>) -> Result<State, Failure> {
+    State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))
+}
+
+/// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
+fn run(call: &Call<'_>, state: &State) -> Result<RunId, Failure> {
+    let word = call.parsed.words.first().map_or_else(|| OsString::from("."), OsString::clone);
+    if let Some(id) = word.to_str().and_then(|word| word.parse::<RunId>().ok()) {
+        return Ok(id);
+    }
+    let path = std::fs::canonicalize(&word).map_err(|error| {
+        Failure::own(Fault {
+            id: "changes/no-such-place",
+            what: format!("{} is neither a run nor a path", show_path(Path::new(&word))),
+            place: "command line".to_owned(),
+            why: error.to_string().to_lowercase(),
+            fix: "a run's id stands in its report and in `fumehood audit show`".to_owned(),
+        })
+    })?;
+    newest(state, &path).map_err(|error| failed(&error))
+}
+
+/// The files after `--`, relative to the workspace: as seen from here if here lies in it, else from its top.
+fn files(call: &Call<'_>, workspace: &Path) -> Option<Vec<PathBuf>> {
+    let named = call.parsed.after.as_ref().filter(|named| !named.is_empty())?;
+    let here = call.world.cwd.as_deref().and_then(|cwd| cwd.strip_prefix(workspace).ok().map(Path::to_owned));
+    Some(named.iter().map(|name| relative(Path::new(name), here.as_deref(), workspace)).collect())
+}
+
+fn relative(name: &Path, here: Option<&Path>, workspace: &Path) -> PathBuf {
+    let full = match name.strip_prefix(workspace) {
+        Ok(below) => below.to_owned(),
+        Err(_elsewhere) => here.unwrap_or(Path::new("")).join(name),
+    };
+    let mut plain = PathBuf::new();
+    for part in full.components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            // Above the top there is nothing that a run could have changed: the name then fits no change.
+            Component::ParentDir if !plain.pop() => plain.push(".."),
+            Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    plain
+}
+
+fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let state = state(call)?;
+    let run = run(call, &state)?;
+    let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
+    let paths = files(call, &manifest.workspace);
+    let search: Vec<PathBuf> =
+        call.world.variable("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+    let found = diff(&state, &run, paths.as_deref(), list(), &search).map_err(|error| failed(&error))?;
+    if call.json {
+        call.voice.data(format!("{}\n", serde_json::to_string_pretty(&found).unwrap_or_default()).as_bytes())?;
+    } else if call.parsed.has("names") {
+        let names: String = found.entries.iter().map(|shown| format!("{}\n", show_text(&shown.name))).collect();
+        call.voice.data(names.as_bytes())?;
+    } else {
+        call.voice.data(found.text().as_bytes())?;
+    }
+    Ok(u8::from(!found.entries.is_empty()))
+}
+
+fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let state = state(call)?;
+    let run = run(call, &state)?;
+    let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
+    // The log comes first: what cannot be recorded is not done.
+    let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
+    let request = Request {
+        paths: files(call, &manifest.workspace),
+        digest: call.parsed.value("digest").map(|digest| show_bytes(digest.as_bytes())),
+        guarded: guarded(call, &manifest.workspace),
+        leaving_links: call.parsed.has("leaving-links"),
+    };
+    let applied = apply(&state, &run, &request, list(), Timestamp::now()).map_err(|error| failed(&error))?;
+    match &applied {
+        Applied::Done { digest, paths, left } => {
+            let body =
+                json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left });
+            log.append(run.as_str(), &Kind::workspace_applied(), &body).map_err(|error| Failure::own(error.fault()))?;
+            if call.json {
+                call.voice.json(
+                    &json!({ "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left }),
+                )?;
+            } else {
+                let number = count(u64::try_from(paths.len()).unwrap_or(u64::MAX), "path", "paths");
+                let rest = if *left > 0 { format!("; {left} protected left") } else { String::new() };
+                call.voice.say(&format!("{number} applied to {}{rest}\n", show_path(&manifest.workspace)));
+            }
+            Ok(0)
+        }
+        Applied::Conflicts(conflicts) => {
+            tell(call, run.as_str(), conflicts)?;
+            Ok(1)
+        }
+    }
+}
+
+fn guarded(call: &Call<'_>, workspace: &Path) -> Guarded {
+    let taken = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "take-protected");
+    let taken: Vec<PathBuf> = taken
+        .filter_map(|(_, value)| value.as_ref())
+        .map(|value| relative(Path::new(value), None, workspace))
+        .collect();
+    match (taken.is_empty(), call.parsed.has("leave-protected")) {
+        (false, _) => Guarded::Take(taken),
+        (true, true) => Guarded::Leave,
+        (true, false) => Guarded::Refuse,
+    }
+}
+
+fn tell(call: &Call<'_>, run: &str, conflicts: &[Conflict]) -> Result<(), Failure> {
+    if call.json {
+        call.voice.json(&json!({ "schema": 1, "run": run, "conflicts": conflicts }))?;
+        return Ok(());
+    }
+    let mut table = Table::new(&["", "", ""]);
+    for Conflict { path, id, why } in conflicts {
+        table.painted([(id, Some(Role::Bad)), (show_path(path).trim_matches('`'), None), (&show_text(why), None)]);
+    }
+    let head = call.voice.err.paint(Role::Bad, "conflict:");
+    let text = table.render(call.voice.err, 2, call.voice.columns);
+    call.voice.say(&format!("{head} nothing was applied\n{text}"));
+    Ok(())
+}
+
+fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let state = state(call)?;
+    let run = run(call, &state)?;
+    let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
+    discard(&state, &run).map_err(|error| failed(&error))?;
+    log.append(run.as_str(), &Kind::workspace_discarded(), &json!({})).map_err(|error| Failure::own(error.fault()))?;
+    if call.json {
+        call.voice.json(&json!({ "schema": 1, "run": run.as_str(), "discarded": true }))?;
+    } else {
+        call.voice.say(&format!("the changes of {run} are gone\n"));
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_seen_from_where_the_caller_stands() {
+        let of = |name: &str, here: Option<&str>| relative(Path::new(name), here.map(Path::new), Path::new("/srv/w"));
+        assert_eq!(of("a", Some("")), Path::new("a"));
+        assert_eq!(of("./a", Some("sub")), Path::new("sub/a"));
+        assert_eq!(of("../a", Some("sub")), Path::new("a"));
+        assert_eq!(of("/srv/w/x/y", Some("sub")), Path::new("x/y"));
+        assert_eq!(of("a/../../b", None), Path::new("../b"));
+    }
+}

@@ -468,9 +468,9 @@ fn landlock(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn signal_scope(guest: &mut Guest<'_>) -> Taken {
-    let Some(witness) = guest.witness.take() else { return Ok(()) };
+    let Some(witness) = &guest.witness else { return Ok(()) };
     let reached = bare::kill(witness.pid(), 0);
-    witness.dismiss()?;
+    witness.dismiss();
     let [real, effective, saved] = bare::users()?;
     match reached {
         // Never as root: should the scope not hold after all, everything on the machine would be in reach.
@@ -515,5 +515,10 @@ fn send_posture(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn go(guest: &mut Guest<'_>) -> Taken {
-    guest.link.wait_for(ToGuest::Go).map_err(Fault::from)
+    guest.link.wait_for(ToGuest::Go)?;
+    // It shares our memory and none of our controls, so it must be gone before the payload is there.
+    match guest.witness.take() {
+        Some(witness) => witness.reap().map_err(Fault::from),
+        None => Ok(()),
+    }
 }

@@ -236,6 +236,23 @@ fn steps_have_distinct_names_and_numbers_in_order() {
 }
 
 #[test]
+fn the_embedded_program_is_small_static_and_needs_no_loader() {
+    let elf = guest::ELF;
+    assert!(elf.len() < 64 * 1024, "{} bytes", elf.len());
+    let number = |at: usize, len: usize| {
+        elf[at..at + len].iter().rev().fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+    };
+    assert_eq!((&elf[..4], number(16, 2)), (&b"\x7fELF"[..], 2), "an executable at a fixed address");
+    let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    let kinds: Vec<usize> = (0..count).map(|at| number(table + at * size, 4)).collect();
+    // PT_DYNAMIC and PT_INTERP.
+    assert!(!kinds.contains(&2) && !kinds.contains(&3), "{kinds:?}");
+    for at in (0..count).filter(|at| kinds[*at] == 1) {
+        assert_ne!(number(table + at * size + 4, 4) & 3, 3, "a segment is writable and executable");
+    }
+}
+
+#[test]
 fn the_payload_is_locked_to_the_versions_of_the_workspace() {
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     let (inner, outer) = (read("payload/lock.in"), read("../../Cargo.lock"));

@@ -11,7 +11,8 @@ use crate::support::writes_to_host;
 /// Compiles the filter. It takes microseconds, so nothing is compiled ahead.
 pub(super) fn program(policy: &Policy, host: &Capabilities, container: bool) -> Result<Vec<u8>, StartError> {
     let failed = |e: ProfileError| StartError::Profile { why: e.to_string() };
-    let mut profile = Profile::load(&policy.syscalls.profile, &surroundings(policy, host, container)).map_err(failed)?;
+    let mut profile =
+        Profile::load(&policy.syscalls.profile, &surroundings(policy, host, container)).map_err(failed)?;
     for name in &policy.syscalls.allow {
         profile.allow(name).map_err(failed)?;
     }

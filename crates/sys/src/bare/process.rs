@@ -233,14 +233,18 @@ impl Witness {
         self.pid
     }
 
-    /// Lets it go and reaps it.
-    ///
-    /// # Errors
-    /// That of wait4(2).
-    pub fn dismiss(self) -> Result<()> {
+    /// Lets it go. It ends by itself a little later, on whatever processor is free: [`Witness::reap`] waits for it.
+    pub fn dismiss(&self) {
         self.leave.store(1, Ordering::Release);
         // SAFETY: a word in a mapping that lives for good.
         let _woken = unsafe { call(__NR_futex, [read(self.leave), uint(FUTEX_WAKE), 1]) };
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// That of wait4(2).
+    pub fn reap(self) -> Result<()> {
         // SAFETY: nothing is written.
         unsafe { call(__NR_wait4, [int(self.pid), 0, uint(__WALL), 0]) }.map(drop)
     }

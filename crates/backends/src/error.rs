@@ -66,6 +66,14 @@ pub enum StartError {
     /// The posture is not the plan's.
     #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
     Posture(Vec<String>),
+    /// A workspace of root cannot be shown to the run's user.
+    #[error("`{}` belongs to root and its file system cannot map ids: {why}", path.display())]
+    Mapping {
+        /// Workspace.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
     /// The system call profile cannot be put together as the policy wants it.
     #[error("the system call profile cannot be made: {why}")]
     Profile {
@@ -94,13 +102,11 @@ impl StartError {
     /// Whether the run is to be refused (126: the caller can change it) rather than failed (125).
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Self::Path { .. }
+        matches!(self, Self::Path { .. }
                 | Self::Special { .. }
                 | Self::NotADirectory { .. }
                 | Self::Namespaces { .. }
                 | Self::Profile { .. }
-        )
+                | Self::Mapping { .. })
     }
 }

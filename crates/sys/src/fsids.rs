@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Named as _, Result};
 
 /// While this lives, the calling thread opens and makes files as another user. Not for sending to another thread.
 #[derive(Debug)]
@@ -34,6 +34,26 @@ impl As {
             return Ok(guard);
         }
         Err(Error::new("setfsuid", format!("uid {uid}, gid {gid}"), Errno::PERM))
+    }
+}
+
+impl As {
+    /// As [`As::user`], but files that root may read stay readable: for copying into a file system that only knows
+    /// that user's ids.
+    ///
+    /// # Errors
+    /// EPERM: this process may not.
+    pub fn user_who_reads_all(uid: u32, gid: u32) -> Result<Self> {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let guard = Self::user(uid, gid)?;
+        let object = || format!("uid {uid}");
+        // setfsuid(2) took the capabilities over files from the effective set; one of them is wanted back.
+        let mut sets = capabilities(None).named("capget", object)?;
+        if sets.permitted.contains(CapabilitySet::DAC_READ_SEARCH) {
+            sets.effective |= CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).named("capset", object)?;
+        }
+        Ok(guard)
     }
 }
 

@@ -25,7 +25,7 @@ mod verify;
 
 pub use control::Control;
 pub use prepare::prepare;
-pub use prepare::{Launch, Prepared, Stdio};
+pub use prepare::{Launch, Prepared, Protect, Stdio};
 pub use running::{Running, Sample, Streams};
 pub use start::{Confined, GROUPS, Started, start};
 pub use verify::Verified;

@@ -40,6 +40,10 @@ pub struct Launch {
     pub show: Vec<Grant>,
     /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).
     pub files: Vec<(String, Vec<u8>)>,
+    /// Shown writable beside the policy's grants: parts of a git folder that lies elsewhere.
+    pub show_writable: Vec<Grant>,
+    /// Paths below a read-write workspace that are protected, the outermost first.
+    pub protect: Vec<Protect>,
     /// Values of `env.pass` that the caller has.
     pub passed: BTreeMap<OsString, OsString>,
     /// Standard streams.
@@ -48,6 +52,15 @@ pub struct Launch {
     pub term: Option<OsString>,
     /// A 0700 folder of ours, where the process tier writes; made by the caller and removed by it.
     pub tmp: Option<PathBuf>,
+}
+
+/// How a path below a read-write workspace is protected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protect {
+    /// Cannot be renamed or removed.
+    Pinned(PathBuf),
+    /// Cannot be changed at all.
+    ReadOnly(PathBuf),
 }
 
 /// Everything that a start needs.
@@ -116,7 +129,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     let mapped = (container && identity.map_workspace).then_some(FIRST_EXTRA);
     let mut copy_to = None;
     let (rules, cwd, workspace) = if container {
-        let tree = tree::build(policy, host, &launch.show, &launch.files, mapped)?;
+        let tree = tree::build(policy, host, launch, mapped)?;
         (config.sources, config.ops) = (tree.sources, tree.ops);
         (tree.rules, tree.cwd, tree.workspace)
     } else {

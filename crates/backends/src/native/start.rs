@@ -150,8 +150,10 @@ fn refused(error: sys::spawn::SpawnError) -> StartError {
 
 fn mapped_workspace(prepared: &Prepared) -> Result<Option<OwnedFd>, StartError> {
     let (Some(_), Some(path)) = (prepared.mapped_workspace, &prepared.workspace) else { return Ok(None) };
-    let _ = path;
-    Err(StartError::system("showing the workspace", "not yet"))
+    let failed = |e| StartError::Mapping { path: path.clone(), why: format!("{e}") };
+    let place = sys::channel::open_place(path).map_err(failed)?;
+    let (uid, gid) = prepared.owner();
+    sys::idmap::clone_mapped(place, (0, uid), (0, gid)).map(Some).map_err(failed)
 }
 
 fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<sys::cgroup::Group>, StartError> {

@@ -13,6 +13,7 @@ use policy::value::{Grant, Policy, Root, WorkspaceMode};
 
 use super::etc;
 use super::landlock::{Access, Rules};
+use super::prepare::{Launch, Protect};
 use super::proc_view;
 use super::sizes::{self, Sizes};
 use crate::StartError;
@@ -78,8 +79,7 @@ pub(crate) fn resolve(clause: &'static str, path: &Path) -> Result<Resolved, Sta
 pub(crate) fn build(
     policy: &Policy,
     host: &Capabilities,
-    show: &[Grant],
-    files: &[(String, Vec<u8>)],
+    launch: &Launch,
     mapped_workspace: Option<u32>,
 ) -> Result<Tree, StartError> {
     let mut tree = Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace };
@@ -94,10 +94,14 @@ pub(crate) fn build(
         tree.write(grant)?;
     }
     tree.workspace()?;
-    for grant in show {
+    tree.protect(&launch.protect);
+    for grant in &launch.show {
         tree.read(grant, "run")?;
     }
-    tree.files(files);
+    for grant in &launch.show_writable {
+        tree.write(grant)?;
+    }
+    tree.files(&launch.files);
     Ok(tree.tree)
 }
 
@@ -295,22 +299,20 @@ impl Builder<'_> {
     /// socket of the host that lies below.
     fn read(&mut self, grant: &Grant, clause: &'static str) -> Result<(), StartError> {
         let resolved = resolve(clause, &grant.from)?;
-        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
-        if resolved.dir && self.host.overlay_readonly() && !self.policy.fs.sockets {
-            let source = self.resolved(&resolved);
-            self.op(Op::Overlay {
-                lowers: Lowers::one(source),
-                path: text(&grant.to),
-                size: 0,
-                inodes: 0,
-                attrs,
-                export: None,
-            });
-        } else {
-            self.bind(&resolved, &grant.to, attrs);
-        }
-        self.allow(&grant.to, self.readable(), resolved.dir);
+        let source = self.resolved(&resolved);
+        self.show(source, &resolved, &grant.to);
         Ok(())
+    }
+
+    fn show(&mut self, source: u32, resolved: &Resolved, to: &Path) {
+        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
+        let path = text(to);
+        if resolved.dir && self.host.overlay_readonly() && !self.policy.fs.sockets {
+            self.op(Op::Overlay { lowers: Lowers::one(source), path, size: 0, inodes: 0, attrs, export: None });
+        } else {
+            self.op(Op::Bind { source, path, attrs, file: !resolved.dir });
+        }
+        self.allow(to, self.readable(), resolved.dir);
     }
 
     fn write(&mut self, grant: &Grant) -> Result<(), StartError> {
@@ -335,7 +337,8 @@ impl Builder<'_> {
         match self.policy.workspace.mode {
             WorkspaceMode::None => {}
             WorkspaceMode::Ro => {
-                self.read(&Grant { from: resolved.path.clone(), to: at.clone(), dangerous: false }, "workspace")?;
+                let source = self.workspace_source(&resolved);
+                self.show(source, &resolved, &at);
             }
             WorkspaceMode::Rw => {
                 let source = self.workspace_source(&resolved);
@@ -358,6 +361,17 @@ impl Builder<'_> {
         self.tree.workspace = Some(resolved.path);
         self.tree.cwd = at;
         Ok(())
+    }
+
+    /// Control files of a read-write workspace: bound on themselves, read-only or only pinned.
+    fn protect(&mut self, list: &[Protect]) {
+        let at = self.tree.cwd.clone();
+        for one in list {
+            match one {
+                Protect::Pinned(path) => self.op(Op::Pin { path: text(&at.join(path)) }),
+                Protect::ReadOnly(path) => self.op(Op::ReadOnly { path: text(&at.join(path)), recursive: true }),
+            }
+        }
     }
 
     /// Scripts and code of this run, in a folder that is read-only inside.

@@ -33,10 +33,14 @@ pub(super) fn report(
 ) -> Result<Finished, Failure> {
     let plan = &planned.plan;
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, carried, journal, tmp, layer, .. } = stage;
+    let Stage { running, carried, mut journal, tmp, layer, protected, .. } = stage;
     running.end();
-    let disk = layer.as_ref().map_or(0, super::workspace::used);
-    let workspace = super::workspace::read_back(layer, plan, recorded)?;
+    let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
+    let workspace = match layer {
+        Some(layer) => layer.read_back(recorded)?,
+        None => WorkspaceReport::default(),
+    };
+    let slipped = super::guard::check(protected, &mut journal, recorded)?;
     let produced = carried.budget.produced();
     let counters = Counters {
         pids_refused: watched.sample.pids_refused,
@@ -54,6 +58,7 @@ pub(super) fn report(
         // What the kernel counted needs no hint.
         !hint.id.starts_with("limits.") || counters.pids_refused + counters.oom_kills == 0
     }));
+    list.extend(slipped);
     let (outcome, exec_fix) = end_of(&watched);
     let mut report = Report {
         schema: 1,
@@ -233,9 +238,4 @@ fn write_report(path: &std::path::Path, value: &Value) -> Result<(), Failure> {
         })
         .into()
     })
-}
-
-/// No changes are known for a run without a layer.
-pub(super) fn unchanged() -> WorkspaceReport {
-    WorkspaceReport::default()
 }

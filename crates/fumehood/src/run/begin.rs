@@ -18,9 +18,11 @@ use super::record::Recorded;
 use super::streams::{Budget, Input, Stream};
 use super::terminal::Terminal;
 use super::watch::{Carried, Watch, Watched, own};
+use super::guard::Guard;
 use super::workspace::Layer;
 use crate::cli::{Request, World};
 use crate::fault::Fault;
+use crate::protect::ProtectPlan;
 use crate::state::{Journal, Thing};
 use crate::ui::{Failure, Voice};
 
@@ -29,6 +31,7 @@ pub(super) struct Begun {
     prepared: Prepared,
     journal: Journal,
     tmp: Option<PathBuf>,
+    protected: Option<ProtectPlan>,
     request: Io,
 }
 
@@ -46,6 +49,7 @@ pub(super) struct Stage {
     pub(super) journal: Journal,
     pub(super) tmp: Option<PathBuf>,
     pub(super) layer: Option<Layer>,
+    pub(super) protected: Option<ProtectPlan>,
     pub(super) started: Instant,
     signals: sys::signals::Signals,
 }
@@ -68,10 +72,13 @@ pub(super) fn begin(
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
     };
     let program = launch::program(request.what, policy, planned.plan.tier, tmp.as_deref())?;
+    let guard = Guard::make(policy, planned.plan.tier, &mut journal)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
         argv: program.argv,
-        show: Vec::new(),
+        show: guard.show,
+        show_writable: guard.show_writable,
+        protect: guard.protect,
         files: Vec::new(),
         passed: passed(policy, world),
         stdio: stdio(&io),
@@ -91,7 +98,7 @@ pub(super) fn begin(
     for path in prepared.groups(host) {
         journal.note(&Thing::Cgroup(path))?;
     }
-    Ok(Begun { prepared, journal, tmp, request: io })
+    Ok(Begun { prepared, journal, tmp, protected: guard.plan, request: io })
 }
 
 /// What dead runs left is removed at the next start; the look costs one readdir when there is nothing. A leftover that
@@ -183,27 +190,24 @@ impl Begun {
         let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).map_err(own_failure)?;
         let mut layer = None;
         let root = self.prepared.workspace().map(Path::to_owned);
+        let owner = self.prepared.owner();
         if let (Some(to), Some(root)) = (self.prepared.copy_to(), &root) {
-            super::workspace::copy_to_folder(root, to, policy, self.prepared.owner(), host)?;
-            layer = Some(Layer::of_folder(to, root.clone())?);
+            layer = Some(super::workspace::copy_to_folder(root, to, policy, owner, host)?);
         }
         let mut started = native::start(self.prepared, host)?;
         if started.exports() {
-            let fd = started.layer()?;
-            let root = root.unwrap_or_default();
-            let copy = policy.workspace.mode == WorkspaceMode::Copy;
-            let of = Layer { fd, root, copy };
-            if copy {
-                super::workspace::fill(&of, policy, started.owner(), host)?;
+            let mut made = Layer::new(started.layer()?, root.unwrap_or_default());
+            if policy.workspace.mode == WorkspaceMode::Copy {
+                made.fill(policy, owner, host)?;
                 started.filled()?;
             }
-            layer = Some(of);
+            layer = Some(made);
         }
         let verified = started.confined()?.verify()?;
         let mut running = verified.go()?;
         let carried = carry(&mut running, policy, &self.request)?;
         let tmp = self.tmp.take();
-        Ok(Stage { running, carried, journal: self.journal, tmp, layer, started: Instant::now(), signals })
+        Ok(Stage { running, carried, journal: self.journal, tmp, layer, protected: self.protected, started: Instant::now(), signals })
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use policy::value::{Policy, Root, Tier, WorkspaceMode};
 
+use crate::cli::{Code, Script, What};
 use crate::cli::languages::SHELLS;
-use crate::cli::{Code, Interpreter, Script, What};
 use crate::fault::{Fault, show_bytes};
 use crate::ui::Failure;
 
@@ -118,10 +118,4 @@ fn choose(candidates: &[Vec<OsString>], policy: &Policy) -> Vec<OsString> {
         .or_else(|| candidates.first())
         .cloned()
         .unwrap_or_default()
-}
-
-/// For messages: what the interpreter is called.
-#[must_use]
-pub(super) fn named(interpreter: &Interpreter) -> &str {
-    &interpreter.name
 }

@@ -7,6 +7,7 @@
 mod aftermath;
 mod base64;
 mod begin;
+mod guard;
 mod launch;
 mod outcome;
 mod planning;

@@ -1,30 +1,134 @@
 //! The layer of a workspace: filled before the run when it is a copy, read back after it; and the folder in which the
 //! process tier writes.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::ui::Failure;
 use backends::Capabilities;
+use policy::Policy;
 use policy::report::{Limit, WorkspaceReport};
-use policy::{Plan, Policy};
 
 use super::record::Recorded;
+use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
+use crate::fault::Fault;
+use crate::state::Dir;
+use crate::ui::Failure;
 
 /// What is needed to read a layer back.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// Root of the overlay's upper or of the copy.
-    pub(super) fd: OwnedFd,
+    /// Root of the overlay's upper or of the copy; it outlives the mount namespace.
+    place: Dir,
     /// The workspace on the host, canonical.
-    pub(super) root: PathBuf,
-    /// It is a copy, else an overlay's upper.
-    pub(super) copy: bool,
+    root: PathBuf,
+    /// Of a copy: what was copied.
+    baseline: Option<Baseline>,
+    /// Real time just before the run: what changes on the host afterwards is a conflict.
+    began: (i64, u64),
 }
 
-/// Bytes that a layer holds on its own file system.
-pub(super) fn used(layer: &Layer) -> u64 {
-    rustix::fs::fstatvfs(&layer.fd).map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
+impl From<ChangesError> for Failure {
+    fn from(error: ChangesError) -> Self {
+        Self::Faults { code: 125, faults: vec![error.fault()] }
+    }
+}
+
+impl Layer {
+    /// The upper of an overlay, or the empty file system of a copy.
+    pub(super) fn new(fd: OwnedFd, root: PathBuf) -> Self {
+        Self::of(Dir::from(fd), root)
+    }
+
+    fn of(place: Dir, root: PathBuf) -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let began = (now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0));
+        Self { place, root, baseline: None, began }
+    }
+
+    /// Copies the workspace into the layer. As root in the container tier the layer's file system knows only the run's
+    /// user, so the files are made as that user.
+    pub(super) fn fill(&mut self, policy: &Policy, owner: (u32, u32), host: &Capabilities) -> Result<(), Failure> {
+        let guard = if host.root() {
+            let become_user = sys::fsids::As::user_who_reads_all(owner.0, owner.1);
+            Some(become_user.map_err(|e| failed("copying the workspace", &e.to_string()))?)
+        } else {
+            None
+        };
+        let from = self.source()?;
+        let copied = copy_in(&from, &self.place, bounds(policy), None);
+        drop(guard);
+        self.baseline = Some(copied?);
+        Ok(())
+    }
+
+    fn source(&self) -> Result<Dir, Failure> {
+        Dir::open(&self.root).map_err(|e| failed("opening the workspace", &e.to_string()))
+    }
+
+    /// Bytes that the layer holds on its own file system.
+    pub(super) fn used(&self) -> u64 {
+        rustix::fs::fstatvfs(&self.place)
+            .map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
+    }
+
+    /// Takes what the run left in the layer into `changes/RUN`, and says how much that is.
+    pub(super) fn read_back(self, recorded: &Recorded) -> Result<WorkspaceReport, Failure> {
+        let root = self.source()?;
+        let bounds = Bounds::default();
+        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, &root, self.began, bounds)?;
+        match &self.baseline {
+            Some(baseline) => read_copy(&mut store, &self.place, baseline)?,
+            None => read_upper(&mut store, &self.place, &root)?,
+        }
+        let manifest = store.finish(&recorded.state)?;
+        let mut changes = BTreeMap::new();
+        for entry in &manifest.entries {
+            let kind = match entry.change {
+                Change::Added => "added",
+                Change::Modified => "modified",
+                Change::Removed => "removed",
+            };
+            *changes.entry(kind.to_owned()).or_insert(0) += 1;
+        }
+        if !manifest.refused.is_empty() {
+            changes.insert("refused".to_owned(), manifest.refused.len() as u64);
+        }
+        Ok(WorkspaceReport { changes })
+    }
+}
+
+fn bounds(policy: &Policy) -> Bounds {
+    let default = Bounds::default();
+    Bounds {
+        bytes: policy.limits.disk.map_or(default.bytes, |disk| disk.0),
+        entries: policy.limits.files.map_or(default.entries, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+    }
+}
+
+/// The copy of a workspace in the process tier: a folder of ours that belongs to the run's user.
+pub(super) fn copy_to_folder(
+    root: &Path,
+    to: &Path,
+    policy: &Policy,
+    (uid, gid): (u32, u32),
+    host: &Capabilities,
+) -> Result<Layer, Failure> {
+    let made = std::fs::DirBuilder::new().mode(0o700).create(to);
+    made.map_err(|e| failed("making the copy of the workspace", &e.to_string()))?;
+    let place = Dir::open(to).map_err(|e| failed("opening the copy of the workspace", &e.to_string()))?;
+    let owner = if host.root() {
+        std::os::unix::fs::lchown(to, Some(uid), Some(gid))
+            .map_err(|e| failed("handing over the copy of the workspace", &e.to_string()))?;
+        Some((rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid)))
+    } else {
+        None
+    };
+    let mut layer = Layer::of(place, root.to_owned());
+    let from = layer.source()?;
+    layer.baseline = Some(copy_in(&from, &layer.place, bounds(policy), owner)?);
+    Ok(layer)
 }
 
 /// The limit that the folder of a run has passed, if any: bytes and inodes, counted by walking it.
@@ -66,27 +170,20 @@ impl Count {
     }
 }
 
-/// Removes a folder of ours and all below it.
-pub(super) fn remove_tree(path: &Path) -> std::io::Result<()> {
-    std::fs::remove_dir_all(path)
+/// Removes a folder of ours and all below it, whatever modes the run left.
+pub(super) fn remove_tree(path: &Path) -> Result<(), Failure> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    Dir::open(parent)
+        .and_then(|dir| dir.remove_tree(name))
+        .map_err(|e| failed("removing the folder of the run", &e.to_string()))
 }
 
-impl Layer {
-    pub(super) fn of_folder(path: &Path, root: PathBuf) -> Result<Self, Failure> {
-        let _ = (path, root);
-        Err(crate::cli::target::nothing("copy"))
-    }
-}
-
-pub(super) fn copy_to_folder(_: &Path, _: &Path, _: &Policy, _: (u32, u32), _: &Capabilities) -> Result<(), Failure> {
-    Err(crate::cli::target::nothing("copy"))
-}
-
-pub(super) fn fill(_: &Layer, _: &Policy, _: (u32, u32), _: &Capabilities) -> Result<(), Failure> {
-    Err(crate::cli::target::nothing("copy"))
-}
-
-pub(super) fn read_back(layer: Option<Layer>, _: &Plan, _: &Recorded) -> Result<WorkspaceReport, Failure> {
-    drop(layer);
-    Ok(WorkspaceReport::default())
+fn failed(what: &str, why: &str) -> Failure {
+    Failure::own(Fault {
+        id: "run/workspace",
+        what: format!("{what} failed"),
+        place: "the workspace".to_owned(),
+        why: why.to_lowercase(),
+        fix: "check owner, mode and free space; or use another workspace mode".to_owned(),
+    })
 }

@@ -102,11 +102,14 @@ impl StartError {
     /// Whether the run is to be refused (126: the caller can change it) rather than failed (125).
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Path { .. }
+        matches!(
+            self,
+            Self::Path { .. }
                 | Self::Special { .. }
                 | Self::NotADirectory { .. }
                 | Self::Namespaces { .. }
                 | Self::Profile { .. }
-                | Self::Mapping { .. })
+                | Self::Mapping { .. }
+        )
     }
 }

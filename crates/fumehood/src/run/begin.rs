@@ -12,13 +12,13 @@ use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
 
 use super::Manner;
+use super::guard::Guard;
 use super::launch;
 use super::planning::Planned;
 use super::record::Recorded;
 use super::streams::{Budget, Input, Stream};
 use super::terminal::Terminal;
 use super::watch::{Carried, Watch, Watched, own};
-use super::guard::Guard;
 use super::workspace::Layer;
 use crate::cli::{Request, World};
 use crate::fault::Fault;
@@ -207,7 +207,16 @@ impl Begun {
         let mut running = verified.go()?;
         let carried = carry(&mut running, policy, &self.request)?;
         let tmp = self.tmp.take();
-        Ok(Stage { running, carried, journal: self.journal, tmp, layer, protected: self.protected, started: Instant::now(), signals })
+        Ok(Stage {
+            running,
+            carried,
+            journal: self.journal,
+            tmp,
+            layer,
+            protected: self.protected,
+            started: Instant::now(),
+            signals,
+        })
     }
 }
 

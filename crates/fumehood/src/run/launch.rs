@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use policy::value::{Policy, Root, Tier, WorkspaceMode};
 
-use crate::cli::{Code, Script, What};
 use crate::cli::languages::SHELLS;
+use crate::cli::{Code, Script, What};
 use crate::fault::{Fault, show_bytes};
 use crate::ui::Failure;
 

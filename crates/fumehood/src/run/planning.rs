@@ -38,15 +38,20 @@ impl From<StartError> for Failure {
         let code = if error.is_refusal() { 126 } else { 125 };
         let (id, fix) = match &error {
             StartError::Path { .. } => ("run/path", "check the path, or take it out of the policy".to_owned()),
-            StartError::Special { .. } => ("run/special-file", "grant the directory around it with `fs.sockets`, or nothing".to_owned()),
+            StartError::Special { .. } => {
+                ("run/special-file", "grant the directory around it with `fs.sockets`, or nothing".to_owned())
+            }
             StartError::NotADirectory { .. } => ("run/not-a-directory", "name a directory".to_owned()),
             StartError::Namespaces { .. } => {
                 ("run/namespaces", "`fumehood doctor` names the setting; or use the weaker `--tier process`".to_owned())
             }
-            StartError::Posture(_) => ("run/posture", "nothing was run; please report this with `fumehood doctor --json`".to_owned()),
-            StartError::Mapping { .. } => {
-                ("run/workspace-of-root", "use workspace mode `copy`, or give the folder to an ordinary user (chown)".to_owned())
+            StartError::Posture(_) => {
+                ("run/posture", "nothing was run; please report this with `fumehood doctor --json`".to_owned())
             }
+            StartError::Mapping { .. } => (
+                "run/workspace-of-root",
+                "use workspace mode `copy`, or give the folder to an ordinary user (chown)".to_owned(),
+            ),
             StartError::Profile { .. } => ("run/profile", "change `syscalls.allow` or `syscalls.deny`".to_owned()),
             StartError::NotTheDevice { .. } => ("run/device", "repair /dev of this host".to_owned()),
             StartError::System { .. } | StartError::Guest { .. } | StartError::Internal(_) => {
@@ -88,10 +93,8 @@ pub fn choose(loaded: &Loaded, host: &Capabilities) -> Result<Planned, Failure> 
             (backend.tier(), backend.name(), Box::new(ask) as Box<dyn Fn(&Clause<'_>) -> policy::Support>)
         })
         .collect();
-    let candidates: Vec<Candidate<'_>> = answers
-        .iter()
-        .map(|(tier, backend, ask)| Candidate { tier: *tier, backend, answers: ask })
-        .collect();
+    let candidates: Vec<Candidate<'_>> =
+        answers.iter().map(|(tier, backend, ask)| Candidate { tier: *tier, backend, answers: ask }).collect();
     match policy::choose(loaded, &candidates) {
         Ok(Choice { plan, why }) => Ok(Planned { plan, why, lints: loaded.lints.clone() }),
         Err(refusal) => Err(Failure::Refused(refusal)),

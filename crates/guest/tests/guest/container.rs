@@ -84,14 +84,14 @@ fn loopback_is_up_when_asked_and_down_otherwise() {
 #[test]
 fn an_overlay_keeps_the_host_untouched_and_its_upper_layer_is_passed_out() {
     for who in Who::BOTH {
-        let folder = folder("overlay", 0o777);
-        std::fs::write(folder.join("old"), "host").unwrap();
+        let folder = folder(0o777);
+        std::fs::write(folder.path().join("old"), "host").unwrap();
         // Only files of a mapped owner can be copied up.
-        std::os::unix::fs::chown(folder.join("old"), Some(who.outside()), Some(who.outside())).unwrap();
+        std::os::unix::fs::chown(folder.path().join("old"), Some(who.outside()), Some(who.outside())).unwrap();
         let text = "cat /workspace/old; echo new > /workspace/new; echo changed > /workspace/old; rm -f /workspace/gone; \
                     stat -c '%a %u' /workspace; sed -n 's/.* - overlay .*/overlay/p' /proc/self/mountinfo";
         let mut config = container(who, &shell(text));
-        config.sources.push(source(folder.to_str().unwrap()));
+        config.sources.push(source(folder.path().to_str().unwrap()));
         config.ops.push(Op::Overlay {
             lowers: Lowers::one(5),
             path: c("/workspace"),
@@ -117,17 +117,17 @@ fn an_overlay_keeps_the_host_untouched_and_its_upper_layer_is_passed_out() {
             // The namespace is gone, the changes are not.
             assert_eq!((read("new"), read("old")), ("new\n".into(), "changed\n".into()));
         });
-        assert_eq!(std::fs::read_to_string(folder.join("old")).unwrap(), "host");
-        assert!(!folder.join("new").exists());
+        assert_eq!(std::fs::read_to_string(folder.path().join("old")).unwrap(), "host");
+        assert!(!folder.path().join("new").exists());
     }
 }
 
 #[test]
 fn the_bounds_of_an_overlay_hold() {
-    let folder = folder("bounds", 0o777);
+    let folder = folder(0o777);
     for who in Who::BOTH {
         let mut config = container(who, &shell("head -c 3M /dev/zero > /workspace/big; stat -c %s /workspace/big"));
-        config.sources.push(source(folder.to_str().unwrap()));
+        config.sources.push(source(folder.path().to_str().unwrap()));
         let (attrs, lowers) = (Attrs::NOSUID, Lowers::one(5));
         config.ops.push(Op::Overlay { lowers, path: c("/workspace"), size: 1 << 20, inodes: 50, attrs, export: None });
         let told = who.be(|| Sandbox::run(who, &config));
@@ -139,15 +139,15 @@ fn the_bounds_of_an_overlay_hold() {
 
 #[test]
 fn a_read_only_overlay_shows_files_but_not_the_sockets_behind_them() {
-    let folder = folder("sockets", 0o777);
-    let listener = std::os::unix::net::UnixListener::bind(folder.join("s")).unwrap();
-    std::fs::set_permissions(folder.join("s"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    std::fs::write(folder.join("file"), "text").unwrap();
+    let folder = folder(0o777);
+    let listener = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
+    std::fs::set_permissions(folder.path().join("s"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::write(folder.path().join("file"), "text").unwrap();
     let text = "cat /data/file; (echo x > /data/y) 2>/dev/null || echo held; \
                 python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"/data/s\"); print(\"connected\")' 2>/dev/null";
     for (who, overlay) in [(Who::Root, true), (Who::Rootless, true), (Who::Rootless, false)] {
         let mut config = container(who, &shell(text));
-        config.sources.push(source(folder.to_str().unwrap()));
+        config.sources.push(source(folder.path().to_str().unwrap()));
         let (path, attrs) = (c("/data"), Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
         config.ops.push(if overlay {
             Op::Overlay { lowers: Lowers::one(5), path, size: 0, inodes: 0, attrs, export: None }
@@ -184,16 +184,16 @@ fn a_fill_is_filled_from_outside_before_its_attributes_hold() {
 
 #[test]
 fn stubs_pins_and_read_only_paths_hold_in_a_writable_workspace() {
-    let folder = folder("pins", 0o777);
+    let folder = folder(0o777);
     for dir in [".git", ".git/hooks"] {
-        std::fs::create_dir(folder.join(dir)).unwrap();
-        std::fs::set_permissions(folder.join(dir), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        std::fs::create_dir(folder.path().join(dir)).unwrap();
+        std::fs::set_permissions(folder.path().join(dir), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     }
     let text = "cd /workspace; for c in 'mv .git x' 'touch .git/hooks/a' 'rm -r .claude' 'touch .claude/x' \
                 'sh -c \"echo > .mcp.json\"' 'touch .git/fine'; do eval $c 2>/dev/null && echo $c; done";
     let who = Who::Rootless;
     let mut config = container(who, &shell(text));
-    config.sources.push(source(folder.to_str().unwrap()));
+    config.sources.push(source(folder.path().to_str().unwrap()));
     let attrs = Attrs::NOSUID | Attrs::NODEV;
     config.ops.extend([
         Op::Bind { source: 5, path: c("/workspace"), attrs, file: false },
@@ -250,11 +250,9 @@ fn a_config_may_carry_four_megabytes_of_arguments() {
     assert_eq!(told.stdout, "20\n100000\n");
 }
 
-/// A fresh folder that everybody may enter.
-pub(crate) fn folder(name: &str, mode: u32) -> std::path::PathBuf {
-    let path = std::path::PathBuf::from(format!("/tmp/fumehood-guest-{}-{name}", std::process::id()));
-    drop(std::fs::remove_dir_all(&path));
-    std::fs::create_dir(&path).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
-    path
+/// A fresh folder that everybody may enter, gone at the end of its scope.
+fn folder(mode: u32) -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("fumehood-guest-").tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    folder
 }

@@ -34,6 +34,8 @@ pub mod paths;
 #[cfg(feature = "std")]
 pub mod pidfd;
 #[cfg(feature = "std")]
+pub mod probe;
+#[cfg(feature = "std")]
 pub mod proc;
 #[cfg(feature = "std")]
 pub mod rlimit;

@@ -5,6 +5,7 @@
 //! (control files that a run must not plant), `changes` (what a run did to its workspace, kept aside until it is taken).
 #![forbid(unsafe_code)]
 
+pub mod attack;
 pub mod audit;
 pub mod changes;
 pub mod cli;

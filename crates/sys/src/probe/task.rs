@@ -216,6 +216,25 @@ pub fn trace(pid: i32) -> rustix::io::Result<()> {
     call(libc::SYS_ptrace, [0x11, number, 0, 0, 0, 0]).map(|_| ()).or(Ok(()))
 }
 
+/// A descriptor that this program was started with: for programs that look at what came along, before they open anything.
+#[must_use]
+pub fn inherited(number: RawFd) -> Option<BorrowedFd<'static>> {
+    // SAFETY: F_GETFD takes no argument and only asks.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    // SAFETY: the descriptor is open, and a program that calls this closes none of those it was started with.
+    (flags >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// truncate(2) to nothing, by path.
+///
+/// # Errors
+/// EACCES, EROFS, ENOENT. EINVAL: the text has a zero byte.
+pub fn truncate(path: &OsStr) -> rustix::io::Result<()> {
+    let path = CString::new(path.as_bytes()).map_err(|_zero_byte| Errno::INVAL)?;
+    // SAFETY: the path is zero-ended and outlives the call.
+    checked(unsafe { libc::truncate(path.as_ptr(), 0) }).map(|_| ())
+}
+
 /// Sends signal 0, which only asks whether one might.
 ///
 /// # Errors
@@ -295,6 +314,27 @@ pub fn may_limit(pid: i32) -> rustix::io::Result<()> {
     checked(unsafe { libc::prlimit64(pid, libc::RLIMIT_CORE, std::ptr::null(), &raw mut limit) })?;
     // SAFETY: the pointer is to a live, initialised structure.
     checked(unsafe { libc::prlimit64(pid, libc::RLIMIT_CORE, &raw const limit, std::ptr::null_mut()) }).map(|_| ())
+}
+
+/// Makes this mount namespace private and shows the processes of this pid namespace at `/proc`: for process 1 of new ones.
+///
+/// # Errors
+/// EPERM: the namespace is not ours, or a parent's `/proc` is partly covered.
+pub fn own_proc() -> rustix::io::Result<()> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None::<&std::ffi::CStr>)
+}
+
+/// A session of its own, whose terminal is standard input.
+///
+/// # Errors
+/// EPERM: a session leader already. ENOTTY: no terminal.
+pub fn own_terminal() -> rustix::io::Result<()> {
+    // SAFETY: no requirement.
+    checked(unsafe { libc::setsid() })?;
+    // SAFETY: TIOCSCTTY takes a number.
+    checked(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) }).map(|_| ())
 }
 
 /// Ignores every signal that can be ignored.

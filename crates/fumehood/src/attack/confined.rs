@@ -1,0 +1,83 @@
+//! Where a probe runs: in our sandbox, in another one, or in none.
+
+use std::ffi::OsString;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::attack::row::Control;
+use crate::attack::survey::Task;
+use crate::fault::Fault;
+
+/// One run of a probe.
+#[derive(Clone, Debug)]
+pub struct ProbeCall {
+    /// The program: a copy of our own binary that everybody may read.
+    pub program: PathBuf,
+    /// What follows its name.
+    pub argv: Vec<OsString>,
+    /// A folder of the host to work in, writable in the policy's own way.
+    pub workspace: Option<PathBuf>,
+    /// Folders of the host to be granted for reading, at their own path.
+    pub read: Vec<PathBuf>,
+    /// Clauses set for this run.
+    pub set: Vec<(String, String)>,
+    /// The environment of whoever starts the sandbox: the probe should not see it.
+    pub env: Vec<(String, OsString)>,
+    /// Descriptors that whoever starts the sandbox holds open, with their numbers.
+    pub fds: Vec<(Rc<OwnedFd>, RawFd)>,
+    /// Standard input; `None` is `/dev/null`.
+    pub stdin: Option<Rc<OwnedFd>>,
+    /// Working directory of whoever starts it.
+    pub directory: PathBuf,
+    /// Standard input is a terminal, and its session is that of whoever starts it.
+    pub terminal: bool,
+    /// How an unconfined run is made.
+    pub control: Control,
+    /// Killed after this.
+    pub limit: Duration,
+}
+
+/// What is seen from outside while it runs.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// Since the start.
+    pub since: Duration,
+    /// The tasks of the probe, by its marker.
+    pub tasks: &'a [Task],
+    /// The process that we started.
+    pub child: i32,
+}
+
+/// What a run left.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What the probe wrote.
+    pub stdout: Vec<u8>,
+    /// What it and its sandbox wrote beside.
+    pub stderr: Vec<u8>,
+    /// Exit code of what we started.
+    pub code: Option<i32>,
+    /// We killed it.
+    pub timed_out: bool,
+    /// How long it took.
+    pub wall: Duration,
+    /// The JSON report, where there is one.
+    pub report: serde_json::Value,
+}
+
+/// A confinement, or none.
+pub trait Confined {
+    /// For messages.
+    fn name(&self) -> &'static str;
+
+    /// Where the workspace is seen from inside.
+    fn workspace_seen(&self, host: &Path) -> PathBuf;
+
+    /// Runs the probe to its end, calling `watch` all the while.
+    ///
+    /// # Errors
+    /// The sandbox could not be started, or refused.
+    fn run(&self, call: &ProbeCall, watch: &mut dyn FnMut(&Moment<'_>)) -> Result<Observed, Fault>;
+}

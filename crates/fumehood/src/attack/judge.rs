@@ -1,0 +1,194 @@
+//! One row: the control, then the confined run, then the verdict.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::attack::bare::Bare;
+use crate::attack::confined::{Confined, Observed, ProbeCall};
+use crate::attack::probe::Try;
+use crate::attack::promise::Promises;
+use crate::attack::row::{Group, Oracle, Row};
+use crate::attack::scene::{self, Layout, Scene, Sight};
+use crate::attack::stage::{Stage, random};
+
+/// What is said of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was stopped, and works unconfined.
+    Held,
+    /// It was possible, and the policy promises that it is not.
+    Escaped,
+    /// The policy or tier does not promise it.
+    NotPromised,
+    /// Nothing can be concluded.
+    Skipped,
+}
+
+/// One line of the result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Row.
+    pub id: String,
+    /// Its group.
+    pub group: Group,
+    /// Its title.
+    pub title: String,
+    /// What is said.
+    pub result: Outcome,
+    /// Whether policy and tier promise it.
+    pub promised: bool,
+    /// What the unconfined control showed.
+    pub control: String,
+    /// Who judged.
+    pub oracle: Oracle,
+    /// Why.
+    pub why: String,
+}
+
+/// Where and with what rows are tried.
+#[derive(Debug)]
+pub struct Ground {
+    /// Folder for stages.
+    pub base: PathBuf,
+    /// The copy of our program that everybody may execute.
+    pub program: PathBuf,
+    /// Whether we are root.
+    pub root: bool,
+    /// What is promised.
+    pub promises: Promises,
+}
+
+/// A run is killed after this; the probes themselves end earlier.
+const LIMIT: Duration = Duration::from_secs(8);
+
+/// Tries one row.
+#[must_use]
+pub fn judge(row: &Row, ground: &Ground, inside: &dyn Confined) -> Verdict {
+    let mut verdict = Verdict {
+        id: row.id.clone(),
+        group: row.group(),
+        title: row.title.clone(),
+        result: Outcome::Skipped,
+        promised: true,
+        control: "not run".to_owned(),
+        oracle: row.oracle,
+        why: String::new(),
+    };
+    if let Some(why) = ground.promises.missing(row) {
+        verdict.promised = false;
+        verdict.result = Outcome::NotPromised;
+        verdict.why = why;
+        return verdict;
+    }
+    let (control, possible) = match once(row, ground, &Bare) {
+        Ok((Sight::Possible(why), tries)) => (why, through(&tries)),
+        Ok((Sight::Stopped(why) | Sight::Unclear(why), _)) => {
+            verdict.control = why;
+            verdict.why = format!("control did not work here: {}", verdict.control);
+            return verdict;
+        }
+        Err(why) => {
+            verdict.control = why.to_string();
+            verdict.why = format!("control could not be run: {why}");
+            return verdict;
+        }
+    };
+    verdict.control = control;
+    match once(row, ground, inside) {
+        Err(why) => verdict.why = format!("could not be run: {why}"),
+        Ok((sight, tries)) => {
+            let sight = compared(row, sight, &tries, &possible);
+            (verdict.result, verdict.why) = match sight {
+                Sight::Possible(why) => (Outcome::Escaped, why),
+                Sight::Stopped(why) => (Outcome::Held, why),
+                Sight::Unclear(why) => (Outcome::Skipped, why),
+            };
+        }
+    }
+    verdict
+}
+
+/// The names of what was possible.
+fn through(tries: &[Try]) -> Vec<String> {
+    tries.iter().filter(|t| t.possible).map(|t| t.name.clone()).collect()
+}
+
+/// An errno says something only of a try that worked unconfined.
+fn compared(row: &Row, sight: Sight, tries: &[Try], possible: &[String]) -> Sight {
+    if row.oracle != Oracle::Errno || !matches!(sight, Sight::Stopped(_)) {
+        return sight;
+    }
+    let comparable = tries.iter().filter(|t| possible.contains(&t.name)).count();
+    if comparable == 0 {
+        return Sight::Unclear("nothing that was tried here works unconfined".to_owned());
+    }
+    sight
+}
+
+/// Lays the scene out, runs the probe, asks the scene.
+fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight, Vec<Try>)> {
+    let stage = Stage::make(&ground.base, ground.root)?;
+    let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
+    let mut scene = scene::make(&row.scene, &mut layout)?;
+    let mut call = call(row, ground, &layout)?;
+    scene.arrange(&mut call);
+    let observed = run(inside, &call, scene.as_mut()).map_err(|fault| io::Error::other(said(&fault)))?;
+    let tries = tries(&observed);
+    if observed.timed_out && !row.scene.starts_with("wall") {
+        return Ok((Sight::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
+    }
+    Ok((scene.judge(&observed, &tries), tries))
+}
+
+fn said(fault: &crate::fault::Fault) -> String {
+    format!("{}: {}", fault.what, fault.why)
+}
+
+fn run(inside: &dyn Confined, call: &ProbeCall, scene: &mut dyn Scene) -> Result<Observed, crate::fault::Fault> {
+    inside.run(call, &mut |moment| scene.watch(moment))
+}
+
+fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall> {
+    let mut argv: Vec<OsString> = vec!["__probe".into(), random()?.into(), row.probe.clone().into()];
+    argv.extend(row.args.iter().flat_map(|argument| layout.fill(argument)).map(OsString::from));
+    let demanded = |clause: &String| ground.promises.clauses.contains_key(clause);
+    let set = row.set.iter().filter(|(clause, _)| demanded(clause)).map(|(c, v)| (c.clone(), v.clone())).collect();
+    Ok(ProbeCall {
+        program: ground.program.clone(),
+        argv,
+        workspace: Some(layout.workspace.clone()),
+        read: vec![layout.granted.clone()],
+        set,
+        env: Vec::new(),
+        fds: Vec::new(),
+        stdin: None,
+        directory: layout.workspace.clone(),
+        terminal: false,
+        control: row.control,
+        limit: LIMIT,
+    })
+}
+
+/// The lines that the probe wrote; what is no such line is none of it.
+fn tries(observed: &Observed) -> Vec<Try> {
+    let lines = observed.stdout.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+/// A folder that everybody may pass through, with a copy of our program in it.
+///
+/// # Errors
+/// There is no such folder, or no room.
+pub fn program(stage: &Stage) -> io::Result<PathBuf> {
+    let folder = stage.folder("bin")?;
+    let path = folder.join("fumehood");
+    std::fs::copy(Path::new("/proc/self/exe"), &path)?;
+    stage.hand_over(&path, 0o755)?;
+    stage.hand_over(&folder, 0o755)?;
+    Ok(path)
+}

@@ -1,0 +1,168 @@
+//! Scenes whose judge is what the kernel says of the probe, read from the host while it runs.
+
+use std::io;
+
+use super::{Layout, Scene, Sight};
+use crate::attack::confined::{Moment, Observed};
+use crate::attack::probe::Try;
+use crate::attack::survey::{Task, field};
+
+/// What is read of one process.
+#[derive(Clone, Debug, Default)]
+struct Snapshot {
+    status: String,
+    limits: String,
+    mountinfo: String,
+    cgroup: String,
+    descriptors: Vec<String>,
+    namespaces: Vec<(String, String)>,
+    oom: String,
+}
+
+impl Snapshot {
+    fn of(task: &Task) -> Self {
+        let link = |name: &str| std::fs::read_link(task.path(name)).map(|l| l.to_string_lossy().into_owned());
+        let descriptors = std::fs::read_dir(task.path("fd")).map(|folder| {
+            folder.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
+        });
+        let kinds = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+        Self {
+            status: task.status.clone(),
+            limits: task.read("limits").unwrap_or_default(),
+            mountinfo: task.read("mountinfo").unwrap_or_default(),
+            cgroup: task.read("cgroup").unwrap_or_default(),
+            descriptors: descriptors.unwrap_or_default(),
+            namespaces: kinds
+                .iter()
+                .filter_map(|kind| Some(((*kind).to_owned(), link(&format!("ns/{kind}")).ok()?)))
+                .collect(),
+            oom: task.read("oom_score_adj").unwrap_or_default().trim().to_owned(),
+        }
+    }
+
+    fn field(&self, name: &str) -> &str {
+        field(&self.status, name).unwrap_or_default()
+    }
+
+    /// The hard limit of this name in `limits`.
+    fn hard(&self, name: &str) -> Option<u64> {
+        let line = self.limits.lines().find_map(|line| line.strip_prefix(name))?;
+        let word = line.split_whitespace().nth(1)?;
+        if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() }
+    }
+}
+
+struct Posture {
+    check: String,
+    seen: Option<Snapshot>,
+}
+
+/// `detail`: what is checked.
+pub(super) fn make(_: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn Scene>> {
+    Ok(Box::new(Posture { check: detail.to_owned(), seen: None }))
+}
+
+impl Scene for Posture {
+    fn watch(&mut self, moment: &Moment<'_>) {
+        if let Some(task) = moment.tasks.first() {
+            self.seen = Some(Snapshot::of(task));
+        }
+    }
+
+    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> Sight {
+        let Some(seen) = &self.seen else {
+            return Sight::Unclear("the probe was not seen from outside".to_owned());
+        };
+        judged(&self.check, seen)
+    }
+}
+
+fn judged(check: &str, seen: &Snapshot) -> Sight {
+    let any_bit = |names: &[&str]| {
+        names.iter().filter(|n| seen.field(n).bytes().any(|b| b != b'0')).map(|n| format!("{n} {}", seen.field(n))).collect()
+    };
+    let wrong: Vec<String> = match check {
+        "capabilities" => any_bit(&["CapEff", "CapPrm", "CapInh", "CapAmb"]),
+        "bounding" => any_bit(&["CapBnd"]),
+        "root" => {
+            let ids = ["Uid", "Gid"].iter().flat_map(|name| seen.field(name).split_whitespace());
+            if ids.clone().any(|id| id == "0") { vec![format!("uid {}", seen.field("Uid"))] } else { Vec::new() }
+        }
+        "groups" => {
+            let own = seen.field("Gid").split_whitespace().next().unwrap_or_default().to_owned();
+            let more: Vec<_> = seen.field("Groups").split_whitespace().filter(|group| *group != own).collect();
+            if more.is_empty() { Vec::new() } else { vec![format!("groups {}", more.join(" "))] }
+        }
+        "no-new-privs" => unless(seen.field("NoNewPrivs") == "1", "NoNewPrivs", seen.field("NoNewPrivs")),
+        "seccomp" => unless(seen.field("Seccomp") == "2", "Seccomp", seen.field("Seccomp")),
+        "descriptors" => {
+            let more: Vec<_> = seen.descriptors.iter().filter(|fd| !["0", "1", "2"].contains(&fd.as_str())).collect();
+            more.iter().map(|fd| format!("descriptor {fd}")).collect()
+        }
+        "core" => over(seen, "Max core file size", 1),
+        "real-time" => over(seen, "Max realtime priority", 0),
+        "nice" => over(seen, "Max nice priority", 19),
+        "locked" => over(seen, "Max locked memory", 1 << 20),
+        "files" => over(seen, "Max open files", 64),
+        "file-size" => over(seen, "Max file size", 1 << 20),
+        "oom" => if seen.oom.starts_with('-') { vec![format!("oom_score_adj {}", seen.oom)] } else { Vec::new() },
+        "set-id-mounts" => writable_mounts_without(seen, "nosuid"),
+        "device-mounts" => writable_mounts_without(seen, "nodev"),
+        "namespaces" => same_namespaces(seen),
+        _ => return Sight::Unclear("no such check".to_owned()),
+    };
+    if wrong.is_empty() {
+        Sight::Stopped(format!("read from outside: {}", shown(check, seen)))
+    } else {
+        Sight::Possible(wrong.into_iter().take(3).collect::<Vec<_>>().join(", "))
+    }
+}
+
+fn shown(check: &str, seen: &Snapshot) -> String {
+    match check {
+        "capabilities" => format!("CapEff {}", seen.field("CapEff")),
+        "bounding" => format!("CapBnd {}", seen.field("CapBnd")),
+        "root" => format!("uid {}", seen.field("Uid").split_whitespace().next().unwrap_or_default()),
+        "no-new-privs" => "NoNewPrivs 1".to_owned(),
+        "seccomp" => format!("Seccomp 2, {} filter(s)", seen.field("Seccomp_filters")),
+        "namespaces" => format!("{} namespaces of its own", seen.namespaces.len()),
+        _ => format!("{check} as promised, cgroup {}", seen.cgroup.lines().last().unwrap_or_default()),
+    }
+}
+
+fn unless(good: bool, name: &str, value: &str) -> Vec<String> {
+    if good { Vec::new() } else { vec![format!("{name} {value}")] }
+}
+
+fn over(seen: &Snapshot, name: &str, most: u64) -> Vec<String> {
+    match seen.hard(name) {
+        Some(value) if value <= most => Vec::new(),
+        Some(u64::MAX) => vec![format!("{name} unlimited")],
+        Some(value) => vec![format!("{name} {value}")],
+        None => vec![format!("{name} unknown")],
+    }
+}
+
+/// Mounts that may be written and lack an option.
+fn writable_mounts_without(seen: &Snapshot, option: &str) -> Vec<String> {
+    let lines = seen.mountinfo.lines();
+    lines
+        .filter_map(|line| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let (place, options) = (fields.get(4)?, fields.get(5)?);
+            let options: Vec<_> = options.split(',').collect();
+            (options.contains(&"rw") && !options.contains(&option)).then(|| format!("{place} without {option}"))
+        })
+        .collect()
+}
+
+/// Namespaces that are those of this process.
+fn same_namespaces(seen: &Snapshot) -> Vec<String> {
+    let same = |kind: &str, link: &str| {
+        std::fs::read_link(format!("/proc/self/ns/{kind}")).is_ok_and(|own| own.to_string_lossy() == link)
+    };
+    if seen.namespaces.is_empty() {
+        return vec!["namespaces cannot be read".to_owned()];
+    }
+    seen.namespaces.iter().filter(|(kind, link)| same(kind, link)).map(|(kind, _)| format!("the host's {kind}")).collect()
+}

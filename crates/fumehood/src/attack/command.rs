@@ -8,7 +8,6 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use sys::command::Command;
-use sys::pidfd::End;
 use sys::probe::task::{self, Ended, Forked};
 
 use crate::attack::bare::Bare;
@@ -161,11 +160,7 @@ fn ours(call: &Call<'_>, own: PathBuf, policy: Vec<OsString>) -> Result<(Box<dyn
         let said = String::from_utf8_lossy(&output.stderr);
         let reasons = value.get("refused").or_else(|| value.get("errors")).map(Value::to_string);
         let why = reasons.unwrap_or_else(|| said.lines().take(3).collect::<Vec<_>>().join(" "));
-        let mut failure = fault("there is no plan to try", why);
-        if output.end == End::Exited(126) {
-            failure.code = 126;
-        }
-        return Err(failure);
+        return Err(fault("there is no plan to try", why));
     };
     // Our own workspace takes the place of the user's, in the mode of the policy.
     let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
@@ -212,7 +207,7 @@ fn shown(verdicts: &[Verdict], all: bool, palette: Palette, columns: usize) -> S
             continue;
         }
         for verdict in verdicts.iter().filter(|verdict| verdict.result == outcome) {
-            let role = (outcome == Outcome::Escaped).then_some(Role::Error);
+            let role = (outcome == Outcome::Escaped).then_some(Role::Bad);
             let why = show_bytes(verdict.why.as_bytes());
             table.painted([(&verdict.id, None), (word(outcome), role), (&verdict.title, None), (&why, None)]);
         }

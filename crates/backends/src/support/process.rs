@@ -17,6 +17,8 @@ const LEAST_LANDLOCK: u32 = 6;
 pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
     let limits = &policy.limits;
     match id {
+        // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
+        ClauseId::Tier if host.landlock < LEAST_LANDLOCK => landlock(policy, host),
         ClauseId::Tier => kernel(format!("landlock:{},seccomp,rlimits,subreaper", host.landlock)),
         ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => match (root_image(&policy.fs.root), &policy.fs.root) {

@@ -114,7 +114,7 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
     if ["Network is unreachable", "Name or service not known", "Temporary failure in name resolution"]
         .iter()
         .any(|text| line.contains(text))
-        || (line.contains("Address family not supported") && policy.net.mode == NetMode::None)
+        || (policy.net.mode == NetMode::None && refused_socket(line))
     {
         return Some(output(
             "net.mode/closed",
@@ -152,6 +152,13 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
         ));
     }
     None
+}
+
+/// Whether a line tells of a socket that could not be made: the filter answers EACCES, and runtimes name no path then.
+fn refused_socket(line: &str) -> bool {
+    line.contains("Address family not supported")
+        || (["Permission denied", "EACCES"].iter().any(|text| line.contains(text))
+            && ["connect", "socket", "urlopen", "getaddrinfo"].iter().any(|word| line.contains(word)))
 }
 
 fn output(id: &str, clause: ClauseId, what: String, why: String, instead: String) -> Violation {

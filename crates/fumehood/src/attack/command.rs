@@ -27,8 +27,13 @@ use crate::ui::{Failure, Palette, Role, Table};
 
 const FLAGS: &[Flag] = &[
     Flag::new("only", Some("IDS"), To::Ours, "Only these rows or groups, e.g. FS,NET-01"),
-    Flag::new("against", Some("WHAT"), To::Ours, "Try another sandbox instead: bwrap; none tries the probes themselves")
-        .choices(&["bwrap", "none"]),
+    Flag::new(
+        "against",
+        Some("WHAT"),
+        To::Ours,
+        "Try another sandbox instead: bwrap; none tries the probes themselves",
+    )
+    .choices(&["bwrap", "none"]),
     Flag::new("verbose", None, To::Ours, "Show every row, not only what is worth a look").short(b'v'),
 ];
 
@@ -120,10 +125,8 @@ fn chosen(all: &[Row], only: Option<&OsStr>) -> Result<Vec<Row>, Failure> {
         let fits = |row: &&Row| row.id.to_uppercase() == wanted || row.id.split('-').next() == Some(wanted.as_str());
         let found: Vec<Row> = all.iter().filter(fits).cloned().collect();
         if found.is_empty() {
-            let fix = closest(word, all.iter().map(|row| row.id.as_str())).map_or_else(
-                || "`fumehood attack -v` lists all rows".to_owned(),
-                |best| format!("--only {best}"),
-            );
+            let fix = closest(word, all.iter().map(|row| row.id.as_str()))
+                .map_or_else(|| "`fumehood attack -v` lists all rows".to_owned(), |best| format!("--only {best}"));
             let why = "no row or group has this id".to_owned();
             return Err(Failure::own(usage("usage/bad-value", format!("`--only {word}`"), why, fix)));
         }
@@ -152,9 +155,8 @@ fn ours(call: &Call<'_>, own: PathBuf, policy: Vec<OsString>) -> Result<(Box<dyn
     for (name, value) in &env {
         plan = plan.env(name, value);
     }
-    let output = plan
-        .output(b"", 4 << 20, Duration::from_secs(20))
-        .map_err(|error| fault("the plan cannot be made", error))?;
+    let output =
+        plan.output(b"", 4 << 20, Duration::from_secs(20)).map_err(|error| fault("the plan cannot be made", error))?;
     let value: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
     let Some(promises) = Promises::of(&value) else {
         let said = String::from_utf8_lossy(&output.stderr);

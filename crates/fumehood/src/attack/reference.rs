@@ -20,7 +20,10 @@ This page is generated from `resources/attacks`; `cargo test -p fumehood attacks
 pub fn page(rows: &[Row]) -> String {
     let mut text = HEAD.to_owned();
     for group in [Group::Res, Group::Fs, Group::Net, Group::Priv, Group::Info, Group::Pers] {
-        let mut part = format!("\n## {}\n\n| id | tried | shows | held by | promised by | judge |\n| --- | --- | --- | --- | --- | --- |\n", group.title());
+        let mut part = format!(
+            "\n## {}\n\n| id | tried | shows | held by | promised by | judge |\n| --- | --- | --- | --- | --- | --- |\n",
+            group.title()
+        );
         for row in rows.iter().filter(|row| row.group() == group) {
             let line = format!(
                 "| {} | {} | {} | {} | {} | {} |\n",

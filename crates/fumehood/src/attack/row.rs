@@ -168,9 +168,14 @@ mod tests {
     fn every_group_has_its_rows() {
         let rows = catalogue().unwrap();
         let count = |group| rows.iter().filter(|row| row.group() == group).count();
-        for (group, least) in
-            [(Group::Res, 20), (Group::Fs, 25), (Group::Net, 18), (Group::Priv, 25), (Group::Info, 18), (Group::Pers, 18)]
-        {
+        for (group, least) in [
+            (Group::Res, 20),
+            (Group::Fs, 25),
+            (Group::Net, 18),
+            (Group::Priv, 25),
+            (Group::Info, 18),
+            (Group::Pers, 18),
+        ] {
             assert!(count(group) >= least, "{group:?}: {}", count(group));
         }
     }

@@ -34,7 +34,8 @@ pub use request::{Code, Ingredient, Interpreter, Request, Script, What};
 pub use world::World;
 
 /// Every command.
-pub const COMMANDS: &[&Spec] = &[&doctor::SPEC,
+pub const COMMANDS: &[&Spec] = &[
+    &doctor::SPEC,
     &run::RUN,
     &run::SHELL,
     &run::PLAN,

@@ -33,14 +33,14 @@ pub(super) fn report(
 ) -> Result<Finished, Failure> {
     let plan = &planned.plan;
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, carried, mut journal, tmp, layer, protected, .. } = stage;
+    let Stage { running, carried, mut home, layer, protected, .. } = stage;
     running.end();
     let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let workspace = match layer {
         Some(layer) => layer.read_back(recorded)?,
         None => WorkspaceReport::default(),
     };
-    let slipped = super::guard::check(protected, &mut journal, recorded)?;
+    let slipped = super::guard::check(protected, &mut home, recorded)?;
     let produced = carried.budget.produced();
     let counters = Counters {
         pids_refused: watched.sample.pids_refused,
@@ -76,19 +76,8 @@ pub(super) fn report(
         audit: policy::report::AuditPointer::default(),
     };
     report.audit = recorded.ended(&report)?;
-    remove(tmp, journal)?;
+    drop(home);
     Ok(Finished { report, stdout, stderr, exec_fix })
-}
-
-fn remove(tmp: Option<std::path::PathBuf>, journal: crate::state::Journal) -> Result<(), Failure> {
-    if let Some(tmp) = tmp {
-        // What is left (a tree that nobody may enter) stays in the journal, and `gc` takes it.
-        if super::workspace::remove_tree(&tmp).is_err() {
-            return Ok(());
-        }
-    }
-    journal.end()?;
-    Ok(())
 }
 
 fn line(entry: &policy::Entry) -> EnforcerLine {

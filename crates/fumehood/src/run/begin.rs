@@ -13,6 +13,7 @@ use policy::value::{Tier, WorkspaceMode};
 
 use super::Manner;
 use super::guard::Guard;
+use super::home::Home;
 use super::launch;
 use super::planning::Planned;
 use super::record::Recorded;
@@ -29,8 +30,7 @@ use crate::ui::{Failure, Voice};
 /// Everything that is needed to start, and a journal that knows of it.
 pub(super) struct Begun {
     prepared: Prepared,
-    journal: Journal,
-    tmp: Option<PathBuf>,
+    home: Home,
     protected: Option<ProtectPlan>,
     request: Io,
 }
@@ -46,12 +46,12 @@ struct Io {
 pub(super) struct Stage {
     pub(super) running: Running,
     pub(super) carried: Carried,
-    pub(super) journal: Journal,
-    pub(super) tmp: Option<PathBuf>,
     pub(super) layer: Option<Layer>,
     pub(super) protected: Option<ProtectPlan>,
     pub(super) started: Instant,
     signals: sys::signals::Signals,
+    /// Last: it goes after the guest and its groups.
+    pub(super) home: Home,
 }
 
 /// Writes the journal and prepares.
@@ -65,14 +65,15 @@ pub(super) fn begin(
     let policy = &planned.plan.policy;
     sweep(recorded);
     let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    let mut journal = Journal::begin(&recorded.state, recorded.id.clone(), workspace, jiff::Timestamp::now())?;
+    let journal = Journal::begin(&recorded.state, recorded.id.clone(), workspace, jiff::Timestamp::now())?;
+    let mut home = Home::new(journal);
     let io = Io { json: request.json, terminal: request.tty, input: request.interactive || !world.stdin_terminal };
     let tmp = match planned.plan.tier {
-        Tier::Process => Some(own_folder(&mut journal, recorded)?),
+        Tier::Process => Some(own_folder(&mut home, recorded)?),
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
     };
     let program = launch::program(request.what, policy, planned.plan.tier, tmp.as_deref())?;
-    let guard = Guard::make(policy, planned.plan.tier, &mut journal)?;
+    let guard = Guard::make(policy, planned.plan.tier, &mut home)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
         argv: program.argv,
@@ -96,9 +97,9 @@ pub(super) fn begin(
         hand_over(tmp, prepared.owner(), host)?;
     }
     for path in prepared.groups(host) {
-        journal.note(&Thing::Cgroup(path))?;
+        home.note(&Thing::Cgroup(path))?;
     }
-    Ok(Begun { prepared, journal, tmp, protected: guard.plan, request: io })
+    Ok(Begun { prepared, home, protected: guard.plan, request: io })
 }
 
 /// What dead runs left is removed at the next start; the look costs one readdir when there is nothing. A leftover that
@@ -125,10 +126,11 @@ fn passed(policy: &Policy, world: &World) -> BTreeMap<OsString, OsString> {
 }
 
 /// A 0700 folder for a run of the process tier. Its name is the run's id, which is random, and it must not exist.
-fn own_folder(journal: &mut Journal, recorded: &Recorded) -> Result<PathBuf, Failure> {
+fn own_folder(home: &mut Home, recorded: &Recorded) -> Result<PathBuf, Failure> {
     use std::os::unix::fs::DirBuilderExt as _;
     let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
-    journal.note(&Thing::Temp(path.clone()))?;
+    home.note(&Thing::Temp(path.clone()))?;
+    home.own(path.clone());
     let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
     make(&path).and_then(|()| make(&path.join("home"))).and_then(|()| make(&path.join("fumehood"))).map_err(|e| {
         refused(Fault {
@@ -184,7 +186,7 @@ fn hand_over(tmp: &Path, (uid, gid): (u32, u32), host: &Capabilities) -> Result<
 
 impl Begun {
     /// Starts the guest, verifies its posture, and lets the payload go.
-    pub(super) fn start(mut self, planned: &Planned, host: &Capabilities) -> Result<Stage, Failure> {
+    pub(super) fn start(self, planned: &Planned, host: &Capabilities) -> Result<Stage, Failure> {
         let policy = &planned.plan.policy;
         // Before the guest is there: it inherits the mask, and no signal of the caller may fall between.
         let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).map_err(own_failure)?;
@@ -206,12 +208,10 @@ impl Begun {
         let verified = started.confined()?.verify()?;
         let mut running = verified.go()?;
         let carried = carry(&mut running, policy, &self.request)?;
-        let tmp = self.tmp.take();
         Ok(Stage {
             running,
             carried,
-            journal: self.journal,
-            tmp,
+            home: self.home,
             layer,
             protected: self.protected,
             started: Instant::now(),
@@ -280,7 +280,7 @@ impl Stage {
                 voice.say(&format!("fumehood: usage: {words}"));
             }
         };
-        let tmp = self.tmp.clone();
+        let tmp = self.home.tmp().map(Path::to_owned);
         let mut extra = || tmp.as_deref().and_then(|tmp| super::workspace::over_limit(tmp, policy));
         let signals = Some(&self.signals);
         Watch::new(policy, &mut self.running, &mut self.carried, signals, &mut warned, &mut extra).run()

@@ -8,10 +8,11 @@ use policy::report::Seen;
 use policy::value::{Grant, Policy, Tier, WorkspaceMode};
 use policy::{ClauseId, Violation};
 
+use super::home::Home;
 use super::record::Recorded;
 use crate::fault::{Fault, show_path};
 use crate::protect::{self, ProtectPlan};
-use crate::state::{Cross, Dir, Journal};
+use crate::state::{Cross, Dir};
 use crate::ui::Failure;
 
 /// What the backend is told, and what is looked at again in the end.
@@ -25,7 +26,7 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Looks through the workspace and makes the stubs, journalled first.
-    pub(super) fn make(policy: &Policy, tier: Tier, journal: &mut Journal) -> Result<Self, Failure> {
+    pub(super) fn make(policy: &Policy, tier: Tier, home: &mut Home) -> Result<Self, Failure> {
         let mut guard = Self::default();
         let (Some(path), Tier::Container) = (&policy.workspace.path, tier) else { return Ok(guard) };
         if policy.workspace.mode == WorkspaceMode::None {
@@ -41,7 +42,7 @@ impl Guard {
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
         guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
         for stub in &plan.stubs {
-            if journal.make_stub(&below, &root, &stub.path, stub.kind == protect::Shape::Dir)? {
+            if home.make_stub(&below, &root, &stub.path, stub.kind == protect::Shape::Dir)? {
                 guard.protect.push(Protect::ReadOnly(stub.path.clone()));
             }
         }
@@ -62,10 +63,10 @@ impl Guard {
 /// After the run: stubs go, and what slipped in is moved into the changes of the run.
 pub(super) fn check(
     plan: Option<ProtectPlan>,
-    journal: &mut Journal,
+    home: &mut Home,
     recorded: &Recorded,
 ) -> Result<Vec<Violation>, Failure> {
-    journal.remove_stubs();
+    home.remove_stubs();
     let Some(plan) = plan else { return Ok(Vec::new()) };
     let below = Dir::open(&plan.root).map_err(|e| unreadable(&plan.root, &e.to_string()))?;
     let changes = recorded.state.changes()?;

@@ -91,7 +91,10 @@ fn read_spelled(probe: &Probe) {
         ] {
             probe.read(name.clone(), bytes(Path::new(&name)));
         }
-        probe.read("invalid utf-8 beside", bytes(&path.join(OsStr::new("..")).join(path.file_name().unwrap_or_default())));
+        probe.read(
+            "invalid utf-8 beside",
+            bytes(&path.join(OsStr::new("..")).join(path.file_name().unwrap_or_default())),
+        );
     }
 }
 
@@ -176,14 +179,16 @@ fn write_folder(probe: &Probe) {
         probe.saw("mkfifo", rustix::fs::mknodat(CWD, folder.join("p"), kind, Mode::RWXU, 0));
         let flags = OFlags::TMPFILE | OFlags::WRONLY;
         probe.saw("unnamed file", rustix::fs::open(&folder, flags, Mode::RWXU));
-        probe.saw("rename within", fs::rename(folder.join("file"), folder.join("moved")).map_err(|error| errno(&error)));
+        probe
+            .saw("rename within", fs::rename(folder.join("file"), folder.join("moved")).map_err(|error| errno(&error)));
     }
 }
 
 /// Everything about a file that is not its content.
 fn metadata(probe: &Probe) {
     for path in probe.paths() {
-        probe.saw("chmod", fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).map_err(|error| errno(&error)));
+        probe
+            .saw("chmod", fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).map_err(|error| errno(&error)));
         let (uid, gid) = (Uid::from_raw(u32::MAX), Gid::from_raw(u32::MAX));
         // -1 changes nothing but clears set-id bits and moves the change time: it is answered as a real one would be.
         probe.saw("chown", rustix::fs::chownat(CWD, &path, Some(uid), Some(gid), AtFlags::empty()));
@@ -230,7 +235,8 @@ fn plant_odd(probe: &Probe) {
             let path = folder.join("file");
             let mode = fs::Permissions::from_mode(0o6755);
             probe.saw("chmod 6755", fs::set_permissions(&path, mode.clone()).map_err(|error| errno(&error)));
-            let made = fs::write(folder.join("made"), b"x").and_then(|()| fs::set_permissions(folder.join("made"), mode));
+            let made =
+                fs::write(folder.join("made"), b"x").and_then(|()| fs::set_permissions(folder.join("made"), mode));
             probe.saw("a new one", made.map_err(|error| errno(&error)));
         }
         "link-out" => {
@@ -261,7 +267,8 @@ fn swap_parent(probe: &Probe) {
     let (folder, name) = (probe.arg(0), probe.arg(1));
     let parent = folder.join(&name);
     probe.saw("rename away", fs::rename(&parent, folder.join("old")).map_err(|error| errno(&error)));
-    let built = fs::create_dir_all(parent.join("hooks")).and_then(|()| fs::write(parent.join("hooks/pre-commit"), b"x"));
+    let built =
+        fs::create_dir_all(parent.join("hooks")).and_then(|()| fs::write(parent.join("hooks/pre-commit"), b"x"));
     probe.saw("build anew", built.map_err(|error| errno(&error)));
 }
 
@@ -296,9 +303,9 @@ fn make_in(probe: &Probe) {
     for word in &probe.args {
         let text = word.to_string_lossy().into_owned();
         let Some((inode, path)) = text.split_once(':') else { continue };
-        let same = fs::metadata(path).map_err(|error| errno(&error)).and_then(|meta| {
-            if meta.ino().to_string() == inode { Ok(()) } else { Err(Errno::NOENT) }
-        });
+        let same = fs::metadata(path)
+            .map_err(|error| errno(&error))
+            .and_then(|meta| if meta.ino().to_string() == inode { Ok(()) } else { Err(Errno::NOENT) });
         let flags = OFlags::TMPFILE | OFlags::WRONLY;
         probe.saw(path, same.and_then(|()| rustix::fs::open(path, flags, Mode::RWXU)));
     }
@@ -352,17 +359,20 @@ fn execute(probe: &Probe) {
         if place.as_os_str() == "memfd" {
             let made = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::empty());
             let filled = made.and_then(|fd| {
-                File::from(fd.try_clone().map_err(|error| errno(&error))?).write_all(&program).map_err(|e| errno(&e))?;
+                File::from(fd.try_clone().map_err(|error| errno(&error))?)
+                    .write_all(&program)
+                    .map_err(|e| errno(&e))?;
                 started(fd)
             });
             probe.saw("memory", filled);
             continue;
         }
         let path = place.join("fumehood-copy");
-        let written = fs::write(&path, &program).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-        let run = written.map_err(|error| errno(&error)).and_then(|()| {
-            started(rustix::fs::open(&path, OFlags::RDONLY, Mode::empty())?)
-        });
+        let written =
+            fs::write(&path, &program).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
+        let run = written
+            .map_err(|error| errno(&error))
+            .and_then(|()| started(rustix::fs::open(&path, OFlags::RDONLY, Mode::empty())?));
         probe.saw(shown(&place), run);
         probe.saw("remove it", fs::remove_file(&path).map_err(|error| errno(&error)));
     }

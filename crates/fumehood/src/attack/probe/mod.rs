@@ -104,7 +104,8 @@ pub(crate) fn rest(time: Duration) {
         if left.is_zero() {
             return;
         }
-        let timeout = rustix::event::Timespec::try_from(left).unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let timeout =
+            rustix::event::Timespec::try_from(left).unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
         // A signal only shortens one round.
         if rustix::event::poll(&mut [], Some(&timeout)).is_err() {
             continue;

@@ -141,7 +141,9 @@ fn init_signal(probe: &Probe) {
 /// `PID`: everything that `/proc` says of it.
 fn files_of(probe: &Probe) {
     let pid = probe.pid(0);
-    for file in ["environ", "cmdline", "maps", "auxv", "status", "stat", "io", "wchan", "syscall", "mountinfo", "cgroup"] {
+    for file in
+        ["environ", "cmdline", "maps", "auxv", "status", "stat", "io", "wchan", "syscall", "mountinfo", "cgroup"]
+    {
         probe.read(file, std::fs::read(format!("/proc/{pid}/{file}")));
     }
     for link in ["exe", "cwd", "root"] {
@@ -187,7 +189,15 @@ fn daemon(probe: &Probe) {
 
 /// Its own limits, hard ones included, one above what they are.
 fn raise_limits(probe: &Probe) {
-    for (name, number) in [("files", 7_u32), ("processes", 6), ("file size", 1), ("locked memory", 8), ("priority", 13), ("real time", 14), ("queues", 12)] {
+    for (name, number) in [
+        ("files", 7_u32),
+        ("processes", 6),
+        ("file size", 1),
+        ("locked memory", 8),
+        ("priority", 13),
+        ("real time", 14),
+        ("queues", 12),
+    ] {
         let raised = task::limit(number).and_then(|(_, hard)| {
             if hard == u64::MAX { Err(Errno::NOTSUP) } else { task::set_limit(number, hard + 1) }
         });

@@ -232,7 +232,8 @@ pub(super) fn errno(layout: &mut Layout<'_>, _: &str) -> Made {
     let mut devices: Vec<PathBuf> = disks.iter().take(6).map(|name| Path::new("/dev").join(name)).collect();
     devices.extend(["/dev/mem", "/dev/kmem", "/dev/port", "/dev/nvram", "/dev/cpu/0/msr"].map(PathBuf::from));
     layout.words.insert("devices", list(devices));
-    if let Some(numbers) = disks.first().and_then(|n| std::fs::read_to_string(format!("/sys/class/block/{n}/dev")).ok()) {
+    if let Some(numbers) = disks.first().and_then(|n| std::fs::read_to_string(format!("/sys/class/block/{n}/dev")).ok())
+    {
         layout.words.insert("disk", numbers.trim().to_owned());
     }
     let home = rustix::process::getuid().to_string();
@@ -246,15 +247,43 @@ pub(super) fn errno(layout: &mut Layout<'_>, _: &str) -> Made {
     layout.words.insert("home", home.clone());
     // Folders by inode, since the same name inside may be another folder.
     for (word, names) in [
-        ("home-folders", vec![home.clone(), format!("{home}/.ssh"), format!("{home}/.config"), format!("{home}/.cache"), format!("{home}/.local")]),
-        ("start-folders", ["/etc/cron.d", "/etc/systemd/system", "/var/spool/cron", "/etc/profile.d", "/etc/udev/rules.d", "/etc/init.d"].map(str::to_owned).to_vec()),
+        (
+            "home-folders",
+            vec![
+                home.clone(),
+                format!("{home}/.ssh"),
+                format!("{home}/.config"),
+                format!("{home}/.cache"),
+                format!("{home}/.local"),
+            ],
+        ),
+        (
+            "start-folders",
+            [
+                "/etc/cron.d",
+                "/etc/systemd/system",
+                "/var/spool/cron",
+                "/etc/profile.d",
+                "/etc/udev/rules.d",
+                "/etc/init.d",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        ),
         ("path-folders", ["/usr/local/bin", "/usr/bin", "/usr/local/lib", "/opt"].map(str::to_owned).to_vec()),
-        ("cache-folders", vec![format!("{home}/.cache"), format!("{home}/.cargo"), format!("{home}/.npm"), "/var/cache".to_owned(), "/var/tmp".to_owned()]),
+        (
+            "cache-folders",
+            vec![
+                format!("{home}/.cache"),
+                format!("{home}/.cargo"),
+                format!("{home}/.npm"),
+                "/var/cache".to_owned(),
+                "/var/tmp".to_owned(),
+            ],
+        ),
     ] {
-        let known: Vec<_> = names
-            .iter()
-            .filter_map(|name| Some(format!("{}:{name}", std::fs::metadata(name).ok()?.ino())))
-            .collect();
+        let known: Vec<_> =
+            names.iter().filter_map(|name| Some(format!("{}:{name}", std::fs::metadata(name).ok()?.ino()))).collect();
         layout.words.insert(word, known.join("\t"));
     }
     Ok(Box::new(ByErrno))

@@ -126,14 +126,8 @@ fn answered(to: SocketAddr, kind: &str, token: &str) -> bool {
 
 /// Makes the ear `detail`, and the words that lead to it.
 pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn Scene>> {
-    let mut scene = Listener {
-        ears: Vec::new(),
-        heard: None,
-        pass: Vec::new(),
-        late: None,
-        stage_root: layout.root,
-        call: None,
-    };
+    let mut scene =
+        Listener { ears: Vec::new(), heard: None, pass: Vec::new(), late: None, stage_root: layout.root, call: None };
     match detail {
         "tcp4" | "tcp6" | "tcp-host" | "mptcp" => {
             let at = match detail {
@@ -213,9 +207,9 @@ fn unix(layout: &mut Layout<'_>, scene: &mut Listener, path: PathBuf) -> io::Res
     listener.set_nonblocking(true)?;
     layout.stage.hand_over(&path, 0o777)?;
     scene.ears.push(Ear::Unix(listener));
-    let seen = path.strip_prefix(&layout.workspace).map(|below| {
-        PathBuf::from(layout.words.get("ws").cloned().unwrap_or_default()).join(below)
-    });
+    let seen = path
+        .strip_prefix(&layout.workspace)
+        .map(|below| PathBuf::from(layout.words.get("ws").cloned().unwrap_or_default()).join(below));
     layout.words.insert("socket", seen.unwrap_or(path).to_string_lossy().into_owned());
     Ok(())
 }

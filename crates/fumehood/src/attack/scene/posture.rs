@@ -22,9 +22,8 @@ struct Snapshot {
 impl Snapshot {
     fn of(task: &Task) -> Self {
         let link = |name: &str| std::fs::read_link(task.path(name)).map(|l| l.to_string_lossy().into_owned());
-        let descriptors = std::fs::read_dir(task.path("fd")).map(|folder| {
-            folder.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
-        });
+        let descriptors = std::fs::read_dir(task.path("fd"))
+            .map(|folder| folder.flatten().filter_map(|e| e.file_name().into_string().ok()).collect());
         let kinds = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
         Self {
             status: task.status.clone(),
@@ -79,7 +78,11 @@ impl Scene for Posture {
 
 fn judged(check: &str, seen: &Snapshot) -> Sight {
     let any_bit = |names: &[&str]| {
-        names.iter().filter(|n| seen.field(n).bytes().any(|b| b != b'0')).map(|n| format!("{n} {}", seen.field(n))).collect()
+        names
+            .iter()
+            .filter(|n| seen.field(n).bytes().any(|b| b != b'0'))
+            .map(|n| format!("{n} {}", seen.field(n)))
+            .collect()
     };
     let wrong: Vec<String> = match check {
         "capabilities" => any_bit(&["CapEff", "CapPrm", "CapInh", "CapAmb"]),
@@ -105,7 +108,13 @@ fn judged(check: &str, seen: &Snapshot) -> Sight {
         "locked" => over(seen, "Max locked memory", 1 << 20),
         "files" => over(seen, "Max open files", 64),
         "file-size" => over(seen, "Max file size", 1 << 20),
-        "oom" => if seen.oom.starts_with('-') { vec![format!("oom_score_adj {}", seen.oom)] } else { Vec::new() },
+        "oom" => {
+            if seen.oom.starts_with('-') {
+                vec![format!("oom_score_adj {}", seen.oom)]
+            } else {
+                Vec::new()
+            }
+        }
         "set-id-mounts" => writable_mounts_without(seen, "nosuid"),
         "device-mounts" => writable_mounts_without(seen, "nodev"),
         "namespaces" => same_namespaces(seen),
@@ -164,5 +173,9 @@ fn same_namespaces(seen: &Snapshot) -> Vec<String> {
     if seen.namespaces.is_empty() {
         return vec!["namespaces cannot be read".to_owned()];
     }
-    seen.namespaces.iter().filter(|(kind, link)| same(kind, link)).map(|(kind, _)| format!("the host's {kind}")).collect()
+    seen.namespaces
+        .iter()
+        .filter(|(kind, link)| same(kind, link))
+        .map(|(kind, _)| format!("the host's {kind}"))
+        .collect()
 }

@@ -43,10 +43,8 @@ pub(super) fn number(_: &mut Layout<'_>, detail: &str) -> Made {
 
 impl Scene for Number {
     fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
-        let sum: u64 = tries
-            .iter()
-            .filter_map(|t| t.text.strip_prefix(&self.key)?.strip_prefix('=')?.parse::<u64>().ok())
-            .sum();
+        let sum: u64 =
+            tries.iter().filter_map(|t| t.text.strip_prefix(&self.key)?.strip_prefix('=')?.parse::<u64>().ok()).sum();
         match (most(tries, &self.key), ended_by(observed)) {
             (None, Some(limit)) => Sight::Stopped(format!("the run was ended by `{limit}`")),
             (None, None) => Sight::Unclear(format!("no count came out ({})", super::answers(tries))),

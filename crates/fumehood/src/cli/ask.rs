@@ -98,12 +98,12 @@ mod tests {
 
     use super::*;
     use crate::cli::args::{Words, parse};
-    use crate::cli::flags::{POLICY, RUN};
+    use crate::cli::flags::{POLICY, RUN, SAYING};
     use crate::cli::world::World;
     use crate::ui::{Voice, When};
 
     fn asked(world: &World, args: &[&str]) -> Result<Request, Failure> {
-        let parsed = parse(args.iter().map(Into::into), &[POLICY, RUN], Words::EndFlags);
+        let parsed = parse(args.iter().map(Into::into), &[POLICY, RUN, SAYING], Words::EndFlags);
         assert_eq!(parsed.faults, []);
         let voice = Voice::new(world, When::Never);
         request(&Call { world, voice, json: false, color: When::Never, parsed }, What::Nothing)
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_refused_and_shown() {
         let odd = OsString::from_vec(b"--read=/\xff\x1b".to_vec());
-        let parsed = parse([odd].into_iter(), &[POLICY, RUN], Words::EndFlags);
+        let parsed = parse([odd].into_iter(), &[POLICY, RUN, SAYING], Words::EndFlags);
         let world = World::default();
         let voice = Voice::new(&world, When::Never);
         let call = Call { world: &world, voice, json: false, color: When::Never, parsed };

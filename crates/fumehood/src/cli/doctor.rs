@@ -1,27 +1,36 @@
 //! `fumehood doctor`: what this host can hold, and what to do about the rest.
 
-use serde_json::json;
+use std::time::Duration;
+
+use policy::value::Tier;
+use serde_json::{Value, json};
+use sys::command::Command;
 
 use super::args::Words;
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
-use crate::doctor::{Finding, Health, Row, Severity, TierHealth, default_tier, examine};
-use crate::fault::show_text;
+use super::world::World;
+use crate::doctor::{Finding, Health, Proof, Row, Severity, TierHealth, default_tier, examine};
+use crate::fault::{show_bytes, show_text};
 use crate::ui::{Failure, Palette, Role, Table, count, wrap};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["doctor"],
     about: "Say what this host can hold on each tier, and the exact fix for the rest",
     usage: "[-v]",
-    more: "-v lists every clause of every tier. Exit code 0, or 1 if the default tier is not to be had.",
+    more: "A small sandbox is started on each tier that has a plan: what is said was tried. -v lists every clause.\n\
+           Exit code 0, or 1 if the default tier is not to be had.",
     tables: &[DOCTOR],
     words: Words::Mixed(0),
     hidden: false,
     run: doctor,
 };
 
+/// How long a sandbox may take that only adds two numbers; a loaded machine is slow, a broken one never ends.
+const TRIAL: Duration = Duration::from_secs(30);
+
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let health = examine(&call.world.state, None);
+    let health = examine(&call.world.state, Some(&|tier| prove(tier, call.world)));
     let code = u8::from(!health.has_default());
     if call.json {
         let default = default_tier().word();
@@ -31,6 +40,52 @@ fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.voice.data(text(&health, verbose, call.voice.out, call.voice.columns).as_bytes())?;
     }
     Ok(code)
+}
+
+/// Starts a small sandbox on a tier, as a user would: this program, its own record, and the shell's shortest script.
+fn prove(tier: Tier, world: &World) -> Proof {
+    let failed = |how: String| Proof { held: false, how };
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return failed(format!("this program cannot be found again: {error}")),
+    };
+    let mut command = Command::new(program)
+        .args(["run", "--json", "--tier", tier.word(), "--", "/bin/sh", "-c", "echo $((6 * 7))"])
+        .directory("/");
+    for name in ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "HOME"] {
+        if let Some(value) = world.variable(name) {
+            command = command.env(name, value);
+        }
+    }
+    let output = match command.output(b"", 1 << 20, TRIAL) {
+        Ok(output) if output.timed_out => return failed(format!("it did not end within {} s", TRIAL.as_secs())),
+        Ok(output) => output,
+        Err(error) => return failed(error.to_string()),
+    };
+    judge(&output.stdout, &output.stderr)
+}
+
+/// What the report of the trial says: it ran, its posture was compared with its plan, and it printed what it should.
+fn judge(stdout: &[u8], stderr: &[u8]) -> Proof {
+    let report: Value = serde_json::from_slice(stdout).unwrap_or_default();
+    let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let ran = text("/outcome/kind") == "exited" && report.pointer("/outcome/code") == Some(&json!(0));
+    let held = ran && text("/stdout") == "42\n";
+    let enforcers = report.pointer("/enforcers").and_then(Value::as_array).map_or(0, Vec::len);
+    let how = if held {
+        format!(
+            "a sandbox was started: its posture was the plan's, {enforcers} enforcers were in force, and it ended as it should"
+        )
+    } else if let Some(error) = report.pointer("/errors/0").or_else(|| report.pointer("/refused/0")) {
+        let part = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+        format!("a sandbox did not start: {}: {}", part("what"), part("why"))
+    } else if ran {
+        "a sandbox started, and its output was not what it printed".to_owned()
+    } else {
+        let told = [text("/outcome/message"), show_bytes(stderr)].into_iter().find(|text| !text.is_empty());
+        format!("a sandbox did not start: {}", told.unwrap_or_else(|| "it said nothing".to_owned()))
+    };
+    Proof { held, how }
 }
 
 fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> String {
@@ -112,4 +167,27 @@ fn labelled(label: &str, text: &str, palette: Palette, columns: usize) -> String
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_that_ended_as_it_should_is_a_proof() {
+        let good = br#"{"outcome": {"kind": "exited", "code": 0}, "stdout": "42\n", "enforcers": [1, 2]}"#;
+        assert!(judge(good, b"").held);
+        let silent = br#"{"outcome": {"kind": "exited", "code": 0}, "stdout": ""}"#;
+        let refused = br#"{"refused": [{"what": "container", "why": "no namespaces"}]}"#;
+        for (stdout, how) in [
+            (&silent[..], "not what it printed"),
+            (&refused[..], "container: no namespaces"),
+            (&b""[..], "it said nothing"),
+            (&b"{nonsense"[..], "it said nothing"),
+        ] {
+            let proof = judge(stdout, b"");
+            assert!(!proof.held && proof.how.contains(how), "{proof:?}");
+        }
+        assert!(judge(b"", b"killed\x1b").how.ends_with(r"killed\u{1b}"));
+    }
 }

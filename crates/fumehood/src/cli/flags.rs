@@ -49,13 +49,17 @@ pub const POLICY: &[Flag] = &[
     Flag::new("set", Some("CLAUSE=VALUE"), To::Set, "Any clause, e.g. limits.files=10000"),
 ];
 
-/// Flags of `run` and `plan`, beside those.
+/// Flags of `run` and `plan`, beside those: what to run, and its streams.
 pub const RUN: &[Flag] = &[
     Flag::new("lang", Some("LANGUAGE"), To::Ours, "Language of the code or script"),
     Flag::new("code", Some("TEXT"), To::Ours, "Code to run, in the language of --lang"),
-    Flag::new("report", Some("FILE"), To::Ours, "Write the JSON report to a file"),
     Flag::new("interactive", None, To::Ours, "Let a terminal be the program's stdin").short(b'i'),
     Flag::new("tty", None, To::Ours, "Give the program a terminal of its own").short(b't'),
+];
+
+/// Flags of `run`, `shell` and `plan`: how much is told, and where.
+pub const SAYING: &[Flag] = &[
+    Flag::new("report", Some("FILE"), To::Ours, "Write the JSON report to a file"),
     Flag::new("quiet", None, To::Ours, "Say nothing but errors and weakenings").short(b'q'),
     Flag::new("verbose", None, To::Ours, "Say also who enforced what").short(b'v'),
 ];

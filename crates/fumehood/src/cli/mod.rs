@@ -35,10 +35,10 @@ pub use world::World;
 
 /// Every command.
 pub const COMMANDS: &[&Spec] = &[
-    &doctor::SPEC,
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
+    &doctor::SPEC,
     &policy::CHECK,
     &policy::SHOW,
     &policy::SCHEMA,

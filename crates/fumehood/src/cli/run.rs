@@ -1,65 +1,92 @@
-//! `fumehood run | shell | plan`
+//! `fumehood run`, `fumehood shell` and `fumehood plan`.
+
+use backends::Capabilities;
+use serde_json::json;
 
 use super::args::Words;
-use super::ask;
-use super::flags::{POLICY, RUN as FLAGS};
+use super::ask::request;
+use super::flags::{POLICY, RUN as PROGRAM, SAYING};
 use super::request::What;
 use super::spec::{Call, Spec};
-use super::target;
-use crate::run;
+use super::target::{nothing, target};
+use crate::fault::show_text;
+use crate::run::{Planned, plan as make_plan, run as start};
 use crate::ui::{self, Failure};
+
+const CODES: &str = "Exit codes:\n  \
+  0-123, 128+n  the program's own; killed by signal n\n  \
+  124           a limit ended it; the report names which\n  \
+  125           a failure of fumehood itself, or bad usage\n  \
+  126           refused: the policy is wrong or cannot be held here; or the program is not executable\n  \
+  127           the program is not there inside\n\n\
+Without `--` the first word is a script of the host (a known extension, or `#!`), and what follows is its own.\n\
+Examples:\n  \
+  fumehood run script.py input.csv\n  \
+  fumehood run -p data-analysis -w . -- python3 analysis.py\n  \
+  fumehood run --lang python --code 'print(2 ** 64)'\n  \
+  generate | fumehood run --lang bash -";
 
 pub(super) const RUN: Spec = Spec {
     path: &["run"],
-    about: "Run a command, a script or a piece of code in a sandbox",
-    usage: "[FLAGS] -- CMD ARGS... | SCRIPT ARGS... | --lang LANG --code TEXT",
-    more: "Exit code: the program's own; 124 a limit ended it, 125 our own failure, 126 refused or not executable, 127 not found.",
-    tables: &[POLICY, FLAGS],
+    about: "Run a program, script or code in a sandbox",
+    usage: "[FLAGS] -- CMD ARGS... | [FLAGS] SCRIPT ARGS... | [FLAGS] --lang LANGUAGE (--code TEXT | -)",
+    more: CODES,
+    tables: &[POLICY, PROGRAM, SAYING],
     words: Words::EndFlags,
     hidden: false,
-    run: run_it,
+    run,
 };
 
 pub(super) const SHELL: Spec = Spec {
     path: &["shell"],
-    about: "Open a shell in a sandbox",
+    about: "Open a shell in a sandbox, to look around",
     usage: "[FLAGS]",
-    more: "As `run -t -i -- bash`, with what the policy grants.",
-    tables: &[POLICY, FLAGS],
-    words: Words::EndFlags,
+    more: "Exit code as with `fumehood run`.",
+    tables: &[POLICY, SAYING],
+    words: Words::Mixed(0),
     hidden: false,
     run: shell,
 };
 
 pub(super) const PLAN: Spec = Spec {
     path: &["plan"],
-    about: "Show what would be enforced, and by whom, without running anything",
-    usage: "[FLAGS] [-- CMD ARGS...]",
-    more: "Exit code 0, or 126 with every clause that this host cannot hold.",
-    tables: &[POLICY, FLAGS],
+    about: "Say what would be enforced, and by whom; start nothing",
+    usage: "[FLAGS] [-- CMD ARGS... | SCRIPT ARGS...]",
+    more: "Exit code 0 with a plan, 126 with every reason why there is none.",
+    tables: &[POLICY, PROGRAM, SAYING],
     words: Words::EndFlags,
     hidden: false,
     run: plan,
 };
 
-fn run_it(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let what = target::target(&mut call.parsed, std::io::stdin())?;
-    let request = ask::request(call, what)?;
-    run::run(request, call.world, call.voice)
+fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let what = target(&mut call.parsed, std::io::stdin().lock())?;
+    if matches!(what, What::Nothing) {
+        return Err(nothing("no program was named"));
+    }
+    start(request(call, what)?, call.world, call.voice)
 }
 
 fn shell(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let request = ask::request(call, What::Shell)?;
-    run::run(request, call.world, call.voice)
+    start(request(call, What::Shell)?, call.world, call.voice)
 }
 
 fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let request = ask::request(call, What::Nothing)?;
-    let planned = run::plan(&request.layers, call.world, &backends::Capabilities::probe())?;
+    // The program is judged as `run` would, but code on stdin stays there: nothing will run it.
+    let what = target(&mut call.parsed, std::io::empty())?;
+    let request = request(call, what)?;
+    let Planned { plan, why, lints } = make_plan(&request.layers, call.world, &Capabilities::probe())?;
     if call.json {
-        call.voice.json(&planned.plan.to_json())?;
-    } else {
-        call.voice.data(ui::plan(&planned.plan, call.voice.out, call.voice.columns).as_bytes())?;
+        let mut value = plan.to_json();
+        if let Some(map) = value.as_object_mut() {
+            map.insert("why".to_owned(), json!(why));
+            map.insert("lints".to_owned(), lints.iter().map(policy::Lint::to_json).collect());
+        }
+        call.voice.json(&value)?;
+        return Ok(0);
     }
+    let mut text = ui::plan(&plan, call.voice.out, call.voice.columns);
+    text.push_str(&format!("tier: {}\n", show_text(&why)));
+    call.voice.data(text.as_bytes())?;
     Ok(0)
 }

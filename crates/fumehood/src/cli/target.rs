@@ -206,10 +206,10 @@ mod tests {
 
     use super::*;
     use crate::cli::args::{Words, parse};
-    use crate::cli::flags::{POLICY, RUN};
+    use crate::cli::flags::{POLICY, RUN, SAYING};
 
     fn what(args: &[&str], stdin: &[u8]) -> Result<What, Failure> {
-        let mut parsed = parse(args.iter().map(OsString::from), &[POLICY, RUN], Words::EndFlags);
+        let mut parsed = parse(args.iter().map(OsString::from), &[POLICY, RUN, SAYING], Words::EndFlags);
         assert_eq!(parsed.faults, []);
         target(&mut parsed, stdin)
     }

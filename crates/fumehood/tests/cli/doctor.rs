@@ -1,6 +1,6 @@
 //! `fumehood doctor`, also where the host is in a bad state.
 
-use crate::{House, shell};
+use crate::House;
 
 fn check(said: &crate::Said) -> serde_json::Value {
     assert!(matches!(said.code, 0 | 1), "{said:?}");
@@ -28,7 +28,11 @@ fn every_tier_is_told_with_its_score() {
     }
     let long = house.run(&["doctor", "-v"]).out;
     assert!(long.contains("limits.memory") && long.contains("syscalls.profile"), "{long}");
-    check(&house.run(&["doctor", "--json"]));
+    let json = check(&house.run(&["doctor", "--json"]));
+    for tier in json["host"]["tiers"].as_array().unwrap() {
+        // What has a plan was tried, and a trial that failed is told.
+        assert_eq!(tier["refused"].as_array().unwrap().is_empty(), tier["proof"].is_object(), "{}", tier["tier"]);
+    }
 }
 
 #[test]
@@ -44,7 +48,7 @@ fn missing_proc_and_sys_are_findings_and_no_panic() {
     let house = House::new();
     let script = "unshare --mount --propagation private sh -c 'umount -l /sys; mount -t tmpfs none /proc; \
                   mount -t tmpfs none /sys; exec \"$1\" doctor --json' sh \"$1\"";
-    let said = house.said(&shell(script, &house).output().unwrap());
+    let said = house.said(&crate::script(script, &house).output().unwrap());
     if said.err.contains("Operation not permitted") && said.out.is_empty() {
         // Without the right to mount nothing can be taken away from the product.
         return;

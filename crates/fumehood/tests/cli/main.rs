@@ -1,5 +1,5 @@
 //! The command line as users and programs meet it: a fresh directory and environment, then all of stdout, stderr and status.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails loudly")]
 
 mod audit;
 mod changes;
@@ -10,10 +10,14 @@ mod gc;
 mod help;
 mod house;
 mod man;
+mod plan;
 mod policy;
+mod run;
+mod shell;
 mod streams;
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -58,6 +62,18 @@ impl House {
         self.said(&self.command(args).output().unwrap())
     }
 
+    fn run_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Said {
+        let mut command = self.command(args);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let text = stdin.to_vec();
+        // A program that reads nothing closes the pipe: that is no failure of the test.
+        let writer = std::thread::spawn(move || pipe.write_all(&text).is_ok());
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        self.said(&output)
+    }
+
     fn said(&self, output: &Output) -> Said {
         let here = self.dir.path().to_str().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(here, "$DIR");
@@ -91,7 +107,7 @@ impl Said {
 
 /// A shell script with the product as `$1`, in the work directory of `house`.
 #[expect(clippy::disallowed_methods, reason = "some circumstances only a shell can make")]
-fn shell(script: &str, house: &House) -> Command {
+fn script(script: &str, house: &House) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_fumehood")]).env_clear().current_dir(house.path("work"));
     shell

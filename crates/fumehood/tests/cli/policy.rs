@@ -122,7 +122,7 @@ fn a_current_directory_that_is_gone_is_told() {
     let house = House::new();
     let gone = house.path("work").join("gone");
     std::fs::create_dir(&gone).unwrap();
-    let mut shell = crate::shell("cd gone && rmdir ../gone && exec \"$1\" policy check -p strict", &house);
+    let mut shell = crate::script("cd gone && rmdir ../gone && exec \"$1\" policy check -p strict", &house);
     let said = house.said(&shell.output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
     assert!(said.err.contains("there is no current directory"), "{}", said.err);

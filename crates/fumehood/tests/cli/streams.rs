@@ -39,7 +39,7 @@ fn closed_streams_do_no_harm() {
     let house = House::new();
     for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
         let script = format!("\"$1\" explain usage/no-program {closed}; \"$1\" explain nope {closed}; echo $?");
-        let output = crate::shell(&script, &house).output().unwrap();
+        let output = crate::script(&script, &house).output().unwrap();
         let said = house.said(&output);
         assert!(said.out.ends_with("125\n"), "{closed}: {said:?}");
         assert!(!said.err.contains("panicked"), "{said:?}");

@@ -1,0 +1,65 @@
+//! `fumehood plan`
+
+use crate::House;
+
+#[test]
+fn a_plan_names_who_holds_each_clause() {
+    let house = House::new();
+    let said = house.run(&["plan"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    for part in
+        ["policy `strict` holds on tier container", "limits.memory", "256M", "seccomp", "preset strict", "digest "]
+    {
+        assert!(said.out.contains(part), "{part} in {}", said.out);
+    }
+    let json = house.run(&["plan", "--json", "--", "true"]).json();
+    let keys: Vec<_> = json.as_object().unwrap().keys().take(6).map(String::as_str).collect();
+    assert_eq!(keys, ["schema", "digest", "tier", "backend", "clauses", "weakened"]);
+    let first = &json["clauses"][0];
+    for key in ["clause", "value", "origin", "enforcer", "strength", "overshoot"] {
+        assert!(first.get(key).is_some(), "{key} in {first}");
+    }
+}
+
+#[test]
+fn the_same_policy_has_the_same_digest_in_every_language() {
+    let house = House::new();
+    let write = |name: &str, text: &str| std::fs::write(house.path("work").join(name), text).unwrap();
+    write("p.toml", "version = 1\nname = \"p\"\n[limits]\npids = 9\nwall = \"10s\"\n");
+    write("p.yaml", "version: 1\nname: p\nlimits:\n  wall: 10 s\n  pids: 9\n");
+    write("p.json", r#"{"version": 1, "limits": {"wall": "10000ms", "pids": 9}, "name": "p"}"#);
+    let digest = |args: &[&str]| {
+        let said = house.run(&[&["plan", "--json"], args].concat());
+        said.json()["digest"].as_str().unwrap_or_else(|| panic!("{said:?}")).to_owned()
+    };
+    let toml = digest(&["-p", "p.toml"]);
+    assert_eq!(digest(&["-p", "p.yaml"]), toml);
+    assert_eq!(digest(&["-p", "p.json"]), toml);
+    assert_eq!(digest(&["--pids", "9", "--timeout=10s", "--set", "name=p"]), toml);
+    assert_ne!(digest(&["--pids", "8", "--timeout=10s"]), toml);
+}
+
+#[test]
+fn a_refusal_tells_every_unmet_clause_at_once() {
+    let house = House::new();
+    let args = ["plan", "--tier=process", "-w", ".:overlay", "--net=loopback", "--set", "process.label=apparmor:x"];
+    let said = house.run(&args);
+    assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+    assert!(said.err.starts_with("refused: tier `process` cannot hold "), "{}", said.err);
+    for part in ["workspace/overlay-needs-container", "net.mode/loopback-needs-container", "process.label/", "fix: "] {
+        assert!(said.err.contains(part), "{part} in {}", said.err);
+    }
+    let json = house.run(&[&args[..], &["--json"]].concat()).json();
+    let refused = json["refused"].as_array().unwrap();
+    assert!(refused.len() >= 3, "{json:#}");
+    for key in ["id", "clause", "what", "where", "why", "fix"] {
+        assert!(refused[0][key].is_string(), "{key}");
+    }
+}
+
+#[test]
+fn nothing_is_started_and_nothing_recorded() {
+    let house = House::new();
+    assert_eq!(house.run(&["plan", "--lang", "sh", "--code", "touch /tmp/x"]).code, 0);
+    assert!(!house.state().join("audit").exists());
+}

@@ -1,0 +1,258 @@
+//! `fumehood run`: what its words mean, what it says, and bad input. That a clause holds is the business of conformance.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use crate::House;
+
+fn write(house: &House, name: impl AsRef<std::path::Path>, text: &str) {
+    std::fs::write(house.path("work").join(name), text).unwrap();
+}
+
+#[test]
+fn the_programs_streams_and_code_pass_untouched() {
+    let house = House::new();
+    let said = house.run(&["run", "-q", "--", "sh", "-c", "printf 'a\\033[1mb'; printf e >&2; exit 7"]);
+    said.is(7, "a\u{1b}[1mb", "e");
+    let loud = house.run(&["run", "--", "sh", "-c", "exit 3"]);
+    assert_eq!((loud.code, loud.out.as_str()), (3, ""));
+    assert!(loud.err.starts_with("exited: the program exited with 3 (") && loud.err.contains("used:"), "{}", loud.err);
+}
+
+#[test]
+fn stdin_goes_in() {
+    House::new().run_with_stdin(&["run", "-q", "--", "cat"], b"in\xffside").is(0, "in\u{fffd}side", "");
+}
+
+#[test]
+fn a_signal_is_128_and_its_number() {
+    let said = House::new().run(&["run", "--json", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(said.code, 143);
+    assert_eq!(said.json()["outcome"]["signal"], 15);
+}
+
+#[test]
+fn a_limit_is_124_and_named_also_when_quiet() {
+    let house = House::new();
+    let said = house.run(&["run", "-q", "--timeout=300ms", "--", "sleep", "20"]);
+    assert_eq!((said.code, said.out.as_str()), (124, ""));
+    assert!(said.err.starts_with("limit: "), "{}", said.err);
+    let json = house.run(&["run", "--json", "--timeout=300ms", "--", "sleep", "20"]).json();
+    assert_eq!((&json["outcome"]["kind"], &json["outcome"]["limit"]), (&"limit".into(), &"wall".into()));
+}
+
+#[test]
+fn scripts_are_run_by_extension_and_by_shebang() {
+    let house = House::new();
+    write(&house, "a.sh", "echo $1-$2");
+    write(&house, "b", "#!/bin/sh\necho shebang $1");
+    house.run(&["run", "-q", "a.sh", "--memory", "--"]).is(0, "--memory---\n", "");
+    house.run(&["run", "-q", "./b", "-q"]).is(0, "shebang -q\n", "");
+}
+
+#[test]
+fn code_is_run_from_a_flag_and_from_stdin() {
+    let house = House::new();
+    house.run(&["run", "-q", "--lang", "sh", "--code", "echo $1", "x y"]).is(0, "x y\n", "");
+    house.run_with_stdin(&["run", "-q", "--lang", "sh", "-"], b"echo from stdin").is(0, "from stdin\n", "");
+}
+
+#[test]
+fn names_of_any_bytes_are_scripts_too() {
+    let house = House::new();
+    let names: [&[u8]; 3] = [b"new\nline.sh", b"by\xff\xfetes.sh", b"-dash.sh"];
+    for name in names {
+        let path = house.path("work").join(OsStr::from_bytes(name));
+        write(&house, &path, "echo ran");
+        let said = house.run(&[OsStr::new("run"), OsStr::new("-q"), path.as_os_str()]);
+        said.is(0, "ran\n", "");
+    }
+    let odd = OsString::from_vec(b"gone\n\x1b[2J\xff.sh".to_vec());
+    let said = house.run(&[OsStr::new("run"), &odd]);
+    assert_eq!((said.code, said.out.as_str()), (127, ""));
+    assert!(!said.err.contains('\u{1b}') && said.err.lines().count() == 4, "{:?}", said.err);
+}
+
+#[test]
+fn a_missing_program_is_127_and_one_that_cannot_be_executed_126() {
+    let house = House::new();
+    let missing = house.run(&["run", "--", "no-such-program"]);
+    assert_eq!((missing.code, missing.out.as_str()), (127, ""), "{missing:?}");
+    assert!(missing.err.contains("not there inside") && missing.err.contains("fix: "), "{}", missing.err);
+    let file = house.run(&["run", "--", "/etc/passwd"]);
+    assert_eq!(file.code, 126, "{file:?}");
+    assert!(file.err.contains("may not be executed"), "{}", file.err);
+}
+
+#[test]
+fn a_script_that_cannot_be_read_is_126_or_127() {
+    let house = House::new();
+    assert_eq!(house.run(&["run", "gone.py"]).code, 127);
+    std::fs::create_dir(house.path("work/dir.py")).unwrap();
+    assert_eq!(house.run(&["run", "dir.py"]).code, 126);
+    if !rustix::process::geteuid().is_root() {
+        write(&house, "closed.py", "1");
+        std::fs::set_permissions(house.path("work/closed.py"), std::fs::Permissions::from_mode(0o0)).unwrap();
+        assert_eq!(house.run(&["run", "closed.py"]).code, 126);
+    }
+}
+
+#[test]
+fn nothing_to_run_and_two_programs_are_bad_usage() {
+    let house = House::new();
+    for args in [&["run"][..], &["run", "--"], &["run", "--code", "1"], &["run", "--lang=sh", "--code=1", "--", "ls"]] {
+        let said = house.run(args);
+        assert_eq!((said.code, said.out.as_str()), (125, ""), "{args:?}");
+        assert!(said.err.contains("fix: "), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_terminal_that_is_not_there_is_bad_usage() {
+    let said = House::new().run(&["run", "-t", "--", "true"]);
+    said.is(125, "", "error: `-t` needs a terminal\n  --> command line\n  why: stdin is not one\n  fix: drop `-t`\n");
+    let both = House::new().run(&["run", "-t", "--json", "--", "true"]);
+    let ids: Vec<_> = both.json()["errors"].as_array().unwrap().iter().map(|e| e["id"].clone()).collect();
+    assert_eq!(ids, ["usage/two-flags", "usage/no-terminal"]);
+}
+
+#[test]
+fn json_is_one_report_with_the_output_in_it() {
+    let said = House::new().run(&["run", "--json", "--", "sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let json = said.json();
+    assert_eq!((&json["stdout"], &json["stderr"]), (&"out\n".into(), &"err\n".into()));
+    for key in [
+        "schema",
+        "run",
+        "policy",
+        "plan",
+        "tier",
+        "backend",
+        "outcome",
+        "usage",
+        "enforcers",
+        "weakened",
+        "violations",
+        "workspace",
+        "audit",
+        "cut",
+        "dropped",
+    ] {
+        assert!(json.get(key).is_some(), "{key} in {json:#}");
+    }
+}
+
+#[test]
+fn json_of_a_refusal_and_of_mistakes_names_them_all() {
+    let house = House::new();
+    let refused = house.run(&["run", "--json", "--tier=vm", "--", "true"]);
+    assert_eq!(refused.code, 126);
+    assert_eq!(refused.json()["refused"][0]["id"], "tier/no-backend");
+    let wrong = house.run(&["run", "--json", "--memory=5", "--pids=-1", "--", "true"]);
+    assert_eq!((wrong.code, wrong.json()["refused"].as_array().unwrap().len()), (126, 2));
+}
+
+#[test]
+fn absurd_limits_are_refused_before_anything_runs() {
+    let house = House::new();
+    let absurd = [
+        "--memory=0",
+        "--memory=-1",
+        "--memory=99999999999999T",
+        "--pids=0",
+        "--pids=4294967296",
+        "--timeout=0s",
+        "--timeout=1e9y",
+        "--cpus=-0.5",
+        "--cpus=nan",
+        "--disk=1",
+        "--output-limit=lots",
+    ];
+    for flag in absurd {
+        let said = house.run(&["run", flag, "--", "true"]);
+        assert_eq!((said.code, said.out.as_str()), (126, ""), "{flag}: {said:?}");
+        assert!(said.err.contains("error: ") && said.err.contains("fix: "), "{flag}: {}", said.err);
+    }
+}
+
+#[test]
+fn a_weakening_is_the_first_line_even_when_quiet() {
+    let house = House::new();
+    let args = [
+        "run",
+        "-q",
+        "--tier=process",
+        "-w",
+        ".:rw",
+        "--prefer=limits.disk",
+        "--prefer=limits.files",
+        "--set=fs.protect=false",
+        "--",
+        "true",
+    ];
+    let said = house.run(&args);
+    if said.code == 126 && said.err.contains("root") {
+        // A root-owned workspace is refused in this tier: then nothing was weakened either.
+        return;
+    }
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    assert!(said.err.starts_with("weakened: "), "{}", said.err);
+}
+
+#[test]
+fn the_report_goes_to_a_file_too() {
+    let house = House::new();
+    assert_eq!(house.run(&["run", "-q", "--report", "r.json", "--", "true"]).code, 0);
+    let text = std::fs::read(house.path("work/r.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["outcome"]["kind"], "exited");
+    let said = house.run(&["run", "-q", "--report", "no/such/dir.json", "--", "true"]);
+    assert_eq!(said.code, 125, "{said:?}");
+}
+
+#[test]
+fn streams_that_are_gone_do_not_hang_or_panic() {
+    let house = House::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = house.command(&["run", "-q", "--", "sh", "-c", "yes | head -c 300000"]);
+    let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let text = format!("\"$1\" run -q -- sh -c 'cat; exit 5' {closed}; echo $?");
+        let said = house.said(&crate::script(&text, &house).output().unwrap());
+        assert!(said.out.ends_with("5\n"), "{closed}: {said:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_under_json_is_told() {
+    let house = House::new();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = house.command(&["run", "--json", "--", "true"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let said = house.said(&output);
+    assert_eq!(said.code, 125, "{said:?}");
+    assert!(said.err.contains("cannot write to stdout"), "{}", said.err);
+}
+
+#[test]
+fn two_mebibytes_of_arguments_go_in() {
+    let house = House::new();
+    let long = "x".repeat(128 * 1024 - 1);
+    let script = "for a; do n=$((n + ${#a})); done; echo $n";
+    let head = ["run", "-q", "--", "sh", "-c", script, "sh"];
+    let args: Vec<&str> = head.into_iter().chain(std::iter::repeat_n(long.as_str(), 14)).collect();
+    let said = house.run(&args);
+    assert_eq!((said.code, said.out), (0, format!("{}\n", 14 * (128 * 1024 - 1))), "{}", said.err);
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_written_refuses_the_run() {
+    let house = House::new().with("FUMEHOOD_STATE", "/proc/nowhere");
+    let said = house.run(&["run", "--", "echo", "ran"]);
+    assert!(matches!(said.code, 125 | 126) && said.out.is_empty(), "{said:?}");
+    assert!(said.err.contains("FUMEHOOD_STATE"), "{}", said.err);
+}

@@ -96,29 +96,15 @@ fn mapped(child: &Child, (uid, shown_uid): (u32, u32), (gid, shown_gid): (u32, u
     rustix::fs::open(path.as_str(), flags, rustix::fs::Mode::empty()).named("open", || path.clone())
 }
 
-/// The smallest program that waits: an ELF header, one segment, and `l: mov eax, 34; syscall; jmp l` (pause).
-const WAITING: &[u8] = &waiting();
-
-const fn waiting() -> [u8; 129] {
-    let head: [&[u8]; 3] = [
-        // Header: 64 bits, little-endian, executable, x86-64, entry 0x400078, one program header at 64.
-        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0\x78\0\x40\0\0\0\0\0\x40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\x38\0\x01\0\0\0\0\0\0\0",
-        // Load the whole file at 0x400000, read and execute.
-        b"\x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\x81\0\0\0\0\0\0\0\x81\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0",
-        b"\xb8\x22\0\0\0\x0f\x05\xeb\xf7",
-    ];
-    let mut bytes = [0; 129];
-    let (mut part, mut at) = (0, 0);
-    while part < head.len() {
-        let mut from = 0;
-        while from < head[part].len() {
-            bytes[at] = head[part][from];
-            (at, from) = (at + 1, from + 1);
-        }
-        part += 1;
-    }
-    bytes
-}
+/// The smallest program that waits: the ELF header (64 bits, little-endian, executable, x86-64, entry 0x400078, one
+/// program header at 64), that header (the whole file at 0x400000, read and execute), and
+/// `l: mov eax, 34; syscall; jmp l` (pause).
+#[rustfmt::skip]
+const WAITING: &[u8; 129] = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0\x78\0\x40\0\0\0\0\0\
+    \x40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\x38\0\x01\0\0\0\0\0\0\0\
+    \x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\
+    \x81\0\0\0\0\0\0\0\x81\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\
+    \xb8\x22\0\0\0\x0f\x05\xeb\xf7";
 
 #[cfg(test)]
 mod tests {

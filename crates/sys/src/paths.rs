@@ -141,7 +141,7 @@ pub fn read_file(path: &Path, most: usize) -> Result<Vec<u8>> {
     let name = path.as_os_str();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).named("open", || shown(name))?;
-    read_regular(fd, name, most)
+    read_regular(&fd, name, most)
 }
 
 /// As [`read_file`], below `folder`, without following any link.
@@ -153,12 +153,12 @@ pub fn read_file_below(folder: impl AsFd, path: &Path, most: usize) -> Result<Ve
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd =
         open(folder, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)?;
-    read_regular(fd, name, most)
+    read_regular(&fd, name, most)
 }
 
-fn read_regular(fd: OwnedFd, name: &OsStr, most: usize) -> Result<Vec<u8>> {
-    match facts(&fd)?.kind {
-        Kind::File => read_all(&fd, most).named("read", || shown(name)),
+fn read_regular(fd: &OwnedFd, name: &OsStr, most: usize) -> Result<Vec<u8>> {
+    match facts(fd)?.kind {
+        Kind::File => read_all(fd, most).named("read", || shown(name)),
         Kind::Folder => Err(Error::new("read", shown(name), Errno::ISDIR)),
         Kind::Link | Kind::Socket | Kind::Pipe | Kind::Device => Err(Error::new("read", shown(name), Errno::INVAL)),
     }

@@ -40,7 +40,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/self/limits").unwrap();
         let shown = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-            line[26..].split_whitespace().next().unwrap().parse::<u64>().ok()
+            line.get(26..).unwrap().split_whitespace().next().unwrap().parse::<u64>().ok()
         };
         for (number, name) in [
             (0, "Max cpu time"),

@@ -1,7 +1,7 @@
 //! Which hierarchies there are, and where below them this process may make groups.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
@@ -244,7 +244,7 @@ fn below(mount: &Mount, own: &str) -> std::result::Result<PathBuf, Missing> {
     Ok(path)
 }
 
-fn open_checked(path: &PathBuf, magic: i128) -> Result<OwnedFd> {
+fn open_checked(path: &Path, magic: i128) -> Result<OwnedFd> {
     let object = || path.display().to_string();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -253,9 +253,9 @@ fn open_checked(path: &PathBuf, magic: i128) -> Result<OwnedFd> {
     if i128::from(found.f_type) == magic { Ok(folder) } else { Err(Error::new("fstatfs", object(), Errno::NODEV)) }
 }
 
-fn writable(folder: &OwnedFd, path: &PathBuf, file: &str) -> std::result::Result<(), Missing> {
+fn writable(folder: &OwnedFd, path: &Path, file: &str) -> std::result::Result<(), Missing> {
     rustix::fs::accessat(folder, file, Access::WRITE_OK, AtFlags::EACCESS)
-        .map_err(|errno| Missing::NotWritable { path: path.clone(), errno })
+        .map_err(|errno| Missing::NotWritable { path: path.to_path_buf(), errno })
 }
 
 pub(super) fn exists(folder: &OwnedFd, file: &str) -> bool {

@@ -202,7 +202,7 @@ impl Profile {
             for number in rule.calls {
                 let verdict = match &rule.form {
                     Form::Is(verdict) => verdict.clone(),
-                    Form::Also { any, otherwise } => self.widened(*number, any, *otherwise),
+                    Form::Also { any, otherwise } => self.widened(*number, any.clone(), *otherwise),
                 };
                 self.filter.calls.insert(*number, verdict);
             }
@@ -210,7 +210,7 @@ impl Profile {
     }
 
     /// The alternatives so far and these.
-    fn widened(&self, number: u32, more: &Cow<'static, [All]>, otherwise: Action) -> Verdict {
+    fn widened(&self, number: u32, more: Cow<'static, [All]>, otherwise: Action) -> Verdict {
         match self.filter.calls.get(&number) {
             Some(Verdict::When { any, then: Action::Allow, otherwise }) => {
                 let any = any.iter().chain(more.iter()).cloned().collect();
@@ -219,7 +219,7 @@ impl Profile {
             // Open as a whole, or in all but some: there is nothing to widen.
             Some(open @ (Verdict::Always(Action::Allow) | Verdict::When { .. })) => open.clone(),
             Some(Verdict::Always(Action::Errno(_) | Action::Kill)) | None => {
-                Verdict::When { any: more.clone(), then: Action::Allow, otherwise }
+                Verdict::When { any: more, then: Action::Allow, otherwise }
             }
         }
     }

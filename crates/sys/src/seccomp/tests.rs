@@ -1,6 +1,14 @@
 //! The kernel itself judges the compiled profiles. An older filter answers every call that ours lets through with an
 //! errno of its own, so no tested call is ever executed: not `reboot`, not `pause`, not `exit`.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "registers and counters of a test"
+)]
+#![expect(clippy::too_many_lines, reason = "a table")]
+
 use super::rule::{Action, Condition, Test, Verdict, Width};
 use super::*;
 
@@ -419,6 +427,11 @@ fn the_small_reader_and_a_real_toml_parser_agree() {
         let text = |value: Option<&toml::Value>| value.map_or("", |text| text.as_str().unwrap()).to_owned();
         assert_eq!(ours.about, text(theirs.get("about")), "{name}");
         assert!(!ours.about.is_empty(), "{name}");
+        for rule in &ours.rules {
+            assert!(
+                [&rule.action, &rule.otherwise].iter().all(|text| text.is_empty() || syntax::action(text).is_some())
+            );
+        }
         assert_eq!(ours.include, list(theirs.get("include")), "{name}");
         let rules = theirs["rule"].as_array().unwrap();
         assert_eq!(ours.rules.len(), rules.len(), "{name}");

@@ -224,13 +224,14 @@ const fn number(value: i32) -> usize {
 
 fn call(number: libc::c_long, arguments: [usize; 5]) -> isize {
     let [first, second, third, fourth, fifth] = arguments;
+    let number = isize::try_from(number).unwrap_or(-1);
     let result: isize;
     // SAFETY: the instruction itself touches only the named registers. The calls made in this file are given pointers
     // to live memory of the size that each expects, and none of them unmaps or remaps memory that is in use.
     unsafe {
         core::arch::asm!(
             "syscall",
-            inlateout("rax") number as isize => result,
+            inlateout("rax") number => result,
             in("rdi") first,
             in("rsi") second,
             in("rdx") third,

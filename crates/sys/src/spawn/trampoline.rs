@@ -86,16 +86,12 @@ pub(super) fn clone_vfork<T>(
         cgroup: cgroup.map_or(0, |fd| u64::from(fd.unsigned_abs())),
         ..CloneArgs::default()
     };
+    // SAFETY: both are pointers to functions of the same ABI and result that take one thin pointer.
+    let entry =
+        unsafe { std::mem::transmute::<extern "C" fn(*const T) -> !, extern "C" fn(*const c_void) -> !>(entry) };
     // SAFETY: `args` is a valid clone_args of the given size whose pointers are live for the call; the stack is
     // writable, unused and outlives the child (vfork); `entry` never returns and gets the pointer that it expects.
-    let pid = unsafe {
-        clone3(
-            &raw const args,
-            size_of::<CloneArgs>(),
-            std::mem::transmute::<extern "C" fn(*const T) -> !, extern "C" fn(*const c_void) -> !>(entry),
-            std::ptr::from_ref(data).cast(),
-        )
-    };
+    let pid = unsafe { clone3(&raw const args, size_of::<CloneArgs>(), entry, std::ptr::from_ref(data).cast()) };
     drop(stack);
     let pid = i32::try_from(pid).unwrap_or(-libc::EIO);
     if pid < 0 {

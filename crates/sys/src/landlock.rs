@@ -57,6 +57,15 @@ pub fn abi() -> u32 {
     u32::try_from(answer).unwrap_or(0).min(KNOWN)
 }
 
+/// Corrections that this kernel has, a bit each (1: TCP rules judge TCP alone; 2: signals among the threads of one
+/// process pass the scope; 3: disconnected folders are judged). `None` where the kernel cannot say (before 6.15).
+#[must_use]
+pub fn errata() -> Option<u32> {
+    // SAFETY: with the flag LANDLOCK_CREATE_RULESET_ERRATA (2) the call reads no memory and makes nothing, as above.
+    let answer = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, 2_u32) };
+    u32::try_from(answer).ok()
+}
+
 /// All rights of the file system at an ABI.
 #[must_use]
 pub const fn fs_rights(abi: u32) -> u64 {
@@ -78,6 +87,23 @@ pub const fn scopes(abi: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rights_are_those_that_the_landlock_crate_knows() {
+        use ::landlock::{ABI, Access as _, AccessFs};
+        let theirs = |abi| AccessFs::from_all(abi).bits();
+        for (number, abi) in [(1, ABI::V1), (2, ABI::V2), (3, ABI::V3), (4, ABI::V4), (5, ABI::V5), (6, ABI::V6)] {
+            assert_eq!(fs_rights(number), theirs(abi), "ABI {number}");
+        }
+        let files = AccessFs::from_file(ABI::V6).bits();
+        assert_eq!(FILE_RIGHTS, files);
+    }
+
+    #[test]
+    fn errata_come_with_the_abi_that_can_tell_them() {
+        // Older kernels may have it as a correction of their own.
+        assert!(abi() < 7 || errata().is_some());
+    }
 
     #[test]
     fn the_rights_of_an_abi_are_those_of_the_manual_page() {

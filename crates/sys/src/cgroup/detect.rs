@@ -39,22 +39,14 @@ impl Hierarchies {
     pub fn probe() -> Result<Self> {
         let own = Process::own()?;
         let (mounts, memberships) = (own.mounts()?, own.cgroups()?);
-        let swap_off = swap_is_off(&std::fs::read_to_string("/proc/swaps").unwrap_or_default());
-        Ok(Self::from(&mounts, &memberships, swap_off))
+        Ok(Self::from(&mounts, &memberships, || {
+            swap_is_off(&std::fs::read_to_string("/proc/swaps").unwrap_or_default())
+        }))
     }
 
-    fn from(mounts: &[Mount], memberships: &[Membership], swap_off: bool) -> Self {
+    fn from(mounts: &[Mount], memberships: &[Membership], swap_off: impl Fn() -> bool) -> Self {
         let mut bases = Vec::new();
         let mut why = Vec::new();
-        for membership in memberships.iter().filter(|membership| !membership.controllers.is_empty()) {
-            match v1_base(mounts, membership) {
-                Ok(Some(base)) => bases.push(base),
-                Ok(None) => {}
-                Err((controllers, missing)) => {
-                    why.extend(controllers.into_iter().map(|controller| (controller, missing.clone())));
-                }
-            }
-        }
         let unified = memberships.iter().find(|membership| membership.controllers.is_empty());
         let mut v2_missing = None;
         match unified.map(|membership| v2_base(mounts, membership)) {
@@ -62,34 +54,18 @@ impl Hierarchies {
             Some(Err(missing)) => v2_missing = Some(missing),
             Some(Ok(None)) | None => {}
         }
-        let has = |kind: &str| mounts.iter().any(|mount| mount.kind == kind);
-        let layout = match (has("cgroup"), has("cgroup2")) {
-            (false, false) => Layout::None,
-            (true, false) => Layout::V1,
-            (false, true) => Layout::V2,
-            (true, true) => Layout::Hybrid,
-        };
-        let find = |controller: Controller| match bases.iter().find(|base| base.controllers.contains(&controller)) {
-            Some(base) => Ok(base.version),
-            None => Err(why
-                .iter()
-                .find(|(which, _)| *which == controller)
-                .map(|(_, missing)| missing.clone())
-                .or_else(|| v2_missing.clone())
-                .or_else(|| not_offered(&bases, layout, controller))
-                .unwrap_or(Missing::NotMounted(controller))),
-        };
-        let memory_base = bases.iter().find(|base| base.controllers.contains(&Controller::Memory));
-        let available = Available {
-            layout,
-            memory: find(Controller::Memory),
-            swap_bounded: swap_off || memory_base.is_some_and(bounds_swap),
-            pids: find(Controller::Pids),
-            cpu: find(Controller::Cpu),
-            cpuset: find(Controller::CpuSet),
-            io: find(Controller::Io),
-            kill: killing(&bases, find(Controller::Freezer), v2_missing.as_ref()),
-        };
+        // Beside v2, which kills and accounts by itself, these two are never used: not even looked at.
+        let spare = if bases.is_empty() { &[][..] } else { &[Controller::Freezer, Controller::CpuAccounting][..] };
+        for membership in memberships.iter().filter(|membership| !membership.controllers.is_empty()) {
+            match v1_base(mounts, membership, spare) {
+                Ok(Some(base)) => bases.push(base),
+                Ok(None) => {}
+                Err((controllers, missing)) => {
+                    why.extend(controllers.into_iter().map(|controller| (controller, missing.clone())));
+                }
+            }
+        }
+        let available = judge(mounts, &bases, &why, v2_missing.as_ref(), swap_off);
         Self { bases, available }
     }
 
@@ -118,6 +94,43 @@ impl Hierarchies {
             Controller::CpuAccounting | Controller::Freezer => return Missing::NotMounted(controller),
         };
         known.as_ref().err().cloned().unwrap_or(Missing::NotMounted(controller))
+    }
+}
+
+fn judge(
+    mounts: &[Mount],
+    bases: &[Base],
+    why: &[(Controller, Missing)],
+    v2_missing: Option<&Missing>,
+    swap_off: impl Fn() -> bool,
+) -> Available {
+    let has = |kind: &str| mounts.iter().any(|mount| mount.kind == kind);
+    let layout = match (has("cgroup"), has("cgroup2")) {
+        (false, false) => Layout::None,
+        (true, false) => Layout::V1,
+        (false, true) => Layout::V2,
+        (true, true) => Layout::Hybrid,
+    };
+    let find = |controller: Controller| match bases.iter().find(|base| base.controllers.contains(&controller)) {
+        Some(base) => Ok(base.version),
+        None => Err(why
+            .iter()
+            .find(|(which, _)| *which == controller)
+            .map(|(_, missing)| missing.clone())
+            .or_else(|| v2_missing.cloned())
+            .or_else(|| not_offered(bases, layout, controller))
+            .unwrap_or(Missing::NotMounted(controller))),
+    };
+    let memory_base = bases.iter().find(|base| base.controllers.contains(&Controller::Memory));
+    Available {
+        layout,
+        memory: find(Controller::Memory),
+        swap_bounded: memory_base.is_some_and(bounds_swap) || swap_off(),
+        pids: find(Controller::Pids),
+        cpu: find(Controller::Cpu),
+        cpuset: find(Controller::CpuSet),
+        io: find(Controller::Io),
+        kill: killing(bases, find(Controller::Freezer), v2_missing),
     }
 }
 
@@ -156,7 +169,11 @@ fn swap_is_off(swaps: &str) -> bool {
 
 type V1Failure = (Vec<Controller>, Missing);
 
-fn v1_base(mounts: &[Mount], membership: &Membership) -> std::result::Result<Option<Base>, V1Failure> {
+fn v1_base(
+    mounts: &[Mount],
+    membership: &Membership,
+    spare: &[Controller],
+) -> std::result::Result<Option<Base>, V1Failure> {
     const ALL: [Controller; 7] = [
         Controller::Memory,
         Controller::Pids,
@@ -168,7 +185,7 @@ fn v1_base(mounts: &[Mount], membership: &Membership) -> std::result::Result<Opt
     ];
     let mut controllers: Vec<Controller> =
         ALL.into_iter().filter(|one| membership.controllers.iter().any(|name| name == one.v1())).collect();
-    if controllers.is_empty() {
+    if controllers.iter().all(|one| spare.contains(one)) {
         return Ok(None);
     }
     let mount = mounts.iter().rev().find(|mount| {
@@ -299,7 +316,7 @@ mod tests {
 
     #[test]
     fn nothing_mounted_is_a_reason_for_each() {
-        let found = Hierarchies::from(&[], &[], true);
+        let found = Hierarchies::from(&[], &[], || true);
         assert_eq!(found.available().layout, Layout::None);
         assert_eq!(found.available().memory, Err(Missing::NotMounted(Controller::Memory)));
         assert!(found.available().kill.is_err());

@@ -14,6 +14,8 @@
 mod detect;
 mod group;
 mod limits;
+#[cfg(feature = "systemd")]
+pub mod systemd;
 #[cfg(test)]
 mod tests;
 mod usage;

@@ -201,7 +201,10 @@ impl Begun {
             let mut made = Layer::new(started.layer()?, root.unwrap_or_default());
             if policy.workspace.mode == WorkspaceMode::Copy {
                 made.fill(policy, owner, host)?;
+                made.hide(policy, owner, host)?;
                 started.filled()?;
+            } else {
+                made.hide(policy, owner, host)?;
             }
             layer = Some(made);
         }

@@ -8,6 +8,7 @@ mod aftermath;
 mod base64;
 mod begin;
 mod guard;
+mod hide;
 mod home;
 mod launch;
 mod outcome;

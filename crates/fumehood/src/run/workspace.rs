@@ -13,7 +13,7 @@ use policy::report::{Limit, WorkspaceReport};
 use super::record::Recorded;
 use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
 use crate::fault::Fault;
-use crate::state::Dir;
+use crate::state::{Cross, Dir};
 use crate::ui::Failure;
 
 /// What is needed to read a layer back.
@@ -25,6 +25,8 @@ pub(super) struct Layer {
     root: PathBuf,
     /// Of a copy: what was copied.
     baseline: Option<Baseline>,
+    /// Paths that are hidden from the run: no changes of it.
+    hidden: Vec<PathBuf>,
     /// Real time just before the run: what changes on the host afterwards is a conflict.
     began: (i64, u64),
 }
@@ -44,18 +46,75 @@ impl Layer {
     fn of(place: Dir, root: PathBuf) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let began = (now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0));
-        Self { place, root, baseline: None, began }
+        Self { place, root, baseline: None, hidden: Vec::new(), began }
+    }
+
+    /// Hides what `fs.hide` names: taken out of a copy, covered in an overlay. Nothing of the payload runs yet, and
+    /// nobody has looked at these names in the overlay, so what is put into its upper layer now is what it shows.
+    pub(super) fn hide(&mut self, policy: &Policy, owner: (u32, u32), host: &Capabilities) -> Result<(), Failure> {
+        self.hidden = super::hide::resolve(&self.root, &policy.fs.hide)?;
+        if self.hidden.is_empty() {
+            return Ok(());
+        }
+        let _guard = as_owner(owner, host)?;
+        for path in &self.hidden {
+            let name = path.file_name().unwrap_or_default();
+            let told = |e: rustix::io::Errno| failed(&format!("hiding `{}`", path.display()), &e.to_string());
+            let parent = self.parent(path).map_err(told)?;
+            match &mut self.baseline {
+                Some(baseline) => {
+                    parent.remove_tree(name).map_err(told)?;
+                    baseline.entries.retain(|copied, _| !copied.starts_with(path));
+                }
+                None => {
+                    // A character device 0/0 is overlayfs's mark of a name that is not there.
+                    let (kind, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::empty());
+                    rustix::fs::mknodat(&parent, Path::new(name), kind, mode, 0).map_err(told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes our mark away before the layer is read back. What the run put in its place stays, as a change of the run.
+    fn uncover(&self, path: &Path) {
+        let name = path.file_name().unwrap_or_default();
+        let Ok(parent) = self.parent(path) else { return };
+        let ours = parent.stat(name).is_ok_and(|stat| {
+            stat.is_some_and(|stat| {
+                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+                kind == rustix::fs::FileType::CharacterDevice && stat.st_rdev == 0
+            })
+        });
+        if ours {
+            // A mark that stays would only be read back as a removal, which `apply` shows before it does it.
+            drop(parent.remove_tree(name));
+        }
+    }
+
+    /// The folder of the layer that holds a path; in an overlay's upper it is made as it is below.
+    fn parent(&self, path: &Path) -> rustix::io::Result<Dir> {
+        let mut at = self.place.enter(".", Cross::Yes)?;
+        for part in path.parent().unwrap_or(Path::new("")) {
+            if self.baseline.is_none() {
+                at.make(
+                    part,
+                    rustix::fs::Mode::RWXU
+                        | rustix::fs::Mode::RGRP
+                        | rustix::fs::Mode::XGRP
+                        | rustix::fs::Mode::ROTH
+                        | rustix::fs::Mode::XOTH,
+                )?;
+            }
+            at = at.enter(part, Cross::No)?;
+        }
+        Ok(at)
     }
 
     /// Copies the workspace into the layer. As root in the container tier the layer's file system knows only the run's
     /// user, so the files are made as that user.
     pub(super) fn fill(&mut self, policy: &Policy, owner: (u32, u32), host: &Capabilities) -> Result<(), Failure> {
-        let guard = if host.root() {
-            let become_user = sys::fsids::As::user_who_reads_all(owner.0, owner.1);
-            Some(become_user.map_err(|e| failed("copying the workspace", &e.to_string()))?)
-        } else {
-            None
-        };
+        let guard = as_owner(owner, host)?;
         let from = self.source()?;
         let copied = copy_in(&from, &self.place, bounds(policy), None);
         drop(guard);
@@ -80,7 +139,12 @@ impl Layer {
         let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, &root, self.began, bounds)?;
         match &self.baseline {
             Some(baseline) => read_copy(&mut store, &self.place, baseline)?,
-            None => read_upper(&mut store, &self.place, &root)?,
+            None => {
+                for path in &self.hidden {
+                    self.uncover(path);
+                }
+                read_upper(&mut store, &self.place, &root)?;
+            }
         }
         let manifest = store.finish(&recorded.state)?;
         let mut changes = BTreeMap::new();
@@ -97,6 +161,16 @@ impl Layer {
         }
         Ok(WorkspaceReport { changes })
     }
+}
+
+/// As root the files of a layer are made as the run's user: its file system knows nobody else.
+fn as_owner(owner: (u32, u32), host: &Capabilities) -> Result<Option<sys::fsids::As>, Failure> {
+    if !host.root() {
+        return Ok(None);
+    }
+    sys::fsids::As::user_who_reads_all(owner.0, owner.1)
+        .map(Some)
+        .map_err(|e| failed("becoming the run's user for its files", &e.to_string()))
 }
 
 fn bounds(policy: &Policy) -> Bounds {

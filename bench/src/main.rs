@@ -97,11 +97,13 @@ fn prepared(asked: &Asked) -> std::io::Result<Place> {
     Ok(place)
 }
 
-/// Those that run; the others are named with the reason.
-fn taking_part(asked: &Asked, place: &Place) -> (Vec<Contestant>, Vec<(String, String)>, Vec<(String, String)>) {
+/// A contestant by name, and what is to be told of it.
+type Named = (String, String);
+
+/// Those that run, with what the probe saw inside each; and those that do not, with the reason.
+fn taking_part(asked: &Asked, place: &Place) -> (Vec<Contestant>, Vec<Named>, Vec<Named>) {
     let (found, missing) = contestants::all(place, &asked.programs, &asked.policies);
-    let mut absent: Vec<(String, String)> =
-        missing.iter().map(|id| ((*id).to_owned(), "not installed".to_owned())).collect();
+    let mut absent: Vec<Named> = missing.iter().map(|id| ((*id).to_owned(), "not installed".to_owned())).collect();
     let mut seen = Vec::new();
     let mut present = Vec::new();
     for (id, sight) in experiments::sights(&found, place) {

@@ -33,7 +33,10 @@ fn main() -> ExitCode {
 
 fn measure(words: &[&str]) -> std::io::Result<String> {
     match words {
-        ["cpu"] => sampled(200, |n| (0..n).try_for_each(|_| Ok(spin()))),
+        ["cpu"] => sampled(200, |n| {
+            (0..n).for_each(|_| spin());
+            Ok(())
+        }),
         ["getpid"] => sampled(5_000, |n| {
             (0..n).for_each(|_| {
                 black_box(std::process::id());
@@ -42,8 +45,13 @@ fn measure(words: &[&str]) -> std::io::Result<String> {
         }),
         ["stat"] => {
             let file = deep_file()?;
-            let said =
-                sampled(1_000, |n| (0..n).try_for_each(|_| fs::metadata(&file).map(|found| drop(black_box(found)))));
+            let said = sampled(1_000, |n| {
+                (0..n).try_for_each(|_| {
+                    fs::metadata(&file).map(|found| {
+                        black_box(found);
+                    })
+                })
+            });
             cleared(&file, said)
         }
         ["read"] => {
@@ -90,7 +98,7 @@ fn spin() {
 }
 
 fn folder() -> std::io::Result<PathBuf> {
-    let base = std::env::var_os("PROBE_TMP").map_or_else(|| PathBuf::from(std::env::temp_dir()), PathBuf::from);
+    let base = std::env::var_os("PROBE_TMP").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = base.join(format!("probe-{}", std::process::id()));
     fs::create_dir(&folder)?;
     Ok(folder)

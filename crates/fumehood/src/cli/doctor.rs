@@ -130,7 +130,7 @@ fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, co
         out.push_str(&labelled("lacks:", &text, palette, columns));
     }
     let unmet = clauses.iter().filter(|row| row.enforcer.is_none()).count();
-    let held = count(u64::try_from(clauses.len() - unmet).unwrap_or(u64::MAX), "clause", "clauses");
+    let held = count(u64::try_from(clauses.len() - unmet).unwrap_or(u64::MAX), "demand", "demands");
     let rest = format!("{held} of {} can be held{}", clauses.len(), if verbose { ":" } else { "; -v lists them" });
     out.push_str(&labelled("holds:", &rest, palette, columns));
     if verbose {
@@ -141,15 +141,16 @@ fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, co
 }
 
 fn clause_table(rows: &[Row]) -> Table {
-    let mut table = Table::new(&["clause", "strength", "held by, or why not"]);
-    for Row { clause, enforcer, strength, overshoot, why, example: _, id: _, fix: _ } in rows {
+    let mut table = Table::new(&["clause", "demand", "strength", "held by, or why not"]);
+    for Row { clause, enforcer, strength, overshoot, why, example, id: _, fix: _ } in rows {
         let over = overshoot.as_ref().map_or_else(String::new, |over| format!(" ({})", show_text(over)));
         let (text, role) = match (enforcer, why) {
             (Some(by), _) => (format!("{}{over}", show_text(by)), None),
             (None, why) => (show_text(why.as_deref().unwrap_or_default()), Some(Role::Bad)),
         };
         let word = strength.map_or("refused", policy::Strength::word);
-        table.painted([(clause.path(), Some(Role::Name)), (word, role), (&text, None)]);
+        let demand = if example.is_empty() { "default" } else { "example" };
+        table.painted([(clause.path(), Some(Role::Name)), (demand, Some(Role::Aside)), (word, role), (&text, None)]);
     }
     table
 }

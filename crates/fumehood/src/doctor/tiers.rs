@@ -63,12 +63,12 @@ impl Domain {
     }
 }
 
-/// A backend's answer for the example of one clause.
+/// A backend's answer for one demand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Clause.
     pub clause: ClauseId,
-    /// The example that was asked.
+    /// The document that was asked about; empty = the default policy.
     pub example: &'static str,
     /// Who would hold it.
     pub enforcer: Option<String>,
@@ -100,7 +100,7 @@ pub struct TierHealth {
     pub score: Vec<(Domain, u32)>,
     /// Points of 100 in all.
     pub total: u32,
-    /// The answer for each clause.
+    /// The answers, by clause.
     pub clauses: Vec<Row>,
 }
 
@@ -125,7 +125,7 @@ pub fn tiers(host: &Capabilities) -> Vec<TierHealth> {
 }
 
 fn tier(backend: &'static dyn Backend, host: &Capabilities) -> TierHealth {
-    let clauses: Vec<Row> = ROWS.iter().filter_map(|row| ask(backend, host, row.clause, row.valid)).collect();
+    let clauses: Vec<Row> = ROWS.iter().flat_map(|row| answers(backend, host, row.clause, row.valid)).collect();
     let (score, total) = score(&clauses);
     TierHealth {
         tier: backend.tier(),
@@ -147,7 +147,18 @@ fn refused(backend: &'static dyn Backend, host: &Capabilities) -> Vec<Reason> {
     make_plan(&loaded, on).err().map(|refusal| refusal.refused).unwrap_or_default()
 }
 
-/// The answer for one clause by its example.
+/// What the default policy demands, and what the example does: `net.mode` has a `none` and a `loopback`.
+fn answers(backend: &'static dyn Backend, host: &Capabilities, id: ClauseId, example: &'static str) -> Vec<Row> {
+    let default = ask(backend, host, id, "");
+    let example = ask(backend, host, id, example);
+    let same = |a: &Row, b: &Row| a.enforcer == b.enforcer && a.overshoot == b.overshoot && a.id == b.id;
+    match (default, example) {
+        (Some(default), Some(example)) if same(&default, &example) => vec![default],
+        (default, example) => default.into_iter().chain(example).collect(),
+    }
+}
+
+/// The answer for one clause by a document that says it; the empty one is the default policy.
 fn ask(backend: &'static dyn Backend, host: &Capabilities, id: ClauseId, example: &'static str) -> Option<Row> {
     let loaded = load(example)?;
     let policy = loaded.policy_on(backend.tier()).into_owned();

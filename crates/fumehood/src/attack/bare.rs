@@ -50,6 +50,9 @@ pub(super) fn run_in(
     if call.terminal {
         argv.splice(0..0, [call.program.clone().into(), "__control".into(), "terminal".into()]);
     }
+    if call.groups {
+        argv.splice(0..0, [call.program.clone().into(), "__control".into(), "groups".into()]);
+    }
     let fds: Vec<_> = call.fds.iter().map(|(fd, number)| (fd.as_fd(), *number)).collect();
     let env = call.env.iter().map(|(name, value)| {
         let mut text = OsString::from(format!("{name}="));

@@ -33,6 +33,8 @@ pub struct ProbeCall {
     pub directory: PathBuf,
     /// Standard input is a terminal, and its session is that of whoever starts it.
     pub terminal: bool,
+    /// Whoever starts it is in more groups than its own.
+    pub groups: bool,
     /// How an unconfined run is made.
     pub control: Control,
     /// Killed after this.

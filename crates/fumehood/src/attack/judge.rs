@@ -169,6 +169,7 @@ fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall
         stdin: None,
         directory: layout.workspace.clone(),
         terminal: false,
+        groups: false,
         control: row.control,
         limit: LIMIT,
     })

@@ -326,6 +326,23 @@ pub fn own_proc() -> rustix::io::Result<()> {
     mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None::<&std::ffi::CStr>)
 }
 
+/// Mounts the working directory on itself, in the mount namespace of this process.
+///
+/// # Errors
+/// EPERM: the namespace is not ours.
+pub fn bind_here() -> rustix::io::Result<()> {
+    rustix::mount::mount_bind(".", ".")
+}
+
+/// Joins these groups beside its own.
+///
+/// # Errors
+/// EPERM: not privileged.
+pub fn join_groups(groups: &[u32]) -> rustix::io::Result<()> {
+    // SAFETY: pointer and count describe a live slice of gid_t.
+    checked(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }).map(|_| ())
+}
+
 /// A session of its own, whose terminal is standard input.
 ///
 /// # Errors

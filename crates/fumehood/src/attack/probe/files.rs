@@ -15,6 +15,7 @@ use super::{Entry, Probe, errno};
 
 pub(super) const PROBES: &[Entry] = &[
     ("read", read),
+    ("read-some", read_some),
     ("read-by-proc", read_by_proc),
     ("read-spelled", read_spelled),
     ("read-by-symlink", read_by_symlink),
@@ -29,6 +30,8 @@ pub(super) const PROBES: &[Entry] = &[
     ("create", create),
     ("open-write", open_write),
     ("open-read", open_read),
+    ("overwrite-program", overwrite_program),
+    ("overwrite-second", overwrite_second),
     ("make-in", make_in),
     ("node", node),
     ("handles", handles),
@@ -127,6 +130,16 @@ fn read_descriptors(probe: &Probe) {
         {
             probe.found(format!("bytes of {number}"), String::from_utf8_lossy(kept.get(..length).unwrap_or_default()));
         }
+    }
+    probe.saw::<()>("any other descriptor", Err(Errno::BADF));
+}
+
+/// Files of which a single byte tells something: an empty one was masked.
+fn read_some(probe: &Probe) {
+    for path in probe.paths() {
+        let some = bytes(&path).map_err(|error| errno(&error));
+        let some = some.and_then(|bytes| if bytes.is_empty() { Err(Errno::NODATA) } else { Ok(()) });
+        probe.saw(shown(&path), some);
     }
 }
 
@@ -290,6 +303,40 @@ fn open_write(probe: &Probe) {
     }
 }
 
+/// Holds its own program by a descriptor, becomes another program so that the first one is no longer busy, and opens it for
+/// writing: the way of CVE-2019-5736. Nothing is written.
+fn overwrite_program(probe: &Probe) {
+    let path = probe.arg(0);
+    let held = rustix::fs::open("/proc/self/exe", OFlags::PATH, Mode::empty())
+        .or_else(|_| rustix::fs::open(&path, OFlags::PATH, Mode::empty()));
+    let copied = fs::read("/proc/self/exe").or_else(|_| fs::read(&path)).map_err(|error| errno(&error));
+    let became = held.and_then(|held| {
+        let memory = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC)?;
+        File::from(memory.try_clone().map_err(|e| errno(&e))?).write_all(&copied?).map_err(|error| errno(&error))?;
+        // Through a descriptor that may only read, since one that may write keeps the file busy.
+        let number = std::os::fd::AsRawFd::as_raw_fd(&memory);
+        let program = rustix::fs::open(format!("/proc/self/fd/{number}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        drop(memory);
+        let held = std::os::fd::AsRawFd::as_raw_fd(&held).to_string();
+        let words = ["fumehood", "__probe", "second", "overwrite-second", &held].map(OsStr::new);
+        Err::<(), _>(task::exec(program, &[words[0], words[1], words[2], words[3], words[4], path.as_os_str()], &[]))
+    });
+    probe.saw("become another program", became);
+    // Where it cannot be another program, it can at least ask for the file by its name; a busy one says nothing.
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+    match rustix::fs::open(&path, flags, Mode::empty()) {
+        Err(Errno::TXTBSY) => {}
+        result => probe.saw("open by name", result),
+    }
+}
+
+fn overwrite_second(probe: &Probe) {
+    let door = PathBuf::from(format!("/proc/self/fd/{}", probe.word(0)));
+    for path in [door, probe.arg(1)] {
+        probe.saw("open the program for writing", rustix::fs::open(&path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()));
+    }
+}
+
 /// Opens for reading and reads nothing.
 fn open_read(probe: &Probe) {
     for path in probe.paths() {
@@ -322,7 +369,7 @@ fn node(probe: &Probe) {
         probe.saw(format!("mknod in {}", shown(&folder)), made);
         if made.is_ok() {
             probe.saw("open it", rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()));
-            probe.saw("remove it", rustix::fs::unlink(&path));
+            removed(&path);
         }
     }
 }
@@ -374,7 +421,14 @@ fn execute(probe: &Probe) {
             .map_err(|error| errno(&error))
             .and_then(|()| started(rustix::fs::open(&path, OFlags::RDONLY, Mode::empty())?));
         probe.saw(shown(&place), run);
-        probe.saw("remove it", fs::remove_file(&path).map_err(|error| errno(&error)));
+        removed(&path);
+    }
+}
+
+/// Takes away what a try made; what stays is in a folder of the run, which goes with it.
+fn removed(path: &Path) {
+    if fs::remove_file(path).is_err() {
+        // It was not made, or the folder is already gone.
     }
 }
 

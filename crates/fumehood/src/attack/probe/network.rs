@@ -142,6 +142,7 @@ fn write_descriptors(probe: &Probe) {
         let Some(fd) = sys::probe::task::inherited(number) else { continue };
         probe.saw(format!("descriptor {number}"), rustix::io::write(fd, probe.word(0).as_bytes()));
     }
+    probe.saw::<()>("any other descriptor", Err(Errno::BADF));
 }
 
 /// Takes a descriptor from whatever standard input is, and reads the file `NAME` through it.

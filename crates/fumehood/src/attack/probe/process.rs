@@ -170,7 +170,7 @@ fn daemon(probe: &Probe) {
             while std::time::Instant::now() < until {
                 match task::fork() {
                     Ok(Forked::Parent(_)) => task::leave(0),
-                    _ => rest(Duration::from_millis(1)),
+                    _ => rest(Duration::from_millis(4)),
                 }
             }
             task::leave(0);

@@ -116,14 +116,13 @@ impl Scene for Survivors {
     }
 
     fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
-        // What was killed may take a moment to be gone.
-        let until = Instant::now() + Duration::from_millis(400);
-        let mut left = super::host::alive(&self.marker);
-        while !left.is_empty() && Instant::now() < until {
-            rest(Duration::from_millis(40));
-            left = super::host::alive(&self.marker);
+        // What was killed may take a moment to be gone; what races its killer lives too short for a single look.
+        rest(Duration::from_millis(150));
+        let until = Instant::now() + Duration::from_millis(250);
+        let mut count = 0;
+        while Instant::now() < until {
+            count = count.max(super::host::alive(&self.marker).len());
         }
-        let count = left.len();
         // They are ours: ended here, each by its descriptor, and looked for again since some fork.
         for _ in 0..50 {
             for task in super::host::alive(&self.marker) {

@@ -1,9 +1,13 @@
 //! Scenes whose judge is what the kernel says of the probe, read from the host while it runs.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use rustix::fs::{Mode, OFlags};
 
 use super::{Layout, Scene, Sight};
-use crate::attack::confined::{Moment, Observed};
+use crate::attack::confined::{Moment, Observed, ProbeCall};
 use crate::attack::probe::Try;
 use crate::attack::survey::{Task, field};
 
@@ -17,6 +21,8 @@ struct Snapshot {
     descriptors: Vec<String>,
     namespaces: Vec<(String, String)>,
     oom: String,
+    /// Mount points that are folders: in a file nothing can be made.
+    folders: Vec<String>,
 }
 
 impl Snapshot {
@@ -25,10 +31,15 @@ impl Snapshot {
         let descriptors = std::fs::read_dir(task.path("fd"))
             .map(|folder| folder.flatten().filter_map(|e| e.file_name().into_string().ok()).collect());
         let kinds = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+        let mountinfo = task.read("mountinfo").unwrap_or_default();
+        let is_folder = |place: &&str| std::fs::metadata(task.path(&format!("root{place}"))).is_ok_and(|m| m.is_dir());
+        let places = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+        let folders = places.filter(is_folder).map(str::to_owned).collect();
         Self {
+            folders,
             status: task.status.clone(),
             limits: task.read("limits").unwrap_or_default(),
-            mountinfo: task.read("mountinfo").unwrap_or_default(),
+            mountinfo,
             cgroup: task.read("cgroup").unwrap_or_default(),
             descriptors: descriptors.unwrap_or_default(),
             namespaces: kinds
@@ -53,15 +64,23 @@ impl Snapshot {
 
 struct Posture {
     check: String,
+    held: Option<Rc<OwnedFd>>,
     seen: Option<Snapshot>,
 }
 
 /// `detail`: what is checked.
 pub(super) fn make(_: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn Scene>> {
-    Ok(Box::new(Posture { check: detail.to_owned(), seen: None }))
+    let null = || rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let held = if detail == "descriptors" { Some(Rc::new(null()?)) } else { None };
+    Ok(Box::new(Posture { check: detail.to_owned(), held, seen: None }))
 }
 
 impl Scene for Posture {
+    fn arrange(&mut self, call: &mut ProbeCall) {
+        call.fds.extend(self.held.iter().map(|fd| (Rc::clone(fd), 9)));
+        call.groups = self.check == "groups";
+    }
+
     fn watch(&mut self, moment: &Moment<'_>) {
         if let Some(task) = moment.tasks.first() {
             self.seen = Some(Snapshot::of(task));
@@ -152,6 +171,9 @@ fn over(seen: &Snapshot, name: &str, most: u64) -> Vec<String> {
     }
 }
 
+/// Terminals and queues: device nodes are what the one is for, and the other holds none.
+const DEVICES: [&str; 2] = ["/dev/pts", "/dev/mqueue"];
+
 /// Mounts that may be written and lack an option.
 fn writable_mounts_without(seen: &Snapshot, option: &str) -> Vec<String> {
     let lines = seen.mountinfo.lines();
@@ -160,7 +182,7 @@ fn writable_mounts_without(seen: &Snapshot, option: &str) -> Vec<String> {
             let fields: Vec<_> = line.split(' ').collect();
             let (place, options) = (fields.get(4)?, fields.get(5)?);
             let options: Vec<_> = options.split(',').collect();
-            (options.contains(&"rw") && !options.contains(&option)).then(|| format!("{place} without {option}"))
+            (options.contains(&"rw") && !DEVICES.contains(place) && seen.folders.iter().any(|folder| folder == place) && !options.contains(&option)).then(|| format!("{place} without {option}"))
         })
         .collect()
 }

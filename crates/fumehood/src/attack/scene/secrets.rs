@@ -238,7 +238,8 @@ pub(super) fn segment(layout: &mut Layout<'_>, _: &str) -> Made {
 pub(super) fn queue(layout: &mut Layout<'_>, _: &str) -> Made {
     let name = format!("/{}", layout.words.get("name").cloned().unwrap_or_default());
     let text = std::ffi::CString::new(name.clone()).map_err(io::Error::other)?;
-    drop(ipc::open_queue(&text, true)?);
+    // The umask must not decide who may open it.
+    rustix::fs::fchmod(ipc::open_queue(&text, true)?, Mode::from_raw_mode(0o666))?;
     let mut scene = Secret::new(layout, "a message queue of the host");
     scene.queue = Some(name);
     Ok(Box::new(Opened { scene }))

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Layout, Scene, Sight};
 use crate::attack::confined::{Moment, Observed};
 use crate::attack::probe::Try;
-use crate::attack::survey::Task;
+use crate::attack::survey::{Task, field};
 
 type Made = io::Result<Box<dyn Scene>>;
 
@@ -67,8 +67,9 @@ pub(super) fn memory(_: &mut Layout<'_>, detail: &str) -> Made {
 
 fn share(task: &Task) -> u64 {
     let text = task.read("smaps_rollup").unwrap_or_default();
-    let kib = crate::attack::survey::field(&text, "Pss").and_then(|t| t.split(' ').next()?.parse::<u64>().ok());
-    kib.map_or(task.resident, |kib| kib * 1024)
+    // Pages of files are the host's own; what a process makes is anonymous or shared memory.
+    let kib = |name| field(&text, name).and_then(|t| t.split(' ').next()?.parse::<u64>().ok());
+    kib("Pss_Anon").map_or(task.resident, |anonymous| (anonymous + kib("Pss_Shmem").unwrap_or(0)) * 1024)
 }
 
 impl Scene for Memory {
@@ -77,14 +78,17 @@ impl Scene for Memory {
     }
 
     fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
-        let reported = observed.report.pointer("/usage/memory_peak").and_then(Value::as_u64).unwrap_or(0);
         let witnessed = most(tries, "mib").unwrap_or(0) * MIB;
-        let had = self.peak.max(witnessed).max(reported);
+        let had = self.peak.max(witnessed);
         if had == 0 {
-            return Sight::Unclear("nothing was measured".to_owned());
+            return match ended_by(observed) {
+                Some("memory") => Sight::Stopped("the run was ended by `memory` before the first look".to_owned()),
+                _ => Sight::Unclear("nothing was measured".to_owned()),
+            };
         }
+        let said = format!("MiB at most (seen from outside {}, had by its own count {})", self.peak / MIB, witnessed / MIB);
         // 5 % for what the kernel charges in batches, and the program itself.
-        verdict("MiB at most", had / MIB, self.limit / MIB + self.limit / MIB / 20)
+        verdict(&said, had / MIB, self.limit / MIB + self.limit / MIB / 20)
     }
 }
 

@@ -60,7 +60,7 @@ impl Control {
     }
 
     /// The next frame that has arrived.
-    pub fn next(&mut self) -> Option<FromGuest> {
+    pub fn take(&mut self) -> Option<FromGuest> {
         self.frames.pop_front()
     }
 
@@ -76,7 +76,7 @@ impl Control {
     pub fn wait(&mut self, limit: Duration) -> Result<Option<FromGuest>, StartError> {
         let until = Instant::now() + limit;
         loop {
-            if let Some(frame) = self.next() {
+            if let Some(frame) = self.take() {
                 return Ok(Some(frame));
             }
             if self.closed {

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use guest::frames::{FromGuest, Posture, ToGuest};
+use guest::step::Step;
 use policy::value::Tier;
 use sys::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn};
 
@@ -142,10 +143,10 @@ fn namespaces() -> Namespaces {
 
 fn refused(error: sys::spawn::SpawnError) -> StartError {
     let words = format!("{}: {}", error.step.words(), error.errno);
-    match error.step {
-        sys::spawn::Step::Clone => StartError::Namespaces { why: words },
-        _ => StartError::system("starting the guest", words),
+    if error.step == sys::spawn::Step::Clone {
+        return StartError::Namespaces { why: words };
     }
+    StartError::system("starting the guest", words)
 }
 
 fn mapped_workspace(prepared: &Prepared) -> Result<Option<OwnedFd>, StartError> {
@@ -191,13 +192,10 @@ impl Started {
     /// # Errors
     /// A step of the guest failed.
     pub fn layer(&mut self) -> Result<OwnedFd, StartError> {
-        match self.expect()? {
-            FromGuest::Mounted(_) => {
-                let mut list = self.control.take_descriptors();
-                list.pop().ok_or_else(|| StartError::system("reading the guest's frames", "a descriptor is missing"))
-            }
-            other => Err(unexpected(&other)),
-        }
+        let frame = self.expect()?;
+        let FromGuest::Mounted(_) = frame else { return Err(unexpected(&frame)) };
+        let mut list = self.control.take_descriptors();
+        list.pop().ok_or_else(|| StartError::system("reading the guest's frames", "a descriptor is missing"))
     }
 
     /// The copy is complete.
@@ -214,16 +212,16 @@ impl Started {
     /// A step of the guest failed; it is named.
     pub fn confined(mut self) -> Result<Confined, StartError> {
         loop {
-            match self.expect()? {
-                FromGuest::Terminal => self.terminal = self.control.take_descriptors().pop(),
-                FromGuest::Posture(posture) => {
-                    if let Some(master) = self.terminal.take() {
-                        self.streams.set_terminal(master);
-                    }
-                    return Ok(Confined { started: self, posture });
-                }
-                other => return Err(unexpected(&other)),
+            let frame = self.expect()?;
+            if frame == FromGuest::Terminal {
+                self.terminal = self.control.take_descriptors().pop();
+                continue;
             }
+            let FromGuest::Posture(posture) = frame else { return Err(unexpected(&frame)) };
+            if let Some(master) = self.terminal.take() {
+                self.streams.set_terminal(master);
+            }
+            return Ok(Confined { started: self, posture });
         }
     }
 
@@ -244,25 +242,25 @@ impl Started {
     }
 
     /// What the step was working on, in words.
-    fn detail(&self, step: guest::step::Step, detail: u32) -> String {
+    fn detail(&self, step: Step, detail: u32) -> String {
         let index = usize::try_from(detail).unwrap_or(usize::MAX);
         let config = &self.prepared.config;
-        let text = match step {
-            guest::step::Step::Sources => config.sources.get(index).map(|source| format!("{source:?}")),
-            guest::step::Step::Mounts => config.ops.get(index).map(|op| format!("{op:?}")),
-            guest::step::Step::Landlock => config
-                .landlock
-                .as_ref()
-                .and_then(|layer| layer.rules.get(index))
-                .map(|rule| rule.path.to_string_lossy().into_owned()),
-            guest::step::Step::Probes => config.probes.get(index).map(|probe| format!("{probe:?}")),
-            _ => None,
+        let rule = |layer: &guest::config::OwnedLandlock| layer.rules.get(index).map(|rule| format!("{:?}", rule.path));
+        let text = if step == Step::Sources {
+            config.sources.get(index).map(|source| format!("{source:?}"))
+        } else if step == Step::Mounts {
+            config.ops.get(index).map(|op| format!("{op:?}"))
+        } else if step == Step::Landlock {
+            config.landlock.as_ref().and_then(rule)
+        } else if step == Step::Probes {
+            config.probes.get(index).map(|probe| format!("{probe:?}"))
+        } else {
+            None
         };
         text.map(|text| format!(" ({})", text.chars().take(300).collect::<String>())).unwrap_or_default()
     }
 
     fn end_of_guest(&mut self) -> String {
-        self.child.reaped = true;
         match sys::pidfd::wait(&self.child.child.pidfd) {
             Ok((end, _)) => format!("it ended before it was confined: {end:?}"),
             Err(error) => format!("it is gone: {error}"),

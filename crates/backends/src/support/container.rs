@@ -10,7 +10,6 @@ use super::{
 use crate::host::Capabilities;
 
 /// Answers for one clause.
-#[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
 pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
     let limits = &policy.limits;
     match id {

@@ -27,7 +27,7 @@ pub(super) struct Finished {
 /// Ends a run: everything that it made is gone when this returns.
 pub(super) fn report(
     stage: Stage,
-    watched: Watched,
+    watched: &Watched,
     planned: &Planned,
     recorded: &Recorded,
 ) -> Result<Finished, Failure> {
@@ -59,7 +59,7 @@ pub(super) fn report(
         !hint.id.starts_with("limits.") || counters.pids_refused + counters.oom_kills == 0
     }));
     list.extend(slipped);
-    let (outcome, exec_fix) = end_of(&watched);
+    let (outcome, exec_fix) = end_of(watched);
     let mut report = Report {
         schema: 1,
         run: recorded.id.to_string(),
@@ -68,7 +68,7 @@ pub(super) fn report(
         tier: plan.tier.word().to_owned(),
         backend: plan.backend.to_owned(),
         outcome,
-        usage: usage(&watched, wall, disk, produced),
+        usage: usage(watched, wall, disk, produced),
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
         violations: list,
@@ -225,6 +225,5 @@ fn write_report(path: &std::path::Path, value: &Value) -> Result<(), Failure> {
             why: e.to_string().to_lowercase(),
             fix: "name a file in a folder that you may write".to_owned(),
         })
-        .into()
     })
 }

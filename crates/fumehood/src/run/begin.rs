@@ -153,7 +153,6 @@ fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
             why: e.to_string().to_lowercase(),
             fix: "make room in /tmp, or use `--tier container`".to_owned(),
         })
-        .into()
     })
 }
 
@@ -180,7 +179,6 @@ fn hand_over(tmp: &Path, (uid, gid): (u32, u32), host: &Capabilities) -> Result<
             why: e.to_string().to_lowercase(),
             fix: "use `--tier container`".to_owned(),
         })
-        .into()
     })
 }
 
@@ -235,7 +233,6 @@ fn own_failure(error: impl std::fmt::Display) -> Failure {
         why: "nothing was run".to_owned(),
         fix: "raise the limit of open files (ulimit -n)".to_owned(),
     })
-    .into()
 }
 
 fn carry(running: &mut Running, policy: &Policy, io: &Io) -> Result<Carried, Failure> {

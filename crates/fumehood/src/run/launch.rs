@@ -41,7 +41,7 @@ pub(super) fn program(what: What, policy: &Policy, tier: Tier, tmp: Option<&Path
                 SHELLS.iter().map(|words| words.iter().map(Into::into).collect()).collect();
             Ok(Program { argv: choose(&candidates, policy), file: None })
         }
-        What::Nothing => Err(crate::cli::target::nothing("no program was named").into()),
+        What::Nothing => Err(crate::cli::target::nothing("no program was named")),
     }
 }
 
@@ -55,7 +55,7 @@ fn from_script(script: Script, policy: &Policy, tier: Tier, shown: &Path) -> Res
     let mut bytes = Vec::new();
     script.file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(&script.path, &e.to_string()))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(unreadable(&script.path, &format!("it is larger than {LARGEST} bytes")).into());
+        return Err(unreadable(&script.path, &format!("it is larger than {LARGEST} bytes")));
     }
     let name = script.path.file_name().unwrap_or(OsStr::new("script")).to_owned();
     // Names inside are text: what is no text would not survive the frames' logs.

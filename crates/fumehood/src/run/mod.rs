@@ -61,6 +61,6 @@ fn through(request: Request, world: &World, voice: Voice, manner: &Manner) -> Re
     let mut stage = begun.start(&planned, &host).map_err(|stop| recorded.abort(stop))?;
     recorded.started(&planned, stage.pid())?;
     let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);
-    let report = aftermath::report(stage, watched, &planned, &recorded)?;
+    let report = aftermath::report(stage, &watched, &planned, &recorded)?;
     report.deliver(&planned, voice, manner)
 }

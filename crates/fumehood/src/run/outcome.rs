@@ -5,26 +5,26 @@ use policy::{Bytes, Millis, Outcome, OutcomeKind};
 
 /// What is known when nothing is left running.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub(super) struct Facts {
     /// Exit code of the payload, when it exited.
-    pub code: Option<i32>,
+    pub(super) code: Option<i32>,
     /// Signal that ended the payload.
-    pub signal: Option<i32>,
+    pub(super) signal: Option<i32>,
     /// The limit for which the supervisor ended the run, and what it measured.
-    pub ended_for: Option<(Limit, String)>,
+    pub(super) ended_for: Option<(Limit, String)>,
     /// Kernel out-of-memory kills in the tree.
-    pub oom_kills: u64,
+    pub(super) oom_kills: u64,
     /// `limits.memory`.
-    pub memory: Option<Bytes>,
+    pub(super) memory: Option<Bytes>,
     /// `limits.cpu_time`.
-    pub cpu_time: Option<Millis>,
+    pub(super) cpu_time: Option<Millis>,
     /// The caller asked us to stop, with this signal.
-    pub interrupted: Option<i32>,
+    pub(super) interrupted: Option<i32>,
 }
 
 /// Judges the end of a run. A limit outranks the way in which the payload died of it.
 #[must_use]
-pub fn judge(facts: &Facts) -> Outcome {
+pub(super) fn judge(facts: &Facts) -> Outcome {
     if let Some((limit, message)) = &facts.ended_for {
         return limited(*limit, message.clone(), facts);
     }
@@ -77,7 +77,7 @@ fn signalled(signal: i32, interrupted: Option<i32>) -> String {
 
 /// The kernel's name of a signal (signal(7)).
 #[must_use]
-pub fn signal_name(signal: i32) -> String {
+pub(super) fn signal_name(signal: i32) -> String {
     let name = match signal {
         1 => "SIGHUP",
         2 => "SIGINT",

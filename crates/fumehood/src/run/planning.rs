@@ -78,19 +78,22 @@ pub fn plan(layers: &[Ingredient], world: &World, host: &Capabilities) -> Result
     choose(&loaded, host)
 }
 
+/// One backend's answers.
+type Ask<'a> = Box<dyn Fn(&Clause<'_>) -> policy::Support + 'a>;
+
 /// Puts a policy to the backends of this host.
 ///
 /// # Errors
 /// Every clause that cannot be held.
 pub fn choose(loaded: &Loaded, host: &Capabilities) -> Result<Planned, Failure> {
     let backends = backends::all();
-    let answers: Vec<(Tier, &'static str, Box<dyn Fn(&Clause<'_>) -> policy::Support + '_>)> = backends
+    let answers: Vec<(Tier, &'static str, Ask<'_>)> = backends
         .iter()
         .map(|backend| {
             let policy = loaded.policy_on(backend.tier()).into_owned();
             let backend: &'static dyn Backend = *backend;
             let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
-            (backend.tier(), backend.name(), Box::new(ask) as Box<dyn Fn(&Clause<'_>) -> policy::Support>)
+            (backend.tier(), backend.name(), Box::new(ask) as Ask<'_>)
         })
         .collect();
     let candidates: Vec<Candidate<'_>> =

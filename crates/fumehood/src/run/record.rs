@@ -13,7 +13,7 @@ use crate::state::{RunId, State};
 
 /// The open record of a run.
 #[derive(Debug)]
-pub struct Recorded {
+pub(super) struct Recorded {
     pub(super) state: State,
     pub(super) id: RunId,
     log: Log,

@@ -18,7 +18,7 @@ const RECENT: usize = 16 * 1024;
 
 /// The shared budget of both streams.
 #[derive(Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     /// Bytes that may still be kept at the head.
     head: u64,
     /// Bytes kept at the tail of each stream.
@@ -31,7 +31,7 @@ pub struct Budget {
 impl Budget {
     /// `limit` bytes together; `None` = all.
     #[must_use]
-    pub fn new(limit: Option<u64>) -> Self {
+    pub(super) fn new(limit: Option<u64>) -> Self {
         // An eighth is held back for the two tails: the end of an output usually says why it ended.
         let tail = limit.map_or(0, |bytes| usize::try_from((bytes / 16).min(64 * 1024)).unwrap_or(0));
         let head = limit.map_or(u64::MAX, |bytes| bytes.saturating_sub(2 * tail as u64));
@@ -40,12 +40,12 @@ impl Budget {
 
     /// Bytes produced so far.
     #[must_use]
-    pub const fn produced(&self) -> u64 {
+    pub(super) const fn produced(&self) -> u64 {
         self.produced
     }
 
     /// Counts `bytes` more and tells how many of them are kept; for a terminal, which has no tail.
-    pub fn take(&mut self, bytes: usize) -> usize {
+    pub(super) fn take(&mut self, bytes: usize) -> usize {
         self.produced = self.produced.saturating_add(bytes as u64);
         let kept = usize::try_from(self.head.min(bytes as u64)).unwrap_or(bytes);
         if self.limit.is_some() {
@@ -56,7 +56,7 @@ impl Budget {
 
     /// Whether more than the limit has been produced.
     #[must_use]
-    pub fn exceeded(&self) -> bool {
+    pub(super) fn exceeded(&self) -> bool {
         self.limit.is_some_and(|limit| self.produced > limit)
     }
 }
@@ -74,7 +74,7 @@ enum Sink {
 
 /// One of the payload's streams.
 #[derive(Debug)]
-pub struct Stream {
+pub(super) struct Stream {
     source: Option<OwnedFd>,
     sink: Sink,
     pending: VecDeque<u8>,
@@ -86,25 +86,25 @@ pub struct Stream {
 
 /// What was kept of a stream.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub(super) struct Kept {
     /// Head and tail, in order.
-    pub bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// Bytes dropped between them.
-    pub dropped: u64,
+    pub(super) dropped: u64,
     /// Offset in `bytes` where they were dropped.
-    pub cut_at: Option<usize>,
+    pub(super) cut_at: Option<usize>,
 }
 
 impl Stream {
     /// Passes `source` on to `sink`.
     #[must_use]
-    pub fn passing(source: OwnedFd, sink: OwnedFd) -> Self {
+    pub(super) fn passing(source: OwnedFd, sink: OwnedFd) -> Self {
         Self::new(source, Sink::Pass(sink))
     }
 
     /// Keeps `source` in memory.
     #[must_use]
-    pub fn keeping(source: OwnedFd) -> Self {
+    pub(super) fn keeping(source: OwnedFd) -> Self {
         Self::new(source, Sink::Keep(Vec::new()))
     }
 
@@ -121,33 +121,21 @@ impl Stream {
 
     /// The descriptor to wait on for data; `None` while the reader is behind, or at the end.
     #[must_use]
-    pub fn wants_read(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn wants_read(&self) -> Option<BorrowedFd<'_>> {
         if self.pending.is_empty() { self.source.as_ref().map(AsFd::as_fd) } else { None }
     }
 
     /// The descriptor to wait on for room.
     #[must_use]
-    pub fn wants_write(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn wants_write(&self) -> Option<BorrowedFd<'_>> {
         match &self.sink {
             Sink::Pass(fd) if !self.pending.is_empty() => Some(fd.as_fd()),
             Sink::Pass(_) | Sink::Keep(_) | Sink::Closed => None,
         }
     }
 
-    /// Whether the source has ended and everything was handed on.
-    #[must_use]
-    pub fn finished(&self) -> bool {
-        self.source.is_none() && self.pending.is_empty()
-    }
-
-    /// Bytes dropped so far.
-    #[must_use]
-    pub const fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
     /// Takes what the payload wrote. Returns whether anything was read.
-    pub fn read(&mut self, budget: &mut Budget, buffer: &mut [u8]) -> bool {
+    pub(super) fn read(&mut self, budget: &mut Budget, buffer: &mut [u8]) -> bool {
         let Some(source) = &self.source else { return false };
         match rustix::io::read(source, &mut *buffer) {
             Ok(0) | Err(Errno::IO) => {
@@ -194,7 +182,7 @@ impl Stream {
 
     /// Hands on what waits, without blocking. When the reader is gone the payload's pipe is closed too, so that it
     /// sees SIGPIPE as it would without us.
-    pub fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         let Sink::Pass(fd) = &self.sink else { return };
         let (front, _) = self.pending.as_slices();
         let chunk = front.get(..front.len().min(PAGE)).unwrap_or_default();
@@ -212,7 +200,7 @@ impl Stream {
     }
 
     /// Reads to the end and hands everything on; call it when no writer is left.
-    pub fn finish(&mut self, budget: &mut Budget) {
+    pub(super) fn finish(&mut self, budget: &mut Budget) {
         let mut buffer = vec![0; CHUNK];
         loop {
             while !self.pending.is_empty() {
@@ -234,7 +222,7 @@ impl Stream {
 
     /// What was kept, for the report.
     #[must_use]
-    pub fn into_kept(self) -> Kept {
+    pub(super) fn into_kept(self) -> Kept {
         let Sink::Keep(mut bytes) = self.sink else { return Kept { dropped: self.dropped, ..Kept::default() } };
         let cut_at = (self.dropped > 0).then_some(bytes.len());
         bytes.extend(self.tail);
@@ -243,20 +231,20 @@ impl Stream {
 
     /// The last bytes of the stream.
     #[must_use]
-    pub fn hints(&mut self) -> &[u8] {
+    pub(super) fn hints(&mut self) -> &[u8] {
         self.recent.make_contiguous()
     }
 
     /// Bytes that one read takes.
     #[must_use]
-    pub const fn size_of_buffer() -> usize {
+    pub(super) const fn size_of_buffer() -> usize {
         CHUNK
     }
 }
 
 /// The caller's standard input on its way in.
 #[derive(Debug)]
-pub struct Input {
+pub(super) struct Input {
     source: Option<OwnedFd>,
     to: Option<OwnedFd>,
     pending: VecDeque<u8>,
@@ -265,19 +253,13 @@ pub struct Input {
 impl Input {
     /// From `source` to the payload's pipe `to` (set non-blocking by the caller).
     #[must_use]
-    pub fn new(source: Option<OwnedFd>, to: OwnedFd) -> Self {
+    pub(super) fn new(source: Option<OwnedFd>, to: OwnedFd) -> Self {
         Self { source, to: Some(to), pending: VecDeque::new() }
-    }
-
-    /// Bytes that are known beforehand (code on stdin); end of file follows.
-    #[must_use]
-    pub fn of_bytes(bytes: &[u8], to: OwnedFd) -> Self {
-        Self { source: None, to: Some(to), pending: bytes.iter().copied().collect() }
     }
 
     /// The descriptor to wait on for data.
     #[must_use]
-    pub fn wants_read(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn wants_read(&self) -> Option<BorrowedFd<'_>> {
         match (&self.source, &self.to) {
             (Some(fd), Some(_)) if self.pending.is_empty() => Some(fd.as_fd()),
             (Some(_) | None, Some(_) | None) => None,
@@ -286,12 +268,12 @@ impl Input {
 
     /// The descriptor to wait on for room.
     #[must_use]
-    pub fn wants_write(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn wants_write(&self) -> Option<BorrowedFd<'_>> {
         if self.pending.is_empty() { None } else { self.to.as_ref().map(AsFd::as_fd) }
     }
 
     /// Takes what the caller gave; at its end the payload sees the end.
-    pub fn read(&mut self, buffer: &mut [u8]) {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) {
         let Some(source) = &self.source else { return };
         match rustix::io::read(source, &mut *buffer) {
             Ok(0) => self.source = None,
@@ -303,7 +285,7 @@ impl Input {
     }
 
     /// Hands on what waits; a payload that closed its input ends the flow.
-    pub fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         let Some(to) = &self.to else { return };
         let (front, _) = self.pending.as_slices();
         match rustix::io::write(to, front) {
@@ -321,7 +303,7 @@ impl Input {
     }
 
     /// Closes the payload's end once there is nothing more to hand on.
-    pub fn close_at_end(&mut self) {
+    pub(super) fn close_at_end(&mut self) {
         if self.source.is_none() && self.pending.is_empty() {
             self.to = None;
         }

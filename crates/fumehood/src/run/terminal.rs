@@ -14,7 +14,7 @@ use super::streams::Budget;
 
 /// The two ends.
 #[derive(Debug)]
-pub struct Terminal {
+pub(super) struct Terminal {
     master: Option<OwnedFd>,
     input: Option<OwnedFd>,
     output: OwnedFd,
@@ -29,7 +29,7 @@ impl Terminal {
     ///
     /// # Errors
     /// `input` is no terminal.
-    pub fn new(master: OwnedFd, input: OwnedFd, output: OwnedFd) -> std::io::Result<Self> {
+    pub(super) fn new(master: OwnedFd, input: OwnedFd, output: OwnedFd) -> std::io::Result<Self> {
         let before = rustix::termios::tcgetattr(&input)?;
         let mut raw = before.clone();
         raw.make_raw();
@@ -48,22 +48,22 @@ impl Terminal {
 
     /// Rows and columns of a terminal.
     #[must_use]
-    pub fn size_of(fd: impl AsFd) -> Option<(u16, u16)> {
+    pub(super) fn size_of(fd: impl AsFd) -> Option<(u16, u16)> {
         rustix::termios::tcgetwinsize(fd).ok().map(|size| (size.ws_row, size.ws_col))
     }
 
     /// Gives the payload's terminal the size of the caller's.
-    pub fn follow_size(&self) {
+    pub(super) fn follow_size(&self) {
         if let (Some(master), Some(input)) = (&self.master, &self.input)
             && let Ok(size) = rustix::termios::tcgetwinsize(input)
         {
             // A terminal that is gone shows at the next read.
-            drop(rustix::termios::tcsetwinsize(master, size));
+            if rustix::termios::tcsetwinsize(master, size).is_err() {}
         }
     }
 
     /// What to wait for: (descriptor, for writing).
-    pub fn wants(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+    pub(super) fn wants(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let master = self.master.as_ref().map(AsFd::as_fd);
         let input = self.input.as_ref().map(AsFd::as_fd);
         let behind = !self.to_caller.is_empty();
@@ -78,7 +78,7 @@ impl Terminal {
     }
 
     /// Moves what can be moved without waiting.
-    pub fn serve(&mut self, budget: &mut Budget, buffer: &mut [u8]) {
+    pub(super) fn serve(&mut self, budget: &mut Budget, buffer: &mut [u8]) {
         self.read_master(budget, buffer);
         if self.to_payload.is_empty()
             && let Some(input) = &self.input
@@ -121,7 +121,7 @@ impl Terminal {
     }
 
     /// Shows what is left.
-    pub fn finish(&mut self, budget: &mut Budget) {
+    pub(super) fn finish(&mut self, budget: &mut Budget) {
         let mut buffer = vec![0; 4096];
         loop {
             while !self.to_caller.is_empty() {
@@ -140,7 +140,7 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         if let (Some(input), Some(before)) = (&self.input, &self.restore) {
             // The caller's terminal may be gone; then there is nothing to restore.
-            drop(rustix::termios::tcsetattr(input, rustix::termios::OptionalActions::Drain, before));
+            if rustix::termios::tcsetattr(input, rustix::termios::OptionalActions::Drain, before).is_err() {}
         }
     }
 }

@@ -14,20 +14,20 @@ const READ: usize = 64 * 1024;
 
 /// What the kernel counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+pub(super) struct Counters {
     /// Forks refused by the process limit.
-    pub pids_refused: u64,
+    pub(super) pids_refused: u64,
     /// Kernel out-of-memory kills.
-    pub oom_kills: u64,
+    pub(super) oom_kills: u64,
     /// The payload died of SIGSYS: a system call that no honest program makes.
-    pub sigsys: bool,
+    pub(super) sigsys: bool,
     /// A writable tmpfs was found full at the end.
-    pub disk_full: bool,
+    pub(super) disk_full: bool,
 }
 
 /// Violations seen by the kernel.
 #[must_use]
-pub fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation> {
+pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation> {
     let mut list = Vec::new();
     if counters.pids_refused > 0 {
         let limit = policy.limits.pids.unwrap_or(0);
@@ -80,7 +80,7 @@ fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String
 
 /// Hints read from what the program printed on its error stream.
 #[must_use]
-pub fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
+pub(super) fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
     let start = stderr.len().saturating_sub(READ);
     let text = String::from_utf8_lossy(stderr.get(start..).unwrap_or_default());
     let mut list: Vec<Violation> = Vec::new();

@@ -24,36 +24,36 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// What goes in and out of the payload.
 #[derive(Debug)]
-pub struct Carried {
+pub(super) struct Carried {
     /// Its stdin.
-    pub input: Option<Input>,
+    pub(super) input: Option<Input>,
     /// Its stdout and stderr.
-    pub streams: Vec<Stream>,
+    pub(super) streams: Vec<Stream>,
     /// Its terminal, instead.
-    pub terminal: Option<Terminal>,
+    pub(super) terminal: Option<Terminal>,
     /// Their budget.
-    pub budget: Budget,
+    pub(super) budget: Budget,
 }
 
 /// What the loop leaves behind.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub(super) struct Watched {
     /// For judging the end.
-    pub facts: Facts,
+    pub(super) facts: Facts,
     /// Last sample.
-    pub sample: Sample,
+    pub(super) sample: Sample,
     /// Usage of all that the guest reaped: user and system microseconds, largest resident set in bytes.
-    pub reaped: (u64, u64, u64),
+    pub(super) reaped: (u64, u64, u64),
     /// The program could not be started.
-    pub exec: Option<(i32, ExecFailure)>,
+    pub(super) exec: Option<(i32, ExecFailure)>,
     /// A step of the payload's own start failed.
-    pub failed: Option<String>,
+    pub(super) failed: Option<String>,
     /// Thresholds that were passed and reported.
-    pub warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Watches until nothing runs any more.
-pub struct Watch<'a> {
+pub(super) struct Watch<'a> {
     policy: &'a Policy,
     running: &'a mut Running,
     carried: &'a mut Carried,
@@ -96,7 +96,7 @@ enum Source {
 
 impl<'a> Watch<'a> {
     /// A watch over a payload that was just let go.
-    pub fn new(
+    pub(super) fn new(
         policy: &'a Policy,
         running: &'a mut Running,
         carried: &'a mut Carried,
@@ -128,7 +128,7 @@ impl<'a> Watch<'a> {
 
     /// Runs the loop; returns when the guest has ended.
     #[must_use]
-    pub fn run(mut self) -> Watched {
+    pub(super) fn run(mut self) -> Watched {
         let mut buffer = vec![0; Stream::size_of_buffer()];
         while !self.done {
             let (ready, sources) = {
@@ -227,7 +227,7 @@ impl<'a> Watch<'a> {
             self.running.kill_guest();
             self.done = true;
         }
-        while let Some(frame) = self.running.control.next() {
+        while let Some(frame) = self.running.control.take() {
             match frame {
                 FromGuest::Exited(exited) => {
                     match exited.end {
@@ -427,6 +427,6 @@ impl Lasting {
 ///
 /// # Errors
 /// EMFILE.
-pub fn own(fd: impl AsFd) -> std::io::Result<OwnedFd> {
+pub(super) fn own(fd: impl AsFd) -> std::io::Result<OwnedFd> {
     fd.as_fd().try_clone_to_owned()
 }

@@ -193,6 +193,46 @@ fn a_busy_group_is_not_removed_and_an_orphaned_one_is_found_again() {
     assert!(Command::new("/bin/true").output(b"", 1, LIMIT).is_ok());
 }
 
+/// Where the time of entering goes, each way after a rest. As [`measure_a_group`].
+#[test]
+#[ignore = "prints times"]
+fn measure_ways_into_a_group() {
+    use rustix::fs::{Mode, OFlags};
+    let Some(host) = host() else { return };
+    let program = rustix::fs::open("/bin/true", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let limits = Limits { memory: Some(64 << 20), pids: Some(50), ..Limits::default() };
+    let ways = ["nothing", "v2 birth", "v1 tasks", "both", "both and namespace"];
+    let mut times: [Vec<Duration>; 5] = Default::default();
+    for round in 0..250 {
+        let mut nothing: [rustix::event::PollFd<'_>; 0] = [];
+        rustix::event::poll(&mut nothing, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 60_000_000 })).unwrap();
+        let way = round % 5;
+        let group = host.create(FOLDER, &name(), &limits).unwrap();
+        let tasks = group.tasks();
+        let spawn = crate::spawn::Spawn {
+            namespaces: crate::spawn::Namespaces::NONE,
+            cgroup: group.birthplace().filter(|_| matches!(way, 1 | 3 | 4)),
+            tasks: if way >= 2 { &tasks } else { &[] },
+            cgroup_namespace: way == 4,
+            id_maps: crate::spawn::IdMaps::Later,
+            time_offsets: None,
+            ambient: 0,
+            fds: &[],
+            program: program.as_fd(),
+            argv: &[c"true"],
+        };
+        let start = Instant::now();
+        let child = spawn.start().unwrap();
+        times[way].push(start.elapsed());
+        crate::pidfd::wait(&child.pidfd).unwrap();
+        group.remove(LIMIT).unwrap();
+    }
+    for (name, times) in ways.iter().zip(&mut times) {
+        times.sort_unstable();
+        println!("{name}: p10 {:?} median {:?} p90 {:?}", times[5], times[25], times[45]);
+    }
+}
+
 /// `cargo test --release -p fumehood-sys -- --ignored --nocapture measure`.
 #[test]
 #[ignore = "prints times"]

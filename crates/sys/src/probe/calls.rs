@@ -25,12 +25,7 @@ const NO_FD: usize = 0x7fff_fff0;
 /// A number that is wrong for every call that wants one.
 const WRONG: usize = 0x0bad_0bad;
 
-const fn ask(
-    name: &'static str,
-    number: libc::c_long,
-    args: [usize; 6],
-    let_through: &'static [Errno],
-) -> Question {
+const fn ask(name: &'static str, number: libc::c_long, args: [usize; 6], let_through: &'static [Errno]) -> Question {
     Question { name, number, args, let_through }
 }
 
@@ -42,7 +37,12 @@ pub const QUESTIONS: &[Question] = &[
     ask("reboot", libc::SYS_reboot, [WRONG, WRONG, 0, 0, 0, 0], &[Errno::INVAL]),
     ask("kexec_load", libc::SYS_kexec_load, [0, 17, 0, 0, 0, 0], BAD),
     ask("kexec_file_load", libc::SYS_kexec_file_load, [NO_FD, NO_FD, 0, 0, WRONG, 0], BAD),
-    ask("init_module", libc::SYS_init_module, [NOWHERE, 64, NOWHERE, 0, 0, 0], &[Errno::FAULT, Errno::NOEXEC, Errno::INVAL]),
+    ask(
+        "init_module",
+        libc::SYS_init_module,
+        [NOWHERE, 64, NOWHERE, 0, 0, 0],
+        &[Errno::FAULT, Errno::NOEXEC, Errno::INVAL],
+    ),
     ask("finit_module", libc::SYS_finit_module, [NO_FD, NOWHERE, 0, 0, 0, 0], BAD),
     ask("delete_module", libc::SYS_delete_module, [NOWHERE, 0, 0, 0, 0, 0], BAD),
     ask("swapon", libc::SYS_swapon, [NOWHERE, 0, 0, 0, 0, 0], BAD),
@@ -86,7 +86,12 @@ pub const QUESTIONS: &[Question] = &[
     ask("keyctl-session", libc::SYS_keyctl, [0, SESSION_KEYRING, 0, 0, 0, 0], &[Errno::NOKEY]),
     ask("keyctl-join", libc::SYS_keyctl, [1, 0, 0, 0, 0, 0], &[]),
     ask("keyctl-user-keyring", libc::SYS_keyctl, [0, USER_KEYRING, 1, 0, 0, 0], &[]),
-    ask("name_to_handle_at", libc::SYS_name_to_handle_at, [AT_FDCWD, DOT, ZEROS, NOWHERE, 0, 0], &[Errno::OVERFLOW, Errno::FAULT]),
+    ask(
+        "name_to_handle_at",
+        libc::SYS_name_to_handle_at,
+        [AT_FDCWD, DOT, ZEROS, NOWHERE, 0, 0],
+        &[Errno::OVERFLOW, Errno::FAULT],
+    ),
     ask("fanotify_init", libc::SYS_fanotify_init, [0x200, 0, 0, 0, 0, 0], &[]),
     ask("memfd_secret", 447, [0, 0, 0, 0, 0, 0], &[]),
     ask("pidfd_getfd", libc::SYS_pidfd_getfd, [NO_FD, 0, 0, 0, 0, 0], BAD),

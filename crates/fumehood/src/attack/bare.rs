@@ -33,8 +33,7 @@ impl Confined for Bare {
         let mut argv: Vec<OsString> = vec![call.program.clone().into(), "__control".into(), how.into()];
         argv.push(call.program.clone().into());
         argv.extend(call.argv.iter().cloned());
-        let directory = call.workspace.as_deref().unwrap_or(&call.directory);
-        run_in(call, argv, directory, watch)
+        run_in(call, argv, &call.directory, watch)
     }
 }
 

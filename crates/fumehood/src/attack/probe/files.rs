@@ -105,7 +105,7 @@ fn read_spelled(probe: &Probe) {
 fn read_by_symlink(probe: &Probe) {
     let (file, folder) = (probe.arg(0), probe.arg(1));
     let up = PathBuf::from("../../../../../../../..").join(file.strip_prefix("/").unwrap_or(&file));
-    for (name, target) in [("absolute", file.clone()), ("relative", up), ("chain", folder.join("absolute"))] {
+    for (name, target) in [("absolute", file), ("relative", up), ("chain", folder.join("absolute"))] {
         let link = folder.join(name);
         match symlink(&target, &link) {
             Ok(()) => probe.read(name, bytes(&link)),
@@ -315,7 +315,8 @@ fn overwrite_program(probe: &Probe) {
         File::from(memory.try_clone().map_err(|e| errno(&e))?).write_all(&copied?).map_err(|error| errno(&error))?;
         // Through a descriptor that may only read, since one that may write keeps the file busy.
         let number = std::os::fd::AsRawFd::as_raw_fd(&memory);
-        let program = rustix::fs::open(format!("/proc/self/fd/{number}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let program =
+            rustix::fs::open(format!("/proc/self/fd/{number}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         drop(memory);
         let held = std::os::fd::AsRawFd::as_raw_fd(&held).to_string();
         let words = ["fumehood", "__probe", "second", "overwrite-second", &held].map(OsStr::new);
@@ -333,7 +334,10 @@ fn overwrite_program(probe: &Probe) {
 fn overwrite_second(probe: &Probe) {
     let door = PathBuf::from(format!("/proc/self/fd/{}", probe.word(0)));
     for path in [door, probe.arg(1)] {
-        probe.saw("open the program for writing", rustix::fs::open(&path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()));
+        probe.saw(
+            "open the program for writing",
+            rustix::fs::open(&path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()),
+        );
     }
 }
 

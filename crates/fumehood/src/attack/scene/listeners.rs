@@ -157,9 +157,24 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
             layout.words.insert("address", socket.local_addr()?.to_string());
             scene.ears.push(Ear::Udp(socket));
         }
-        "unix-granted" => unix(layout, &mut scene, layout.granted.join("socket"))?,
-        "unix-workspace" => unix(layout, &mut scene, layout.workspace.join("socket"))?,
-        "unix-ungranted" => unix(layout, &mut scene, layout.stage.join("ungranted/socket"))?,
+        "inbound-tcp" | "inbound-udp" => {
+            // A port that was free a moment ago.
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            layout.words.insert("port", port.to_string());
+            let kind = if detail == "inbound-udp" { "udp" } else { "tcp" };
+            scene.call = Some((SocketAddr::from(([127, 0, 0, 1], port)), kind, layout.token.clone()));
+        }
+        _ => local(layout, &mut scene, detail)?,
+    }
+    Ok(Box::new(scene))
+}
+
+/// The ears that need no network.
+fn local(layout: &mut Layout<'_>, scene: &mut Listener, detail: &str) -> io::Result<()> {
+    match detail {
+        "unix-granted" => unix(layout, scene, layout.granted.join("socket"))?,
+        "unix-workspace" => unix(layout, scene, layout.workspace.join("socket"))?,
+        "unix-ungranted" => unix(layout, scene, layout.stage.join("ungranted/socket"))?,
         "unix-late" => {
             scene.late = Some(layout.workspace.join("late"));
             let seen = layout.words.get("ws").cloned().unwrap_or_default();
@@ -190,16 +205,9 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
             scene.ears.push(Ear::Descriptor(ours));
             scene.pass.push((Rc::new(theirs), 9));
         }
-        "inbound-tcp" | "inbound-udp" => {
-            // A port that was free a moment ago.
-            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            layout.words.insert("port", port.to_string());
-            let kind = if detail == "inbound-udp" { "udp" } else { "tcp" };
-            scene.call = Some((SocketAddr::from(([127, 0, 0, 1], port)), kind, layout.token.clone()));
-        }
         _ => return Err(io::Error::other("no such listener")),
     }
-    Ok(Box::new(scene))
+    Ok(())
 }
 
 fn unix(layout: &mut Layout<'_>, scene: &mut Listener, path: PathBuf) -> io::Result<()> {

@@ -182,7 +182,11 @@ fn writable_mounts_without(seen: &Snapshot, option: &str) -> Vec<String> {
             let fields: Vec<_> = line.split(' ').collect();
             let (place, options) = (fields.get(4)?, fields.get(5)?);
             let options: Vec<_> = options.split(',').collect();
-            (options.contains(&"rw") && !DEVICES.contains(place) && seen.folders.iter().any(|folder| folder == place) && !options.contains(&option)).then(|| format!("{place} without {option}"))
+            (options.contains(&"rw")
+                && !DEVICES.contains(place)
+                && seen.folders.iter().any(|folder| folder == place)
+                && !options.contains(&option))
+            .then(|| format!("{place} without {option}"))
         })
         .collect()
 }

@@ -50,7 +50,6 @@ impl Scene for Secret {
         call.stdin.clone_from(&self.stdin);
         if let Some(directory) = &self.directory {
             call.directory.clone_from(directory);
-            call.workspace = None;
         }
         if self.env {
             call.env.push(("FUMEHOOD_ATTACK_TOKEN".to_owned(), self.token.clone().into()));

@@ -86,7 +86,8 @@ impl Scene for Memory {
                 _ => Sight::Unclear("nothing was measured".to_owned()),
             };
         }
-        let said = format!("MiB at most (seen from outside {}, had by its own count {})", self.peak / MIB, witnessed / MIB);
+        let said =
+            format!("MiB at most (seen from outside {}, had by its own count {})", self.peak / MIB, witnessed / MIB);
         // 5 % for what the kernel charges in batches, and the program itself.
         verdict(&said, had / MIB, self.limit / MIB + self.limit / MIB / 20)
     }

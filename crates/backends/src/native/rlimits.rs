@@ -20,7 +20,8 @@ pub(crate) fn of(policy: &Policy, nproc: bool) -> Vec<Rlimit> {
     let mut list = vec![
         // 0 would still start a crash handler behind a pipe; 1 is the value that the kernel gives up at (core(5)).
         Rlimit { resource: CORE, value: 1 },
-        Rlimit { resource: MEMLOCK, value: 8 << 20 },
+        // What the kernel could not reclaim; enough for a key in a password agent.
+        Rlimit { resource: MEMLOCK, value: 64 << 10 },
         Rlimit { resource: SIGPENDING, value: 1024 },
         Rlimit { resource: MSGQUEUE, value: 819_200 },
         Rlimit { resource: NICE, value: 0 },

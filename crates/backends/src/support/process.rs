@@ -25,7 +25,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             (Some(answer), _) => answer,
             (None, Root::Host) => kernel("landlock"),
             (None, Root::Empty | Root::Dir(_) | Root::Image(_)) => {
-                container_only("fs.root/needs-container", "another root tree needs a mount namespace")
+                container_only("fs.root/needs-container", "another root tree needs a mount namespace, and this tier has none")
             }
         },
         ClauseId::FsRead => grants(policy, !policy.fs.read.is_empty(), &policy.fs.read),
@@ -94,7 +94,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::ProcessUser | ClauseId::ProcessHostname => Support::NotAsked,
         ClauseId::ProcessUmask => kernel("umask"),
         ClauseId::ProcessTty => when(policy.process.tty, || {
-            container_only("process.tty/needs-container", "a terminal of its own needs a devpts instance of its own")
+            container_only("process.tty/needs-container", "a terminal of its own needs a devpts instance of its own, and this tier cannot mount one")
         }),
         ClauseId::ProcessLabel => label(policy, &host.lsms),
         ClauseId::SyscallsProfile => kernel("seccomp"),
@@ -110,14 +110,14 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
 const DISK_OVERSHOOT: &str = "what is written between two samples, 50 ms apart, each file at most `limits.file_size`";
 
 fn container_only(id: &'static str, why: &str) -> Support {
-    unmet(id, format!("{why}, which the process tier does not have"), "use `--tier container`, or change the clause")
+    unmet(id, why, "use `--tier container`, or change the clause")
 }
 
 fn grants(policy: &Policy, asked: bool, list: &[policy::value::Grant]) -> Support {
     let _ = policy;
     when(asked, || {
         if list.iter().any(|grant| grant.from != grant.to) {
-            return container_only("fs.read/moved-needs-container", "showing a path elsewhere needs a mount namespace");
+            return container_only("fs.read/moved-needs-container", "showing a path elsewhere needs a mount namespace, and this tier has none");
         }
         kernel("landlock")
     })
@@ -149,14 +149,14 @@ fn workspace(policy: &Policy) -> Support {
     if policy.workspace.at.is_some() && policy.workspace.at != policy.workspace.path {
         return container_only(
             "workspace/moved-needs-container",
-            "showing the workspace elsewhere needs a mount namespace",
+            "showing the workspace elsewhere needs a mount namespace, and this tier has none",
         );
     }
     match policy.workspace.mode {
         WorkspaceMode::None => Support::NotAsked,
         WorkspaceMode::Ro | WorkspaceMode::Rw => kernel("landlock"),
         WorkspaceMode::Overlay => {
-            container_only("workspace/overlay-needs-container", "an overlay needs a mount namespace")
+            container_only("workspace/overlay-needs-container", "an overlay needs a mount namespace, and this tier has none")
         }
         WorkspaceMode::Copy => kernel("landlock"),
     }

@@ -33,7 +33,7 @@ pub(super) fn report(
 ) -> Result<Finished, Failure> {
     let plan = &planned.plan;
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, carried, mut home, layer, protected, .. } = stage;
+    let Stage { running, carried, mut home, layer, protected, program, .. } = stage;
     running.end();
     let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let workspace = match layer {
@@ -59,7 +59,7 @@ pub(super) fn report(
         !hint.id.starts_with("limits.") || counters.pids_refused + counters.oom_kills == 0
     }));
     list.extend(slipped);
-    let (outcome, exec_fix) = end_of(watched);
+    let (outcome, exec_fix) = end_of(watched, &program);
     let mut report = Report {
         schema: 1,
         run: recorded.id.to_string(),
@@ -108,7 +108,7 @@ fn usage(watched: &Watched, wall: f64, disk: u64, output: u64) -> Usage {
 }
 
 /// The outcome; a program that could not be started is told apart by its message and its fault.
-fn end_of(watched: &Watched) -> (Outcome, Option<Fault>) {
+fn end_of(watched: &Watched, program: &str) -> (Outcome, Option<Fault>) {
     if let Some((errno, which)) = watched.exec {
         let (code, what, fix) = match which {
             ExecFailure::NotFound => {
@@ -137,13 +137,13 @@ fn end_of(watched: &Watched) -> (Outcome, Option<Fault>) {
         let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
         let fault = Fault {
             id: "run/not-started",
-            what: what.to_owned(),
+            what: format!("`{program}`: {what}"),
             place: "the program".to_owned(),
             why,
             fix: fix.to_owned(),
         };
-        let outcome =
-            Outcome { kind, code: Some(code), signal: None, limit: None, message: format!("nothing was run: {what}") };
+        let message = format!("nothing was run: `{program}`: {what}");
+        let outcome = Outcome { kind, code: Some(code), signal: None, limit: None, message };
         return (outcome, Some(fault));
     }
     if let Some(failed) = &watched.failed {

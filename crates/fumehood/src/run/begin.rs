@@ -22,7 +22,7 @@ use super::terminal::Terminal;
 use super::watch::{Carried, Watch, Watched, own};
 use super::workspace::Layer;
 use crate::cli::{Request, World};
-use crate::fault::Fault;
+use crate::fault::{Fault, show_bytes};
 use crate::protect::ProtectPlan;
 use crate::state::{Journal, Thing};
 use crate::ui::{Failure, Voice};
@@ -30,6 +30,7 @@ use crate::ui::{Failure, Voice};
 /// Everything that is needed to start, and a journal that knows of it.
 pub(super) struct Begun {
     prepared: Prepared,
+    program: String,
     home: Home,
     protected: Option<ProtectPlan>,
     request: Io,
@@ -45,6 +46,8 @@ struct Io {
 /// A payload that runs, and all that belongs to it.
 pub(super) struct Stage {
     pub(super) running: Running,
+    /// As it was asked for; for messages.
+    pub(super) program: String,
     pub(super) carried: Carried,
     pub(super) layer: Option<Layer>,
     pub(super) protected: Option<ProtectPlan>,
@@ -73,6 +76,7 @@ pub(super) fn begin(
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
     };
     let program = launch::program(request.what, policy, planned.plan.tier, tmp.as_deref())?;
+    let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let guard = Guard::make(policy, planned.plan.tier, &mut home)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
@@ -99,7 +103,7 @@ pub(super) fn begin(
     for path in prepared.groups(host) {
         home.note(&Thing::Cgroup(path))?;
     }
-    Ok(Begun { prepared, home, protected: guard.plan, request: io })
+    Ok(Begun { prepared, program: named, home, protected: guard.plan, request: io })
 }
 
 /// What dead runs left is removed at the next start; the look costs one readdir when there is nothing. A leftover that
@@ -213,6 +217,7 @@ impl Begun {
             running,
             carried,
             home: self.home,
+            program: self.program,
             layer,
             protected: self.protected,
             started: Instant::now(),

@@ -3,7 +3,13 @@
 //! Nothing here is trusted to *enforce*: the plan is made of these answers, and the posture that is read back before
 //! the payload starts proves them.
 
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long the service manager may take to hand over a group.
+const DELEGATION: Duration = Duration::from_secs(2);
 
 /// Something that the host lacks, and the exact remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +37,21 @@ pub struct Capabilities {
     pub landlock: u32,
     /// Security modules that can label.
     pub lsms: Vec<String>,
+    bus: Option<PathBuf>,
     namespaces: OnceLock<Result<(), Missing>>,
     cgroups: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
 }
 
 impl Capabilities {
+    /// Asks the host, with a service manager of the user that may hand over a control group.
+    ///
+    /// `bus`: the socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`). It is used only for an ordinary user, only
+    /// when a limit is asked for that no group of the caller's own can hold, and then at most once.
+    #[must_use]
+    pub fn probe_with(bus: Option<PathBuf>) -> Self {
+        Self { bus, ..Self::probe() }
+    }
+
     /// Asks the host.
     #[must_use]
     pub fn probe() -> Self {
@@ -49,6 +65,7 @@ impl Capabilities {
             landlock: sys::landlock::abi(),
             lsms: sys::machine::security_modules().unwrap_or_default(),
             release,
+            bus: None,
             namespaces: OnceLock::new(),
             cgroups: OnceLock::new(),
         }
@@ -73,7 +90,25 @@ impl Capabilities {
     /// # Errors
     /// They could not be read; in words.
     pub fn cgroups(&self) -> Result<&sys::cgroup::Hierarchies, &String> {
-        self.cgroups.get_or_init(|| sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string())).as_ref()
+        self.cgroups.get_or_init(|| self.hierarchies()).as_ref()
+    }
+
+    /// The groups that this process may make; asks the user's service manager for some when there are none.
+    fn hierarchies(&self) -> Result<sys::cgroup::Hierarchies, String> {
+        let found = sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string())?;
+        let Some(bus) = self.bus.as_ref().filter(|_| !self.root() && found.available().memory.is_err()) else {
+            return Ok(found);
+        };
+        if !bus.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
+            return Ok(found);
+        }
+        let unit = format!("fumehood-{}.scope", sys::caller::pid());
+        let bus = sys::cgroup::systemd::Bus::User(bus.clone());
+        match sys::cgroup::systemd::delegate(&bus, &unit, "supervisor", DELEGATION) {
+            Ok(_group) => sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string()),
+            // The plan then names sampling as the enforcer, and `doctor` tells why.
+            Err(_refused) => Ok(found),
+        }
     }
 
     /// The enforcer's name of a controller that can be used, e.g. `cgroup-v1:memory`.

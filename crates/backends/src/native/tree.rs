@@ -30,6 +30,8 @@ const ROOT_INODES: u64 = 8192;
 /// Terminals that may be open at once.
 const TERMINALS: u32 = 64;
 
+/// Where the home folder really lies.
+const HOME: &str = "/tmp/.home";
 /// Where files of the run itself are shown.
 const OURS: &str = "/run/fumehood";
 
@@ -289,8 +291,8 @@ impl Builder<'_> {
         }
         // The home folder is part of /tmp, so that one limit holds both.
         let home = Path::new("/home").join(&self.policy.process.user);
-        self.op(Op::Dir { path: c"/tmp/.home".into(), mode: 0o700 });
-        self.op(Op::Symlink { path: text(&home), target: c"/tmp/.home".into() });
+        self.op(Op::Dir { path: text(Path::new(HOME)), mode: 0o700 });
+        self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
         self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
         self.tree.cwd = PathBuf::from("/tmp");
     }
@@ -304,7 +306,18 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Where a path really lies inside: some names are links of ours, and the guest follows none.
+    fn really(&self, to: &Path) -> PathBuf {
+        let home = Path::new("/home").join(&self.policy.process.user);
+        let links = [(home.as_path(), HOME), (Path::new("/var/tmp"), "/tmp")];
+        links
+            .iter()
+            .find_map(|(link, place)| to.strip_prefix(link).ok().map(|rest| Path::new(place).join(rest)))
+            .unwrap_or_else(|| to.to_owned())
+    }
+
     fn show(&mut self, source: u32, resolved: &Resolved, to: &Path) {
+        let to = &self.really(to);
         let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
         let path = text(to);
         if resolved.dir && self.host.overlay_readonly() && !self.policy.fs.sockets {
@@ -317,8 +330,9 @@ impl Builder<'_> {
 
     fn write(&mut self, grant: &Grant) -> Result<(), StartError> {
         let resolved = resolve("fs.write", &grant.from)?;
-        self.bind(&resolved, &grant.to, self.writable_attrs());
-        self.allow(&grant.to, self.writable(), resolved.dir);
+        let to = self.really(&grant.to);
+        self.bind(&resolved, &to, self.writable_attrs());
+        self.allow(&to, self.writable(), resolved.dir);
         Ok(())
     }
 
@@ -331,7 +345,7 @@ impl Builder<'_> {
         if !resolved.dir {
             return Err(StartError::NotADirectory { clause: "workspace", path });
         }
-        let at = self.policy.workspace.at.clone().unwrap_or_else(|| resolved.path.clone());
+        let at = self.really(self.policy.workspace.at.as_deref().unwrap_or(&resolved.path));
         let size = self.sizes.workspace;
         let attrs = self.writable_attrs();
         match self.policy.workspace.mode {

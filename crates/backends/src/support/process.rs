@@ -24,9 +24,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::FsRoot => match (root_image(&policy.fs.root), &policy.fs.root) {
             (Some(answer), _) => answer,
             (None, Root::Host) => kernel("landlock"),
-            (None, Root::Empty | Root::Dir(_) | Root::Image(_)) => {
-                container_only("fs.root/needs-container", "another root tree needs a mount namespace, and this tier has none")
-            }
+            (None, Root::Empty | Root::Dir(_) | Root::Image(_)) => container_only(
+                "fs.root/needs-container",
+                "another root tree needs a mount namespace, and this tier has none",
+            ),
         },
         ClauseId::FsRead => grants(policy, !policy.fs.read.is_empty(), &policy.fs.read),
         ClauseId::FsWrite => grants(policy, !policy.fs.write.is_empty(), &policy.fs.write),
@@ -94,7 +95,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::ProcessUser | ClauseId::ProcessHostname => Support::NotAsked,
         ClauseId::ProcessUmask => kernel("umask"),
         ClauseId::ProcessTty => when(policy.process.tty, || {
-            container_only("process.tty/needs-container", "a terminal of its own needs a devpts instance of its own, and this tier cannot mount one")
+            container_only(
+                "process.tty/needs-container",
+                "a terminal of its own needs a devpts instance of its own, and this tier cannot mount one",
+            )
         }),
         ClauseId::ProcessLabel => label(policy, &host.lsms),
         ClauseId::SyscallsProfile => kernel("seccomp"),
@@ -117,7 +121,10 @@ fn grants(policy: &Policy, asked: bool, list: &[policy::value::Grant]) -> Suppor
     let _ = policy;
     when(asked, || {
         if list.iter().any(|grant| grant.from != grant.to) {
-            return container_only("fs.read/moved-needs-container", "showing a path elsewhere needs a mount namespace, and this tier has none");
+            return container_only(
+                "fs.read/moved-needs-container",
+                "showing a path elsewhere needs a mount namespace, and this tier has none",
+            );
         }
         kernel("landlock")
     })
@@ -155,9 +162,10 @@ fn workspace(policy: &Policy) -> Support {
     match policy.workspace.mode {
         WorkspaceMode::None => Support::NotAsked,
         WorkspaceMode::Ro | WorkspaceMode::Rw => kernel("landlock"),
-        WorkspaceMode::Overlay => {
-            container_only("workspace/overlay-needs-container", "an overlay needs a mount namespace, and this tier has none")
-        }
+        WorkspaceMode::Overlay => container_only(
+            "workspace/overlay-needs-container",
+            "an overlay needs a mount namespace, and this tier has none",
+        ),
         WorkspaceMode::Copy => kernel("landlock"),
     }
 }

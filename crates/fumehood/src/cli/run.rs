@@ -75,7 +75,8 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     // The program is judged as `run` would, but code on stdin stays there: nothing will run it.
     let what = target(&mut call.parsed, std::io::empty())?;
     let request = request(call, what)?;
-    let Planned { plan, why, lints } = make_plan(&request.layers, call.world, &Capabilities::probe())?;
+    let Planned { plan, why, lints } =
+        make_plan(&request.layers, call.world, &Capabilities::probe_with(call.world.user_bus()))?;
     if call.json {
         let mut value = plan.to_json();
         if let Some(map) = value.as_object_mut() {

@@ -64,6 +64,13 @@ impl World {
         }
     }
 
+    /// The socket of the user's message bus, if the environment names a runtime folder.
+    #[must_use]
+    pub fn user_bus(&self) -> Option<PathBuf> {
+        let folder = PathBuf::from(self.variable("XDG_RUNTIME_DIR")?);
+        folder.is_absolute().then(|| folder.join("bus"))
+    }
+
     /// A variable of the caller's environment.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<&OsStr> {

@@ -51,7 +51,7 @@ impl Manner {
 }
 
 fn through(request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
-    let host = backends::Capabilities::probe();
+    let host = backends::Capabilities::probe_with(world.user_bus());
     let planned = match planning::plan(&request.layers, world, &host) {
         Ok(planned) => planned,
         Err(stop) => return Err(record::refused(stop, world)),

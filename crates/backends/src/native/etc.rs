@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 /// The data file of what is shown of the host's `/etc`.
-const TABLE: &str = include_str!("../../../../resources/etc.toml");
+pub(super) const TABLE: &str = include_str!("../../../../resources/etc.toml");
 
 #[derive(Deserialize)]
 struct Table {

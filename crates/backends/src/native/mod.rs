@@ -8,6 +8,7 @@
 mod control;
 mod environment;
 mod etc;
+mod etc_cache;
 mod filter;
 mod identity;
 mod io;
@@ -24,6 +25,7 @@ mod tree;
 mod verify;
 
 pub use control::Control;
+pub use etc_cache::sweep as sweep_cache;
 pub use prepare::prepare;
 pub use prepare::{Launch, Prepared, Protect, Stdio};
 pub use running::{Running, Sample, Streams};

@@ -52,6 +52,8 @@ pub struct Launch {
     pub term: Option<OsString>,
     /// A 0700 folder of ours, where the process tier writes; made by the caller and removed by it.
     pub tmp: Option<PathBuf>,
+    /// A folder of ours for what later starts can use again; without it nothing is kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// How a path below a read-write workspace is protected.
@@ -81,6 +83,8 @@ pub struct Prepared {
     pub(super) exports: bool,
     /// Process tier: where a copy of the workspace is to be made.
     pub(super) copy_to: Option<PathBuf>,
+    /// Keeps the copy of `/etc` from being removed.
+    pub(super) etc: Option<std::fs::File>,
 }
 
 impl Prepared {
@@ -127,10 +131,10 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     let identity = identity::choose(policy, host, &launch.run, container)?;
     let mut config = common(policy, host, launch, container)?;
     let mapped = (container && identity.map_workspace).then_some(FIRST_EXTRA);
-    let mut copy_to = None;
+    let (mut copy_to, mut etc) = (None, None);
     let (rules, cwd, workspace) = if container {
         let tree = tree::build(policy, host, launch, mapped)?;
-        (config.sources, config.ops) = (tree.sources, tree.ops);
+        (config.sources, config.ops, etc) = (tree.sources, tree.ops, tree.etc);
         (tree.rules, tree.cwd, tree.workspace)
     } else {
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
@@ -155,6 +159,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         mapped_workspace: mapped,
         exports,
         copy_to,
+        etc,
         config,
     })
 }

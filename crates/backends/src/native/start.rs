@@ -43,6 +43,8 @@ pub(super) struct Held {
     pub(super) reaped: bool,
     /// The kernel holds the memory limit.
     pub(super) memory_limited: bool,
+    /// Held until nothing shows the copy of `/etc` any more.
+    pub(super) _etc: Option<std::fs::File>,
 }
 
 impl Drop for Held {
@@ -78,7 +80,7 @@ pub struct Confined {
 ///
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
-pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let container = prepared.tier == Tier::Container;
     let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
         .map_err(|e| StartError::system("making the guest's memory file", e))?;
@@ -123,7 +125,13 @@ pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartEr
     drop((tasks, fds));
     drop((theirs, inner));
     let started = Started {
-        child: Held { child, group, reaped: false, memory_limited: prepared.limits.memory.is_some() },
+        child: Held {
+            child,
+            group,
+            reaped: false,
+            memory_limited: prepared.limits.memory.is_some(),
+            _etc: prepared.etc.take(),
+        },
         control: Control::new(ours),
         streams,
         terminal: None,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
 use policy::value::{Grant, Policy, Root, WorkspaceMode};
 
-use super::etc;
+use super::{etc, etc_cache};
 use super::landlock::{Access, Rules};
 use super::prepare::{Launch, Protect};
 use super::proc_view;
@@ -48,6 +48,8 @@ pub(crate) struct Tree {
     pub(crate) cwd: PathBuf,
     /// The workspace, canonical, for read-back.
     pub(crate) workspace: Option<PathBuf>,
+    /// Keeps the copy of `/etc` from being removed.
+    pub(crate) etc: Option<std::fs::File>,
 }
 
 /// A resolved host path.
@@ -84,7 +86,7 @@ pub(crate) fn build(
     launch: &Launch,
     mapped_workspace: Option<u32>,
 ) -> Result<Tree, StartError> {
-    let mut tree = Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace };
+    let mut tree = Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
     tree.root()?;
     tree.kernel_file_systems()?;
@@ -113,6 +115,7 @@ struct Builder<'a> {
     sizes: Sizes,
     tree: Tree,
     mapped_workspace: Option<u32>,
+    launch: &'a Launch,
 }
 
 impl Builder<'_> {
@@ -208,6 +211,13 @@ impl Builder<'_> {
     }
 
     fn etc(&mut self) -> Result<(), StartError> {
+        if let Some(copy) = self.kept_etc() {
+            let resolved = Resolved { dev: copy.meta.dev(), ino: copy.meta.ino(), dir: true, path: copy.path };
+            self.bind(&resolved, Path::new("/etc"), Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
+            self.allow(Path::new("/etc"), Access::READ, true);
+            self.tree.etc = Some(copy.lock);
+            return Ok(());
+        }
         let folder = Path::new("/etc");
         let names: Vec<String> = std::fs::read_dir(folder)
             .map_err(|e| StartError::path("fs.root", folder, &e))?
@@ -222,6 +232,19 @@ impl Builder<'_> {
         }
         self.synthetic_etc();
         Ok(())
+    }
+
+    /// The kept copy, unless something of the policy is to be shown within `/etc`: there a copy has no room for it.
+    fn kept_etc(&self) -> Option<etc_cache::Copy> {
+        let cache = self.launch.cache.as_deref()?;
+        let (policy, launch) = (self.policy, self.launch);
+        let grants = [&policy.fs.read, &policy.fs.write, &launch.show, &launch.show_writable];
+        let mut points = grants.into_iter().flatten().map(|grant| grant.to.as_path());
+        let workspace = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref());
+        if points.any(|point| point.starts_with("/etc")) || workspace.is_some_and(|at| at.starts_with("/etc")) {
+            return None;
+        }
+        etc_cache::copy(cache, &policy.process.user, &policy.process.hostname).ok()
     }
 
     fn synthetic_etc(&mut self) {

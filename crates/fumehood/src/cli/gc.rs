@@ -25,6 +25,8 @@ pub(super) const SPEC: Spec = Spec {
 fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
+    // Copies for later starts: not a leftover of any run, so they are not counted.
+    let _copies = crate::state::cache(call.world.euid).map(|cache| backends::native::sweep_cache(&cache));
     if !sweep.removed.is_empty() {
         let body = json!({ "removed": sweep.removed, "kept": sweep.kept });
         Log::open(&state, None, Options::default())

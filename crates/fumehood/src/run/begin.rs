@@ -89,6 +89,7 @@ pub(super) fn begin(
         stdio: stdio(&io),
         term: world.variable("TERM").filter(|_| io.terminal).map(OsString::from),
         tmp: tmp.clone(),
+        cache: crate::state::cache(world.euid),
     };
     if let Some((name, bytes)) = program.file {
         match &tmp {

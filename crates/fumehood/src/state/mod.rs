@@ -204,6 +204,14 @@ fn make_all(path: &Path, variable: &'static str) -> Result<Dir, StateError> {
     Ok(dir)
 }
 
+/// Where copies for later starts lie. It is shown inside as the source of a mount, so it is not the state folder, whose
+/// path may name the user; `None` where the system has no runtime folder for this user.
+#[must_use]
+pub fn cache(euid: u32) -> Option<PathBuf> {
+    let folder = if euid == 0 { PathBuf::from("/run") } else { PathBuf::from(format!("/run/user/{euid}")) };
+    folder.is_dir().then(|| folder.join("fumehood"))
+}
+
 fn check_owner(dir: &Dir, path: &Path, variable: &'static str, caller: u32) -> Result<(), StateError> {
     let stat = rustix::fs::fstat(dir).map_err(|errno| unusable(path, variable, errno))?;
     if stat.st_uid != caller {

@@ -20,14 +20,15 @@ pub(crate) fn of(policy: &Policy, nproc: bool) -> Vec<Rlimit> {
     let mut list = vec![
         // 0 would still start a crash handler behind a pipe; 1 is the value that the kernel gives up at (core(5)).
         Rlimit { resource: CORE, value: 1 },
-        // What the kernel could not reclaim; enough for a key in a password agent.
-        Rlimit { resource: MEMLOCK, value: 64 << 10 },
+        // Not one page that the kernel cannot reclaim: any other value lets mlockall(2) through for what comes later.
+        Rlimit { resource: MEMLOCK, value: 0 },
         Rlimit { resource: SIGPENDING, value: 1024 },
         Rlimit { resource: MSGQUEUE, value: 819_200 },
         Rlimit { resource: NICE, value: 0 },
         Rlimit { resource: RTPRIO, value: 0 },
     ];
-    if let Some(size) = limits.file_size {
+    // One file cannot hold more than all may hold together.
+    if let Some(size) = limits.file_size.into_iter().chain(limits.disk).min() {
         list.push(Rlimit { resource: FSIZE, value: size.0 });
     }
     if let Some(count) = limits.open_files {

@@ -174,7 +174,7 @@ fn controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
 
 fn cpu_time(host: &Capabilities) -> Support {
     let _ = host;
-    supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 50 ms apart"))
+    supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 20 ms apart"))
 }
 
 fn memory(host: &Capabilities) -> Support {

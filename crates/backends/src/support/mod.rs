@@ -125,5 +125,5 @@ pub(crate) fn root_image(root: &Root) -> Option<Support> {
 }
 
 pub(crate) fn thresholds() -> Support {
-    supervisor("supervisor:sampling", Some("what is used between two samples, 50 ms apart"))
+    supervisor("supervisor:sampling", Some("what is used between two samples, 20 ms apart"))
 }

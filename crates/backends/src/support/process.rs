@@ -45,7 +45,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || workspace(policy)),
         ClauseId::LimitsWall => when(limits.wall.is_some(), || supervisor("supervisor:timer", None)),
         ClauseId::LimitsCpuTime => when(limits.cpu_time.is_some(), || {
-            supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 50 ms apart"))
+            supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 20 ms apart"))
         }),
         ClauseId::LimitsCpus => when(limits.cpus.is_some(), || controller(host, "cpu", "limits.cpus/no-controller")),
         ClauseId::LimitsCpuset => {
@@ -111,7 +111,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     }
 }
 
-const DISK_OVERSHOOT: &str = "what is written between two samples, 50 ms apart, each file at most `limits.file_size`";
+const DISK_OVERSHOOT: &str = "what is written between two samples, 20 ms apart, each file at most `limits.file_size`";
 
 fn container_only(id: &'static str, why: &str) -> Support {
     unmet(id, why, "use `--tier container`, or change the clause")

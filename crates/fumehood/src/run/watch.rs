@@ -63,6 +63,8 @@ pub(super) struct Watch<'a> {
     sampled_at: Instant,
     done: bool,
     interrupts: u32,
+    /// Bytes and files are counted by looking.
+    own_folder: bool,
     warn: Lasting,
     kill: Lasting,
     result: Watched,
@@ -102,7 +104,7 @@ impl<'a> Watch<'a> {
         carried: &'a mut Carried,
         signals: Option<&'a sys::signals::Signals>,
         on_warning: &'a mut dyn FnMut(&str),
-        extra: &'a mut dyn FnMut() -> Option<(Limit, String)>,
+        (own_folder, extra): (bool, &'a mut dyn FnMut() -> Option<(Limit, String)>),
     ) -> Self {
         let now = Instant::now();
         let mut result = Watched::default();
@@ -118,6 +120,7 @@ impl<'a> Watch<'a> {
             sampled_at: now,
             done: false,
             interrupts: 0,
+            own_folder,
             warn: Lasting::default(),
             kill: Lasting::default(),
             result,
@@ -143,8 +146,7 @@ impl<'a> Watch<'a> {
             }
             self.limits();
         }
-        self.result.sample = self.running.sample();
-        self.result.facts.oom_kills = self.result.sample.oom_kills;
+        self.last_look();
         for stream in &mut self.carried.streams {
             stream.finish(&mut self.carried.budget);
         }
@@ -152,6 +154,23 @@ impl<'a> Watch<'a> {
             terminal.finish(&mut self.carried.budget);
         }
         self.result
+    }
+
+    /// The end may have come between two samples: what it left is judged all the same.
+    fn last_look(&mut self) {
+        let before = self.result.sample;
+        let sample = self.running.sample();
+        self.result.sample = Sample {
+            memory_peak: sample.memory_peak.max(before.memory_peak),
+            pids_peak: sample.pids_peak.max(before.pids_peak),
+            user_us: sample.user_us.max(before.user_us),
+            system_us: sample.system_us.max(before.system_us),
+            ..sample
+        };
+        self.result.facts.oom_kills = sample.oom_kills;
+        if self.result.facts.ended_for.is_none() {
+            self.result.facts.ended_for = (self.extra)();
+        }
     }
 
     fn interests(&self) -> (Vec<Interest<'_>>, Vec<Source>) {
@@ -295,7 +314,7 @@ impl<'a> Watch<'a> {
     fn period(&self) -> Duration {
         let limits = &self.policy.limits;
         let watched = limits.kill.is_some() || limits.warn.is_some() || limits.cpu_time.is_some();
-        if self.running.memory_by_survey() || watched { CLOSE } else { EASY }
+        if self.running.memory_by_survey() || watched || self.own_folder { CLOSE } else { EASY }
     }
 
     fn limits(&mut self) {

@@ -285,7 +285,17 @@ fn environment(call: &Call<'_>) -> Vec<OsString> {
 fn private(fd: &std::os::fd::OwnedFd, argv: &[&OsStr], call: &Call<'_>) -> Result<u8, Failure> {
     const OWN: i32 = 0x0002_0000 | 0x2000_0000 | 0x4000_0000 | 0x0800_0000 | 0x0400_0000;
     let user = if call.world.euid == 0 { 0 } else { 0x1000_0000 };
+    // Inside, before the maps, everybody is nobody.
+    let gid = rustix::process::getegid().as_raw();
     task::unshare(OWN | user).map_err(|errno| fault("no private namespaces can be made", errno))?;
+    if user != 0 {
+        // Root of the new user namespace: an execution by anybody else would lose what is to be tried.
+        let uid = call.world.euid;
+        std::fs::write("/proc/self/setgroups", "deny")
+            .and_then(|()| std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")))
+            .and_then(|()| std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")))
+            .map_err(|error| fault("the private user namespace has no ids", error))?;
+    }
     let env = environment(call);
     let env: Vec<&OsStr> = env.iter().map(OsString::as_os_str).collect();
     let forked = task::fork().map_err(|errno| fault("no child can be made", errno))?;

@@ -134,6 +134,7 @@ fn compared(row: &Row, sight: Sight, tries: &[Try], possible: &[String]) -> Sigh
 fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight, Vec<Try>)> {
     let stage = Stage::make(&ground.base, ground.root)?;
     let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
+    layout.sampled = row.clauses.iter().find_map(|clause| ground.promises.sampled.get(clause)).cloned();
     let mut scene = scene::make(&row.scene, &mut layout)?;
     let mut call = call(row, ground, &layout)?;
     scene.arrange(&mut call);

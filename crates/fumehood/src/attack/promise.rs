@@ -15,6 +15,8 @@ pub struct Promises {
     pub clauses: BTreeMap<String, Value>,
     /// Clauses that are held less than demanded.
     pub weakened: Vec<String>,
+    /// Clauses that the supervisor holds by watching, with the overshoot that the plan names.
+    pub sampled: BTreeMap<String, String>,
 }
 
 impl Promises {
@@ -26,7 +28,13 @@ impl Promises {
         let entries = plan.get("clauses")?.as_array()?;
         let clauses = entries.iter().filter_map(|entry| Some((text(entry)?, entry.get("value")?.clone()))).collect();
         let weakened = plan.get("weakened").and_then(Value::as_array);
-        Some(Self { tier, clauses, weakened: weakened.into_iter().flatten().filter_map(text).collect() })
+        let overshoot = |entry: &Value| {
+            let watched = entry.get("strength").and_then(Value::as_str) == Some("supervisor");
+            let said = entry.get("overshoot").and_then(Value::as_str).unwrap_or_default();
+            watched.then(|| text(entry).map(|clause| (clause, said.to_owned())))?
+        };
+        let sampled = entries.iter().filter_map(overshoot).collect();
+        Some(Self { tier, clauses, sampled, weakened: weakened.into_iter().flatten().filter_map(text).collect() })
     }
 
     /// What a careful author of this tier promises: everything. For peers, which have no plan.

@@ -66,6 +66,8 @@ pub struct Layout<'a> {
     pub program: &'a Path,
     /// Whether we are root.
     pub root: bool,
+    /// The limit is held by watching: the overshoot that the plan names.
+    pub sampled: Option<String>,
 }
 
 impl<'a> Layout<'a> {
@@ -104,7 +106,7 @@ impl<'a> Layout<'a> {
             ("key", (i32::from_str_radix(token.get(..7).unwrap_or("1"), 16).unwrap_or(1) | 1).to_string()),
             ("program", text(program)),
         ]);
-        Ok(Self { stage, token, workspace, granted, secret, words, program, root })
+        Ok(Self { stage, token, workspace, granted, secret, words, program, root, sampled: None })
     }
 
     /// An argument with its `{names}` filled in; one that is exactly `{list}` may become several.

@@ -24,6 +24,16 @@ fn verdict(what: &str, had: u64, limit: u64) -> Sight {
     if had > limit { Sight::Possible(said) } else { Sight::Stopped(said) }
 }
 
+/// A limit that the supervisor holds by watching is held when it ended the run, at the overshoot that the plan names.
+fn watched(sight: Sight, ended: Option<&str>, sampled: Option<&String>) -> Sight {
+    match (sight, ended, sampled) {
+        (Sight::Possible(said), Some(limit), Some(overshoot)) => {
+            Sight::Stopped(format!("{said}; ended by `{limit}`, the plan names the overshoot: {overshoot}"))
+        }
+        (sight, _, _) => sight,
+    }
+}
+
 /// Whether a limit ended the run, by the report.
 fn ended_by(observed: &Observed) -> Option<&str> {
     observed.report.pointer("/outcome/limit").and_then(Value::as_str)
@@ -33,12 +43,13 @@ fn ended_by(observed: &Observed) -> Option<&str> {
 struct Number {
     key: String,
     limit: u64,
+    sampled: Option<String>,
 }
 
 /// `KEY:LIMIT`.
-pub(super) fn number(_: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn number(layout: &mut Layout<'_>, detail: &str) -> Made {
     let (key, limit) = detail.split_once(':').unwrap_or((detail, "0"));
-    Ok(Box::new(Number { key: key.to_owned(), limit: limit.parse().unwrap_or(0) }))
+    Ok(Box::new(Number { key: key.to_owned(), limit: limit.parse().unwrap_or(0), sampled: layout.sampled.clone() }))
 }
 
 impl Scene for Number {
@@ -49,7 +60,9 @@ impl Scene for Number {
             (None, Some(limit)) => Sight::Stopped(format!("the run was ended by `{limit}`")),
             (None, None) => Sight::Unclear(format!("no count came out ({})", super::answers(tries))),
             // Several places are one limit together.
-            (Some(_), _) => verdict(&format!("{} in all", self.key), sum, self.limit),
+            (Some(_), ended) => {
+                watched(verdict(&format!("{} in all", self.key), sum, self.limit), ended, self.sampled.as_ref())
+            }
         }
     }
 }
@@ -58,11 +71,13 @@ impl Scene for Number {
 struct Memory {
     limit: u64,
     peak: u64,
+    sampled: Option<String>,
 }
 
 /// `MIB`.
-pub(super) fn memory(_: &mut Layout<'_>, detail: &str) -> Made {
-    Ok(Box::new(Memory { limit: detail.parse().unwrap_or(0) * MIB, peak: 0 }))
+pub(super) fn memory(layout: &mut Layout<'_>, detail: &str) -> Made {
+    let sampled = layout.sampled.clone();
+    Ok(Box::new(Memory { limit: detail.parse().unwrap_or(0) * MIB, peak: 0, sampled }))
 }
 
 fn share(task: &Task) -> u64 {
@@ -89,7 +104,8 @@ impl Scene for Memory {
         let said =
             format!("MiB at most (seen from outside {}, had by its own count {})", self.peak / MIB, witnessed / MIB);
         // 5 % for what the kernel charges in batches, and the program itself.
-        verdict(&said, had / MIB, self.limit / MIB + self.limit / MIB / 20)
+        let seen = verdict(&said, had / MIB, self.limit / MIB + self.limit / MIB / 20);
+        watched(seen, ended_by(observed), self.sampled.as_ref())
     }
 }
 

@@ -156,8 +156,24 @@ pub struct Digest {
 /// What changed in the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkspaceReport {
-    /// Paths added, modified and removed, by kind.
-    pub changes: BTreeMap<String, u64>,
+    /// How many paths were added, modified, removed, or refused (not carried over).
+    pub counts: BTreeMap<String, u64>,
+    /// The first [`WorkspaceReport::MOST`] of them; `fumehood diff` shows all.
+    pub changes: Vec<WorkspaceChange>,
+}
+
+impl WorkspaceReport {
+    /// Most changes that a report names.
+    pub const MOST: usize = 200;
+}
+
+/// One changed path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkspaceChange {
+    /// Relative to the workspace; bytes that are no text are shown as `\xNN`.
+    pub path: String,
+    /// `added`, `modified`, `removed` or `refused`.
+    pub change: String,
 }
 
 /// Where the audit record stands.

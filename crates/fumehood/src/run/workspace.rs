@@ -1,18 +1,17 @@
 //! The layer of a workspace: filled before the run when it is a copy, read back after it; and the folder in which the
 //! process tier writes.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use backends::Capabilities;
 use policy::Policy;
-use policy::report::{Limit, WorkspaceReport};
+use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
 
 use super::record::Recorded;
 use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
-use crate::fault::Fault;
+use crate::fault::{Fault, show_path};
 use crate::state::{Cross, Dir};
 use crate::ui::Failure;
 
@@ -147,19 +146,25 @@ impl Layer {
             }
         }
         let manifest = store.finish(&recorded.state)?;
-        let mut changes = BTreeMap::new();
+        let mut report = WorkspaceReport::default();
+        let mut tell = |path: &Path, change: &str| {
+            *report.counts.entry(change.to_owned()).or_insert(0) += 1;
+            if report.changes.len() < WorkspaceReport::MOST {
+                report.changes.push(WorkspaceChange { path: show_path(path), change: change.to_owned() });
+            }
+        };
         for entry in &manifest.entries {
-            let kind = match entry.change {
+            let change = match entry.change {
                 Change::Added => "added",
                 Change::Modified => "modified",
                 Change::Removed => "removed",
             };
-            *changes.entry(kind.to_owned()).or_insert(0) += 1;
+            tell(&entry.path, change);
         }
-        if !manifest.refused.is_empty() {
-            changes.insert("refused".to_owned(), manifest.refused.len() as u64);
+        for refused in &manifest.refused {
+            tell(&refused.path, "refused");
         }
-        Ok(WorkspaceReport { changes })
+        Ok(report)
     }
 }
 

@@ -136,7 +136,7 @@ fn stopped(view: &View<'_>) -> String {
 }
 
 fn changed(view: &View<'_>) -> String {
-    let changes = &view.report.workspace.changes;
+    let changes = &view.report.workspace.counts;
     if changes.values().all(|n| *n == 0) {
         return String::new();
     }

@@ -83,7 +83,11 @@ impl Scene for Posture {
 
     fn watch(&mut self, moment: &Moment<'_>) {
         if let Some(task) = moment.tasks.first() {
-            self.seen = Some(Snapshot::of(task));
+            let seen = Snapshot::of(task);
+            // Of a process that is just ending half is gone: an earlier look told more.
+            if self.seen.is_none() || !seen.limits.is_empty() {
+                self.seen = Some(seen);
+            }
         }
     }
 

@@ -132,6 +132,11 @@ impl Running {
         !self.held.memory_limited
     }
 
+    /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
+    pub fn begin_end(&self) {
+        self.held.begin_end();
+    }
+
     /// Reaps the guest and removes its groups; nothing of the run is left afterwards.
     pub fn end(mut self) {
         self.held.end();

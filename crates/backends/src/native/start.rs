@@ -33,6 +33,8 @@ pub struct Started {
     pub(super) streams: Streams,
     pub(super) prepared: Prepared,
     terminal: Option<OwnedFd>,
+    /// What is not as planned of that which was settled when the guest began.
+    pub(super) wrong: Vec<String>,
 }
 
 /// The guest's process and groups: killed, reaped and removed when dropped.
@@ -57,15 +59,21 @@ impl Drop for Held {
 }
 
 impl Held {
+    /// Tells whatever is left to die, and does not wait for it: that takes the kernel longest of all.
+    pub(super) fn begin_end(&self) {
+        let killed = self.group.as_ref().map(sys::cgroup::Group::kill_begin);
+        let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
+        drop((killed, signalled));
+    }
+
     /// Kills whatever is left, reaps the guest and removes its groups. Failures have no reader here: what could not be
     /// removed stays in the journal, and `gc` takes it.
     pub(super) fn end(&mut self) {
         self.reaped = true;
-        let killed = self.group.as_ref().map(|group| group.kill(PATIENCE));
-        let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
+        self.begin_end();
         let reaped = sys::pidfd::wait(&self.child.pidfd);
-        let removed = self.group.take().map(|group| group.remove(PATIENCE));
-        drop((killed, signalled, reaped, removed));
+        let removed = self.group.take().map(|group| group.end(PATIENCE));
+        drop((reaped, removed));
     }
 }
 
@@ -135,6 +143,7 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
         control: Control::new(ours),
         streams,
         terminal: None,
+        wrong: Vec::new(),
         prepared,
     };
     if container && !started.prepared.rootless {
@@ -219,6 +228,8 @@ impl Started {
     /// # Errors
     /// A step of the guest failed; it is named.
     pub fn confined(mut self) -> Result<Confined, StartError> {
+        // While the guest is busy with its steps.
+        self.wrong = super::verify::born(&self);
         loop {
             let frame = self.expect()?;
             if frame == FromGuest::Terminal {

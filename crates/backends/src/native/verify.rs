@@ -9,7 +9,7 @@ use sys::proc::{Namespace, Process};
 
 use super::identity::{INSIDE, Identity};
 use super::running::Running;
-use super::start::{Confined, Held};
+use super::start::{Confined, Held, Started};
 use crate::StartError;
 use crate::host::Capabilities;
 
@@ -64,7 +64,7 @@ impl Confined {
     /// # Errors
     /// Every difference; the guest is killed.
     pub fn verify(self) -> Result<Verified, StartError> {
-        let mut wrong = Vec::new();
+        let mut wrong = self.started.wrong.clone();
         let expected = &self.started.prepared.expected;
         inside(expected, &self.posture, &mut wrong);
         probes(&self, &mut wrong);
@@ -126,20 +126,19 @@ fn probes(confined: &Confined, wrong: &mut Vec<String>) {
     }
 }
 
-/// The kernel's own view of the guest.
-fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
-    let process = Process::open(held.child.pid)?;
-    let status = process.status()?;
-    let (uid, gid) = expected.outside;
-    must(wrong, "uid outside", status.uid == [uid; 4], status.uid);
-    must(wrong, "gid outside", status.gid == [gid; 4], status.gid);
-    must(wrong, "no_new_privs outside", status.no_new_privs, status.no_new_privs);
-    must(wrong, "seccomp outside", !expected.filter || status.seccomp == 2, status.seccomp);
-    let sets = &status.capabilities;
-    let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
-    must(wrong, "capabilities outside", all == 0, sets);
+/// What is settled when the guest begins and nothing of it changes later: its namespaces and its control groups. Looked
+/// at while the guest is busy.
+pub(super) fn born(started: &Started) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if let Err(error) = settled(&started.prepared.expected, &started.child, &mut wrong) {
+        wrong.push(format!("the kernel's view could not be read: {error}"));
+    }
+    wrong
+}
+
+fn settled(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
     if expected.container {
-        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
+        let process = Process::open(held.child.pid)?;
         let own = Process::own()?;
         for kind in [
             Namespace::User,
@@ -157,12 +156,30 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
             must(wrong, &format!("{} namespace", kind.name()), theirs != ours, theirs);
         }
     }
-    if expected.container {
-        mounts(expected, &process.mounts()?, wrong);
-    }
     if let Some(group) = &held.group {
         let held_there = group.holds(held.child.pid).unwrap_or(false);
         must(wrong, "control group", held_there, "another one");
+    }
+    Ok(())
+}
+
+/// The kernel's own view of the guest.
+fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
+    let process = Process::open(held.child.pid)?;
+    let status = process.status()?;
+    let (uid, gid) = expected.outside;
+    must(wrong, "uid outside", status.uid == [uid; 4], status.uid);
+    must(wrong, "gid outside", status.gid == [gid; 4], status.gid);
+    must(wrong, "no_new_privs outside", status.no_new_privs, status.no_new_privs);
+    must(wrong, "seccomp outside", !expected.filter || status.seccomp == 2, status.seccomp);
+    let sets = &status.capabilities;
+    let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
+    must(wrong, "capabilities outside", all == 0, sets);
+    if expected.container {
+        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
+    }
+    if expected.container {
+        mounts(expected, &process.mounts()?, wrong);
     }
     Ok(())
 }

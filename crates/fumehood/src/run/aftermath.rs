@@ -1,5 +1,6 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
+use backends::native::Running;
 use guest::frames::ExecFailure;
 use policy::report::{Digest, EnforcerLine, Named, WorkspaceReport};
 use policy::{Outcome, OutcomeKind, Report, Usage};
@@ -34,7 +35,13 @@ pub(super) fn report(
     let plan = &planned.plan;
     let wall = stage.started.elapsed().as_secs_f64();
     let Stage { running, carried, mut home, layer, protected, program, .. } = stage;
-    running.end();
+    // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
+    // while the report is made.
+    let mut running = Some(running);
+    running.as_ref().inspect(|running| running.begin_end());
+    if layer.is_some() || protected.is_some() {
+        running.take().into_iter().for_each(Running::end);
+    }
     let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let workspace = match layer {
         Some(layer) => layer.read_back(recorded)?,
@@ -76,6 +83,7 @@ pub(super) fn report(
         audit: policy::report::AuditPointer::default(),
     };
     report.audit = recorded.ended(&report)?;
+    running.into_iter().for_each(Running::end);
     drop(home);
     Ok(Finished { report, stdout, stderr, exec_fix })
 }

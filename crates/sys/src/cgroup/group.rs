@@ -211,6 +211,38 @@ impl Group {
         }
     }
 
+    /// Starts to kill everything in the group, where the kernel does that at once; whoever needs it done waits for the
+    /// processes, or asks [`Group::kill`].
+    ///
+    /// # Errors
+    /// The kernel file cannot be written.
+    pub fn kill_begin(&self) -> Result<(), CgroupError> {
+        match self.parts.iter().find(|part| part.version == Version::V2) {
+            Some(part) if self.kill == Kill::Atomic && exists(&part.folder, "cgroup.kill") => {
+                limits::write(part, "cgroup.kill", "1")
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Removes the folders, and kills for `limit` what keeps them busy.
+    ///
+    /// # Errors
+    /// As [`Group::remove`].
+    pub fn end(mut self, limit: Duration) -> Result<(), CgroupError> {
+        self.tasks.clear();
+        let busy = |part: &Part| {
+            rustix::fs::unlinkat(&*part.base, part.name.as_str(), AtFlags::REMOVEDIR).is_err_and(|e| e != Errno::NOENT)
+        };
+        // All of them, not until the first: what is gone is gone.
+        if self.parts.iter().filter(|part| busy(part)).count() == 0 {
+            return Ok(());
+        }
+        self.parts.retain(|part| exists(&part.folder, "cgroup.procs"));
+        let killed = self.kill(limit);
+        self.remove(limit).and(killed)
+    }
+
     /// Waits until no part has a process. Killed ones count until they are gone, not until they are reaped.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! the payload starts proves them.
 
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ pub struct Capabilities {
     /// Security modules that can label.
     pub lsms: Vec<String>,
     bus: Option<PathBuf>,
+    time_namespace: OnceLock<bool>,
     namespaces: OnceLock<Result<(), Missing>>,
     cgroups: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
 }
@@ -66,6 +67,7 @@ impl Capabilities {
             lsms: sys::machine::security_modules().unwrap_or_default(),
             release,
             bus: None,
+            time_namespace: OnceLock::new(),
             namespaces: OnceLock::new(),
             cgroups: OnceLock::new(),
         }
@@ -83,6 +85,12 @@ impl Capabilities {
     /// What is missing, and the remedy.
     pub fn namespaces(&self) -> Result<(), Missing> {
         self.namespaces.get_or_init(|| namespaces(self.root())).clone()
+    }
+
+    /// Whether the kernel has time namespaces (5.6, if they were built in).
+    #[must_use]
+    pub fn time_namespace(&self) -> bool {
+        *self.time_namespace.get_or_init(|| Path::new("/proc/self/ns/time").symlink_metadata().is_ok())
     }
 
     /// The cgroup hierarchies of this host.

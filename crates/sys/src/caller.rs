@@ -29,3 +29,10 @@ pub fn kernel_release() -> String {
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (rustix::fs::major(device), rustix::fs::minor(device))
 }
+
+/// Whole seconds of CLOCK_MONOTONIC and CLOCK_BOOTTIME.
+#[must_use]
+pub fn clocks_since_boot() -> (i64, i64) {
+    use rustix::time::{ClockId, clock_gettime};
+    (clock_gettime(ClockId::Monotonic).tv_sec, clock_gettime(ClockId::Boottime).tv_sec)
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use guest::step::Step;
 use policy::value::Tier;
-use sys::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn};
+use sys::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn, TimeOffsets};
 
 use super::control::Control;
 use super::identity::INSIDE;
@@ -110,7 +110,7 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
     }
     let tasks = group.as_ref().map(sys::cgroup::Group::tasks).unwrap_or_default();
     let spawn = Spawn {
-        namespaces: if container { namespaces() } else { Namespaces::NONE },
+        namespaces: if container { namespaces(host) } else { Namespaces::NONE },
         cgroup: group.as_ref().and_then(sys::cgroup::Group::birthplace),
         tasks: &tasks,
         cgroup_namespace: container,
@@ -123,7 +123,7 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
             },
             (true, false) | (false, _) => IdMaps::Later,
         },
-        time_offsets: None,
+        time_offsets: (container && host.time_namespace()).then(from_zero),
         ambient: if container { AMBIENT } else { 0 },
         fds: &fds,
         program: program.as_fd(),
@@ -152,10 +152,17 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
     Ok(started)
 }
 
-fn namespaces() -> Namespaces {
+/// Offsets by which the clocks since boot begin at zero inside: how long the host runs tells which host it is.
+fn from_zero() -> TimeOffsets {
+    let (monotonic, boot) = sys::caller::clocks_since_boot();
+    TimeOffsets { monotonic: monotonic.saturating_neg(), boot: boot.saturating_neg() }
+}
+
+fn namespaces(host: &Capabilities) -> Namespaces {
+    let time = if host.time_namespace() { Namespaces::TIME } else { Namespaces::NONE };
     [Namespaces::USER, Namespaces::MOUNT, Namespaces::PID, Namespaces::NET, Namespaces::IPC, Namespaces::UTS]
         .into_iter()
-        .fold(Namespaces::NONE, Namespaces::and)
+        .fold(time, Namespaces::and)
 }
 
 fn refused(error: sys::spawn::SpawnError) -> StartError {

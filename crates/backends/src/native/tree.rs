@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
 use policy::value::{Grant, Policy, Root, WorkspaceMode};
 
-use super::{etc, etc_cache};
 use super::landlock::{Access, Rules};
 use super::prepare::{Launch, Protect};
 use super::proc_view;
 use super::sizes::{self, Sizes};
+use super::{etc, etc_cache};
 use crate::StartError;
 use crate::host::Capabilities;
 
@@ -86,7 +86,8 @@ pub(crate) fn build(
     launch: &Launch,
     mapped_workspace: Option<u32>,
 ) -> Result<Tree, StartError> {
-    let mut tree = Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace, launch };
+    let mut tree =
+        Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
     tree.root()?;
     tree.kernel_file_systems()?;

@@ -27,7 +27,7 @@ pub(super) struct Expected {
     rlimits: Vec<(u32, u64)>,
     landlock: bool,
     filter: bool,
-    network_namespace: bool,
+    time_namespace: bool,
     terminal: bool,
     /// Mount points that the guest was told to make, and whether the source's own mounts may lie below.
     points: BTreeMap<String, bool>,
@@ -45,7 +45,7 @@ impl Expected {
             rlimits: config.rlimits.iter().map(|limit| (limit.resource, limit.value)).collect(),
             landlock: config.landlock.is_some(),
             filter: !config.seccomp.is_empty(),
-            network_namespace: container,
+            time_namespace: container && host.time_namespace(),
             terminal: config.tty.is_some(),
             points: points(config),
         }
@@ -148,8 +148,9 @@ fn settled(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
             Namespace::Ipc,
             Namespace::Uts,
             Namespace::Cgroup,
+            Namespace::Time,
         ] {
-            if kind == Namespace::Net && !expected.network_namespace {
+            if kind == Namespace::Time && !expected.time_namespace {
                 continue;
             }
             let (theirs, ours) = (process.namespace(kind)?, own.namespace(kind)?);

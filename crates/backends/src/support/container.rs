@@ -83,6 +83,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
 
 fn tier(host: &Capabilities) -> Support {
     match host.namespaces() {
+        Ok(()) if host.time_namespace() => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns,timens"),
         Ok(()) => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns"),
         Err(missing) => {
             unmet("tier/no-namespaces", missing.why, format!("{}; or use the weaker `--tier process`", missing.fix))

@@ -35,6 +35,21 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     rustix::pipe::pipe_with(PipeFlags::CLOEXEC).named("pipe2", || "pipe".into())
 }
 
+/// Gives a pipe to another user, so that it can be opened by name (`/dev/stdout`). What is no pipe is left alone: the
+/// owner of `/dev/null` is not ours to change.
+///
+/// # Errors
+/// EPERM: the caller is not root.
+pub fn give_pipe(fd: impl AsFd, uid: u32, gid: u32) -> Result<()> {
+    let named = || "pipe".to_owned();
+    let stat = rustix::fs::fstat(&fd).named("fstat", named)?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Fifo {
+        return Ok(());
+    }
+    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+    rustix::fs::fchown(&fd, Some(uid), Some(gid)).named("fchown", named)
+}
+
 /// `/dev/null`, for reading and writing, close-on-exec.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ mod verify;
 pub use control::Control;
 pub use etc_cache::sweep as sweep_cache;
 pub use prepare::prepare;
-pub use prepare::{Launch, Prepared, Protect, Stdio};
+pub use prepare::{GitPart, Launch, Prepared, Protect, Stdio};
 pub use running::{Running, Sample, Streams};
 pub use start::{Confined, GROUPS, Started, start};
 pub use verify::Verified;

@@ -40,8 +40,10 @@ pub struct Launch {
     pub show: Vec<Grant>,
     /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).
     pub files: Vec<(String, Vec<u8>)>,
-    /// Shown writable beside the policy's grants: parts of a git folder that lies elsewhere.
-    pub show_writable: Vec<Grant>,
+    /// A git folder that lies elsewhere, in this order: what comes later lies on top.
+    pub git: Vec<GitPart>,
+    /// Paths below the workspace that only hold a name for as long as the run lasts: git must not offer them for a commit.
+    pub placeholders: Vec<PathBuf>,
     /// Paths below a read-write workspace that are protected, the outermost first.
     pub protect: Vec<Protect>,
     /// Values of `env.pass` that the caller has.
@@ -54,6 +56,24 @@ pub struct Launch {
     pub tmp: Option<PathBuf>,
     /// A folder of ours for what later starts can use again; without it nothing is kept.
     pub cache: Option<PathBuf>,
+}
+
+/// A piece of a git folder that lies outside the workspace; it keeps its path inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GitPart {
+    /// Shown read-only.
+    ReadOnly(PathBuf),
+    /// Shown as it is, writable.
+    Writable(PathBuf),
+    /// Writable inside; what is written ends with the run.
+    Layered(PathBuf),
+    /// A name by which git's own pointers lead to it, or back to the workspace.
+    Link {
+        /// Inside.
+        at: PathBuf,
+        /// What it leads to, inside.
+        to: PathBuf,
+    },
 }
 
 /// How a path below a read-write workspace is protected.

@@ -25,6 +25,8 @@ pub(crate) struct Sizes {
     pub(crate) run: Size,
     /// Overlay upper or copy of the workspace.
     pub(crate) workspace: Size,
+    /// Overlay upper of a git folder that lies elsewhere.
+    pub(crate) git: Size,
 }
 
 /// Inodes granted for each 4 KiB page when `limits.files` is not set: a file needs at least one page to hold anything,
@@ -33,8 +35,8 @@ const BYTES_PER_INODE: u64 = 4096;
 /// A tree needs a few inodes before anybody writes: mount root, `.`, our own folders.
 const LEAST_INODES: u64 = 64;
 
-/// Divides the limits.
-pub(crate) fn divide(policy: &Policy) -> Sizes {
+/// Divides the limits. A git folder that lies elsewhere takes a quarter of the workspace's part.
+pub(crate) fn divide(policy: &Policy, git: bool) -> Sizes {
     let disk = policy.limits.disk.map_or(u64::MAX, |b| b.0);
     let shm = policy.fs.shm.0.min(disk);
     let run = policy.fs.run.0.min(disk.saturating_sub(shm));
@@ -49,7 +51,9 @@ pub(crate) fn divide(policy: &Policy) -> Sizes {
     };
     let total = tmp.saturating_add(shm).saturating_add(run).saturating_add(workspace).max(1);
     let size = |bytes: u64| Size { bytes, inodes: inodes(policy.limits.files, bytes, total) };
-    Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace) }
+    let git = if git { workspace / 4 } else { 0 };
+    let workspace = workspace.saturating_sub(git);
+    Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace), git: size(git) }
 }
 
 fn inodes(files: Option<u64>, bytes: u64, total: u64) -> u64 {

@@ -96,6 +96,7 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
         .map_err(|e| StartError::system("making the guest's config", e))?;
     let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
     let (streams, inner) = Streams::make(prepared.stdio)?;
+    streams_to_payload(&prepared, &inner)?;
     let mapped = mapped_workspace(&prepared)?;
     let group = group(&prepared, host)?;
     let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![
@@ -171,6 +172,18 @@ fn refused(error: sys::spawn::SpawnError) -> StartError {
         return StartError::Namespaces { why: words };
     }
     StartError::system("starting the guest", words)
+}
+
+/// The pipes belong to whom the payload is outside, so that it can open them by name (`/dev/stdout`, `/dev/stdin`).
+fn streams_to_payload(prepared: &Prepared, inner: &Inner) -> Result<(), StartError> {
+    if prepared.rootless {
+        return Ok(());
+    }
+    let (uid, gid) = prepared.owner();
+    for fd in inner {
+        sys::channel::give_pipe(fd, uid, gid).map_err(|e| StartError::system("handing over the pipes", e))?;
+    }
+    Ok(())
 }
 
 fn mapped_workspace(prepared: &Prepared) -> Result<Option<OwnedFd>, StartError> {

@@ -12,7 +12,7 @@ use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Sourc
 use policy::value::{Grant, Policy, Root, WorkspaceMode};
 
 use super::landlock::{Access, Rules};
-use super::prepare::{Launch, Protect};
+use super::prepare::{GitPart, Launch, Protect};
 use super::proc_view;
 use super::sizes::{self, Sizes};
 use super::{etc, etc_cache};
@@ -86,8 +86,9 @@ pub(crate) fn build(
     launch: &Launch,
     mapped_workspace: Option<u32>,
 ) -> Result<Tree, StartError> {
-    let mut tree =
-        Builder { policy, host, sizes: sizes::divide(policy), tree: Tree::default(), mapped_workspace, launch };
+    let git = launch.git.iter().any(|part| matches!(part, GitPart::Layered(_)));
+    let sizes = sizes::divide(policy, git);
+    let mut tree = Builder { policy, host, sizes, tree: Tree::default(), mapped_workspace, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
     tree.root()?;
     tree.kernel_file_systems()?;
@@ -103,9 +104,10 @@ pub(crate) fn build(
     for grant in &launch.show {
         tree.read(grant, "run")?;
     }
-    for grant in &launch.show_writable {
-        tree.write(grant)?;
+    for part in &launch.git {
+        tree.git(part)?;
     }
+    tree.placeholders(&launch.placeholders);
     tree.files(&launch.files);
     Ok(tree.tree)
 }
@@ -239,7 +241,7 @@ impl Builder<'_> {
     fn kept_etc(&self) -> Option<etc_cache::Copy> {
         let cache = self.launch.cache.as_deref()?;
         let (policy, launch) = (self.policy, self.launch);
-        let grants = [&policy.fs.read, &policy.fs.write, &launch.show, &launch.show_writable];
+        let grants = [&policy.fs.read, &policy.fs.write, &launch.show];
         let mut points = grants.into_iter().flatten().map(|grant| grant.to.as_path());
         let workspace = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref());
         if points.any(|point| point.starts_with("/etc")) || workspace.is_some_and(|at| at.starts_with("/etc")) {
@@ -308,7 +310,7 @@ impl Builder<'_> {
 
     fn temporary(&mut self) {
         let attrs = self.writable_attrs();
-        let Sizes { tmp, shm, run, workspace: _ } = self.sizes;
+        let Sizes { tmp, shm, run, workspace: _, git: _ } = self.sizes;
         for (path, size, mode) in [("/tmp", tmp, 0o1777), ("/dev/shm", shm, 0o1777), ("/run", run, 0o755)] {
             self.op(Op::Tmpfs { path: text(Path::new(path)), size: size.bytes, inodes: size.inodes, mode, attrs });
             self.allow(Path::new(path), self.writable(), true);
@@ -399,6 +401,50 @@ impl Builder<'_> {
         self.tree.workspace = Some(resolved.path);
         self.tree.cwd = at;
         Ok(())
+    }
+
+    fn git(&mut self, part: &GitPart) -> Result<(), StartError> {
+        let grant = |path: &Path| Grant { from: path.to_owned(), to: path.to_owned(), dangerous: false };
+        match part {
+            GitPart::ReadOnly(path) => self.read(&grant(path), "workspace"),
+            GitPart::Writable(path) => self.write(&grant(path)),
+            GitPart::Layered(path) => self.layered(path),
+            GitPart::Link { at, to } => {
+                self.op(Op::Symlink { path: text(&self.really(at)), target: text(to) });
+                Ok(())
+            }
+        }
+    }
+
+    /// Where the kernel cannot layer, git at least reads.
+    fn layered(&mut self, path: &Path) -> Result<(), StartError> {
+        let resolved = resolve("workspace", path)?;
+        let source = self.resolved(&resolved);
+        if !self.host.root() && !self.host.overlay_on_tmpfs() {
+            self.show(source, &resolved, path);
+            return Ok(());
+        }
+        let to = self.really(path);
+        let (size, attrs) = (self.sizes.git, self.writable_attrs());
+        let (size, inodes) = (size.bytes, size.inodes);
+        self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&to), size, inodes, attrs, export: None });
+        self.allow(&to, self.writable(), true);
+        Ok(())
+    }
+
+    /// The file that git reads where nothing else is configured.
+    fn placeholders(&mut self, paths: &[PathBuf]) {
+        if paths.is_empty() {
+            return;
+        }
+        let mut bytes = Vec::new();
+        for path in paths {
+            bytes.push(b'/');
+            bytes.extend_from_slice(path.as_os_str().as_bytes());
+            bytes.push(b'\n');
+        }
+        let path = text(&Path::new(HOME).join(".config/git/ignore"));
+        self.op(Op::File { path, mode: 0o644, bytes });
     }
 
     /// Control files of a read-write workspace: bound on themselves, read-only or only pinned.

@@ -46,6 +46,11 @@ pub fn check(plan: &ProtectPlan, below: &Dir, aside: &Dir, list: &List) -> Resul
             None => slipped.push(put_aside(below, path, aside, "appeared")),
         }
     }
+    if let Some(git) = &plan.git {
+        let elsewhere = Dir::open(&git.git_dir)?;
+        let appeared = git.absent.iter().filter(|name| matches!(elsewhere.kind(name), Ok(Some(_))));
+        slipped.extend(appeared.map(|name| put_aside(&elsewhere, Path::new(name), aside, "appeared in git's folder")));
+    }
     let vanished = plan.before.keys().filter(|path| !now.contains_key(*path));
     slipped.extend(vanished.map(|path| told(path, "vanished", None)));
     Ok(slipped)

@@ -24,11 +24,20 @@ pub struct GitElsewhere {
     /// The folder that it shares with others; the same as `git_dir` for a submodule.
     #[serde(with = "path_text")]
     pub common_dir: PathBuf,
+    /// What `.git` says: a path, perhaps relative to the workspace.
+    #[serde(with = "path_text")]
+    pub pointer: PathBuf,
     /// Granted with the workspace's mode.
     pub write: Vec<PathBuf>,
     /// Granted read-only: without them git does not know what it looks at. They win over `write`.
     pub read: Vec<PathBuf>,
+    /// Names in `git_dir` that steer git and are not there: looked at in the end, since git must be able to write beside
+    /// them and an empty one would make it fail.
+    pub absent: Vec<&'static str>,
 }
+
+/// What steers git from within its folder.
+const STEERING: [&str; 7] = ["commondir", "config", "config.worktree", "gitdir", "hooks", "info", "modules"];
 
 /// Why git's folder is not granted. The run goes on; git does not work inside, and the plan says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,7 +74,7 @@ fn pointed(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
         if back.as_deref() != Some(root) {
             return Err(problem("its configuration does not name this workspace as its worktree"));
         }
-        return Ok(grant(git_dir.clone(), git_dir));
+        return Ok(grant(git_dir.clone(), git_dir, OsStr::from_bytes(leads_to)));
     };
     let back = folder.read("gitdir", MOST_POINTER).unwrap_or_default();
     let back = resolve(&git_dir, Path::new(OsStr::from_bytes(back.trim_ascii_end())));
@@ -78,7 +87,7 @@ fn pointed(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
         return Err(problem("it does not lie in the `worktrees` of its common folder"));
     }
     owned(&common_dir, below).map_err(problem)?;
-    Ok(grant(git_dir, common_dir))
+    Ok(grant(git_dir, common_dir, OsStr::from_bytes(leads_to)))
 }
 
 fn linked(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
@@ -89,7 +98,7 @@ fn linked(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
         return Err(problem("what the link leads to is not called `.git`"));
     }
     owned(&git_dir, below).map_err(problem)?;
-    Ok(grant(git_dir.clone(), git_dir))
+    Ok(grant(git_dir.clone(), git_dir, OsStr::from_bytes(&target)))
 }
 
 /// The folder, if it looks like git's and belongs to the owner of the workspace.
@@ -107,7 +116,7 @@ fn owned(path: &Path, below: &Dir) -> Result<Dir, &'static str> {
     if whole { Ok(dir) } else { Err("it has neither `objects` nor `commondir`: it is no folder of git's") }
 }
 
-fn grant(git_dir: PathBuf, common_dir: PathBuf) -> GitElsewhere {
+fn grant(git_dir: PathBuf, common_dir: PathBuf, pointer: &OsStr) -> GitElsewhere {
     let control = ["config", "config.worktree", "hooks", "info"];
     let mut write: Vec<_> = ["objects", "refs", "logs"].iter().map(|n| common_dir.join(n)).collect();
     let mut read: Vec<_> =
@@ -119,7 +128,7 @@ fn grant(git_dir: PathBuf, common_dir: PathBuf) -> GitElsewhere {
         write.push(git_dir.clone());
         read.extend(["config.worktree", "commondir", "gitdir"].iter().map(|n| git_dir.join(n)));
     }
-    let there = |path: &PathBuf| {
+    let there = |path: &Path| {
         let parent = path.parent().and_then(|p| Dir::open(p).ok());
         parent.is_some_and(|p| {
             p.enter(".", Cross::No)
@@ -127,9 +136,11 @@ fn grant(git_dir: PathBuf, common_dir: PathBuf) -> GitElsewhere {
                 .is_ok_and(|k| k.is_some())
         })
     };
-    write.retain(there);
-    read.retain(there);
-    GitElsewhere { git_dir, common_dir, write, read }
+    write.retain(|path| there(path));
+    read.retain(|path| there(path));
+    let steering = STEERING.into_iter().filter(|name| !there(&git_dir.join(name)));
+    let absent = steering.collect();
+    GitElsewhere { absent, git_dir, common_dir, pointer: PathBuf::from(pointer), write, read }
 }
 
 /// `core.worktree` of a submodule's configuration.

@@ -169,6 +169,7 @@ fn a_submodule_must_name_its_worktree() {
     std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../work\n").unwrap();
     let git = work.plan().git.unwrap();
     assert_eq!((git.write, git.read), (vec![own.clone()], vec![own.join("config")]));
+    assert_eq!(git.pointer, Path::new("../super/.git/modules/work"));
     std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../other\n").unwrap();
     assert!(work.plan().git_problem.is_some());
 }
@@ -180,4 +181,20 @@ fn nested_repositories_are_named() {
     work.put("c/.git", "gitdir: x");
     work.put("node_modules/d/.git/HEAD", "");
     assert_eq!(work.plan().nested, ["a/b", "c"].map(PathBuf::from));
+}
+
+#[test]
+fn what_would_steer_git_and_was_not_there_is_put_aside_in_its_folder_too() {
+    let work = Work::new(&[(".git", "gitdir: ../super/.git/modules/work\n")]);
+    let own = work.folder.path().join("super/.git/modules/work");
+    std::fs::create_dir_all(own.join("objects")).unwrap();
+    std::fs::write(own.join("HEAD"), "").unwrap();
+    std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../work\n").unwrap();
+    let plan = work.plan();
+    std::fs::write(own.join("commondir"), "/tmp/evil\n").unwrap();
+    std::fs::create_dir(own.join("hooks")).unwrap();
+    std::fs::write(own.join("index"), "").unwrap();
+    let slipped: Vec<_> = work.check(&plan).into_iter().map(|s| (s.path, s.moved_to.is_some())).collect();
+    assert_eq!(slipped, [(PathBuf::from("commondir"), true), (PathBuf::from("hooks"), true)]);
+    assert!(!own.join("commondir").exists() && !own.join("hooks").exists() && own.join("index").exists());
 }

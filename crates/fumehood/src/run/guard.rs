@@ -1,9 +1,9 @@
 //! Control files of a read-write workspace: bound, pinned, or held by an empty stub for as long as the run lasts; what
 //! slipped in all the same is put aside at the end.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
-use backends::native::Protect;
+use backends::native::{GitPart, Protect};
 use policy::report::Seen;
 use policy::value::{Grant, Policy, Tier, WorkspaceMode};
 use policy::{ClauseId, Violation};
@@ -20,7 +20,8 @@ use crate::ui::Failure;
 pub(super) struct Guard {
     pub(super) protect: Vec<Protect>,
     pub(super) show: Vec<Grant>,
-    pub(super) show_writable: Vec<Grant>,
+    pub(super) git: Vec<GitPart>,
+    pub(super) placeholders: Vec<PathBuf>,
     pub(super) plan: Option<ProtectPlan>,
 }
 
@@ -35,7 +36,7 @@ impl Guard {
         let root = path.canonicalize().map_err(|e| unreadable(path, &e.to_string()))?;
         let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
         let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
-        guard.git(&plan, policy.workspace.mode);
+        guard.git(&plan, &root, policy);
         if policy.workspace.mode != WorkspaceMode::Rw || !policy.fs.protect {
             return Ok(guard);
         }
@@ -44,20 +45,69 @@ impl Guard {
         for stub in &plan.stubs {
             if home.make_stub(&below, &root, &stub.path, stub.kind == protect::Shape::Dir)? {
                 guard.protect.push(Protect::ReadOnly(stub.path.clone()));
+                guard.placeholders.push(stub.path.clone());
             }
         }
         guard.plan = Some(plan);
         Ok(guard)
     }
 
-    /// A git folder that lies elsewhere: objects, refs, logs, index and the worktree's own folder, never config or hooks.
-    fn git(&mut self, plan: &ProtectPlan, mode: WorkspaceMode) {
+    /// A git folder that lies elsewhere. Read-write: all of it to read, and what git writes to write, but never config or
+    /// hooks. With a layer or a copy all of it can be written, and nothing of that reaches the host.
+    fn git(&mut self, plan: &ProtectPlan, root: &Path, policy: &Policy) {
         let Some(git) = &plan.git else { return };
-        let grant = |path: &Path| Grant { from: path.to_owned(), to: path.to_owned(), dangerous: false };
-        self.show.extend(git.read.iter().map(|path| grant(path)));
-        let rest = git.write.iter().map(|path| grant(path));
-        if mode == WorkspaceMode::Rw { self.show_writable.extend(rest) } else { self.show.extend(rest) }
+        self.links(git, root, policy);
+        match policy.workspace.mode {
+            WorkspaceMode::Rw => {
+                self.git.push(GitPart::ReadOnly(git.common_dir.clone()));
+                self.git.extend(git.write.iter().cloned().map(GitPart::Writable));
+                self.git.extend(git.read.iter().cloned().map(GitPart::ReadOnly));
+            }
+            WorkspaceMode::Overlay | WorkspaceMode::Copy => self.git.push(GitPart::Layered(git.common_dir.clone())),
+            WorkspaceMode::Ro | WorkspaceMode::None => self.git.push(GitPart::ReadOnly(git.common_dir.clone())),
+        }
     }
+
+    /// Where the workspace is seen under another path, git's pointers still lead somewhere: the one in the workspace, if
+    /// it is relative, and the one in git's folder that leads back. There stand links.
+    fn links(&mut self, git: &protect::GitElsewhere, root: &Path, policy: &Policy) {
+        let Some(at) = policy.workspace.at.as_deref().filter(|at| *at != root) else { return };
+        let granted = |path: &Path| {
+            policy.fs.read.iter().chain(&policy.fs.write).any(|grant| path.starts_with(&grant.to))
+                || path.starts_with(at)
+        };
+        let mut link = |at: PathBuf, to: &Path| {
+            if free(&at) && !granted(&at) && !at.starts_with(&git.common_dir) && at != to {
+                self.git.push(GitPart::Link { at, to: to.to_owned() });
+            }
+        };
+        if git.pointer.is_relative() {
+            link(spelled(&at.join(&git.pointer)), &git.git_dir);
+        }
+        link(root.to_owned(), at);
+    }
+}
+
+/// A path as the kernel walks it where nothing on it is a link: above the root there is the root.
+fn spelled(path: &Path) -> PathBuf {
+    let mut found = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                found.pop();
+            }
+            Component::Normal(name) => found.push(name),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether a name may be made there: not within what is ours or the host's.
+fn free(path: &Path) -> bool {
+    let taken =
+        ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "dev", "proc", "sys", "run", "home/user"];
+    path.components().count() > 1 && !taken.iter().any(|name| path.starts_with(Path::new("/").join(name)))
 }
 
 /// After the run: stubs go, and what slipped in is moved into the changes of the run.

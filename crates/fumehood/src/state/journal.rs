@@ -112,6 +112,9 @@ impl Journal {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
             parent.open_file(last, flags, Mode::RUSR | Mode::WUSR).map(drop)
         };
+        // Whoever looks inside must be able to read it (git, npm), whatever our umask is and whoever we are.
+        let readable = Mode::from_raw_mode(if folder { 0o755 } else { 0o644 });
+        let made = made.and_then(|()| rustix::fs::chmodat(&parent, Path::new(last), readable, AtFlags::empty()));
         match made {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(false),

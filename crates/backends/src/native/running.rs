@@ -112,7 +112,7 @@ impl Running {
         sample.io_read = counted.io_read.unwrap_or(0);
         sample.io_written = counted.io_written.unwrap_or(0);
         let tree = if counted.memory.is_none() || counted.pids.is_none() || counted.cpu_user_us.is_none() {
-            super::survey::tree(self.pid())
+            super::survey::tree(self.pid(), &self.held.in_memory)
         } else {
             super::survey::Survey::default()
         };
@@ -124,6 +124,12 @@ impl Running {
         sample.pids = counted.pids.unwrap_or(tree.pids).saturating_sub(1);
         sample.pids_peak = counted.pids_peak.map_or(sample.pids, |n| n.saturating_sub(1));
         sample
+    }
+
+    /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.
+    #[must_use]
+    pub fn unlinked_bytes(&self) -> u64 {
+        super::survey::tree(self.pid(), &[]).unlinked
     }
 
     /// Whether memory is only known by walking the processes.

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use guest::config::OwnedOp as Op;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use guest::step::Step;
 use policy::value::Tier;
@@ -43,6 +44,8 @@ pub(super) struct Held {
     pub(super) child: Child,
     pub(super) group: Option<sys::cgroup::Group>,
     pub(super) reaped: bool,
+    /// Where file systems are mounted whose bytes are memory.
+    pub(super) in_memory: Vec<String>,
     /// The kernel holds the memory limit.
     pub(super) memory_limited: bool,
     /// Held until nothing shows the copy of `/etc` any more.
@@ -138,6 +141,7 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
             child,
             group,
             reaped: false,
+            in_memory: in_memory(&prepared.config.ops),
             memory_limited: prepared.limits.memory.is_some(),
             _etc: prepared.etc.take(),
         },
@@ -151,6 +155,31 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
         started.map_ids()?;
     }
     Ok(started)
+}
+
+/// Mount points of what is kept in memory.
+fn in_memory(ops: &[Op]) -> Vec<String> {
+    ops.iter()
+        .filter_map(|op| match op {
+            Op::Tmpfs { path, .. } | Op::Fill { path, .. } => Some(path),
+            Op::Overlay { path, size, .. } if *size > 0 => Some(path),
+            Op::Root { .. }
+            | Op::Dir { .. }
+            | Op::File { .. }
+            | Op::Symlink { .. }
+            | Op::Bind { .. }
+            | Op::Overlay { .. }
+            | Op::Devpts { .. }
+            | Op::Proc { .. }
+            | Op::Mqueue { .. }
+            | Op::Mask { .. }
+            | Op::ReadOnly { .. }
+            | Op::Pin { .. }
+            | Op::Stub { .. }
+            | Op::SetAttr { .. } => None,
+        })
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Offsets by which the clocks since boot begin at zero inside: how long the host runs tells which host it is.

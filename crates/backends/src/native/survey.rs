@@ -1,22 +1,37 @@
 //! Usage of a tree by looking at its processes, where no control group counts.
 
+use std::collections::BTreeSet;
+
 /// What the processes of a tree use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     pub(super) user_us: u64,
     pub(super) system_us: u64,
-    /// Proportional set size of all, bytes.
+    /// Memory of all, bytes.
     pub(super) memory: u64,
     /// Threads of all.
     pub(super) pids: u64,
+    /// Bytes of open files on disk that no name leads to.
+    pub(super) unlinked: u64,
 }
 
 /// Looks at the tree below `root`, itself included. A process that ends meanwhile counts as nothing.
-pub(super) fn tree(root: i32) -> Survey {
+///
+/// Memory is what is mapped privately, plus the file systems of ours (`in_memory`: where they are mounted), plus files in memory without a name (memfd and
+/// what was removed while open), each once: a page that is in a file and mapped too is counted with the file.
+pub(super) fn tree(root: i32, in_memory: &[String]) -> Survey {
     let mut sum = Survey::default();
+    let (mut unlinked, mut ours) = (BTreeSet::new(), BTreeSet::new());
     for pid in sys::proc::tree(root).unwrap_or_default() {
         let Ok(process) = sys::proc::Process::open(pid) else { continue };
-        sum.memory = sum.memory.saturating_add(process.proportional_bytes().unwrap_or(0));
+        sum.memory = sum.memory.saturating_add(process.private_bytes().unwrap_or(0));
+        unlinked.extend(process.unlinked_files().unwrap_or_default());
+        if pid == root {
+            for (device, used) in in_memory.iter().filter_map(|place| process.used_bytes_at(place).ok()) {
+                ours.insert(device);
+                sum.memory = sum.memory.saturating_add(used);
+            }
+        }
         if let Ok(text) = process.small_text("stat") {
             let (user, system, threads) = times(&text);
             sum.user_us = sum.user_us.saturating_add(user);
@@ -24,7 +39,22 @@ pub(super) fn tree(root: i32) -> Survey {
             sum.pids = sum.pids.saturating_add(threads);
         }
     }
+    for file in unlinked {
+        if ours.contains(&file.device) {
+            continue;
+        }
+        if major(file.device) == 0 {
+            // No block device: memory.
+            sum.memory = sum.memory.saturating_add(file.bytes);
+        } else {
+            sum.unlinked = sum.unlinked.saturating_add(file.bytes);
+        }
+    }
     sum
+}
+
+fn major(device: u64) -> u32 {
+    sys::caller::device_numbers(device).0
 }
 
 /// User and system time in microseconds, and threads, of a line of `/proc/PID/stat` (proc_pid_stat(5)): fields 14, 15

@@ -145,8 +145,9 @@ fn landlock(policy: &Policy, host: &Capabilities) -> Support {
 fn protect(policy: &Policy) -> Support {
     match policy.workspace.mode {
         WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
-        WorkspaceMode::Copy => supervisor("supervisor:apply", None),
-        WorkspaceMode::Rw | WorkspaceMode::Overlay => {
+        // An overlay is refused by the workspace clause; it would hold this one.
+        WorkspaceMode::Copy | WorkspaceMode::Overlay => supervisor("supervisor:apply", None),
+        WorkspaceMode::Rw => {
             container_only("fs.protect/needs-container", "Landlock cannot take control files out of a writable tree")
         }
     }

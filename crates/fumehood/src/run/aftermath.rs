@@ -106,7 +106,7 @@ fn usage(watched: &Watched, wall: f64, disk: u64, output: u64) -> Usage {
         wall,
         cpu_user: seconds(sample.user_us.max(user)),
         cpu_system: seconds(sample.system_us.max(system)),
-        memory_peak: sample.memory_peak.max(resident),
+        memory_peak: if sample.memory_peak > 0 { sample.memory_peak } else { resident },
         pids_peak: sample.pids_peak.max(1),
         io_read: sample.io_read,
         io_written: sample.io_written,

@@ -288,7 +288,10 @@ impl Stage {
             }
         };
         let tmp = self.home.tmp().map(Path::to_owned);
-        let mut extra = || tmp.as_deref().and_then(|tmp| super::workspace::over_limit(tmp, policy));
+        let mut extra = |running: &Running| {
+            let tmp = tmp.as_deref()?;
+            super::workspace::over_limit(tmp, running.unlinked_bytes(), policy)
+        };
         let watched = self.home.tmp().is_some();
         let signals = Some(&self.signals);
         Watch::new(policy, &mut self.running, &mut self.carried, signals, &mut warned, (watched, &mut extra)).run()

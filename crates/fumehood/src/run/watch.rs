@@ -69,7 +69,7 @@ pub(super) struct Watch<'a> {
     kill: Lasting,
     result: Watched,
     on_warning: &'a mut dyn FnMut(&str),
-    extra: &'a mut dyn FnMut() -> Option<(Limit, String)>,
+    extra: &'a mut dyn FnMut(&Running) -> Option<(Limit, String)>,
 }
 
 impl std::fmt::Debug for Watch<'_> {
@@ -104,7 +104,7 @@ impl<'a> Watch<'a> {
         carried: &'a mut Carried,
         signals: Option<&'a sys::signals::Signals>,
         on_warning: &'a mut dyn FnMut(&str),
-        (own_folder, extra): (bool, &'a mut dyn FnMut() -> Option<(Limit, String)>),
+        (own_folder, extra): (bool, &'a mut dyn FnMut(&Running) -> Option<(Limit, String)>),
     ) -> Self {
         let now = Instant::now();
         let mut result = Watched::default();
@@ -169,7 +169,7 @@ impl<'a> Watch<'a> {
         };
         self.result.facts.oom_kills = sample.oom_kills;
         if self.result.facts.ended_for.is_none() {
-            self.result.facts.ended_for = (self.extra)();
+            self.result.facts.ended_for = (self.extra)(self.running);
         }
     }
 
@@ -353,7 +353,7 @@ impl<'a> Watch<'a> {
             pids_peak: sample.pids_peak.max(before.pids_peak),
             ..sample
         };
-        if let Some((limit, message)) = self.passed(&sample).or_else(|| (self.extra)()) {
+        if let Some((limit, message)) = self.passed(&sample).or_else(|| (self.extra)(self.running)) {
             self.end(limit, message);
             return;
         }

@@ -22,6 +22,8 @@ pub(super) struct Layer {
     place: Dir,
     /// The workspace on the host, canonical.
     root: PathBuf,
+    /// The folder of a copy that shares its file system with others.
+    folder: Option<PathBuf>,
     /// Of a copy: what was copied.
     baseline: Option<Baseline>,
     /// Paths that are hidden from the run: no changes of it.
@@ -45,7 +47,7 @@ impl Layer {
     fn of(place: Dir, root: PathBuf) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let began = (now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0));
-        Self { place, root, baseline: None, hidden: Vec::new(), began }
+        Self { place, root, folder: None, baseline: None, hidden: Vec::new(), began }
     }
 
     /// Hides what `fs.hide` names: taken out of a copy, covered in an overlay. Nothing of the payload runs yet, and
@@ -125,8 +127,13 @@ impl Layer {
         Dir::open(&self.root).map_err(|e| failed("opening the workspace", &e.to_string()))
     }
 
-    /// Bytes that the layer holds on its own file system.
+    /// Bytes that the layer holds.
     pub(super) fn used(&self) -> u64 {
+        if let Some(folder) = &self.folder {
+            let mut count = Count::default();
+            count.walk(folder, 0);
+            return count.bytes;
+        }
         rustix::fs::fstatvfs(&self.place)
             .map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
     }
@@ -205,14 +212,15 @@ pub(super) fn copy_to_folder(
         None
     };
     let mut layer = Layer::of(place, root.to_owned());
+    layer.folder = Some(to.to_owned());
     let from = layer.source()?;
     layer.baseline = Some(copy_in(&from, &layer.place, bounds(policy), owner)?);
     Ok(layer)
 }
 
 /// The limit that the folder of a run has passed, if any: bytes and inodes, counted by walking it.
-pub(super) fn over_limit(tmp: &Path, policy: &Policy) -> Option<(Limit, String)> {
-    let mut count = Count::default();
+pub(super) fn over_limit(tmp: &Path, unlinked: u64, policy: &Policy) -> Option<(Limit, String)> {
+    let mut count = Count { bytes: unlinked, files: 0 };
     count.walk(tmp, 0);
     let limits = &policy.limits;
     if let Some(disk) = limits.disk

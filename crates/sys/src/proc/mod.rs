@@ -69,6 +69,17 @@ impl Namespace {
     }
 }
 
+/// An open file without a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unlinked {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+    /// Bytes that it occupies.
+    pub bytes: u64,
+}
+
 /// One line of `/proc/PID/cgroup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
@@ -191,6 +202,57 @@ impl Process {
             numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
         }
         Ok(numbers)
+    }
+
+    /// What its memory counts without pages that several mappings or files share (`Pss` less `Pss_Shmem`), in bytes.
+    ///
+    /// # Errors
+    /// ESRCH, EACCES, EBADMSG as above.
+    pub fn private_bytes(&self) -> Result<u64> {
+        let text = self.text("smaps_rollup", SMALL)?;
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+        };
+        let all = field("Pss:").ok_or_else(|| self.bad("smaps_rollup"))?;
+        Ok(all.saturating_sub(field("Pss_Shmem:").unwrap_or(0)))
+    }
+
+    /// Regular files that it holds open and that no name leads to any more: memory files, and what was removed.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. EACCES: not allowed to look at its descriptors.
+    pub fn unlinked_files(&self) -> Result<Vec<Unlinked>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(&self.folder, "fd", flags, Mode::empty()).named("open", || self.path("fd"))?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&folder).named("readdir", || self.path("fd"))? {
+            let entry = entry.named("readdir", || self.path("fd"))?;
+            // A descriptor that was closed meanwhile is no file any more.
+            let Ok(stat) = rustix::fs::statat(&folder, entry.file_name(), rustix::fs::AtFlags::empty()) else {
+                continue;
+            };
+            let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
+            if regular && stat.st_nlink == 0 {
+                let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+                found.push(Unlinked { device: stat.st_dev, inode: stat.st_ino, bytes });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Device and bytes in use of the file system that the process sees at an absolute path.
+    ///
+    /// # Errors
+    /// ENOENT, EACCES.
+    pub fn used_bytes_at(&self, path: &str) -> Result<(u64, u64)> {
+        let below = format!("root{path}");
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let place = rustix::fs::openat(&self.folder, below.as_str(), flags, Mode::empty())
+            .named("open", || self.path(&below))?;
+        let fs = rustix::fs::fstatvfs(&place).named("fstatvfs", || self.path(&below))?;
+        let stat = rustix::fs::fstat(&place).named("fstat", || self.path(&below))?;
+        Ok((stat.st_dev, fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize)))
     }
 
     /// A small text file of the process, e.g. `limits`, `oom_score_adj`, `uid_map`.

@@ -150,11 +150,20 @@ fn violation(slipped: &protect::Slipped) -> Violation {
 }
 
 fn unreadable(path: &Path, why: &str) -> Failure {
-    Failure::own(Fault {
-        id: "run/workspace",
-        what: format!("`{}` cannot be looked through", show_path(path)),
-        place: "the workspace".to_owned(),
-        why: why.to_lowercase(),
-        fix: "check its owner and mode".to_owned(),
-    })
+    let mistyped = path.as_os_str().as_encoded_bytes().contains(&b':');
+    let fix = if mistyped {
+        "check the path; what follows `:` is ro, rw, overlay or copy"
+    } else {
+        "check the path, its owner and mode"
+    };
+    Failure::Faults {
+        code: 126,
+        faults: vec![Fault {
+            id: "run/workspace",
+            what: format!("{} cannot be looked through", show_path(path)),
+            place: "the workspace".to_owned(),
+            why: why.to_lowercase(),
+            fix: fix.to_owned(),
+        }],
+    }
 }

@@ -52,6 +52,9 @@ pub(super) struct Watched {
     pub(super) warnings: Vec<String>,
 }
 
+/// Looks for a limit that is held by counting what lies in a folder of ours.
+pub(super) type Look<'a> = &'a mut dyn FnMut(&Running) -> Option<(Limit, String)>;
+
 /// Watches until nothing runs any more.
 pub(super) struct Watch<'a> {
     policy: &'a Policy,
@@ -69,7 +72,7 @@ pub(super) struct Watch<'a> {
     kill: Lasting,
     result: Watched,
     on_warning: &'a mut dyn FnMut(&str),
-    extra: &'a mut dyn FnMut(&Running) -> Option<(Limit, String)>,
+    extra: Look<'a>,
 }
 
 impl std::fmt::Debug for Watch<'_> {
@@ -104,7 +107,7 @@ impl<'a> Watch<'a> {
         carried: &'a mut Carried,
         signals: Option<&'a sys::signals::Signals>,
         on_warning: &'a mut dyn FnMut(&str),
-        (own_folder, extra): (bool, &'a mut dyn FnMut(&Running) -> Option<(Limit, String)>),
+        (own_folder, extra): (bool, Look<'a>),
     ) -> Self {
         let now = Instant::now();
         let mut result = Watched::default();

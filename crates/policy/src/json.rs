@@ -147,7 +147,8 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
     }
 }
 
-fn write_text(out: &mut String, text: &str) {
+/// A JSON string literal (RFC 8785, section 3.2.2.2).
+pub fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -1,19 +1,9 @@
-//! RFC 8785: one JSON value has one spelling, so that a hash over it can be computed again by anybody.
-//!
-//! Keys are sorted by UTF-16 code units, numbers are spelled as ECMAScript does, nothing is escaped that need not be.
+//! Bytes as text: hex, and the canonical JSON of the policy room, so that one value has one spelling everywhere.
 
-use std::fmt::Write as _;
-
-use serde_json::{Number, Value};
 use sha2::{Digest as _, Sha256};
 
-/// The canonical spelling of a value.
-#[must_use]
-pub fn canonical(value: &Value) -> String {
-    let mut out = String::with_capacity(256);
-    write_value(&mut out, value);
-    out
-}
+pub use policy::json::canonical;
+pub(super) use policy::json::write_text as write_string;
 
 /// SHA-256 in lower-case hex.
 #[must_use]
@@ -41,102 +31,6 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     digits.chunks_exact(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
-fn write_value(out: &mut String, value: &Value) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => write_number(out, number),
-        Value::String(text) => write_string(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_value(out, item);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => {
-            let mut members: Vec<_> = members.iter().collect();
-            members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-            out.push('{');
-            for (i, (key, item)) in members.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_string(out, key);
-                out.push(':');
-                write_value(out, item);
-            }
-            out.push('}');
-        }
-    }
-}
-
-/// A JSON string literal.
-pub(super) fn write_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\u{c}' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            c if u32::from(c) < 0x20 => write_all(out, format_args!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-fn write_all(out: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to a `String` cannot fail.
-    if out.write_fmt(text).is_err() {
-        out.push_str("null");
-    }
-}
-
-/// Integers as they are (beyond 2^53 too: we read them back as integers), the rest as ECMAScript's `Number::toString`.
-fn write_number(out: &mut String, number: &Number) {
-    let float = match (number.is_f64(), number.as_f64()) {
-        (true, Some(float)) => float,
-        (true, None) | (false, _) => return write_all(out, format_args!("{number}")),
-    };
-    if float == 0.0 {
-        return out.push('0');
-    }
-    let shortest = format!("{:e}", float.abs());
-    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
-    let point = exponent.parse::<i32>().unwrap_or(0) + 1;
-    if float < 0.0 {
-        out.push('-');
-    }
-    if count <= point && point <= 21 {
-        out.push_str(&digits);
-        out.extend((count..point).map(|_| '0'));
-    } else if 0 < point && point <= 21 {
-        let split = usize::try_from(point).unwrap_or(0);
-        let (whole, part) = digits.split_at_checked(split).unwrap_or((&digits, ""));
-        write_all(out, format_args!("{whole}.{part}"));
-    } else if -6 < point && point <= 0 {
-        out.push_str("0.");
-        out.extend((point..0).map(|_| '0'));
-        out.push_str(&digits);
-    } else {
-        let (first, rest) = digits.split_at_checked(1).unwrap_or((&digits, ""));
-        let dot = if rest.is_empty() { "" } else { "." };
-        let sign = if point > 0 { '+' } else { '-' };
-        write_all(out, format_args!("{first}{dot}{rest}e{sign}{}", (point - 1).abs()));
-    }
 }
 
 #[cfg(test)]
@@ -176,9 +70,10 @@ mod tests {
         for (number, spelled) in cases {
             assert_eq!(canonical(&json!(number)), spelled, "{number}");
         }
+        // RFC 8785 knows doubles alone: beyond 2^53 an integer is spelled as the double that it becomes.
         assert_eq!(
-            canonical(&json!([u64::MAX, i64::MIN, null, true])),
-            "[18446744073709551615,-9223372036854775808,null,true]"
+            canonical(&json!([u64::MAX, 1_u64 << 53, null, true])),
+            "[18446744073709552000,9007199254740992,null,true]"
         );
     }
 

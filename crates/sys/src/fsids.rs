@@ -72,7 +72,7 @@ fn set_uid(uid: u32) -> u32 {
 
 /// The former fsgid.
 fn set_gid(gid: u32) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: takes a number and touches no memory; the C library's wrapper changes the calling thread alone.
     unsafe { libc::setfsgid(gid) }.cast_unsigned()
 }
 

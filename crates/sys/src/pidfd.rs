@@ -98,7 +98,7 @@ fn wait_id(pidfd: &impl AsFd, options: i32) -> rustix::io::Result<Option<(End, U
     if unsafe { info.si_pid() } == 0 {
         return Ok(None);
     }
-    // SAFETY: as above.
+    // SAFETY: si_pid is not zero, so a child ended and SIGCHLD's fields (si_status among them) are set.
     let status = unsafe { info.si_status() };
     let end = match info.si_code {
         libc::CLD_EXITED => End::Exited(status),

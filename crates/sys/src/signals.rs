@@ -36,7 +36,7 @@ impl Signals {
     pub fn take(numbers: &[i32]) -> Result<Self> {
         // SAFETY: `sigset_t` is plain data for which all zero bytes are a value.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: as above; it receives the mask before.
+        // SAFETY: `sigset_t` is plain data for which all zero bytes are a value; the mask in force is written over it.
         let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: `set` is valid for writing.
         unsafe { libc::sigemptyset(&raw mut set) };

@@ -80,7 +80,7 @@ pub fn bounding() -> Result<u64> {
 /// None that the kernel documents for this use.
 pub fn ambient() -> Result<u64> {
     collect(|capability| {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
         unsafe { call(__NR_prctl, [uint(PR_CAP_AMBIENT), uint(PR_CAP_AMBIENT_IS_SET), uint(capability), 0, 0]) }
     })
 }

@@ -70,7 +70,7 @@ impl Drop for Owned {
 
 /// close(2). Its error tells nothing that could be acted upon: the number is free in any case.
 pub fn close(fd: Fd) {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let _closed = unsafe { call(__NR_close, [fd.raw()]) };
 }
 
@@ -79,7 +79,7 @@ pub fn close(fd: Fd) {
 /// # Errors
 /// That of close_range(2).
 pub fn close_range(first: u32, last: u32) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_close_range, [uint(first), uint(last), 0]) }.map(drop)
 }
 
@@ -89,7 +89,7 @@ pub fn close_range(first: u32, last: u32) -> Result<()> {
 /// That of dup3(2).
 pub fn duplicate_to(from: Fd, to: Fd, keep_over_exec: bool) -> Result<()> {
     let flags = if keep_over_exec { 0 } else { O_CLOEXEC };
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_dup3, [from.raw(), to.raw(), uint(flags)]) }.map(drop)
 }
 

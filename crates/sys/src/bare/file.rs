@@ -186,7 +186,7 @@ fn status_by(dir: Fd, path: &CStr, flags: u32, mask: u32) -> Result<Status> {
 /// # Errors
 /// That of fchmod(2).
 pub fn set_mode(fd: Fd, mode: u32) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_fchmod, [fd.raw(), uint(mode & 0o7777)]) }.map(drop)
 }
 
@@ -204,7 +204,7 @@ pub fn change_dir(path: &CStr) -> Result<()> {
 /// # Errors
 /// That of fchdir(2).
 pub fn change_dir_to(dir: Fd) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_fchdir, [dir.raw()]) }.map(drop)
 }
 

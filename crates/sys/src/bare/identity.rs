@@ -13,7 +13,7 @@ use super::raw::{call, int, read, small, uint, write};
 /// # Errors
 /// That of setresuid(2).
 pub fn set_user(uid: u32) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_setresuid, [uint(uid), uint(uid), uint(uid)]) }.map(drop)
 }
 
@@ -22,7 +22,7 @@ pub fn set_user(uid: u32) -> Result<()> {
 /// # Errors
 /// That of setresgid(2).
 pub fn set_group(gid: u32) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_setresgid, [uint(gid), uint(gid), uint(gid)]) }.map(drop)
 }
 
@@ -103,7 +103,7 @@ pub fn join_new_keyring() -> Result<()> {
 /// # Errors
 /// That of setpriority(2).
 pub fn set_nice(nice: i32) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_setpriority, [0, 0, int(nice)]) }.map(drop)
 }
 

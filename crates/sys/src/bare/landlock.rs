@@ -58,7 +58,7 @@ impl Ruleset {
     /// # Errors
     /// `EPERM` without no_new_privs; `E2BIG` after 16 layers; `EINVAL` for a flag that the kernel does not know.
     pub fn restrict_self(&self, flags: u32) -> Result<()> {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
         unsafe { call(__NR_landlock_restrict_self, [self.0.fd().raw(), uint(flags)]) }.map(drop)
     }
 }

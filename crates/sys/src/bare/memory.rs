@@ -16,7 +16,7 @@ use super::raw::{call, uint};
 /// # Errors
 /// `EPERM` when it is not sealed against writing and shrinking; else that of fcntl(2), statx(2) or mmap(2).
 pub fn map_sealed(fd: Fd) -> Result<&'static [u8]> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let seals = unsafe { call(__NR_fcntl, [fd.raw(), uint(F_GET_SEALS)]) }?;
     let needed = uint(F_SEAL_SHRINK | F_SEAL_WRITE);
     if seals & needed != needed {

@@ -52,9 +52,9 @@ impl FileSystem {
     /// That of fsconfig(2) or fsmount(2).
     pub fn mount(self, attributes: u64) -> Result<Owned> {
         let command = fsconfig_command::FSCONFIG_CMD_CREATE as u32;
-        // SAFETY: numbers only.
+        // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
         unsafe { call(__NR_fsconfig, [self.0.fd().raw(), uint(command), 0, 0, 0]) }?;
-        // SAFETY: numbers only.
+        // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
         unsafe { call(__NR_fsmount, [self.0.fd().raw(), uint(FSMOUNT_CLOEXEC), long(attributes)]) }.map(Owned::new)
     }
 }
@@ -86,7 +86,7 @@ pub fn attach(mount: Fd, to: Fd) -> Result<()> {
 /// That of move_mount(2).
 pub fn attach_over_root(mount: Fd) -> Result<()> {
     let to = [Fd::CWD.raw(), text(c"/")];
-    // SAFETY: C strings, static.
+    // SAFETY: both paths are static and end with NUL; the kernel only reads them.
     unsafe { call(__NR_move_mount, [mount.raw(), text(c""), to[0], to[1], uint(MOVE_MOUNT_F_EMPTY_PATH)]) }.map(drop)
 }
 
@@ -118,7 +118,7 @@ pub fn make_all_private() -> Result<()> {
 /// # Errors
 /// That of pivot_root(2).
 pub fn pivot_here() -> Result<()> {
-    // SAFETY: C strings, static. With the same directory twice the old root is stacked onto the new one.
+    // SAFETY: both paths are static and end with NUL; the kernel only reads them. With the same directory twice the old root is stacked onto the new one.
     unsafe { call(__NR_pivot_root, [text(c"."), text(c".")]) }.map(drop)
 }
 

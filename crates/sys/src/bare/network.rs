@@ -24,7 +24,7 @@ pub fn loopback_up() -> Result<()> {
     const SIOCSIFFLAGS: u32 = 0x8914;
     const SOCK_CLOEXEC: u32 = 0x0008_0000;
     const IFF_UP_RUNNING: u16 = 0x41;
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let socket = unsafe { call(__NR_socket, [uint(AF_INET), uint(SOCK_DGRAM | SOCK_CLOEXEC), 0]) }.map(Owned::new)?;
     let mut request = Request { name: [0; 16], flags: IFF_UP_RUNNING, rest: [0; 22] };
     request.name[..2].copy_from_slice(b"lo");

@@ -109,7 +109,7 @@ mod by_name {
         for at in 0..len {
             // SAFETY: `at < len`, and the caller promised `len` bytes.
             let left = unsafe { a.wrapping_add(at).read() };
-            // SAFETY: as above.
+            // SAFETY: `at < len`, and the caller promised `len` bytes at `b` too.
             let right = unsafe { b.wrapping_add(at).read() };
             if left != right {
                 return i32::from(left).wrapping_sub(i32::from(right));
@@ -124,7 +124,7 @@ mod by_name {
     /// As in C: both valid for `len` bytes.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
-        // SAFETY: the same demands.
+        // SAFETY: the caller promised `len` valid bytes at both, which is all that memcmp demands.
         unsafe { memcmp(a, b, len) }
     }
 

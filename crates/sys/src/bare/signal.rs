@@ -56,6 +56,6 @@ pub fn children_fd() -> Result<Owned> {
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_kill, [int(pid), int(signal)]) }.map(drop)
 }

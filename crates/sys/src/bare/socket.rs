@@ -80,6 +80,6 @@ pub fn receive(socket: Fd, to: &mut [u8], wait: bool) -> Result<usize> {
 /// The errno of an attempt to make a socket; 0 = it worked (and is closed again).
 #[must_use]
 pub fn socket_errno(family: u32, kind: u32, protocol: u32) -> i32 {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     Errno::of(&unsafe { call(__NR_socket, [uint(family), uint(kind), uint(protocol)]) }.map(Owned::new))
 }

@@ -12,7 +12,7 @@ use super::{checked, last_errno};
 /// # Errors
 /// ENOSYS, EPERM: a filter. ENOMEM, ENOSPC: a limit.
 pub fn make_segment(key: i32, bytes: usize, text: &[u8]) -> rustix::io::Result<i32> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let id = checked(unsafe { libc::shmget(key, bytes, libc::IPC_CREAT | 0o666) })?;
     attached(id, |memory| {
         for (to, from) in memory.iter_mut().zip(text) {
@@ -27,7 +27,7 @@ pub fn make_segment(key: i32, bytes: usize, text: &[u8]) -> rustix::io::Result<i
 /// # Errors
 /// ENOENT: there is none in this ipc namespace.
 pub fn read_segment(key: i32, length: usize) -> rustix::io::Result<Vec<u8>> {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let id = checked(unsafe { libc::shmget(key, 0, 0) })?;
     attached(id, |memory| memory.iter().take(length).copied().collect())
 }
@@ -35,7 +35,7 @@ pub fn read_segment(key: i32, length: usize) -> rustix::io::Result<Vec<u8>> {
 /// Removes the System V segment with `key`. True if there was one.
 #[must_use]
 pub fn remove_segment(key: i32) -> bool {
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let id = unsafe { libc::shmget(key, 0, 0) };
     // SAFETY: IPC_RMID takes no buffer.
     id >= 0 && unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) } == 0

@@ -18,7 +18,7 @@ use super::{call, checked};
 /// EAFNOSUPPORT, EPROTONOSUPPORT: not there or not allowed. EPERM, EACCES: not allowed.
 pub fn socket(family: i32, kind: i32, protocol: i32) -> rustix::io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: numbers only.
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     let fd = checked(unsafe { libc::socket(family, kind, protocol) })?;
     // SAFETY: the kernel just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -295,18 +295,30 @@ impl Started {
 
     fn expect(&mut self) -> Result<FromGuest, StartError> {
         match self.control.wait(PATIENCE)? {
-            Some(FromGuest::Failed { step, errno, detail }) => Err(StartError::Guest {
-                step: step.name(),
-                why: if errno == 0 {
-                    "refused by its own check".to_owned()
-                } else {
-                    std::io::Error::from_raw_os_error(errno).to_string()
-                },
-                detail: self.detail(step, detail),
-            }),
+            Some(FromGuest::Failed { step, errno, detail }) => Err(self.failed(step, errno, detail)),
             Some(frame) => Ok(frame),
             None => Err(StartError::system("waiting for the guest", self.end_of_guest())),
         }
+    }
+
+    /// A failed step as an error: what the host does not allow is a refusal with a remedy, the rest is told as it is.
+    fn failed(&self, step: Step, errno: i32, detail: u32) -> StartError {
+        let why = match errno {
+            0 => "refused by its own check".to_owned(),
+            errno => std::io::Error::from_raw_os_error(errno).to_string(),
+        };
+        let index = usize::try_from(detail).unwrap_or(usize::MAX);
+        let not_allowed = matches!(errno, 1 | 13);
+        if not_allowed && step == Step::Mounts && matches!(self.prepared.config.ops.get(index), Some(Op::Proc { .. })) {
+            // mount_too_revealing() in the kernel: a fresh procfs needs one without masks outside.
+            let why = format!("a fresh /proc cannot be mounted, since parts of the one outside are masked: {why}");
+            return StartError::Namespaces { why };
+        }
+        if not_allowed && matches!(step, Step::Sources | Step::Mounts | Step::Mapped) && detail == 0 {
+            let why = format!("mounting is denied inside the new namespaces (AppArmor or SELinux?): {why}");
+            return StartError::Namespaces { why };
+        }
+        StartError::Guest { step: step.name(), why, detail: self.detail(step, detail) }
     }
 
     /// What the step was working on, in words.

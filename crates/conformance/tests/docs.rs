@@ -17,7 +17,7 @@ use policy::{Caller, Format, Layers};
 
 type Read<T> = Result<T, Box<dyn Error>>;
 
-/// Exit codes of `run`, as DESIGN section 7 has them. A change here is a change of the contract.
+/// Exit codes of `run`, word by word as they were promised. A change here is a change of the contract.
 const CODES: [(&str, &str); 5] = [
     ("0-123, 128+n", "the program's own; killed by signal n"),
     (

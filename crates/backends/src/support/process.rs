@@ -36,8 +36,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }),
         ClauseId::FsSockets => when(!policy.fs.sockets, || kernel("seccomp:af_unix")),
         ClauseId::FsLandlock => landlock(policy, host),
-        ClauseId::FsExec => when(policy.fs.exec.is_some(), || kernel(format!("landlock:{}:execute", host.landlock))),
-        ClauseId::FsNoexec => when(policy.fs.noexec, || kernel(format!("landlock:{}:execute", host.landlock))),
+        ClauseId::FsExec => when(policy.fs.exec.is_some(), || execute(host)),
+        ClauseId::FsNoexec => when(policy.fs.noexec, || execute(host)),
         ClauseId::FsTmp => supervisor("supervisor:sampling+rlimit:fsize", Some(DISK_OVERSHOOT)),
         // There is no /dev/shm and no /run of its own: nothing can be written there, so no size is passed.
         ClauseId::FsShm | ClauseId::FsRun => kernel("landlock"),
@@ -90,9 +90,14 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || supervisor("guest:environment", None)),
         ClauseId::Inputs => when(!policy.inputs.is_empty(), || supervisor("guest:environment", None)),
         ClauseId::Secrets => secrets(policy),
-        // Without a user namespace the program runs as the caller (or, from root, as an unprivileged user), and the
-        // machine's own name stays visible: the tier's table says so. These two clauses name what is *shown*.
-        ClauseId::ProcessUser | ClauseId::ProcessHostname => Support::NotAsked,
+        // Without namespaces the program runs as the caller (or, from root, as an unprivileged user), and sees the
+        // machine's own name: the tier's table says so. Whoever asks for names of their own does not get them here.
+        ClauseId::ProcessUser => when(policy.process.user != SHOWN_USER, || {
+            container_only("process.user/needs-container", "a user name of its own needs a user namespace and an `/etc`")
+        }),
+        ClauseId::ProcessHostname => when(policy.process.hostname != SHOWN_HOSTNAME, || {
+            container_only("process.hostname/needs-container", "a host name of its own needs a UTS namespace")
+        }),
         ClauseId::ProcessUmask => kernel("umask"),
         ClauseId::ProcessTty => when(policy.process.tty, || {
             container_only(
@@ -111,7 +116,23 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     }
 }
 
+/// What every policy says unless somebody wrote otherwise (`resources/presets/strict.toml`).
+const SHOWN_USER: &str = "user";
+const SHOWN_HOSTNAME: &str = "sandbox";
+
 const DISK_OVERSHOOT: &str = "what is written between two samples, 20 ms apart, each file at most `limits.file_size`";
+
+/// Landlock judges `execve`, not `mmap`: a loader among the executables maps whatever it can read (measured).
+fn execute(host: &Capabilities) -> Support {
+    Support::Enforced(policy::Enforced {
+        by: format!("landlock:{}:execute", host.landlock),
+        strength: policy::Strength::Kernel,
+        overshoot: Some(
+            "a written file that is given to the dynamic loader runs, as a script does that is given to its interpreter"
+                .to_owned(),
+        ),
+    })
+}
 
 fn container_only(id: &'static str, why: &str) -> Support {
     unmet(id, why, "use `--tier container`, or change the clause")

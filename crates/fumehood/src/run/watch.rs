@@ -17,8 +17,9 @@ use super::terminal::Terminal;
 
 /// Between two samples while something is watched by sampling.
 const CLOSE: Duration = Duration::from_millis(20);
-/// Between two samples otherwise: a late out-of-memory kill of a child is noticed within this.
-const EASY: Duration = Duration::from_millis(100);
+/// Between two samples otherwise: a late out-of-memory kill of a child and a full folder are noticed within this, as the
+/// overshoot in the plan says.
+const EASY: Duration = Duration::from_millis(50);
 /// The guest has this long to report the end after we killed everything, before it is killed itself.
 const GRACE: Duration = Duration::from_secs(3);
 

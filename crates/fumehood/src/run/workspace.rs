@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use backends::Capabilities;
 use policy::Policy;
 use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
+use policy::value::WorkspaceMode;
 
 use super::record::Recorded;
 use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
@@ -221,7 +222,16 @@ pub(super) fn copy_to_folder(
 /// The limit that the folder of a run has passed, if any: bytes and inodes, counted by walking it.
 pub(super) fn over_limit(tmp: &Path, unlinked: u64, policy: &Policy) -> Option<(Limit, String)> {
     let mut count = Count { bytes: unlinked, files: 0 };
-    count.walk(tmp, 0);
+    // The copy of a workspace lies in the same folder, and is no part of what `fs.tmp` bounds.
+    let copy = (policy.workspace.mode == WorkspaceMode::Copy).then_some("workspace");
+    count.walk(tmp, 0, copy);
+    if count.bytes > policy.fs.tmp.0 {
+        let words = format!("{} bytes were written to TMPDIR, its size is {}", count.bytes, policy.fs.tmp.0);
+        return Some((Limit::Disk, words));
+    }
+    if let Some(copy) = copy {
+        count.walk(&tmp.join(copy), 1, None);
+    }
     let limits = &policy.limits;
     if let Some(disk) = limits.disk
         && count.bytes > disk.0
@@ -243,15 +253,18 @@ struct Count {
 }
 
 impl Count {
-    fn walk(&mut self, folder: &Path, depth: usize) {
+    fn walk(&mut self, folder: &Path, depth: usize, but: Option<&str>) {
         use std::os::unix::fs::MetadataExt as _;
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for entry in entries.filter_map(Result::ok) {
+            if but.is_some_and(|but| entry.file_name() == but) {
+                continue;
+            }
             let Ok(meta) = entry.metadata() else { continue };
             self.files = self.files.saturating_add(1);
             self.bytes = self.bytes.saturating_add(meta.blocks().saturating_mul(512));
             if meta.is_dir() && depth < 64 {
-                self.walk(&entry.path(), depth + 1);
+                self.walk(&entry.path(), depth + 1, None);
             }
         }
     }

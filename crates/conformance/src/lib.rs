@@ -1,2 +1,36 @@
-//! Conformance.
+//! Clause by backend: *enforced*, with a control that succeeds and an observer outside, or *refused*. No third cell.
+//!
+//! The product is run as its users run it: the real binary, as root and as an ordinary user, on both tiers. A case
+//! ([`Case`]) belongs to one clause; `tests/clauses` holds all of them, walks every cell of clause x tier x caller, and
+//! fails for a cell without a case.
+//!
+//! # Promises
+//! A probe that is stopped counts only beside the same probe, unconfined, that was not.
+//! # Does not promise
+//! Anything about a capability that this host lacks: such a cell is skipped by name, and counted.
 #![forbid(unsafe_code)]
+
+pub mod case;
+pub mod live;
+pub mod product;
+pub mod scene;
+pub mod support_page;
+pub mod survey;
+
+pub use case::{Case, Cell, Tally, Tier, Who};
+pub use live::{Ended, Live};
+pub use scene::Scene;
+
+/// Why a case does not hold.
+pub type Wrong = Box<dyn std::error::Error + Send + Sync>;
+
+/// Whether a case holds.
+pub type Held = Result<(), Wrong>;
+
+/// Nothing, or these words as the reason.
+///
+/// # Errors
+/// `holds` is false.
+pub fn check(holds: bool, words: impl FnOnce() -> String) -> Held {
+    if holds { Ok(()) } else { Err(words().into()) }
+}

@@ -57,13 +57,15 @@ fn major(device: u64) -> u32 {
     sys::caller::device_numbers(device).0
 }
 
-/// User and system time in microseconds, and threads, of a line of `/proc/PID/stat` (proc_pid_stat(5)): fields 14, 15
-/// and 20; the name in field 2 may hold anything, so counting starts after its last bracket. A tick is 10 ms.
+/// User and system time in microseconds, of it and of the children that it waited for, and threads, of a line of
+/// `/proc/PID/stat` (proc_pid_stat(5)): fields 14 to 17 and 20; the name in field 2 may hold anything, so counting starts
+/// after its last bracket. A tick is 10 ms.
 fn times(stat: &str) -> (u64, u64, u64) {
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field =
         |number: usize| rest.split_ascii_whitespace().nth(number).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    (field(11).saturating_mul(10_000), field(12).saturating_mul(10_000), field(17))
+    let micros = |own: usize, children: usize| field(own).saturating_add(field(children)).saturating_mul(10_000);
+    (micros(11, 13), micros(12, 14), field(17))
 }
 
 #[cfg(test)]
@@ -73,6 +75,6 @@ mod tests {
     #[test]
     fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 2 3 4 15 16 5 6 20 0 3 0 99";
-        assert_eq!(times(stat), (150_000, 160_000, 3));
+        assert_eq!(times(stat), (200_000, 220_000, 3));
     }
 }

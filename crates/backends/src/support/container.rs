@@ -175,13 +175,13 @@ fn controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
 
 fn cpu_time(host: &Capabilities) -> Support {
     let _ = host;
-    supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 20 ms apart"))
+    supervisor("supervisor:sampling+rlimit:cpu", Some(super::CPU_TIME_OVERSHOOT))
 }
 
 fn memory(host: &Capabilities) -> Support {
     match host.controller("memory") {
         Some(by) => kernel(by),
-        None => supervisor("supervisor:sampling", Some("what the tree allocates between two samples, 20 ms apart")),
+        None => supervisor("supervisor:sampling", Some(super::MEMORY_OVERSHOOT)),
     }
 }
 

@@ -11,6 +11,12 @@ pub(crate) use process::support as process;
 use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{Enforced, Strength, Support, Unmet};
 
+/// How far sampling lets memory go.
+const MEMORY_OVERSHOOT: &str = "what the tree allocates between two samples, 20 ms apart, and what the kernel keeps for its pipes and sockets";
+/// How far sampling lets processor time go.
+const CPU_TIME_OVERSHOOT: &str =
+    "what all cores use between two samples, 20 ms apart; without a control group also children that nobody waited for";
+
 pub(crate) fn kernel(by: impl Into<String>) -> Support {
     Support::Enforced(Enforced { by: by.into(), strength: Strength::Kernel, overshoot: None })
 }
@@ -125,5 +131,5 @@ pub(crate) fn root_image(root: &Root) -> Option<Support> {
 }
 
 pub(crate) fn thresholds() -> Support {
-    supervisor("supervisor:sampling", Some("what is used between two samples, 20 ms apart"))
+    supervisor("supervisor:sampling", Some("what is used between two looks, 100 ms apart"))
 }

@@ -45,7 +45,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || workspace(policy)),
         ClauseId::LimitsWall => when(limits.wall.is_some(), || supervisor("supervisor:timer", None)),
         ClauseId::LimitsCpuTime => when(limits.cpu_time.is_some(), || {
-            supervisor("supervisor:sampling+rlimit:cpu", Some("what all cores use between two samples, 20 ms apart"))
+            supervisor("supervisor:sampling+rlimit:cpu", Some(super::CPU_TIME_OVERSHOOT))
         }),
         ClauseId::LimitsCpus => when(limits.cpus.is_some(), || controller(host, "cpu", "limits.cpus/no-controller")),
         ClauseId::LimitsCpuset => {
@@ -53,7 +53,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }
         ClauseId::LimitsMemory => when(limits.memory.is_some(), || match host.controller("memory") {
             Some(by) => kernel(by),
-            None => supervisor("supervisor:sampling", Some("what the tree allocates between two samples, 20 ms apart")),
+            None => supervisor("supervisor:sampling", Some(super::MEMORY_OVERSHOOT)),
         }),
         ClauseId::LimitsPids => when(limits.pids.is_some(), || match host.controller("pids") {
             Some(by) => kernel(by),

@@ -17,9 +17,10 @@ use super::terminal::Terminal;
 
 /// Between two samples while something is watched by sampling.
 const CLOSE: Duration = Duration::from_millis(20);
-/// Between two samples otherwise: a late out-of-memory kill of a child and a full folder are noticed within this, as the
-/// overshoot in the plan says.
-const EASY: Duration = Duration::from_millis(50);
+/// Between two samples otherwise: a late out-of-memory kill of a child is noticed within this.
+const EASY: Duration = Duration::from_millis(100);
+/// Thresholds are judged over at least this time.
+const JUDGED: Duration = Duration::from_millis(100);
 /// The guest has this long to report the end after we killed everything, before it is killed itself.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -65,6 +66,8 @@ pub(super) struct Watch<'a> {
     started: Instant,
     ended_at: Option<Instant>,
     sampled_at: Instant,
+    judged_at: Instant,
+    judged_us: u64,
     done: bool,
     interrupts: u32,
     /// Bytes and files are counted by looking.
@@ -122,6 +125,8 @@ impl<'a> Watch<'a> {
             started: now,
             ended_at: None,
             sampled_at: now,
+            judged_at: now,
+            judged_us: 0,
             done: false,
             interrupts: 0,
             own_folder,
@@ -349,7 +354,6 @@ impl<'a> Watch<'a> {
 
     fn sample(&mut self, now: Instant) {
         let before = self.result.sample;
-        let elapsed = now.saturating_duration_since(self.sampled_at);
         let sample = self.running.sample();
         self.sampled_at = now;
         self.result.sample = Sample {
@@ -361,7 +365,14 @@ impl<'a> Watch<'a> {
             self.end(limit, message);
             return;
         }
-        let spent = (sample.user_us + sample.system_us).saturating_sub(before.user_us + before.system_us);
+        // Processes are counted in ticks of 10 ms: over a shorter time a busy tree would look idle every other look.
+        let elapsed = now.saturating_duration_since(self.judged_at);
+        if elapsed < JUDGED {
+            return;
+        }
+        let used = sample.user_us.saturating_add(sample.system_us);
+        let spent = used.saturating_sub(self.judged_us);
+        (self.judged_at, self.judged_us) = (now, used);
         let percent = u64::try_from(u128::from(spent) * 100 / elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
         self.thresholds(&sample, percent, now);
     }

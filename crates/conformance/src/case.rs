@@ -1,0 +1,138 @@
+//! Cases, the cells they fill, and the count.
+
+use policy::ClauseId;
+
+use crate::{Held, Scene, Wrong, check};
+
+/// A backend of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// No namespaces.
+    Process,
+    /// Namespaces.
+    Container,
+}
+
+/// Who runs the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// uid 0.
+    Rootful,
+    /// An ordinary user without any group or capability.
+    Rootless,
+}
+
+/// Both tiers.
+pub const BOTH: &[Tier] = &[Tier::Process, Tier::Container];
+/// The process tier.
+pub const PROCESS: &[Tier] = &[Tier::Process];
+/// The container tier.
+pub const CONTAINER: &[Tier] = &[Tier::Container];
+
+impl Tier {
+    /// As policies spell it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Container => "container",
+        }
+    }
+}
+
+impl Who {
+    /// Both callers.
+    pub const ALL: [Self; 2] = [Self::Rootful, Self::Rootless];
+
+    /// For people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rootful => "rootful",
+            Self::Rootless => "rootless",
+        }
+    }
+}
+
+/// What is to hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Cell {
+    /// The probe is stopped inside, its control is not.
+    Enforced(fn(&Scene) -> Held),
+    /// With these values (`clause=value`) the run is refused with 126, for this reason, and nothing is run.
+    Refused(&'static [&'static str], &'static str),
+    /// Enforced where this cgroup controller can be used, else refused for this reason with these values.
+    Controller(&'static str, &'static [&'static str], &'static str, fn(&Scene) -> Held),
+}
+
+/// One sentence about one clause.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Clause.
+    pub clause: ClauseId,
+    /// On which tiers.
+    pub tiers: &'static [Tier],
+    /// What holds.
+    pub sentence: &'static str,
+    /// The proof.
+    pub cell: Cell,
+}
+
+/// What a cell turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The probe was stopped.
+    Enforced,
+    /// The run was refused.
+    Refused,
+}
+
+/// The count at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Cells where the probe was stopped.
+    pub enforced: usize,
+    /// Cells where the run was refused.
+    pub refused: usize,
+    /// Cells that this host cannot show.
+    pub skipped: usize,
+    /// Cells that do not hold.
+    pub failed: usize,
+}
+
+impl Case {
+    /// Proves it.
+    ///
+    /// # Errors
+    /// Why it does not hold.
+    pub fn prove(&self, scene: &Scene) -> Result<Found, Wrong> {
+        match self.cell {
+            Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),
+            Cell::Refused(values, id) => refused(scene, values, id).map(|()| Found::Refused),
+            Cell::Controller(name, values, id, proof) => {
+                let planned = scene.plan(values)?;
+                if planned.code == Some(126) {
+                    // Root on a host that has the controller must get it: a refusal would be a lost capability.
+                    let there = backends::Capabilities::probe().controller(name).is_some();
+                    check(scene.who == Who::Rootless || !there, || {
+                        format!("`{name}` is there and was refused: {}", planned.said())
+                    })?;
+                    return refused(scene, values, id).map(|()| Found::Refused);
+                }
+                proof(scene).map(|()| Found::Enforced)
+            }
+        }
+    }
+}
+
+/// The run is refused with the reason, and its command leaves no mark.
+fn refused(scene: &Scene, values: &[&str], id: &str) -> Held {
+    let mark = scene.work().join("ran");
+    let script = format!("touch {}", mark.display());
+    let ended = scene.run(&Scene::values(values), &["/bin/sh", "-c", &script])?;
+    let ids = ended.refusals();
+    check(ended.code == Some(126) && ids.iter().any(|found| found == id), || {
+        format!("expected 126 with `{id}`, got {:?} with {ids:?}: {}", ended.code, ended.said())
+    })?;
+    check(!crate::scene::there(&mark), || "it was refused and ran all the same".to_owned())
+}

@@ -1,0 +1,399 @@
+//! Limits on amounts: each ends the run with its own reason, or is held by the kernel without ending it.
+
+use conformance::case::{BOTH, CONTAINER};
+use conformance::{Case, Cell, Ended, Held, Scene, Tier, check};
+use policy::ClauseId;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { clause: ClauseId::LimitsWall, tiers: BOTH, sentence: "the run ends in time", cell: Cell::Enforced(wall) },
+    Case {
+        clause: ClauseId::LimitsCpuTime,
+        tiers: BOTH,
+        sentence: "processor time of all children together ends the run",
+        cell: Cell::Enforced(cpu_time),
+    },
+    Case {
+        clause: ClauseId::LimitsCpuTime,
+        tiers: BOTH,
+        sentence: "children that are gone still count",
+        cell: Cell::Enforced(cpu_time_of_the_dead),
+    },
+    Case {
+        clause: ClauseId::LimitsCpus,
+        tiers: BOTH,
+        sentence: "a busy tree gets its share and no more",
+        cell: Cell::Controller("cpu", &["limits.cpus=0.2"], "limits.cpus/no-controller", cpus),
+    },
+    Case {
+        clause: ClauseId::LimitsCpuset,
+        tiers: BOTH,
+        sentence: "the tree runs on the named core alone",
+        cell: Cell::Controller("cpuset", &["limits.cpuset=0"], "limits.cpuset/no-controller", cpuset),
+    },
+    Case {
+        clause: ClauseId::LimitsMemory,
+        tiers: BOTH,
+        sentence: "memory of one process ends the run and is not called a signal",
+        cell: Cell::Enforced(memory),
+    },
+    Case {
+        clause: ClauseId::LimitsMemory,
+        tiers: BOTH,
+        sentence: "memory of children counts together",
+        cell: Cell::Enforced(memory_of_children),
+    },
+    Case {
+        clause: ClauseId::LimitsMemory,
+        tiers: BOTH,
+        sentence: "an anonymous file counts",
+        cell: Cell::Enforced(memory_of_memfd),
+    },
+    Case {
+        clause: ClauseId::LimitsMemory,
+        tiers: CONTAINER,
+        sentence: "what is written to /tmp counts",
+        cell: Cell::Enforced(memory_of_tmpfs),
+    },
+    Case {
+        clause: ClauseId::LimitsPids,
+        tiers: BOTH,
+        sentence: "processes stop at the limit",
+        cell: Cell::Enforced(pids),
+    },
+    Case {
+        clause: ClauseId::LimitsPids,
+        tiers: BOTH,
+        sentence: "threads count",
+        cell: Cell::Enforced(threads),
+    },
+    Case {
+        clause: ClauseId::LimitsOpenFiles,
+        tiers: BOTH,
+        sentence: "descriptors stop at the limit",
+        cell: Cell::Enforced(open_files),
+    },
+    Case {
+        clause: ClauseId::LimitsFileSize,
+        tiers: BOTH,
+        sentence: "a file stops at its size",
+        cell: Cell::Enforced(file_size),
+    },
+    Case {
+        clause: ClauseId::LimitsDisk,
+        tiers: BOTH,
+        sentence: "bytes in all that is writable stop at the limit",
+        cell: Cell::Enforced(disk),
+    },
+    Case {
+        clause: ClauseId::LimitsFiles,
+        tiers: BOTH,
+        sentence: "files in all that is writable stop at the limit",
+        cell: Cell::Enforced(files),
+    },
+    Case {
+        clause: ClauseId::LimitsDisk,
+        tiers: BOTH,
+        sentence: "`prefer` weakens it, and plan, report and log say so",
+        cell: Cell::Enforced(preferred),
+    },
+];
+
+fn limited(ended: &Ended, limit: &str) -> Held {
+    check(ended.code == Some(124) && ended.limit() == limit && ended.text("/outcome/kind") == "limit", || {
+        format!("expected the limit `{limit}`: {}", ended.said())
+    })
+}
+
+fn wall(scene: &Scene) -> Held {
+    let probe = "sleep 3; echo over";
+    let control = scene.shell(&["limits.wall=20s"], probe)?;
+    check(control.out() == "over", || control.said())?;
+    let ended = scene.shell(&["limits.wall=300ms"], probe)?;
+    limited(&ended, "wall")?;
+    // Our own clock is the observer.
+    check(ended.took.as_millis() >= 300 && ended.took.as_millis() < 2900, || format!("it took {:?}", ended.took))
+}
+
+/// Two children that compute for a while each.
+const BUSY: &str = "
+import os, sys, time
+for _ in range(2):
+    if os.fork() == 0:
+        end = time.process_time() + SECONDS
+        while time.process_time() < end: pass
+        os._exit(0)
+for _ in range(2): os.wait()
+print('over')
+";
+
+fn cpu_time(scene: &Scene) -> Held {
+    let code = format!("SECONDS = 0.8\n{BUSY}");
+    let control = scene.control_python(&code)?;
+    check(control.out() == "over", || control.said())?;
+    // Each stays below, together they do not.
+    let ended = scene.python(&["limits.cpu_time=1s"], &code)?;
+    limited(&ended, "cpu_time")?;
+    let used = ended.number("/usage/cpu_user") + ended.number("/usage/cpu_system");
+    check((0.9..1.5).contains(&used), || format!("{used} s were used"))
+}
+
+/// Each child is gone before anybody looks twice; together they do not stay below.
+fn cpu_time_of_the_dead(scene: &Scene) -> Held {
+    let code = "
+import os, time
+for _ in range(50):
+    if os.fork() == 0:
+        end = time.process_time() + 0.03
+        while time.process_time() < end: pass
+        os._exit(0)
+    os.wait()
+print('over')";
+    let control = scene.control_python(code)?;
+    check(control.out() == "over", || control.said())?;
+    limited(&scene.python(&["limits.cpu_time=700ms"], code)?, "cpu_time")
+}
+
+fn cpus(scene: &Scene) -> Held {
+    let code = format!("SECONDS = 0.3\n{BUSY}");
+    let control = scene.control_python(&code)?;
+    let ended = scene.python(&["limits.cpus=0.2"], &code)?;
+    check(ended.out() == "over", || ended.said())?;
+    // 0.6 s of work at a fifth of a core are 3 s; unconfined it is at most 0.6 s of one core, with room for a busy host.
+    check(ended.took.as_millis() > 2000 && control.took < ended.took, || {
+        format!("{:?} inside, {:?} outside", ended.took, control.took)
+    })
+}
+
+fn cpuset(scene: &Scene) -> Held {
+    let code = "import os; print(len(os.sched_getaffinity(0)))";
+    let control = scene.control_python(code)?;
+    check(control.out() != "1", || "this host has one core: nothing could be shown".to_owned())?;
+    let ended = scene.python(&["limits.cpuset=0"], code)?;
+    check(ended.code == Some(0) && ended.out() == "1", || ended.said())
+}
+
+/// Takes 96 MiB in 2 MiB pieces.
+const TAKE: &str = "
+def take(mib, to):
+    import time
+    for _ in range(mib // 2):
+        to.append(bytearray(b'x') * (2 << 20))
+        time.sleep(0.002)
+";
+
+fn memory(scene: &Scene) -> Held {
+    let code = format!("{TAKE}\nkept = []; take(96, kept); import time; time.sleep(0.5); print('over')");
+    let control = scene.control_python(&code)?;
+    check(control.out() == "over", || control.said())?;
+    let room = scene.python(&["limits.memory=192M", "limits.disk=84M"], &code)?;
+    check(room.out() == "over", || room.said())?;
+    let ended = scene.python(&SMALL, &code)?;
+    limited(&ended, "memory")?;
+    let held = ended.number("/usage/memory_peak");
+    // What sampling lets through is named in the plan; it is a few pieces, not the whole.
+    check(held <= f64::from(90 << 20), || format!("the peak was {held}"))
+}
+
+const SMALL: [&str; 5] = ["limits.memory=64M", "limits.disk=30M", "fs.tmp=20M", "fs.shm=4M", "fs.run=4M"];
+
+fn memory_of_children(scene: &Scene) -> Held {
+    let code = format!(
+        "{TAKE}
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        kept = []; take(24, kept); time.sleep(1.5); os._exit(0)
+print([os.wait()[1] for _ in range(4)])"
+    );
+    let control = scene.control_python(&code)?;
+    check(control.out() == "[0, 0, 0, 0]", || control.said())?;
+    // Each has 24 of 64 MiB, together 96.
+    limited(&scene.python(&SMALL, &code)?, "memory")
+}
+
+fn memory_of_memfd(scene: &Scene) -> Held {
+    let code = "
+import os, time
+fd = os.memfd_create('x')
+for _ in range(48):
+    os.write(fd, b'x' * (2 << 20)); time.sleep(0.002)
+time.sleep(0.5)
+print('over')";
+    let control = scene.control_python(code)?;
+    check(control.out() == "over", || control.said())?;
+    let values: Vec<&str> = SMALL.into_iter().chain(["limits.file_size=1G"]).collect();
+    let ended = scene.python(&values, code)?;
+    // A profile without memfd_create is as good: then nothing was taken at all.
+    if ended.err().contains("Function not implemented") || ended.err().contains("not permitted") {
+        return Ok(());
+    }
+    limited(&ended, "memory")
+}
+
+fn memory_of_tmpfs(scene: &Scene) -> Held {
+    let code = format!(
+        "{TAKE}
+import os
+with open('/tmp/fill', 'wb', 0) as f:
+    for _ in range(28): f.write(b'x' * (1 << 20))
+kept = []; take(40, kept)
+import time; time.sleep(0.5)
+print('over')"
+    );
+    let values = ["limits.memory=64M", "limits.disk=32M", "fs.tmp=30M", "fs.shm=1M", "fs.run=1M"];
+    let wide = ["limits.memory=192M", "limits.disk=32M", "fs.tmp=30M", "fs.shm=1M", "fs.run=1M"];
+    let room = scene.python(&wide, &code)?;
+    check(room.out() == "over", || room.said())?;
+    limited(&scene.python(&values, &code)?, "memory")
+}
+
+/// Starts forty sleepers; prints how many there were.
+const FORK: &str = "
+import os, time, signal
+made = []
+for _ in range(40):
+    try: pid = os.fork()
+    except OSError as e:
+        print('errno', e.errno); break
+    if pid == 0:
+        time.sleep(20); os._exit(0)
+    made.append(pid)
+time.sleep(0.4)
+print(len(made), flush=True)
+for pid in made: os.kill(pid, 9)
+";
+
+fn held_at(scene: &Scene, ended: &Ended, most: usize) -> Held {
+    // Sampled, the run ends; by the kernel, the next start fails and is told.
+    if ended.limit() == "pids" {
+        return limited(ended, "pids");
+    }
+    let made: usize = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(usize::MAX);
+    check(ended.code == Some(0) && made <= most, || format!("{} {made}: {}", scene.who.word(), ended.said()))?;
+    check(ended.violations().contains(&"limits.pids/refused") || scene.who == conformance::Who::Rootless, || {
+        format!("no violation was told: {}", ended.said())
+    })
+}
+
+fn pids(scene: &Scene) -> Held {
+    let control = scene.control_python(FORK)?;
+    check(control.out() == "40", || control.said())?;
+    let room = scene.python(&["limits.pids=60"], FORK)?;
+    check(room.out() == "40", || room.said())?;
+    held_at(scene, &scene.python(&["limits.pids=10"], FORK)?, 9)
+}
+
+fn threads(scene: &Scene) -> Held {
+    let code = "
+import threading, time
+stop = threading.Event(); n = 0
+try:
+    for n in range(40): threading.Thread(target=stop.wait, daemon=True).start()
+    n = 40
+except RuntimeError as e: print('error', e)
+time.sleep(0.4)
+print(n, flush=True); stop.set()";
+    let control = scene.control_python(code)?;
+    check(control.out() == "40", || control.said())?;
+    held_at(scene, &scene.python(&["limits.pids=10"], code)?, 10)
+}
+
+fn open_files(scene: &Scene) -> Held {
+    let code = "
+import os
+n = 0
+try:
+    for n in range(200): os.dup(0)
+    n = 200
+except OSError as e: print('errno', e.errno)
+print(n)";
+    let control = scene.control_python(code)?;
+    check(control.out() == "200", || control.said())?;
+    let ended = scene.python(&["limits.open_files=32"], code)?;
+    check(ended.out().starts_with("errno 24\n") && ended.out() != "200", || ended.said())
+}
+
+fn file_size(scene: &Scene) -> Held {
+    let write = |folder: &str| {
+        format!(
+            "
+import os, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = {folder} + '/large'
+try:
+    with open(path, 'wb', 0) as f:
+        for _ in range(4): f.write(b'x' * (1 << 20))
+except OSError as e: print('errno', e.errno)
+print(os.path.getsize(path))"
+        )
+    };
+    let control = scene.control_python(&write(&format!("'{}'", scene.work().display())))?;
+    check(control.out() == "4194304", || control.said())?;
+    let ended = scene.python(&["limits.file_size=1M"], &write("os.environ['TMPDIR']"))?;
+    check(ended.out() == "errno 27\n1048576", || ended.said())
+}
+
+/// Everything together, in every place that can be written.
+fn fill(scene: &Scene, piece: &str) -> String {
+    let places = match scene.tier {
+        Tier::Container => "['/tmp', '/dev/shm', '/run']",
+        Tier::Process => "[os.environ['TMPDIR'], os.environ['HOME']]",
+    };
+    format!(
+        "
+import os, time
+done = 0
+for place in {places}:
+    try:
+        for n in range(60):
+            {piece}
+            done += 1
+            time.sleep(0.004)
+    except OSError as e: print('errno', e.errno)
+time.sleep(0.3)
+print(done, flush=True)"
+    )
+}
+
+fn held_together(scene: &Scene, ended: &Ended, most: u32) -> Held {
+    match scene.tier {
+        Tier::Container => {
+            let done: u32 = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
+            check(ended.out().contains("errno 28") && done <= most, || ended.said())
+        }
+        Tier::Process => limited(ended, "disk"),
+    }
+}
+
+fn disk(scene: &Scene) -> Held {
+    let code = fill(scene, "open(place + '/f%d' % n, 'wb', 0).write(b'x' * (1 << 19))");
+    let wide = scene.python(&["limits.disk=200M", "limits.memory=512M", "fs.tmp=100M", "fs.shm=40M", "fs.run=40M"], &code)?;
+    check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
+    let ended = scene.python(&["limits.disk=20M", "fs.tmp=12M", "fs.shm=4M", "fs.run=4M"], &code)?;
+    held_together(scene, &ended, 40)
+}
+
+fn files(scene: &Scene) -> Held {
+    let code = fill(scene, "open(place + '/f%d' % n, 'w').close()");
+    let wide = scene.python(&["limits.files=100000"], &code)?;
+    check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
+    let ended = scene.python(&["limits.files=40"], &code)?;
+    held_together(scene, &ended, 40)
+}
+
+fn preferred(scene: &Scene) -> Held {
+    let out = scene.open_dir("out")?;
+    let grant = format!("fs.write=[\"{}\"]", out.display());
+    let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
+    let script = format!("echo 1 > {}/new", out.display());
+    let refused = scene.shell(&[&grant], &script)?;
+    check(refused.code == Some(126), || refused.said())?;
+    let ended = scene.shell(&[&grant, prefer], &script)?;
+    let told = |text: &str| text.contains("weakened") && text.contains("limits.disk") && text.contains("limits.files");
+    check(ended.code == Some(0) && told(&ended.report.to_string()), || ended.said())?;
+    let passing = scene.start_passing(&[&grant, prefer], &script)?.end()?;
+    check(told(&String::from_utf8_lossy(&passing.stderr)), || format!("stderr is silent: {}", passing.said()))?;
+    let planned = scene.plan(&[&grant, prefer])?;
+    check(told(&planned.out()), || planned.said())?;
+    check(told(&conformance::scene::text(&scene.state().join("audit/audit.jsonl"))?), || "the log is silent".to_owned())
+}

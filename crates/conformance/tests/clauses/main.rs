@@ -1,0 +1,138 @@
+//! Every clause, on both tiers, for both callers: enforced or refused. No third cell.
+//!
+//! Prints a line for each cell and a count at the end. `cargo test -p fumehood-conformance --test clauses memory` runs
+//! the cases whose clause or sentence contains the word.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "the lines are the report of the test")]
+
+mod audit;
+mod end;
+mod environment;
+mod files;
+mod limits;
+mod network;
+mod places;
+mod process;
+mod streams;
+mod tier;
+mod usage;
+mod workspace;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use conformance::case::Found;
+use conformance::scene::root;
+use conformance::{Case, Scene, Tally, Tier, Who, product};
+use policy::ClauseId;
+
+/// All cases.
+fn cases() -> Vec<Case> {
+    let groups: [&[Case]; 12] = [
+        tier::CASES,
+        places::CASES,
+        files::CASES,
+        workspace::CASES,
+        limits::CASES,
+        usage::CASES,
+        network::CASES,
+        environment::CASES,
+        process::CASES,
+        audit::CASES,
+        streams::CASES,
+        end::CASES,
+    ];
+    groups.concat()
+}
+
+/// Cells of the matrix without a case.
+fn missing(cases: &[Case]) -> Vec<String> {
+    let filled: BTreeSet<_> =
+        cases.iter().flat_map(|case| case.tiers.iter().map(|tier| (case.clause, *tier))).collect();
+    let all = ClauseId::ALL.iter().flat_map(|clause| [Tier::Process, Tier::Container].map(|tier| (*clause, tier)));
+    all.filter(|cell| !filled.contains(cell))
+        .map(|(clause, tier)| format!("no case says what `{clause}` does on tier {}", tier.word()))
+        .collect()
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    // What cargo's own harness understands and we have not: there is nothing ignored, and nothing to list.
+    if words.iter().any(|word| matches!(word.as_str(), "--list" | "--ignored")) {
+        return ExitCode::SUCCESS;
+    }
+    if let Err(error) = product::binary() {
+        println!("{error}");
+        return ExitCode::FAILURE;
+    }
+    let cases = cases();
+    let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let chosen: Vec<(Case, Tier, Who)> = cases
+        .iter()
+        .filter(|case| {
+            wanted.is_empty() || wanted.iter().any(|w| case.clause.path().contains(*w) || case.sentence.contains(*w))
+        })
+        .flat_map(|case| case.tiers.iter().flat_map(|tier| Who::ALL.map(|who| (*case, *tier, who))))
+        .collect();
+    let mut tally = prove(&chosen);
+    let gaps = if wanted.is_empty() { missing(&cases) } else { Vec::new() };
+    for gap in &gaps {
+        println!("FAILED {gap}");
+    }
+    tally.failed += gaps.len();
+    println!(
+        "cells: {} enforced, {} refused, {} skipped, {} failed; {} clauses, 2 tiers, 2 callers",
+        tally.enforced,
+        tally.refused,
+        tally.skipped,
+        tally.failed,
+        ClauseId::ALL.len()
+    );
+    println!("{} passed, {} failed, {} skipped", tally.enforced + tally.refused, tally.failed, tally.skipped);
+    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Two at a time: a case waits more than it works.
+fn prove(chosen: &[(Case, Tier, Who)]) -> Tally {
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((case, tier, who)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    one(case, *tier, *who, &tally);
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap_or_default()
+}
+
+fn one(case: &Case, tier: Tier, who: Who, tally: &Mutex<Tally>) {
+    let name = format!("{} {} {}: {}", case.clause, tier.word(), who.word(), case.sentence);
+    let result = if who == Who::Rootful && !root() {
+        None
+    } else {
+        Some(Scene::new(tier, who).and_then(|scene| case.prove(&scene)))
+    };
+    let Ok(mut tally) = tally.lock() else { return };
+    match result {
+        None => {
+            tally.skipped += 1;
+            println!("skip: {name}: the test is not run as root");
+        }
+        Some(Ok(Found::Enforced)) => {
+            tally.enforced += 1;
+            println!("enforced {name}");
+        }
+        Some(Ok(Found::Refused)) => {
+            tally.refused += 1;
+            println!("refused  {name}");
+        }
+        Some(Err(why)) => {
+            tally.failed += 1;
+            println!("FAILED {name}\n    {why}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The root, the places that can be written, their sizes, and what may be executed.
+
+use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::{Case, Cell, Held, Scene, Tier, check};
+use policy::ClauseId;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        clause: ClauseId::FsRoot,
+        tiers: BOTH,
+        sentence: "a file of the host outside the root cannot be read",
+        cell: Cell::Enforced(secret),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        tiers: CONTAINER,
+        sentence: "a folder as root shows itself and nothing of the host",
+        cell: Cell::Enforced(folder_as_root),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        tiers: CONTAINER,
+        sentence: "an empty root has no programs",
+        cell: Cell::Enforced(empty_root),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        tiers: PROCESS,
+        sentence: "another root is refused",
+        cell: Cell::Refused(&["fs.root=empty"], "fs.root/needs-container"),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        tiers: BOTH,
+        sentence: "an image is refused",
+        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/no-images"),
+    },
+    Case {
+        clause: ClauseId::FsLandlock,
+        tiers: BOTH,
+        sentence: "a version that no kernel has is refused",
+        cell: Cell::Refused(&["fs.landlock=32"], "fs.landlock/too-old"),
+    },
+    Case {
+        clause: ClauseId::FsLandlock,
+        tiers: BOTH,
+        sentence: "a process outside, of the same user, cannot be signalled",
+        cell: Cell::Enforced(signal_outside),
+    },
+    Case {
+        clause: ClauseId::FsExec,
+        tiers: BOTH,
+        sentence: "only the named programs run, not even by the dynamic loader",
+        cell: Cell::Enforced(only_executables),
+    },
+    Case {
+        clause: ClauseId::FsNoexec,
+        tiers: BOTH,
+        sentence: "a written program cannot be executed, and a loader that maps it is stopped or named in the plan",
+        cell: Cell::Enforced(noexec),
+    },
+    Case { clause: ClauseId::FsTmp, tiers: BOTH, sentence: "/tmp ends at its size", cell: Cell::Enforced(tmp_size) },
+    Case {
+        clause: ClauseId::FsShm,
+        tiers: CONTAINER,
+        sentence: "/dev/shm ends at its size",
+        cell: Cell::Enforced(shm_size),
+    },
+    Case { clause: ClauseId::FsRun, tiers: CONTAINER, sentence: "/run ends at its size", cell: Cell::Enforced(run_size) },
+    Case {
+        clause: ClauseId::FsShm,
+        tiers: PROCESS,
+        sentence: "nothing can be written to the host's /dev/shm",
+        cell: Cell::Enforced(no_shm),
+    },
+    Case {
+        clause: ClauseId::FsRun,
+        tiers: PROCESS,
+        sentence: "nothing can be written to the host's /run",
+        cell: Cell::Enforced(no_run),
+    },
+];
+
+/// Sizes that let each place be tried alone.
+const ROOM: [&str; 3] = ["limits.disk=64M", "limits.memory=512M", "limits.file_size=64M"];
+
+fn secret(scene: &Scene) -> Held {
+    let path = scene.file("secret", "canary-5521")?;
+    let script = format!("cat {}", path.display());
+    let control = scene.control_shell(&script)?;
+    check(control.out() == "canary-5521", || control.said())?;
+    let ended = scene.shell(&[], &script)?;
+    check(ended.code == Some(1) && !ended.said().contains("canary-5521"), || ended.said())
+}
+
+fn folder_as_root(scene: &Scene) -> Held {
+    // The host's own `/usr`, seen from a folder that is not `/`: programs run, and nothing else is there.
+    let root = scene.dir("root")?;
+    scene.file("root/mark", "canary-7788")?;
+    for link in ["bin", "lib", "lib64"] {
+        std::os::unix::fs::symlink(format!("usr/{link}"), root.join(link))?;
+    }
+    let static_shell = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::scene::there(path.as_ref()));
+    let Some(busybox) = static_shell else {
+        // No program that needs nothing beside itself: the folder's own content is the proof that it is the root.
+        let ended = scene.run(&Scene::values(&[&format!("fs.root=dir:{}", root.display())]), &["/bin/true"])?;
+        return check(ended.code == Some(127), || ended.said());
+    };
+    std::fs::create_dir(root.join("usr"))?;
+    std::fs::create_dir(root.join("usr/bin"))?;
+    std::fs::copy(busybox, root.join("usr/bin/busybox"))?;
+    let values = [format!("fs.root=dir:{}", root.display())];
+    let ended = scene.run(&Scene::values(&[&values[0]]), &["/bin/busybox", "sh", "-c", "/bin/busybox cat /mark; /bin/busybox ls /etc/debian_version"])?;
+    check(ended.out() == "canary-7788" && ended.code == Some(1), || ended.said())
+}
+
+fn empty_root(scene: &Scene) -> Held {
+    scene.control(&["/bin/true"])?;
+    let ended = scene.run(&Scene::values(&["fs.root=empty"]), &["/bin/true"])?;
+    check(ended.code == Some(127), || ended.said())
+}
+
+fn signal_outside(scene: &Scene) -> Held {
+    // Of the very uid that the payload has outside, so that nothing but the confinement stands between.
+    let uid = payload_uid(scene)?;
+    let uid = uid.to_string();
+    let sleeper = if conformance::scene::root() {
+        scene.bare_as_root(&["/usr/bin/setpriv", "--reuid", &uid, "--clear-groups", "/bin/sleep", "50"])?
+    } else {
+        scene.bare_start(&["/bin/sleep", "50"])?
+    };
+    let code = format!("import os; os.kill({}, 0)", sleeper.pid());
+    scene.control_python(&code)?;
+    let ended = scene.python(&[], &code)?;
+    check(ended.code == Some(1) && (ended.err().contains("PermissionError") || ended.err().contains("ProcessLookupError")), || ended.said())?;
+    // The observer: it lives until we end it.
+    let alive = sys::proc::Process::open(sleeper.pid()).is_ok();
+    sleeper.signal(9)?;
+    sleeper.end()?;
+    check(alive, || "the process outside was reached".to_owned())
+}
+
+fn payload_uid(scene: &Scene) -> Result<u32, conformance::Wrong> {
+    let live = scene.start_passing(&["limits.wall=1m"], "echo up; exec sleep 30")?;
+    live.says("up")?;
+    let status = sys::proc::Process::open(live.payload()?)?.status()?;
+    live.signal(9)?;
+    live.end()?;
+    Ok(status.uid[0])
+}
+
+/// Runs a program in every way that a shell cannot hide: directly, and by the loader that its ELF header names.
+const RUN_IT: &str = "
+import os, subprocess, sys
+def tries(argv):
+    try: return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+    except OSError as e: return 'errno %d' % e.errno
+import glob
+loader = [f for f in glob.glob('/lib64/ld-linux*') + glob.glob('/lib/ld-linux*')][0]
+print(tries([program, '0']), tries([loader, program, '0']))
+";
+
+fn only_executables(scene: &Scene) -> Held {
+    let python = std::fs::canonicalize("/usr/bin/python3")?;
+    let code = format!("program = '/usr/bin/sleep'\n{RUN_IT}");
+    let control = scene.control_python(&code)?;
+    check(control.out() == "0 0", || control.said())?;
+    let exec = format!("fs.exec=[\"{}\"]", python.display());
+    let ended = scene.python(&[&exec], &code)?;
+    let words: Vec<_> = ended.out().split(' ').map(str::to_owned).collect();
+    check(ended.code == Some(0) && words.len() >= 2 && words.iter().all(|word| word != "0"), || ended.said())
+}
+
+fn noexec(scene: &Scene) -> Held {
+    let folder = scene.dir("bin")?;
+    let copy = |to: &str| format!("import shutil; program = {to}; shutil.copy('/usr/bin/sleep', program)\n{RUN_IT}");
+    let control = scene.control_python(&copy(&format!("'{}/sleep'", folder.display())))?;
+    check(control.out() == "0 0", || control.said())?;
+    let allowed = scene.python(&["fs.noexec=false"], &copy("__import__('os').environ['TMPDIR'] + '/sleep'"))?;
+    check(allowed.out() == "0 0", || format!("with noexec off it must run: {}", allowed.said()))?;
+    let ended = scene.python(&["fs.noexec=true"], &copy("__import__('os').environ['TMPDIR'] + '/sleep'"))?;
+    check(ended.code == Some(0) && ended.out().starts_with("errno 13 "), || ended.said())?;
+    match scene.tier {
+        Tier::Container => check(!ended.out().ends_with(" 0"), || ended.said()),
+        // Landlock does not see what a loader maps: the plan says so, and that is the promise.
+        Tier::Process => {
+            let list = ended.report.get("enforcers").map(ToString::to_string).unwrap_or_default();
+            check(list.contains("given to the dynamic loader"), || format!("the plan is silent: {list}"))
+        }
+    }
+}
+
+/// Writes 1 MiB pieces until it fails or 24 are written; prints how many.
+fn fill(folder: &str) -> String {
+    format!(
+        "import os, sys, time
+n = 0
+try:
+    f = open({folder} + '/fill', 'wb', 0)
+    for n in range(24):
+        f.write(b'x' * 1048576)
+        time.sleep(0.01)
+    n = 24
+except OSError as e:
+    print('errno', e.errno, flush=True)
+print(n, flush=True)
+time.sleep(0.3)"
+    )
+}
+
+fn tmp_size(scene: &Scene) -> Held {
+    let values: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M"]).collect();
+    let wide: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=40M"]).collect();
+    let code = fill("os.environ['TMPDIR']");
+    let allowed = scene.python(&wide, &code)?;
+    check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
+    let ended = scene.python(&values, &code)?;
+    match scene.tier {
+        Tier::Container => check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said()),
+        // Sampled: the run ends.
+        Tier::Process => check(ended.code == Some(124) && ended.limit() == "disk", || ended.said()),
+    }
+}
+
+fn sized(scene: &Scene, place: &str, clause: &str) -> Held {
+    let code = fill(&format!("'{place}'"));
+    let (small, large) = (format!("{clause}=4M"), format!("{clause}=30M"));
+    let allowed: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M", large.as_str()]).collect();
+    let allowed = scene.python(&allowed, &code)?;
+    check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
+    let values: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M", small.as_str()]).collect();
+    let ended = scene.python(&values, &code)?;
+    check(ended.out().starts_with("errno 28\n3") || ended.out().starts_with("errno 28\n4"), || ended.said())
+}
+
+fn shm_size(scene: &Scene) -> Held {
+    sized(scene, "/dev/shm", "fs.shm")
+}
+
+fn run_size(scene: &Scene) -> Held {
+    sized(scene, "/run", "fs.run")
+}
+
+fn unwritable(scene: &Scene, place: &str) -> Held {
+    let path = format!("{place}/conform-{}", scene.outside().file_name().unwrap_or_default().to_string_lossy());
+    // What can be written unconfined, by root at least, is closed inside.
+    let probe = format!("echo x > {path}");
+    let ended = scene.shell(&[], &probe)?;
+    check(ended.code != Some(0) && !conformance::scene::there(path.as_ref()), || ended.said())?;
+    if scene.who == conformance::Who::Rootful || place == "/dev/shm" {
+        scene.control_shell(&format!("{probe} && rm {path}"))?;
+    }
+    Ok(())
+}
+
+fn no_shm(scene: &Scene) -> Held {
+    unwritable(scene, "/dev/shm")
+}
+
+fn no_run(scene: &Scene) -> Held {
+    unwritable(scene, "/run")
+}

@@ -1,0 +1,115 @@
+//! `tier`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
+
+use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::{Case, Cell, Held, Scene, Tier, check};
+use policy::ClauseId;
+use sys::proc::{Namespace, Process};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        clause: ClauseId::Tier,
+        tiers: CONTAINER,
+        sentence: "the payload lives in namespaces of its own, as the host sees it",
+        cell: Cell::Enforced(namespaces),
+    },
+    Case {
+        clause: ClauseId::Tier,
+        tiers: BOTH,
+        sentence: "the kernel shows a filter, no new privileges, no capability and no root",
+        cell: Cell::Enforced(posture),
+    },
+    Case {
+        clause: ClauseId::Tier,
+        tiers: BOTH,
+        sentence: "a tier that no backend implements is refused",
+        cell: Cell::Refused(&["tier=gvisor"], "tier/no-backend"),
+    },
+    Case {
+        clause: ClauseId::Threat,
+        tiers: PROCESS,
+        sentence: "against mistakes `auto` takes the process tier",
+        cell: Cell::Enforced(against_mistakes),
+    },
+    Case {
+        clause: ClauseId::Threat,
+        tiers: CONTAINER,
+        sentence: "against somebody hostile `auto` takes the container tier",
+        cell: Cell::Enforced(against_hostile),
+    },
+    Case {
+        clause: ClauseId::Threat,
+        tiers: BOTH,
+        sentence: "what only a stronger tier could hold is refused",
+        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant"], "tier/no-backend"),
+    },
+    Case {
+        clause: ClauseId::Enforcer,
+        tiers: BOTH,
+        sentence: "`kernel` refuses a limit that only sampling holds",
+        cell: Cell::Refused(&["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded"),
+    },
+];
+
+const SLEEP: &str = "echo up; exec sleep 30";
+
+fn namespaces(scene: &Scene) -> Held {
+    let ours = Process::own()?;
+    let live = scene.start_passing(&["limits.wall=1m"], SLEEP)?;
+    live.says("up")?;
+    let payload = Process::open(live.payload()?)?;
+    let bare = scene.bare_start(&["/bin/sh", "-c", SLEEP])?;
+    bare.says("up")?;
+    let control = Process::open(bare.pid())?;
+    for kind in [
+        Namespace::Cgroup,
+        Namespace::Ipc,
+        Namespace::Mount,
+        Namespace::Net,
+        Namespace::Pid,
+        Namespace::User,
+        Namespace::Uts,
+    ] {
+        // Its own tree's namespace links are closed to others once it is not dumpable: as root they are not.
+        let Ok(inside) = payload.namespace(kind) else { continue };
+        check(inside != ours.namespace(kind)?, || format!("{kind:?} is the host's"))?;
+        check(control.namespace(kind)? == ours.namespace(kind)?, || format!("{kind:?}: the control left the host's"))?;
+    }
+    check(payload.namespace(Namespace::Mount).is_ok(), || "no namespace of the payload could be seen".to_owned())?;
+    end(live)?;
+    end(bare)
+}
+
+fn posture(scene: &Scene) -> Held {
+    let live = scene.start_passing(&["limits.wall=1m"], SLEEP)?;
+    live.says("up")?;
+    let status = Process::open(live.payload()?)?.status()?;
+    let bare = scene.bare_start(&["/bin/sh", "-c", SLEEP])?;
+    bare.says("up")?;
+    let control = Process::open(bare.pid())?.status()?;
+    check(status.no_new_privs && status.seccomp == 2, || format!("{status:?}"))?;
+    check(status.capabilities == sys::proc::Capabilities::default(), || format!("{status:?}"))?;
+    check(status.uid.iter().chain(&status.gid).all(|id| *id != 0), || format!("root outside: {status:?}"))?;
+    check(!status.groups.contains(&0), || format!("root's group: {status:?}"))?;
+    check(!control.no_new_privs && control.seccomp == 0, || format!("the control is confined: {control:?}"))?;
+    end(live)?;
+    end(bare)
+}
+
+fn end(live: conformance::Live) -> Held {
+    live.signal(9)?;
+    live.end().map(drop)
+}
+
+fn against_mistakes(scene: &Scene) -> Held {
+    auto(scene, "mistakes", Tier::Process)
+}
+
+fn against_hostile(scene: &Scene) -> Held {
+    auto(scene, "hostile", Tier::Container)
+}
+
+fn auto(scene: &Scene, threat: &str, tier: Tier) -> Held {
+    let threat = format!("threat={threat}");
+    let ended = scene.shell(&["tier=auto", &threat], "exit 5")?;
+    check(ended.code == Some(5) && ended.text("/tier") == tier.word(), || ended.said())
+}

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -44,6 +44,21 @@ pub(crate) struct Launch<'a> {
 
 impl Launch<'_> {
     pub(crate) fn start(&self) -> Result<Child, SpawnError> {
+        let started = self.start_once();
+        let Some(cgroup) = self.cgroup else { return started };
+        if !matches!(started, Err(SpawnError { step: Step::Clone, errno: Errno::NOSYS })) {
+            return started;
+        }
+        // Only clone3 is born into a group. Where a container engine forbids it, the child moves itself instead, before
+        // it executes anything.
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+        let members = rustix::fs::openat(cgroup, "cgroup.procs", flags, rustix::fs::Mode::empty())
+            .map_err(|errno| SpawnError { step: Step::Prepare, errno })?;
+        let tasks: Vec<_> = self.tasks.iter().copied().chain([members.as_fd()]).collect();
+        Launch { cgroup: None, tasks: &tasks, ..*self }.start_once()
+    }
+
+    fn start_once(&self) -> Result<Child, SpawnError> {
         let prepare = |errno| SpawnError { step: Step::Prepare, errno };
         let mut moved = Vec::new();
         let mut fds = Vec::with_capacity(self.fds.len());

@@ -12,6 +12,7 @@
 
 pub mod case;
 pub mod live;
+pub mod nested;
 pub mod product;
 pub mod scene;
 pub mod support_page;

@@ -211,6 +211,13 @@ impl Ended {
         let outcome = self.report.get("outcome").map(Value::to_string).unwrap_or_default();
         let errors = String::from_utf8_lossy(&self.stderr);
         let cut = |text: &str| text.chars().take(1500).collect::<String>();
-        format!("{:?} {:?} {outcome} out: {} err: {} {}", self.code, self.signal, cut(&self.out()), cut(&self.err()), cut(&errors))
+        format!(
+            "{:?} {:?} {outcome} out: {} err: {} {}",
+            self.code,
+            self.signal,
+            cut(&self.out()),
+            cut(&self.err()),
+            cut(&errors)
+        )
     }
 }

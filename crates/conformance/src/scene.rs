@@ -278,9 +278,7 @@ impl Scene {
                 "exec 3<\"$0\"; exec /usr/bin/setpriv --reuid {USER} --regid {USER} --clear-groups /proc/self/fd/3 \"$@\""
             );
             // A shell looks at its own name.
-            let direct = format!(
-                "exec /usr/bin/setpriv --reuid {USER} --regid {USER} --clear-groups \"$0\" \"$@\""
-            );
+            let direct = format!("exec /usr/bin/setpriv --reuid {USER} --regid {USER} --clear-groups \"$0\" \"$@\"");
             let script = if program.starts_with("/usr") || program.starts_with("/bin") { direct } else { user };
             Command::new("/bin/sh").args(["-c", &script]).arg(program)
         } else {
@@ -294,14 +292,58 @@ impl Scene {
             .env("CONFORM_CANARY", "canary-of-the-caller")
     }
 
+    /// Runs a command that needs nothing on its stdin.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not end.
+    pub fn begin_and_end(&self, command: &Command) -> Result<Ended, Wrong> {
+        let nothing = sys::channel::dev_null()?;
+        self.begin(command, nothing.as_fd())?.end()
+    }
+
+    /// Runs a command on a terminal of ours until it ends; what it showed there.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not end within 20 seconds.
+    pub fn on_terminal(&self, command: &Command, pair: &sys::terminal::Pair) -> Result<String, Wrong> {
+        let slave = pair.slave.as_fd();
+        let failed = |failed: sys::spawn::SpawnError| format!("starting failed: {failed:?}");
+        let child = command.start(slave, slave, slave).map_err(failed)?;
+        let mut shown = Vec::new();
+        let mut part = [0; 4096];
+        let mut take = |shown: &mut Vec<u8>| {
+            let interest = sys::channel::Interest { fd: pair.master.as_fd(), write: false };
+            let time = std::time::Duration::from_millis(50);
+            if sys::channel::wait(&[interest], Some(time)).is_ok_and(|ready| ready.first() == Some(&true))
+                && let Ok(length) = rustix::io::read(&pair.master, &mut part)
+            {
+                shown.extend_from_slice(part.get(..length).unwrap_or_default());
+                return length > 0;
+            }
+            false
+        };
+        let mut ended = false;
+        for _ in 0..400 {
+            let more = take(&mut shown);
+            ended = ended || sys::pidfd::try_wait(&child.pidfd)?.is_some();
+            if ended && !more {
+                break;
+            }
+        }
+        if !ended {
+            sys::pidfd::send_signal(&child.pidfd, 9)?;
+            return Err("it did not end on its terminal".into());
+        }
+        Ok(String::from_utf8_lossy(&shown).into_owned())
+    }
+
     /// Starts a command with its outputs in files.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn begin(&self, command: &Command, stdin: BorrowedFd<'_>) -> Result<Live, Wrong> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
-        let (out, err) =
-            (self.outside().join(format!("out-{number}")), self.outside().join(format!("err-{number}")));
+        let (out, err) = (self.outside().join(format!("out-{number}")), self.outside().join(format!("err-{number}")));
         let (out_file, err_file) = (File::create(&out)?, File::create(&err)?);
         let child = command
             .start(stdin, out_file.as_fd(), err_file.as_fd())

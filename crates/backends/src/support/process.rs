@@ -93,7 +93,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         // Without namespaces the program runs as the caller (or, from root, as an unprivileged user), and sees the
         // machine's own name: the tier's table says so. Whoever asks for names of their own does not get them here.
         ClauseId::ProcessUser => when(policy.process.user != SHOWN_USER, || {
-            container_only("process.user/needs-container", "a user name of its own needs a user namespace and an `/etc`")
+            container_only(
+                "process.user/needs-container",
+                "a user name of its own needs a user namespace and an `/etc`",
+            )
         }),
         ClauseId::ProcessHostname => when(policy.process.hostname != SHOWN_HOSTNAME, || {
             container_only("process.hostname/needs-container", "a host name of its own needs a UTS namespace")

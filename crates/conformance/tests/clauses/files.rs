@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::scene::{there, text};
+use conformance::scene::{text, there};
 use conformance::{Case, Cell, Held, Scene, check};
 use policy::ClauseId;
 
@@ -49,10 +49,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::FsHide,
         tiers: CONTAINER,
         sentence: "without a layer it is refused",
-        cell: Cell::Refused(
-            &["fs.hide=[\"**/.env\"]", "workspace.path=.", "workspace.mode=ro"],
-            "hide/mode",
-        ),
+        cell: Cell::Refused(&["fs.hide=[\"**/.env\"]", "workspace.path=.", "workspace.mode=ro"], "hide/mode"),
     },
     Case {
         clause: ClauseId::FsHide,

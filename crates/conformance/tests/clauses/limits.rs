@@ -60,12 +60,7 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "processes stop at the limit",
         cell: Cell::Enforced(pids),
     },
-    Case {
-        clause: ClauseId::LimitsPids,
-        tiers: BOTH,
-        sentence: "threads count",
-        cell: Cell::Enforced(threads),
-    },
+    Case { clause: ClauseId::LimitsPids, tiers: BOTH, sentence: "threads count", cell: Cell::Enforced(threads) },
     Case {
         clause: ClauseId::LimitsOpenFiles,
         tiers: BOTH,
@@ -367,7 +362,8 @@ fn held_together(scene: &Scene, ended: &Ended, most: u32) -> Held {
 
 fn disk(scene: &Scene) -> Held {
     let code = fill(scene, "open(place + '/f%d' % n, 'wb', 0).write(b'x' * (1 << 19))");
-    let wide = scene.python(&["limits.disk=200M", "limits.memory=512M", "fs.tmp=100M", "fs.shm=40M", "fs.run=40M"], &code)?;
+    let wide =
+        scene.python(&["limits.disk=200M", "limits.memory=512M", "fs.tmp=100M", "fs.shm=40M", "fs.run=40M"], &code)?;
     check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
     let ended = scene.python(&["limits.disk=20M", "fs.tmp=12M", "fs.shm=4M", "fs.run=4M"], &code)?;
     held_together(scene, &ended, 40)

@@ -112,6 +112,7 @@ fn dns(scene: &Scene) -> Held {
     check(conformance::live::until(std::time::Duration::from_secs(3), || server.recv(&mut bytes).is_ok()), || {
         "the control was not heard".to_owned()
     })?;
-    let lookup = scene.python(&["syscalls.profile=default"], "import socket; socket.getaddrinfo('example.org', 443)")?;
+    let lookup =
+        scene.python(&["syscalls.profile=default"], "import socket; socket.getaddrinfo('example.org', 443)")?;
     check(lookup.code == Some(1), || lookup.said())
 }

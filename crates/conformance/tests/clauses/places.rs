@@ -66,7 +66,12 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "/dev/shm ends at its size",
         cell: Cell::Enforced(shm_size),
     },
-    Case { clause: ClauseId::FsRun, tiers: CONTAINER, sentence: "/run ends at its size", cell: Cell::Enforced(run_size) },
+    Case {
+        clause: ClauseId::FsRun,
+        tiers: CONTAINER,
+        sentence: "/run ends at its size",
+        cell: Cell::Enforced(run_size),
+    },
     Case {
         clause: ClauseId::FsShm,
         tiers: PROCESS,
@@ -100,7 +105,8 @@ fn folder_as_root(scene: &Scene) -> Held {
     for link in ["bin", "lib", "lib64"] {
         std::os::unix::fs::symlink(format!("usr/{link}"), root.join(link))?;
     }
-    let static_shell = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::scene::there(path.as_ref()));
+    let static_shell =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::scene::there(path.as_ref()));
     let Some(busybox) = static_shell else {
         // No program that needs nothing beside itself: the folder's own content is the proof that it is the root.
         let ended = scene.run(&Scene::values(&[&format!("fs.root=dir:{}", root.display())]), &["/bin/true"])?;
@@ -110,7 +116,10 @@ fn folder_as_root(scene: &Scene) -> Held {
     std::fs::create_dir(root.join("usr/bin"))?;
     std::fs::copy(busybox, root.join("usr/bin/busybox"))?;
     let values = [format!("fs.root=dir:{}", root.display())];
-    let ended = scene.run(&Scene::values(&[&values[0]]), &["/bin/busybox", "sh", "-c", "/bin/busybox cat /mark; /bin/busybox ls /etc/debian_version"])?;
+    let ended = scene.run(
+        &Scene::values(&[&values[0]]),
+        &["/bin/busybox", "sh", "-c", "/bin/busybox cat /mark; /bin/busybox ls /etc/debian_version"],
+    )?;
     check(ended.out() == "canary-7788" && ended.code == Some(1), || ended.said())
 }
 
@@ -132,7 +141,11 @@ fn signal_outside(scene: &Scene) -> Held {
     let code = format!("import os; os.kill({}, 0)", sleeper.pid());
     scene.control_python(&code)?;
     let ended = scene.python(&[], &code)?;
-    check(ended.code == Some(1) && (ended.err().contains("PermissionError") || ended.err().contains("ProcessLookupError")), || ended.said())?;
+    check(
+        ended.code == Some(1)
+            && (ended.err().contains("PermissionError") || ended.err().contains("ProcessLookupError")),
+        || ended.said(),
+    )?;
     // The observer: it lives until we end it.
     let alive = sys::proc::Process::open(sleeper.pid()).is_ok();
     sleeper.signal(9)?;
@@ -216,7 +229,9 @@ fn tmp_size(scene: &Scene) -> Held {
     check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
     let ended = scene.python(&values, &code)?;
     match scene.tier {
-        Tier::Container => check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said()),
+        Tier::Container => {
+            check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said())
+        }
         // Sampled: the run ends.
         Tier::Process => check(ended.code == Some(124) && ended.limit() == "disk", || ended.said()),
     }

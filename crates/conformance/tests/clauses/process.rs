@@ -1,3 +1,182 @@
-//! Later.
-use conformance::Case;
-pub(crate) const CASES: &[Case] = &[];
+//! Who the program is, its terminal, its system calls, and what a later version judges.
+
+use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::{Case, Cell, Held, Scene, Tier, check};
+use policy::ClauseId;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        clause: ClauseId::ProcessUser,
+        tiers: CONTAINER,
+        sentence: "uid and gid are 1000 under the name that was asked",
+        cell: Cell::Enforced(user),
+    },
+    Case {
+        clause: ClauseId::ProcessUser,
+        tiers: PROCESS,
+        sentence: "another name is refused",
+        cell: Cell::Refused(&["process.user=ann"], "process.user/needs-container"),
+    },
+    Case {
+        clause: ClauseId::ProcessHostname,
+        tiers: CONTAINER,
+        sentence: "the name inside is ours and the host's stays",
+        cell: Cell::Enforced(hostname),
+    },
+    Case {
+        clause: ClauseId::ProcessHostname,
+        tiers: PROCESS,
+        sentence: "another name is refused",
+        cell: Cell::Refused(&["process.hostname=elsewhere"], "process.hostname/needs-container"),
+    },
+    Case {
+        clause: ClauseId::ProcessUmask,
+        tiers: BOTH,
+        sentence: "new files have the mode that it leaves",
+        cell: Cell::Enforced(umask),
+    },
+    Case {
+        clause: ClauseId::ProcessTty,
+        tiers: CONTAINER,
+        sentence: "the terminal is another than the caller's, with its size",
+        cell: Cell::Enforced(tty),
+    },
+    Case {
+        clause: ClauseId::ProcessTty,
+        tiers: PROCESS,
+        sentence: "a terminal is refused",
+        cell: Cell::Refused(&["process.tty=true"], "process.tty/needs-container"),
+    },
+    Case {
+        clause: ClauseId::ProcessLabel,
+        tiers: BOTH,
+        sentence: "a label that this host cannot give is refused",
+        cell: Cell::Refused(&["process.label=selinux:fumehood_t"], "process.label/no-lsm"),
+    },
+    Case {
+        clause: ClauseId::SyscallsProfile,
+        tiers: BOTH,
+        sentence: "a call outside the profile fails, and one of a foreign architecture kills",
+        cell: Cell::Enforced(profile),
+    },
+    Case {
+        clause: ClauseId::SyscallsAllow,
+        tiers: BOTH,
+        sentence: "a named call works beside the profile's",
+        cell: Cell::Enforced(allow),
+    },
+    Case {
+        clause: ClauseId::SyscallsDeny,
+        tiers: BOTH,
+        sentence: "a named call fails though the profile has it",
+        cell: Cell::Enforced(deny),
+    },
+    Case {
+        clause: ClauseId::Commands,
+        tiers: BOTH,
+        sentence: "refused until it is judged",
+        cell: Cell::Refused(&["commands={presets=[\"inspect\"]}"], "commands/not-yet"),
+    },
+    Case {
+        clause: ClauseId::Tools,
+        tiers: BOTH,
+        sentence: "refused until it is judged",
+        cell: Cell::Refused(&["tools={default=\"deny\"}"], "tools/not-yet"),
+    },
+];
+
+fn user(scene: &Scene) -> Held {
+    let ended = scene.shell(&["process.user=ann"], "id -un; id -u; id -g; id -G; echo $HOME $USER")?;
+    check(ended.out() == "ann\n1000\n1000\n1000\n/home/ann ann", || ended.said())?;
+    let control = scene.control_shell("id -u")?;
+    check(control.out() != "1000", || "the caller is 1000: nothing was shown".to_owned())
+}
+
+fn hostname(scene: &Scene) -> Held {
+    let before = scene.control_shell("uname -n")?;
+    let ended =
+        scene.shell(&["process.hostname=elsewhere"], "uname -n; cat /proc/sys/kernel/hostname /etc/hostname")?;
+    check(ended.out() == "elsewhere\nelsewhere\nelsewhere", || ended.said())?;
+    let after = scene.control_shell("uname -n")?;
+    check(before.out() == after.out() && before.out() != "elsewhere", || "the host's name changed".to_owned())
+}
+
+fn umask(scene: &Scene) -> Held {
+    let probe = "cd ${TMPDIR:-.}; echo > file; mkdir folder; stat -c %a file folder";
+    let control = scene.control_shell(&format!("umask 0022; {probe}"))?;
+    check(control.out() == "644\n755", || control.said())?;
+    let ended = scene.shell(&["process.umask=0077"], probe)?;
+    check(ended.out() == "600\n700", || ended.said())
+}
+
+fn tty(scene: &Scene) -> Held {
+    let size = sys::terminal::Size { rows: 33, columns: 77 };
+    let pair = sys::terminal::open(size)?;
+    let script = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all";
+    let words = ["run", "-q", "-t", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", script];
+    let command = scene.command(conformance::product::binary()?, &words);
+    let caller = scene.on_terminal(&command, &pair)?;
+    check(caller.contains("/dev/pts/0") && caller.contains("33 77") && caller.contains("all"), || {
+        format!("the program saw: {caller:?}")
+    })?;
+    // The control: unconfined the program has the caller's own terminal.
+    let bare = scene.command("/bin/sh".as_ref(), &["-c", "stty size; test -t 0 && echo own"]);
+    let control = scene.on_terminal(&bare, &pair)?;
+    check(control.contains("33 77") && control.contains("own"), || format!("the control saw: {control:?}"))
+}
+
+/// `syscall(2)` by number through ctypes: prints the errno, 0 for success.
+fn call(number: u32, arguments: &str) -> String {
+    format!(
+        "import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+r = c.syscall({number}{arguments})
+print(0 if r >= 0 else ctypes.get_errno())"
+    )
+}
+
+fn number(name: &str) -> Result<u32, conformance::Wrong> {
+    sys::seccomp::names::number(name).ok_or_else(|| format!("no call is named {name}").into())
+}
+
+fn profile(scene: &Scene) -> Held {
+    // Harmless where they succeed: a ring's parameters, a handle, a key's number.
+    for (name, arguments) in [("userfaultfd", ", 1"), ("name_to_handle_at", ", -100, b'/', b'\\0'*8, b'\\0'*8, 0")] {
+        let code = call(number(name)?, arguments);
+        let control = scene.control_python(&code)?;
+        // A kernel without it, or one that forbids it to this caller, says so otherwise than the filter.
+        check(control.out() != "38", || format!("{name} is not in this kernel: {}", control.said()))?;
+        let ended = scene.python(&[], &code)?;
+        check(ended.out() == "38" || ended.out() == "1", || format!("{name}: {}", ended.said()))?;
+        check(ended.out() != control.out(), || format!("{name} gives the same unconfined: {}", control.said()))?;
+    }
+    // An x32 number (bit 30): ENOSYS unconfined, the end of the program inside.
+    let x32 = call(0x4000_0000 + 39, "");
+    let control = scene.control_python(&x32)?;
+    check(!control.out().is_empty(), || control.said())?;
+    let ended = scene.python(&[], &x32)?;
+    check(ended.number("/outcome/signal") == 31.0 && ended.code == Some(159), || ended.said())?;
+    check(ended.violations().contains(&"syscalls/killed"), || ended.said())
+}
+
+fn allow(scene: &Scene) -> Held {
+    // `strict` has no ptrace; asking about nobody is an error of the call itself, not of the filter.
+    let code = call(number("kcmp")?, ", __import__('os').getpid(), __import__('os').getpid(), 0, 0, 1");
+    let control = scene.control_python(&code)?;
+    check(control.out() != "38", || control.said())?;
+    let without = scene.python(&[], &code)?;
+    check(without.out() == "38" || without.out() == "1", || without.said())?;
+    let ended = scene.python(&["syscalls.allow=[\"kcmp\"]"], &code)?;
+    check(ended.out() == "0", || ended.said())
+}
+
+fn deny(scene: &Scene) -> Held {
+    let code = call(number("getpriority")?, ", 0, 0");
+    let control = scene.control_python(&code)?;
+    check(control.out() == "0", || control.said())?;
+    let without = scene.python(&[], &code)?;
+    check(without.out() == "0", || without.said())?;
+    let ended = scene.python(&["syscalls.deny=[\"getpriority\"]"], &code)?;
+    check(ended.out() == "38" || ended.out() == "1", || ended.said())?;
+    check(scene.tier == Tier::Process || ended.code == Some(0), || ended.said())
+}

@@ -1,7 +1,7 @@
 //! `tier`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::{Case, Cell, Held, Scene, Tier, check};
+use conformance::{Case, Cell, Held, Scene, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
 
@@ -87,7 +87,12 @@ fn posture(scene: &Scene) -> Held {
     bare.says("up")?;
     let control = Process::open(bare.pid())?.status()?;
     check(status.no_new_privs && status.seccomp == 2, || format!("{status:?}"))?;
-    check(status.capabilities == sys::proc::Capabilities::default(), || format!("{status:?}"))?;
+    // Without any capability nobody can empty the bounding set (capabilities(7)); no_new_privs makes it mean nothing.
+    let mut capabilities = status.capabilities;
+    if (scene.tier, scene.who) == (Tier::Process, Who::Rootless) {
+        capabilities.bounding = 0;
+    }
+    check(capabilities == sys::proc::Capabilities::default(), || format!("{status:?}"))?;
     check(status.uid.iter().chain(&status.gid).all(|id| *id != 0), || format!("root outside: {status:?}"))?;
     check(!status.groups.contains(&0), || format!("root's group: {status:?}"))?;
     check(!control.no_new_privs && control.seccomp == 0, || format!("the control is confined: {control:?}"))?;

@@ -61,7 +61,9 @@ fn cut(scene: &Scene) -> Held {
     let room = scene.shell(&["limits.output=1M"], CHATTER)?;
     check(room.code == Some(3) && room.out().len() > 80_000, || room.said())?;
     let ended = scene.shell(&["limits.output=8K"], CHATTER)?;
-    check(ended.code == Some(3) && ended.out().len() <= 8192 + 256, || format!("{} {}", ended.out().len(), ended.said()))?;
+    check(ended.code == Some(3) && ended.out().len() <= 8192 + 256, || {
+        format!("{} {}", ended.out().len(), ended.said())
+    })?;
     check(ended.out().starts_with("head\n") && ended.out().ends_with("tail"), || ended.said())?;
     let told = ended.report.get("cut") == Some(&true.into()) && ended.number("/dropped") > 70_000.0;
     check(told, || ended.said())
@@ -80,7 +82,8 @@ fn kill(scene: &Scene) -> Held {
 fn direct(scene: &Scene, clause: &str, write: bool) -> Held {
     let folder = scene.open_dir("rates")?;
     let path = folder.join("disk");
-    scene.control_shell(&format!("dd if=/dev/zero of={0} bs=1M count=12 conv=fsync && chmod 666 {0}", path.display()))?;
+    scene
+        .control_shell(&format!("dd if=/dev/zero of={0} bs=1M count=12 conv=fsync && chmod 666 {0}", path.display()))?;
     let probe = if write {
         format!("dd if=/dev/zero of={} bs=1M count=12 conv=notrunc oflag=direct", path.display())
     } else {

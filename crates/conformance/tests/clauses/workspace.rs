@@ -69,7 +69,8 @@ fn tree(scene: &Scene, mode: &str) -> Result<(std::path::PathBuf, [String; 2]), 
     Ok((tree, values))
 }
 
-const CHANGE: &str = "set -e; cat kept; echo after > changed; rm removed; mkdir new; echo 1 > new/file; chmod 4755 new/file || true";
+const CHANGE: &str =
+    "set -e; cat kept; echo after > changed; rm removed; mkdir new; echo 1 > new/file; chmod 4755 new/file || true";
 
 fn none(scene: &Scene) -> Held {
     let (tree, _) = tree(scene, "none")?;
@@ -112,7 +113,9 @@ fn layered(scene: &Scene, mode: &str) -> Held {
     let (tree, values) = tree(scene, mode)?;
     let ended = scene.shell(&[&values[0], &values[1]], CHANGE)?;
     check(ended.code == Some(0) && ended.out() == "kept", || ended.said())?;
-    check(text(&tree.join("changed"))? == "before" && there(&tree.join("removed")), || "the host was changed".to_owned())?;
+    check(text(&tree.join("changed"))? == "before" && there(&tree.join("removed")), || {
+        "the host was changed".to_owned()
+    })?;
     check(!there(&tree.join("new")), || "the host was changed".to_owned())?;
     let run = ended.text("/run").to_owned();
     let diff = scene.product(&["diff", &run])?.end()?;

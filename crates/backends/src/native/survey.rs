@@ -17,19 +17,24 @@ pub(super) struct Survey {
 
 /// Looks at the tree below `root`, itself included. A process that ends meanwhile counts as nothing.
 ///
-/// Memory is what is mapped privately, plus the file systems of ours (`in_memory`: where they are mounted), plus files in memory without a name (memfd and
-/// what was removed while open), each once: a page that is in a file and mapped too is counted with the file.
+/// Memory is what is mapped privately, plus the file systems of ours (`in_memory`: where they are mounted), plus files in
+/// memory without a name (memfd and what was removed while open), each once: a page that is in a file and mapped too is
+/// counted with the file. What is mapped and has no open file any more (anonymous shared mappings) shows when the shared
+/// pages are more than all the files.
 pub(super) fn tree(root: i32, in_memory: &[String]) -> Survey {
     let mut sum = Survey::default();
+    let (mut files, mut mapped) = (0_u64, 0_u64);
     let (mut unlinked, mut ours) = (BTreeSet::new(), BTreeSet::new());
     for pid in sys::proc::tree(root).unwrap_or_default() {
         let Ok(process) = sys::proc::Process::open(pid) else { continue };
-        sum.memory = sum.memory.saturating_add(process.private_bytes().unwrap_or(0));
+        let (private, shared) = process.resident_bytes().unwrap_or((0, 0));
+        sum.memory = sum.memory.saturating_add(private);
+        mapped = mapped.saturating_add(shared);
         unlinked.extend(process.unlinked_files().unwrap_or_default());
         if pid == root {
             for (device, used) in in_memory.iter().filter_map(|place| process.used_bytes_at(place).ok()) {
                 ours.insert(device);
-                sum.memory = sum.memory.saturating_add(used);
+                files = files.saturating_add(used);
             }
         }
         if let Ok(text) = process.small_text("stat") {
@@ -45,11 +50,12 @@ pub(super) fn tree(root: i32, in_memory: &[String]) -> Survey {
         }
         if major(file.device) == 0 {
             // No block device: memory.
-            sum.memory = sum.memory.saturating_add(file.bytes);
+            files = files.saturating_add(file.bytes);
         } else {
             sum.unlinked = sum.unlinked.saturating_add(file.bytes);
         }
     }
+    sum.memory = sum.memory.saturating_add(files.max(mapped));
     sum
 }
 

@@ -12,7 +12,8 @@ use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{Enforced, Strength, Support, Unmet};
 
 /// How far sampling lets memory go.
-const MEMORY_OVERSHOOT: &str = "what the tree allocates between two samples, 20 ms apart, and what the kernel keeps for its pipes and sockets";
+const MEMORY_OVERSHOOT: &str =
+    "what the tree allocates between two samples, 20 ms apart, and what the kernel keeps for its pipes and sockets";
 /// How far sampling lets processor time go.
 const CPU_TIME_OVERSHOOT: &str =
     "what all cores use between two samples, 20 ms apart; without a control group also children that nobody waited for";

@@ -50,6 +50,12 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsMemory,
+        tiers: BOTH,
+        sentence: "an anonymous shared mapping counts",
+        cell: Cell::Enforced(memory_of_shared_mapping),
+    },
+    Case {
+        clause: ClauseId::LimitsMemory,
         tiers: CONTAINER,
         sentence: "what is written to /tmp counts",
         cell: Cell::Enforced(memory_of_tmpfs),
@@ -222,6 +228,19 @@ print('over')";
         return Ok(());
     }
     limited(&ended, "memory")
+}
+
+fn memory_of_shared_mapping(scene: &Scene) -> Held {
+    let code = "
+import mmap, time
+m = mmap.mmap(-1, 96 << 20)
+for at in range(0, 96 << 20, 2 << 20):
+    m[at:at + (2 << 20)] = b'x' * (2 << 20); time.sleep(0.002)
+time.sleep(0.5)
+print('over')";
+    let control = scene.control_python(code)?;
+    check(control.out() == "over", || control.said())?;
+    limited(&scene.python(&SMALL, code)?, "memory")
 }
 
 fn memory_of_tmpfs(scene: &Scene) -> Held {

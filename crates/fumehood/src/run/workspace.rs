@@ -132,7 +132,7 @@ impl Layer {
     pub(super) fn used(&self) -> u64 {
         if let Some(folder) = &self.folder {
             let mut count = Count::default();
-            count.walk(folder, 0);
+            count.walk(folder, 0, None);
             return count.bytes;
         }
         rustix::fs::fstatvfs(&self.place)

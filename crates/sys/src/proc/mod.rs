@@ -204,18 +204,19 @@ impl Process {
         Ok(numbers)
     }
 
-    /// What its memory counts without pages that several mappings or files share (`Pss` less `Pss_Shmem`), in bytes.
+    /// What its memory counts without pages of files in memory (`Pss` less `Pss_Shmem`), and those pages, in bytes.
     ///
     /// # Errors
     /// ESRCH, EACCES, EBADMSG as above.
-    pub fn private_bytes(&self) -> Result<u64> {
+    pub fn resident_bytes(&self) -> Result<(u64, u64)> {
         let text = self.text("smaps_rollup", SMALL)?;
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
         };
         let all = field("Pss:").ok_or_else(|| self.bad("smaps_rollup"))?;
-        Ok(all.saturating_sub(field("Pss_Shmem:").unwrap_or(0)))
+        let shared = field("Pss_Shmem:").unwrap_or(0);
+        Ok((all.saturating_sub(shared), shared))
     }
 
     /// Regular files that it holds open and that no name leads to any more: memory files, and what was removed.

@@ -5,7 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use guest::config::{Config, Ids, Mode, OwnedLandlock, OwnedProbe as Probe, Size};
+use guest::config::{Config, Ids, Mode, OwnedLandlock, OwnedProbe as Probe, OwnedRule, Size};
 use policy::value::{Grant, NetMode, Tier, WorkspaceMode};
 use policy::{Plan, Policy};
 
@@ -97,8 +97,8 @@ pub struct Prepared {
     pub(super) workspace: Option<PathBuf>,
     pub(super) rootless: bool,
     pub(super) expected: super::verify::Expected,
-    /// Number of the workspace's id-mapped mount among the guest's descriptors.
-    pub(super) mapped_workspace: Option<u32>,
+    /// What root's own workspace consists of, to be id-mapped: given to the guest in this order, from `FIRST_EXTRA` on.
+    pub(super) mapped: Vec<PathBuf>,
     /// Descriptors are passed out after the mounts.
     pub(super) exports: bool,
     /// Process tier: where a copy of the workspace is to be made.
@@ -150,11 +150,12 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     let container = plan.tier == Tier::Container;
     let identity = identity::choose(policy, host, &launch.run, container)?;
     let mut config = common(policy, host, launch, container)?;
-    let mapped = (container && identity.map_workspace).then_some(FIRST_EXTRA);
+    let mut mapped = Vec::new();
     let (mut copy_to, mut etc) = (None, None);
     let (rules, cwd, workspace) = if container {
-        let tree = tree::build(policy, host, launch, mapped)?;
+        let tree = tree::build(policy, host, launch, identity.map_workspace)?;
         (config.sources, config.ops, etc) = (tree.sources, tree.ops, tree.etc);
+        mapped = tree.mapped;
         (tree.rules, tree.cwd, tree.workspace)
     } else {
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
@@ -176,7 +177,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         tier: plan.tier,
         identity,
         workspace,
-        mapped_workspace: mapped,
+        mapped,
         exports,
         copy_to,
         etc,
@@ -243,8 +244,15 @@ fn confine(config: &mut Config, policy: &Policy, host: &Capabilities, rules: &Ru
         rules: rules.for_abi(abi),
         ports: Vec::new(),
     });
-    config.payload_layer = (sys::landlock::scopes(abi) != 0)
-        .then(|| OwnedLandlock { scoped: sys::landlock::scopes(abi), ..OwnedLandlock::default() });
+    // Each layer denies links and renames from one folder to another unless it says otherwise, handled or not
+    // (Documentation/userspace-api/landlock.rst): this one judges signals alone and leaves files to the first.
+    let refer = sys::landlock::fs::REFER;
+    config.payload_layer = (sys::landlock::scopes(abi) != 0).then(|| OwnedLandlock {
+        scoped: sys::landlock::scopes(abi),
+        handled_fs: refer,
+        rules: vec![OwnedRule { path: c"/".into(), access: refer, is: None }],
+        ..OwnedLandlock::default()
+    });
     if container && abi > 0 {
         config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: b"x".to_vec() });
         config.probes.push(Probe::OpenMustFail(CANARY.into()));

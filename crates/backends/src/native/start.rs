@@ -100,7 +100,7 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
     let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
     let (streams, inner) = Streams::make(prepared.stdio)?;
     streams_to_payload(&prepared, &inner)?;
-    let mapped = mapped_workspace(&prepared)?;
+    let mapped = mapped(&prepared)?;
     let group = group(&prepared, host)?;
     let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![
         (inner[0].as_fd(), 0),
@@ -109,9 +109,8 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
         (theirs.as_fd(), 3),
         (config.as_fd(), 4),
     ];
-    if let Some(mount) = &mapped {
-        fds.push((mount.as_fd(), i32::try_from(FIRST_EXTRA).unwrap_or(5)));
-    }
+    let first = i32::try_from(FIRST_EXTRA).unwrap_or(5);
+    fds.extend(mapped.iter().zip(first..).map(|(mount, at)| (mount.as_fd(), at)));
     let tasks = group.as_ref().map(sys::cgroup::Group::tasks).unwrap_or_default();
     let spawn = Spawn {
         namespaces: if container { namespaces(host) } else { Namespaces::NONE },
@@ -215,12 +214,14 @@ fn streams_to_payload(prepared: &Prepared, inner: &Inner) -> Result<(), StartErr
     Ok(())
 }
 
-fn mapped_workspace(prepared: &Prepared) -> Result<Option<OwnedFd>, StartError> {
-    let (Some(_), Some(path)) = (prepared.mapped_workspace, &prepared.workspace) else { return Ok(None) };
-    let failed = |e| StartError::Mapping { path: path.clone(), why: format!("{e}") };
-    let place = sys::channel::open_place(path).map_err(failed)?;
+fn mapped(prepared: &Prepared) -> Result<Vec<OwnedFd>, StartError> {
     let (uid, gid) = prepared.owner();
-    sys::idmap::clone_mapped(place, (0, uid), (0, gid)).map(Some).map_err(failed)
+    let one = |path: &std::path::PathBuf| {
+        let failed = |e| StartError::Mapping { path: path.clone(), why: format!("{e}") };
+        let place = sys::channel::open_place(path).map_err(failed)?;
+        sys::idmap::clone_mapped(place, (0, uid), (0, gid)).map_err(failed)
+    };
+    prepared.mapped.iter().map(one).collect()
 }
 
 fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<sys::cgroup::Group>, StartError> {

@@ -12,7 +12,7 @@ use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Sourc
 use policy::value::{Grant, Policy, Root, WorkspaceMode};
 
 use super::landlock::{Access, Rules};
-use super::prepare::{GitPart, Launch, Protect};
+use super::prepare::{FIRST_EXTRA, GitPart, Launch, Protect};
 use super::proc_view;
 use super::sizes::{self, Sizes};
 use super::{etc, etc_cache};
@@ -46,6 +46,8 @@ pub(crate) struct Tree {
     pub(crate) rules: Rules,
     /// Working directory of the payload.
     pub(crate) cwd: PathBuf,
+    /// To be id-mapped: the guest's descriptors from `FIRST_EXTRA` on, in this order.
+    pub(crate) mapped: Vec<PathBuf>,
     /// The workspace, canonical, for read-back.
     pub(crate) workspace: Option<PathBuf>,
     /// Keeps the copy of `/etc` from being removed.
@@ -84,11 +86,11 @@ pub(crate) fn build(
     policy: &Policy,
     host: &Capabilities,
     launch: &Launch,
-    mapped_workspace: Option<u32>,
+    map_workspace: bool,
 ) -> Result<Tree, StartError> {
     let git = launch.git.iter().any(|part| matches!(part, GitPart::Layered(_)));
     let sizes = sizes::divide(policy, git);
-    let mut tree = Builder { policy, host, sizes, tree: Tree::default(), mapped_workspace, launch };
+    let mut tree = Builder { policy, host, sizes, tree: Tree::default(), map_workspace, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
     tree.root()?;
     tree.kernel_file_systems()?;
@@ -117,7 +119,8 @@ struct Builder<'a> {
     host: &'a Capabilities,
     sizes: Sizes,
     tree: Tree,
-    mapped_workspace: Option<u32>,
+    /// Root's own workspace, and git's folder of it, are shown with other numbers.
+    map_workspace: bool,
     launch: &'a Launch,
 }
 
@@ -404,32 +407,37 @@ impl Builder<'_> {
     }
 
     fn git(&mut self, part: &GitPart) -> Result<(), StartError> {
-        let grant = |path: &Path| Grant { from: path.to_owned(), to: path.to_owned(), dangerous: false };
-        match part {
-            GitPart::ReadOnly(path) => self.read(&grant(path), "workspace"),
-            GitPart::Writable(path) => self.write(&grant(path)),
-            GitPart::Layered(path) => self.layered(path),
-            GitPart::Link { at, to } => {
+        let (GitPart::ReadOnly(path) | GitPart::Writable(path) | GitPart::Layered(path)) = part else {
+            if let GitPart::Link { at, to } = part {
                 self.op(Op::Symlink { path: text(&self.really(at)), target: text(to) });
-                Ok(())
             }
+            return Ok(());
+        };
+        let resolved = resolve("workspace", path)?;
+        let source = self.workspace_source(&resolved);
+        match part {
+            GitPart::Writable(_) => {
+                let to = self.really(path);
+                self.op(Op::Bind { source, path: text(&to), attrs: self.writable_attrs(), file: !resolved.dir });
+                self.allow(&to, self.writable(), resolved.dir);
+            }
+            GitPart::Layered(_) => self.layered(source, &resolved, path),
+            GitPart::ReadOnly(_) | GitPart::Link { .. } => self.show(source, &resolved, path),
         }
+        Ok(())
     }
 
     /// Where the kernel cannot layer, git at least reads.
-    fn layered(&mut self, path: &Path) -> Result<(), StartError> {
-        let resolved = resolve("workspace", path)?;
-        let source = self.resolved(&resolved);
+    fn layered(&mut self, source: u32, resolved: &Resolved, path: &Path) {
         if !self.host.root() && !self.host.overlay_on_tmpfs() {
-            self.show(source, &resolved, path);
-            return Ok(());
+            self.show(source, resolved, path);
+            return;
         }
         let to = self.really(path);
         let (size, attrs) = (self.sizes.git, self.writable_attrs());
         let (size, inodes) = (size.bytes, size.inodes);
         self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&to), size, inodes, attrs, export: None });
         self.allow(&to, self.writable(), true);
-        Ok(())
     }
 
     /// The file that git reads where nothing else is configured.
@@ -469,11 +477,14 @@ impl Builder<'_> {
         }
     }
 
+    /// Folders are mapped; a file is only read, for which its owner does not count.
     fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
-        match self.mapped_workspace {
-            Some(fd) => self.source(Source::Fd(fd)),
-            None => self.resolved(resolved),
+        if !self.map_workspace || !resolved.dir {
+            return self.resolved(resolved);
         }
+        let before = u32::try_from(self.tree.mapped.len()).unwrap_or(u32::MAX);
+        self.tree.mapped.push(resolved.path.clone());
+        self.source(Source::Fd(FIRST_EXTRA.saturating_add(before)))
     }
 }
 

@@ -161,7 +161,7 @@ fn worktree_of(config: &[u8]) -> Option<PathBuf> {
 
 /// A path as git reads it, relative to `base`, with `.` and `..` taken out by their spelling: what is opened afterwards
 /// must have no link on its way, so the spelling is the truth. `None` if it climbs above the root.
-fn resolve(base: &Path, path: &Path) -> Option<PathBuf> {
+pub(super) fn resolve(base: &Path, path: &Path) -> Option<PathBuf> {
     let mut resolved = PathBuf::new();
     for part in base.join(path).components() {
         match part {

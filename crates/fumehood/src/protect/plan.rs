@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -116,6 +116,7 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
         None => plan.watch.push(Watch { pattern: ".git".into(), because: "it is missing" }),
     }
     match git::elsewhere(root, below) {
+        Ok(Some(found)) if found.git_dir.starts_with(root) => plan.git_within(&found),
         Ok(found) => plan.git = found,
         Err(problem) => plan.git_problem = Some(problem),
     }
@@ -153,7 +154,10 @@ impl ProtectPlan {
                 }
                 Found::Nothing => "it is missing",
                 Found::NoParent => "its folder is missing",
-                Found::Link => "it is a symbolic link",
+                Found::Link => {
+                    self.target_of(below, &path, entry);
+                    "it is a symbolic link"
+                }
                 Found::Special => "it is neither a file nor a folder",
             };
             self.watch.push(Watch { pattern: path.to_string_lossy().into_owned(), because });
@@ -162,6 +166,32 @@ impl ProtectPlan {
             self.watch.push(Watch { pattern: entry.pattern.clone(), because: "more may appear" });
         }
         Ok(())
+    }
+
+    /// `.git` leads to another place in the workspace: there is nothing to grant, and the same to protect.
+    fn git_within(&mut self, git: &GitElsewhere) {
+        for path in git.read.iter().filter_map(|path| path.strip_prefix(&self.root).ok()) {
+            let kind = if path.ends_with("hooks") || path.ends_with("info") { Shape::Dir } else { Shape::File };
+            let why = "steers git: the folder that `.git` leads to".to_owned();
+            self.binds.push(Bind { path: path.to_owned(), kind, category: "version control".into(), why });
+        }
+    }
+
+    /// A control file that is a link into the workspace (dotfiles kept in one folder): what it leads to is as protected as
+    /// if it stood there itself.
+    fn target_of(&mut self, below: &Dir, path: &Path, entry: &Protected) {
+        let Ok(Some((parent, name))) = parent_of(below, path) else { return };
+        let Ok(target) = rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new()) else { return };
+        let from = self.root.join(path.parent().unwrap_or(Path::new("")));
+        let Some(target) = git::resolve(&from, Path::new(OsStr::from_bytes(target.to_bytes()))) else { return };
+        let Ok(target) = target.strip_prefix(&self.root) else { return };
+        if target.as_os_str().is_empty() || self.binds.iter().any(|bind| bind.path == target) {
+            return;
+        }
+        if let Ok(Found::Is(kind)) = look(below, target) {
+            let (category, why) = (entry.category.clone(), entry.why.clone());
+            self.binds.push(Bind { path: target.to_owned(), kind, category, why });
+        }
     }
 
     fn nested(&mut self, below: &Dir) {

@@ -83,6 +83,25 @@ fn links_are_watched_and_never_followed_and_put_back() {
 }
 
 #[test]
+fn what_a_linked_control_file_leads_to_within_the_workspace_is_bound() {
+    let work = Work::new(&[("dots/bashrc", ""), ("dots/claude/settings.json", ""), ("store.git/HEAD", "")]);
+    for name in ["config", "hooks/x", "objects/x"] {
+        work.put(&format!("store.git/{name}"), "");
+    }
+    symlink("dots/bashrc", work.root.join(".bashrc")).unwrap();
+    symlink("./dots/claude", work.root.join(".claude")).unwrap();
+    symlink("store.git", work.root.join(".git")).unwrap();
+    symlink(".", work.root.join(".vscode")).unwrap();
+    let plan = work.plan();
+    let binds: Vec<_> = plan.binds.iter().map(|b| b.path.to_str().unwrap()).collect();
+    for path in ["dots/bashrc", "dots/claude", "store.git/config", "store.git/hooks"] {
+        assert!(binds.contains(&path), "{path}: {binds:?}");
+    }
+    assert!(plan.git.is_none() && !binds.contains(&""), "{binds:?}");
+    assert!(has(&plan.pins, "dots") && has(&plan.pins, "store.git"));
+}
+
+#[test]
 fn what_appeared_is_put_aside_and_a_plain_git_init_is_not() {
     let work = Work::new(&[]);
     let plan = work.plan();

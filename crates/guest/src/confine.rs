@@ -130,7 +130,7 @@ const ORDER: &[(Step, Action)] = &[
 #[must_use]
 pub fn run() -> i32 {
     let link = Link::new(Fd::new(CONTROL));
-    let view = match read_config() {
+    let view = match read_config(&link) {
         Ok(view) => view,
         Err(fault) => return fail(&link, Step::Config, fault),
     };
@@ -167,8 +167,15 @@ fn fail(link: &Link, step: Step, fault: Fault) -> i32 {
     125
 }
 
-fn read_config() -> Taken<View<'static>> {
-    let bytes = bare::map_sealed(Fd::new(CONFIG))?;
+/// The config may still be on its way: until it is sealed, the supervisor has said nothing on the socket either.
+fn read_config(link: &Link) -> Taken<View<'static>> {
+    let bytes = match bare::map_sealed(Fd::new(CONFIG)) {
+        Err(Errno::EPERM) => {
+            while bare::poll_readable([link.socket(), link.socket()]) == Err(Errno::EINTR) {}
+            bare::map_sealed(Fd::new(CONFIG))?
+        }
+        mapped => mapped?,
+    };
     let view = View::new(bytes).or_else(|malformed| Err(Errno::EPROTO).at(malformed.at))?;
     if view.argv.is_empty() {
         return Err(Errno::EINVAL.into());

@@ -33,22 +33,63 @@ pub fn data(name: &CStr, bytes: &[u8]) -> Result<OwnedFd> {
     create(name, bytes, MemfdFlags::NOEXEC_SEAL)
 }
 
+/// A memory file that is handed over before its content is there. Until [`Later::fill`] it is empty and not sealed.
+#[derive(Debug)]
+pub struct Later {
+    file: OwnedFd,
+    seals: SealFlags,
+}
+
+impl Later {
+    /// One that cannot be executed where the kernel knows the difference, close-on-exec.
+    ///
+    /// # Errors
+    /// As [`data`].
+    pub fn new(name: &CStr) -> Result<Self> {
+        let (file, seals) = empty(name, MemfdFlags::NOEXEC_SEAL)?;
+        Ok(Self { file, seals })
+    }
+
+    /// Writes the content and seals it.
+    ///
+    /// # Errors
+    /// As [`data`].
+    pub fn fill(self, bytes: &[u8]) -> Result<()> {
+        fill(&self.file, self.seals, bytes)
+    }
+}
+
+impl std::os::fd::AsFd for Later {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 fn create(name: &CStr, bytes: &[u8], kind: MemfdFlags) -> Result<OwnedFd> {
+    let (file, seals) = empty(name, kind)?;
+    fill(&file, seals, bytes)?;
+    Ok(file)
+}
+
+fn empty(name: &CStr, kind: MemfdFlags) -> Result<(OwnedFd, SealFlags)> {
     let object = || format!("memfd:{}", name.to_string_lossy());
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let (file, seals) = match rustix::fs::memfd_create(name, flags | kind) {
-        Ok(file) => (file, CONTENT | SEAL_EXEC),
+    match rustix::fs::memfd_create(name, flags | kind) {
+        Ok(file) => Ok((file, CONTENT | SEAL_EXEC)),
         // A kernel before 6.3: every memory file is executable and its mode cannot be sealed.
-        Err(Errno::INVAL) => (rustix::fs::memfd_create(name, flags).named("memfd_create", object)?, CONTENT),
-        Err(errno) => return Err(errno).named("memfd_create", object),
-    };
+        Err(Errno::INVAL) => Ok((rustix::fs::memfd_create(name, flags).named("memfd_create", object)?, CONTENT)),
+        Err(errno) => Err(errno).named("memfd_create", object),
+    }
+}
+
+fn fill(file: &OwnedFd, seals: SealFlags, bytes: &[u8]) -> Result<()> {
+    let object = || "memory file".to_owned();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let written = rustix::io::write(&file, rest).named("write", object)?;
+        let written = rustix::io::write(file, rest).named("write", object)?;
         rest = rest.get(written..).unwrap_or_default();
     }
-    rustix::fs::fcntl_add_seals(&file, seals).named("fcntl(F_ADD_SEALS)", object)?;
-    Ok(file)
+    rustix::fs::fcntl_add_seals(file, seals).named("fcntl(F_ADD_SEALS)", object)
 }
 
 #[cfg(test)]

@@ -193,7 +193,8 @@ fn common(policy: &Policy, host: &Capabilities, launch: &Launch, container: bool
     let nproc = container && host.controller("pids").is_none();
     Ok(Config {
         mode: if container { Mode::Container } else { Mode::Process },
-        wait_mapped: container && host.root(),
+        // The frame says that the config is there; as root, the id maps too.
+        wait_mapped: true,
         loopback: container && policy.net.mode == NetMode::Loopback,
         inner_limits: container,
         new_keyring: true,

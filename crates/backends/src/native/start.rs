@@ -95,19 +95,22 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
     let container = prepared.tier == Tier::Container;
     let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
         .map_err(|e| StartError::system("making the guest's memory file", e))?;
-    let config = sys::memfd::data(c"fumehood-config", &prepared.config.encode())
-        .map_err(|e| StartError::system("making the guest's config", e))?;
+    let config =
+        sys::memfd::Later::new(c"fumehood-config").map_err(|e| StartError::system("making the guest's config", e))?;
     let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
     let (streams, inner) = Streams::make(prepared.stdio)?;
     streams_to_payload(&prepared, &inner)?;
     let mapped = mapped(&prepared)?;
     let group = group(&prepared, host)?;
+    let config_fd =
+        config.as_fd().try_clone_to_owned().map_err(|e| StartError::system("making the guest's config", e))?;
+    let control = Control::new(ours);
     let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![
         (inner[0].as_fd(), 0),
         (inner[1].as_fd(), 1),
         (inner[2].as_fd(), 2),
         (theirs.as_fd(), 3),
-        (config.as_fd(), 4),
+        (config_fd.as_fd(), 4),
     ];
     let first = i32::try_from(FIRST_EXTRA).unwrap_or(5);
     fds.extend(mapped.iter().zip(first..).map(|(mount, at)| (mount.as_fd(), at)));
@@ -132,7 +135,8 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
         program: program.as_fd(),
         argv: &[c"fumehood-guest"],
     };
-    let child = spawn.start().map_err(refused)?;
+    // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
+    let (child, told) = spawn.start_beside(|pid| tell(pid, config, &prepared, &control)).map_err(refused)?;
     drop((tasks, fds));
     drop((theirs, inner));
     let started = Started {
@@ -144,16 +148,26 @@ pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, Sta
             memory_limited: prepared.limits.memory.is_some(),
             _etc: prepared.etc.take(),
         },
-        control: Control::new(ours),
+        control,
         streams,
         terminal: None,
         wrong: Vec::new(),
         prepared,
     };
-    if container && !started.prepared.rootless {
-        started.map_ids()?;
+    // Only now, so that the guest is ended if it was not told.
+    told.map(|()| started)
+}
+
+/// Gives the guest what it waits for: its config, as root its id maps, and the word that both are there.
+fn tell(pid: i32, config: sys::memfd::Later, prepared: &Prepared, control: &Control) -> Result<(), StartError> {
+    config.fill(&prepared.config.encode()).map_err(|e| StartError::system("writing the guest's config", e))?;
+    if prepared.tier == Tier::Container && !prepared.rootless {
+        let (uid, gid) = prepared.owner();
+        let range = |outside| [IdRange { inside: INSIDE, outside, count: 1 }];
+        sys::spawn::write_id_maps(pid, &range(uid), &range(gid), false)
+            .map_err(|e| StartError::system("writing the id maps", e))?;
     }
-    Ok(started)
+    control.send(ToGuest::Mapped)
 }
 
 /// Mount points of what is kept in memory.
@@ -233,14 +247,6 @@ fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<sys::cgroup:
 }
 
 impl Started {
-    fn map_ids(&self) -> Result<(), StartError> {
-        let (uid, gid) = self.prepared.owner();
-        let range = |outside| [IdRange { inside: INSIDE, outside, count: 1 }];
-        sys::spawn::write_id_maps(self.child.child.pid, &range(uid), &range(gid), false)
-            .map_err(|e| StartError::system("writing the id maps", e))?;
-        self.control.send(ToGuest::Mapped)
-    }
-
     /// uid and gid that the payload has outside.
     #[must_use]
     pub const fn owner(&self) -> (u32, u32) {

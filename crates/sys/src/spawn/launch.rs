@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 pub(crate) use super::child::MapTexts;
 use super::child::{self, Job};
-use super::trampoline::{CLONE_INTO_CGROUP, clone_vfork};
+use super::trampoline::{CLONE_INTO_CGROUP, clone_beside, clone_vfork};
 use super::{Child, SpawnError, Step, raw};
 
 /// Targets lie below this number, sources at or above it: placing one never overwrites another.
@@ -59,6 +59,32 @@ impl Launch<'_> {
     }
 
     fn start_once(&self) -> Result<Child, SpawnError> {
+        self.run(|flags, cgroup, job| clone_vfork(flags, cgroup, child::run, job).map(|(pid, pidfd)| (pid, pidfd, ())))
+            .map(|(child, ())| child)
+    }
+
+    /// `meanwhile` runs while the child is on its way to its program; where clone3 is forbidden, right afterwards.
+    pub(crate) fn start_beside<R>(&self, meanwhile: impl FnOnce(i32) -> R) -> Result<(Child, R), SpawnError> {
+        let mut meanwhile = Some(meanwhile);
+        let started = self.run(|flags, cgroup, job| {
+            clone_beside(flags, cgroup, child::run, job, |pid| meanwhile.take().map(|meanwhile| meanwhile(pid)))
+        });
+        match (started, meanwhile) {
+            (Ok((child, Some(result))), _) => Ok((child, result)),
+            (Err(SpawnError { step: Step::Clone, errno: Errno::NOSYS }), Some(meanwhile)) => {
+                let child = self.start()?;
+                let result = meanwhile(child.pid);
+                Ok((child, result))
+            }
+            (Err(error), _) => Err(error),
+            (Ok((_, None)), _) => Err(SpawnError { step: Step::Prepare, errno: Errno::INVAL }),
+        }
+    }
+
+    fn run<R>(
+        &self,
+        clone: impl FnOnce(u64, Option<i32>, &Job<'_>) -> rustix::io::Result<(i32, OwnedFd, R)>,
+    ) -> Result<(Child, R), SpawnError> {
         let prepare = |errno| SpawnError { step: Step::Prepare, errno };
         let mut moved = Vec::new();
         let mut fds = Vec::with_capacity(self.fds.len());
@@ -92,10 +118,10 @@ impl Launch<'_> {
             errno: AtomicI32::new(0),
         };
         let into = if self.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
-        let (pid, pidfd) = clone_vfork(self.flags | into, self.cgroup.map(raw), child::run, &job)
+        let (pid, pidfd, result) = clone(self.flags | into, self.cgroup.map(raw), &job)
             .map_err(|errno| SpawnError { step: Step::Clone, errno })?;
         drop(moved);
-        outcome(&job, pid, pidfd)
+        outcome(&job, pid, pidfd).map(|child| (child, result))
     }
 }
 

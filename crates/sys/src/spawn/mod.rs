@@ -202,6 +202,15 @@ impl Spawn<'_> {
     /// The step that failed and its errno. EPERM at [`Step::Clone`]: namespaces are not allowed to this user. ENOSPC at
     /// [`Step::Clone`]: a `user.max_*_namespaces` limit. EACCES at [`Step::Exec`]: the program may not be executed.
     pub fn start(&self) -> Result<Child, SpawnError> {
+        self.start_beside(|_pid| ()).map(|(child, ())| child)
+    }
+
+    /// Starts it, and calls `meanwhile` with its number while it is on its way to its program. Returns when both are
+    /// done.
+    ///
+    /// # Errors
+    /// As [`Spawn::start`]; what `meanwhile` returned is dropped then.
+    pub fn start_beside<R>(&self, meanwhile: impl FnOnce(i32) -> R) -> Result<(Child, R), SpawnError> {
         let maps = match self.id_maps {
             IdMaps::Later => None,
             IdMaps::BySelf { outside_uid, outside_gid, inside_uid, inside_gid } => Some(launch::MapTexts {
@@ -228,7 +237,7 @@ impl Spawn<'_> {
             argv: self.argv,
             env: &[],
         }
-        .start()
+        .start_beside(meanwhile)
     }
 }
 

@@ -1,10 +1,12 @@
 //! clone3 with an own stack: the only place where two processes share one memory.
 //!
 //! *Kernel facts*: with `CLONE_VM | CLONE_VFORK` the calling thread sleeps until the child executes a program or exits;
-//! other threads of the caller go on. The child has the caller's thread pointer, so it must not touch anything of the C
+//! other threads of the caller go on. Without `CLONE_VFORK` the caller goes on too, and `CLONE_CHILD_CLEARTID` tells when
+//! the child has let go of the memory, by an execution or by its end (kernel/fork.c, mm_release). The child has the caller's thread pointer, so it must not touch anything of the C
 //! library (errno lives there), nor allocate (another thread may hold the lock for ever).
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
@@ -109,10 +111,78 @@ pub(super) fn clone_vfork<T>(
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
+/// A child that still runs on our memory. Dropping it waits until that is over.
+struct Beside {
+    /// Set to 0 by the kernel, with a wake-up, when the child lets go of the memory (`CLONE_CHILD_CLEARTID`).
+    shared: AtomicU32,
+}
+
+impl Beside {
+    fn wait(&self) {
+        while self.shared.load(Ordering::Acquire) != 0 {
+            // Woken, interrupted or too late to sleep: the word decides.
+            match rustix::thread::futex::wait(&self.shared, rustix::thread::futex::Flags::empty(), 1, None) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+/// As [`clone_vfork`], but `meanwhile` runs in the caller while the child is on its way to its program.
+pub(super) fn clone_beside<T, R>(
+    flags: u64,
+    cgroup: Option<i32>,
+    entry: extern "C" fn(*const T) -> !,
+    data: &T,
+    meanwhile: impl FnOnce(i32) -> R,
+) -> rustix::io::Result<(i32, OwnedFd, R)> {
+    let stack = Stack::map()?;
+    // Declared after the stack, so dropped before it: also when `meanwhile` panics, the child is off the stack first.
+    let beside = Beside { shared: AtomicU32::new(0) };
+    let mut pidfd: i32 = -1;
+    let args = CloneArgs {
+        flags: flags | CLONE_VM | CLONE_PIDFD | CLONE_CLEAR_SIGHAND | CLONE_CHILD_CLEARTID,
+        pidfd: (&raw mut pidfd).addr() as u64,
+        child_tid: std::ptr::from_ref(&beside.shared).addr() as u64,
+        exit_signal: SIGCHLD,
+        stack: stack.base.addr().wrapping_add(GUARD) as u64,
+        stack_size: STACK as u64,
+        cgroup: cgroup.map_or(0, |fd| u64::from(fd.unsigned_abs())),
+        ..CloneArgs::default()
+    };
+    beside.shared.store(1, Ordering::Release);
+    // SAFETY: both are pointers to functions of the same ABI and result that take one thin pointer.
+    let entry =
+        unsafe { std::mem::transmute::<extern "C" fn(*const T) -> !, extern "C" fn(*const c_void) -> !>(entry) };
+    // SAFETY: `args` is a valid clone_args of the given size whose pointers are live until the child has let go of this
+    // memory (`beside` waits for that); the stack is writable, unused and outlives the child likewise; `entry` never
+    // returns and gets the pointer that it expects, to data that the caller lends until then.
+    let pid = unsafe { clone3(&raw const args, size_of::<CloneArgs>(), entry, std::ptr::from_ref(data).cast()) };
+    let pid = i32::try_from(pid).unwrap_or(-libc::EIO);
+    if pid < 0 {
+        // There is no child that would ever set it.
+        beside.shared.store(0, Ordering::Release);
+        return Err(Errno::from_raw_os_error(pid.saturating_neg()));
+    }
+    // SAFETY: clone3 succeeded with CLONE_PIDFD: the kernel stored a fresh descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let result = meanwhile(pid);
+    // In place: moving it would leave the kernel with the address of a word that nobody looks at.
+    beside.wait();
+    Ok((pid, pidfd, result))
+}
+
 // linux/sched.h; the C library's constants are signed.
 const CLONE_VM: u64 = 0x100;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
+const CLONE_CHILD_CLEARTID: u64 = 0x0020_0000;
 const SIGCHLD: u64 = 17;
 /// Where clone(2) takes the signal: CLONE_NEWTIME has no place there.
 const LOW_BYTE: u64 = 0xff;

@@ -49,13 +49,15 @@ pub(crate) fn start(guest: &mut Guest<'_>) -> Result<i32, Failed> {
     if let Some(failed) = failed {
         return Err(failed);
     }
-    // The payload's streams end when the payload closes them, and not when we do.
-    bare::close_range(0, 2).map_err(&spawn)?;
+    // The payload's streams end when the payload closes them, and not when we do. It cannot fail for this range.
+    let _closed = bare::close_range(0, 2);
     if let Some(terminal) = &mut guest.terminal {
         terminal.slave = None;
     }
     guest.payload_layer = None;
-    guest.link.send(&FromGuest::Started { pid }, &[]).map_err(&spawn)?;
+    // A supervisor that died since *go* does not hear it. The payload runs: to fail here would leave it to itself, while
+    // the watch finds the closed socket and kills all.
+    let _heard = guest.link.send(&FromGuest::Started { pid }, &[]);
     Ok(pid)
 }
 

@@ -39,11 +39,40 @@ pub struct Capabilities {
     pub lsms: Vec<String>,
     bus: Option<PathBuf>,
     time_namespace: OnceLock<bool>,
+    assumed: Option<Assumed>,
     namespaces: OnceLock<Result<(), Missing>>,
     cgroups: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
 }
 
+/// What a host that is only spoken of has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assumed {
+    /// Namespaces and every controller of control groups.
+    Groups,
+    /// Namespaces, and no control group that could be used.
+    NoGroups,
+}
+
 impl Capabilities {
+    /// A host that is not asked but assumed, for pages that must read the same everywhere: an ordinary user on a kernel
+    /// with all that this version can use.
+    #[must_use]
+    pub fn assumed(assumed: Assumed) -> Self {
+        Self {
+            euid: 1000,
+            egid: 1000,
+            release: "6.12".to_owned(),
+            kernel: (6, 12),
+            landlock: 6,
+            lsms: Vec::new(),
+            bus: None,
+            time_namespace: OnceLock::from(true),
+            assumed: Some(assumed),
+            namespaces: OnceLock::new(),
+            cgroups: OnceLock::new(),
+        }
+    }
+
     /// Asks the host, with a service manager of the user that may hand over a control group.
     ///
     /// `bus`: the socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`). It is used only for an ordinary user, only
@@ -68,6 +97,7 @@ impl Capabilities {
             release,
             bus: None,
             time_namespace: OnceLock::new(),
+            assumed: None,
             namespaces: OnceLock::new(),
             cgroups: OnceLock::new(),
         }
@@ -84,6 +114,9 @@ impl Capabilities {
     /// # Errors
     /// What is missing, and the remedy.
     pub fn namespaces(&self) -> Result<(), Missing> {
+        if self.assumed.is_some() {
+            return Ok(());
+        }
         self.namespaces.get_or_init(|| namespaces(self.root())).clone()
     }
 
@@ -137,6 +170,11 @@ impl Capabilities {
     }
 
     fn version_of(&self, name: &str) -> Result<sys::cgroup::Version, String> {
+        match self.assumed {
+            Some(Assumed::Groups) => return Ok(sys::cgroup::Version::V2),
+            Some(Assumed::NoGroups) => return Err("no subtree was delegated".to_owned()),
+            None => {}
+        }
         let available = self.cgroups().map_err(String::clone)?.available();
         let answer = match name {
             "memory" => &available.memory,

@@ -11,7 +11,7 @@ pub mod native;
 mod support;
 
 pub use error::StartError;
-pub use host::{Capabilities, Missing};
+pub use host::{Assumed, Capabilities, Missing};
 
 use policy::value::Tier;
 use policy::{Clause, Policy, Support};

@@ -1,1 +1,110 @@
-//! The page.
+//! `docs/reference/support.md`: who holds which clause on which tier, asked of `backends::support` and nothing else.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use backends::{Assumed, Backend, Capabilities};
+use policy::rows::ROWS;
+use policy::{Caller, Clause, ClauseId, Enforced, Format, Layers, Loaded, Support};
+
+use crate::Wrong;
+
+const HEAD: &str = "<!-- generated: FUMEHOOD_WRITE=1 cargo test -p fumehood-conformance --test support; do not edit -->
+# Who holds which clause
+
+Asked of the same function that plans a run, for an ordinary user on Linux 6.12 with control groups v2. *Kernel* holds
+without us; *supervisor* is our process outside, which watches. What may pass before it acts stands behind it. Where no
+control group can be used the answer is a line of its own. What is refused is never run: exit code 126 with this id,
+and `fumehood explain ID` says more.
+
+Every clause has its cells in `crates/conformance/tests/clauses`, proven as root and as an ordinary user.
+";
+
+/// Values whose answers differ, beside the example of each row.
+const MORE: &[(ClauseId, &str)] = &[
+    (ClauseId::FsRoot, "fs.root = \"host\""),
+    (ClauseId::FsRoot, "fs.root = \"dir:/srv/root\""),
+    (ClauseId::FsRoot, "fs.root = \"image:debian\""),
+    (ClauseId::FsRead, "fs.read = [\"/opt/data\"]"),
+    (ClauseId::FsSockets, "fs.sockets = false"),
+    (ClauseId::FsSockets, "fs.sockets = false\nfs.write = [\"/srv/out\"]"),
+    (ClauseId::FsProtect, "workspace = { path = \"/srv/tree\", mode = \"rw\" }"),
+    (ClauseId::FsProtect, "workspace = { path = \"/srv/tree\", mode = \"copy\" }"),
+    (ClauseId::FsNoexec, "fs.noexec = true"),
+    (ClauseId::Workspace, "workspace = { path = \"/srv/tree\", mode = \"rw\" }"),
+    (ClauseId::Workspace, "workspace = { path = \"/srv/tree\", mode = \"overlay\" }"),
+    (ClauseId::Workspace, "workspace = { path = \"/srv/tree\", mode = \"copy\" }"),
+    (ClauseId::LimitsDisk, "workspace = { path = \"/srv/tree\", mode = \"rw\" }"),
+    (ClauseId::LimitsFiles, "workspace = { path = \"/srv/tree\", mode = \"rw\" }"),
+    (ClauseId::NetMode, "net.mode = \"none\""),
+    (ClauseId::NetMode, "net.mode = \"loopback\""),
+    (ClauseId::ProcessUser, "process.user = \"ann\""),
+    (ClauseId::ProcessHostname, "process.hostname = \"elsewhere\""),
+];
+
+fn load(text: &str) -> Result<Loaded, Wrong> {
+    let caller = Caller {
+        dir: PathBuf::from("/srv/work"),
+        home: Some(PathBuf::from("/home/ann")),
+        profiles: vec!["default".to_owned(), "strict".to_owned()],
+    };
+    let mut layers = Layers::new(caller);
+    let none = |_: &Path| Err("no such file".to_owned());
+    layers.document("example", &format!("version = 1\n{text}\n"), Format::Toml, Path::new("/srv"), &none);
+    layers.finish().map_err(|mistakes| format!("{text}: {mistakes}").into())
+}
+
+fn held(by: &Enforced) -> String {
+    let overshoot = by.overshoot.as_ref().map(|words| format!("; may pass: {words}")).unwrap_or_default();
+    format!("`{}` ({}{overshoot})", by.by, by.strength.word())
+}
+
+fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed) -> String {
+    let policy = loaded.policy_on(backend.tier());
+    let clause: Option<Clause<'_>> = policy.clause(id);
+    let Some(clause) = clause else { return "asks for nothing".to_owned() };
+    match backend.support(&clause, &policy, &Capabilities::assumed(assumed)) {
+        Support::NotAsked if matches!(id, ClauseId::Threat | ClauseId::Enforcer) => {
+            "the planner's: it judges the answers of the others".to_owned()
+        }
+        Support::NotAsked => "asks for nothing".to_owned(),
+        Support::Enforced(by) => held(&by),
+        Support::Unmet(unmet) => {
+            let weaker = unmet.weaker.as_ref().map(|by| format!("; with `prefer`: {}", held(by))).unwrap_or_default();
+            format!("refused `{}`: {}{weaker}", unmet.id, unmet.why)
+        }
+    }
+}
+
+/// The page.
+///
+/// # Errors
+/// An example does not load.
+pub fn page() -> Result<String, Wrong> {
+    let mut page = String::from(HEAD);
+    for row in ROWS {
+        writeln!(page, "\n## {}", row.clause)?;
+        let more = MORE.iter().filter(|(clause, _)| *clause == row.clause).map(|(_, text)| *text);
+        let mut shown = Vec::new();
+        for text in std::iter::once(row.valid).chain(more).filter(|text| !text.is_empty()) {
+            if shown.contains(&text) {
+                continue;
+            }
+            shown.push(text);
+            let loaded = load(text)?;
+            writeln!(page, "\nWith `{}`:\n", text.replace('\n', "`, `"))?;
+            for backend in backends::all() {
+                let (with, without) = (
+                    answer(backend, row.clause, &loaded, Assumed::Groups),
+                    answer(backend, row.clause, &loaded, Assumed::NoGroups),
+                );
+                let tier = backend.tier().word();
+                writeln!(page, "- {tier}: {with}")?;
+                if with != without {
+                    writeln!(page, "- {tier}, without a control group: {without}")?;
+                }
+            }
+        }
+    }
+    Ok(page)
+}

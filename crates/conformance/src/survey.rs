@@ -44,6 +44,10 @@ fn processes(all: &mut BTreeSet<String>) {
     for entry in entries.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let Ok(process) = sys::proc::Process::open(pid) else { continue };
+        // What is dead and waits to be reaped by the first process of this namespace, which is no init here, holds nothing.
+        if process.status().is_ok_and(|status| matches!(status.state, 'Z' | 'X')) {
+            continue;
+        }
         let name = process.small_text("comm").unwrap_or_default();
         all.insert(format!("process {pid} {}", name.trim_end()));
         for kind in sys::proc::Namespace::ALL {

@@ -1,0 +1,122 @@
+//! Nothing stays: neither after many runs, nor after many at once, nor when the supervisor is killed at any moment.
+//!
+//! Few of each here; `scripts/leftovers` does thousands. The counts come from `FUMEHOOD_LEFTOVERS`
+//! (`ROW,TOGETHER,KILLS`).
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use conformance::live::{pause, until};
+use conformance::scene::{root, text};
+use conformance::survey::Survey;
+use conformance::{Held, Scene, Tier, Who, Wrong, check};
+
+/// How often.
+struct Counts {
+    row: usize,
+    together: usize,
+    kills: usize,
+}
+
+fn counts() -> Counts {
+    let wanted = std::env::var_os("FUMEHOOD_LEFTOVERS").map(OsString::into_string).and_then(Result::ok);
+    let mut numbers = wanted.iter().flat_map(|text| text.split(',')).filter_map(|number| number.parse().ok());
+    let mut next = |usual| numbers.next().unwrap_or(usual);
+    Counts { row: next(300), together: next(32), kills: next(60) }
+}
+
+/// What is here beyond `before` and belongs to this scene: other runs of this machine have their own.
+fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
+    let log = text(&scene.state().join("audit/audit.jsonl"))?;
+    let ours = |thing: &String| {
+        let run = thing.rsplit('/').next().unwrap_or_default().trim_start_matches("fumehood-");
+        !(thing.starts_with("group ") || thing.starts_with("folder ")) || log.contains(run)
+    };
+    Ok(Survey::take().beyond(before).into_iter().filter(ours).collect())
+}
+
+fn nothing_is_left(scene: &Scene, before: &Survey) -> Held {
+    let clean = until(Duration::from_secs(10), || left(scene, before).is_ok_and(|left| left.is_empty()));
+    check(clean, || format!("left behind: {:?}", left(scene, before)))?;
+    let journals = std::fs::read_dir(scene.state().join("runs"))?.count();
+    check(journals == 0, || format!("{journals} journals are left"))
+}
+
+fn scenes() -> Result<Vec<Scene>, Wrong> {
+    let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
+    let pairs = callers.iter().flat_map(|who| [Tier::Process, Tier::Container].map(|tier| (tier, *who)));
+    pairs.map(|(tier, who)| Scene::new(tier, who)).collect()
+}
+
+fn words(scene: &Scene, script: &str) -> Vec<OsString> {
+    ["run", "-q", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", script].map(OsString::from).to_vec()
+}
+
+#[test]
+fn nothing_is_left_after_many_runs_in_a_row() {
+    let scenes = scenes().unwrap();
+    let rounds = counts().row / scenes.len();
+    for scene in &scenes {
+        scene.product(&words(scene, "true")).unwrap().end().unwrap();
+        let before = Survey::take();
+        let began = Instant::now();
+        for _ in 0..rounds {
+            let ended = scene.product(&words(scene, "exit 3")).unwrap().end().unwrap();
+            assert_eq!(ended.code, Some(3), "{}", ended.said());
+        }
+        nothing_is_left(scene, &before).unwrap();
+        println!("{} {}: {rounds} runs in a row in {:?}", scene.tier.word(), scene.who.word(), began.elapsed());
+    }
+}
+
+#[test]
+fn nothing_is_left_after_many_runs_at_once() {
+    for scene in scenes().unwrap() {
+        scene.product(&words(&scene, "true")).unwrap().end().unwrap();
+        let before = Survey::take();
+        let together = counts().together;
+        let script = "sleep 0.3 & sleep 0.2; exit 4";
+        let all: Vec<_> = (0..together).map(|_| scene.product(&words(&scene, script)).unwrap()).collect();
+        for live in all {
+            let ended = live.end().unwrap();
+            assert_eq!(ended.code, Some(4), "{}", ended.said());
+        }
+        nothing_is_left(&scene, &before).unwrap();
+        println!("{} {}: {together} runs at once", scene.tier.word(), scene.who.word());
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
+    let scenes = scenes().unwrap();
+    let rounds = counts().kills / scenes.len();
+    let seed = std::process::id();
+    for scene in &scenes {
+        scene.product(&words(scene, "true")).unwrap().end().unwrap();
+        let before = Survey::take();
+        let mut random = u64::from(seed) + 1;
+        let mut finished = 0;
+        for _ in 0..rounds {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let live = scene.product(&words(scene, "setsid sleep 40 & sleep 0.02; wait")).unwrap();
+            // A run takes some 40 ms to the payload: before it, in it, after it.
+            pause(Duration::from_micros((random >> 33) % 90_000));
+            if live.signal(9).is_err() {
+                finished += 1;
+            }
+            live.end().unwrap();
+            let dead = until(Duration::from_secs(5), || {
+                left(scene, &before).is_ok_and(|left| !left.iter().any(|thing| thing.starts_with("process ")))
+            });
+            assert!(dead, "seed {seed}: {:?}", left(scene, &before));
+        }
+        // The next start removes what the dead ones could not.
+        let next = scene.product(&words(scene, "true")).unwrap().end().unwrap();
+        assert_eq!(next.code, Some(0), "{}", next.said());
+        nothing_is_left(scene, &before).unwrap();
+        let verified = scene.product(&["audit", "verify"]).unwrap().end().unwrap();
+        assert_eq!(verified.code, Some(0), "{}", verified.said());
+        println!("{} {}: {rounds} kills, {finished} after the end", scene.tier.word(), scene.who.word());
+    }
+}

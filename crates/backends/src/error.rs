@@ -67,7 +67,7 @@ pub enum StartError {
     #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
     Posture(Vec<String>),
     /// A workspace of root cannot be shown to the run's user.
-    #[error("`{}` belongs to root and its file system cannot map ids: {why}", path.display())]
+    #[error("`{}` belongs to root and cannot be shown as the run's own: {why}", path.display())]
     Mapping {
         /// Workspace.
         path: PathBuf,

@@ -39,6 +39,11 @@ pub(crate) fn choose(policy: &Policy, host: &Capabilities, run: &str, container:
             let id = unused(run);
             return Ok(Identity { uid: id, gid: id, map_workspace: true });
         }
+        if policy.workspace.mode == WorkspaceMode::Rw {
+            // The run is nobody: without an id-mapped mount it could write nothing there.
+            let why = "the process tier has no id-mapped mounts, and the run is an ordinary user".to_owned();
+            return Err(StartError::Mapping { path: path.clone(), why });
+        }
     }
     let id = if container { unused(run) } else { NOBODY };
     Ok(Identity { uid: id, gid: id, map_workspace: false })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
-use guest::config::{Config, OwnedOp as Op};
+use guest::config::{Attrs, Config, OwnedOp as Op};
 use guest::frames::{Posture, ToGuest};
 use sys::proc::{Namespace, Process};
 
@@ -29,8 +29,8 @@ pub(super) struct Expected {
     filter: bool,
     time_namespace: bool,
     terminal: bool,
-    /// Mount points that the guest was told to make, and whether the source's own mounts may lie below.
-    points: BTreeMap<String, bool>,
+    /// What the guest was told to mount.
+    points: BTreeMap<String, Point>,
 }
 
 impl Expected {
@@ -185,39 +185,75 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     Ok(())
 }
 
-/// Where mounts may be.
-fn points(config: &Config) -> BTreeMap<String, bool> {
+/// What must be mounted at one place.
+#[derive(Debug, Default)]
+struct Point {
+    /// Mounts of the source may lie below.
+    whole: bool,
+    /// It must be there; a mask of something that the kernel does not have is not.
+    needed: bool,
+    /// Options that the uppermost mount must have.
+    options: Vec<&'static str>,
+}
+
+/// Where mounts may be, and with which options.
+fn points(config: &Config) -> BTreeMap<String, Point> {
     let text = |path: &CStr| path.to_string_lossy().into_owned();
-    let mut all = BTreeMap::from([("/".to_owned(), false)]);
+    let root = Point { needed: true, options: options(Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV), whole: false };
+    let mut all = BTreeMap::from([("/".to_owned(), root)]);
     for op in &config.ops {
-        let (path, whole) = match op {
-            Op::Bind { path, .. } | Op::ReadOnly { path, .. } => (path, true),
-            Op::Overlay { path, .. }
-            | Op::Tmpfs { path, .. }
-            | Op::Fill { path, .. }
-            | Op::Devpts { path, .. }
-            | Op::Proc { path }
-            | Op::Mqueue { path }
-            | Op::Mask { path }
-            | Op::Pin { path }
-            | Op::Stub { path, .. } => (path, false),
+        let (path, whole, needed, attrs) = match op {
+            Op::Bind { path, attrs, .. } => (path, true, true, *attrs),
+            Op::ReadOnly { path, .. } => (path, true, true, Attrs::RDONLY),
+            Op::Stub { path, .. } => (path, false, true, Attrs::RDONLY),
+            Op::Overlay { path, attrs, .. } | Op::Tmpfs { path, attrs, .. } | Op::Fill { path, attrs, .. } => {
+                (path, false, true, *attrs)
+            }
+            Op::Devpts { path, .. } => (path, false, true, Attrs::NOSUID | Attrs::NOEXEC),
+            Op::Proc { path } | Op::Mqueue { path } => {
+                (path, false, true, Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC)
+            }
+            Op::Pin { path } => (path, false, true, Attrs::NONE),
+            Op::Mask { path } => (path, false, false, Attrs::NONE),
             Op::Root { .. } | Op::Dir { .. } | Op::File { .. } | Op::Symlink { .. } | Op::SetAttr { .. } => continue,
         };
-        all.insert(text(path), whole);
+        let point = all.entry(text(path)).or_default();
+        point.whole |= whole;
+        point.needed |= needed;
+        point.options.extend(options(attrs));
     }
     all
 }
 
-/// One root, and no mount but the planned ones: nothing of the host's tree is left.
+/// The words of `/proc/PID/mountinfo` for attributes of a mount.
+fn options(attrs: Attrs) -> Vec<&'static str> {
+    [(Attrs::RDONLY, "ro"), (Attrs::NOSUID, "nosuid"), (Attrs::NODEV, "nodev"), (Attrs::NOEXEC, "noexec")]
+        .into_iter()
+        .filter(|(attr, _)| attrs.bits() & attr.bits() != 0)
+        .map(|(_, word)| word)
+        .collect()
+}
+
+/// One root, no mount but the planned ones (nothing of the host's tree is left), and each of them as it was planned.
 fn mounts(expected: &Expected, found: &[sys::proc::Mount], wrong: &mut Vec<String>) {
     let roots = found.iter().filter(|mount| mount.point == "/").count();
     must(wrong, "number of root mounts", roots == 1, roots);
     for mount in found {
         let planned = expected.points.contains_key(&mount.point)
-            || expected.points.iter().any(|(point, whole)| {
-                *whole && mount.point.strip_prefix(point.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            || expected.points.iter().any(|(place, point)| {
+                point.whole && mount.point.strip_prefix(place.as_str()).is_some_and(|rest| rest.starts_with('/'))
             });
         must(wrong, "mount that nobody planned", planned, &mount.point);
+    }
+    for (place, point) in &expected.points {
+        // The last line of a place is its uppermost mount.
+        match found.iter().rev().find(|mount| mount.point == *place) {
+            Some(mount) => {
+                let all = point.options.iter().all(|option| mount.has(option));
+                must(wrong, &format!("mount at {place} without {:?}", point.options), all, &mount.options);
+            }
+            None => must(wrong, "planned mount that is not there", !point.needed, place),
+        }
     }
 }
 

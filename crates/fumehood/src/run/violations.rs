@@ -121,7 +121,7 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
             ClauseId::NetMode,
             "reaching the network".to_owned(),
             "the policy has no network".to_owned(),
-            "work with the files that are there, or ask for the hosts by `net.allow`".to_owned(),
+            "work with the files that are there; bring in what is needed by `--read`".to_owned(),
         ));
     }
     if line.contains("No space left on device") || line.contains("ENOSPC") {

@@ -56,11 +56,22 @@ impl Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "error: {}", self.what)?;
+        writeln!(f, "error: {}", Seen(&self.what))?;
         let gap = if self.at.excerpt.is_empty() { "" } else { "   " };
-        writeln!(f, "  --> {}{gap}{}", self.at, self.at.excerpt)?;
-        writeln!(f, "  why: {}", self.why)?;
-        write!(f, "  fix: {}", self.fix)
+        writeln!(f, "  --> {}{gap}{}", Seen(&self.at.to_string()), Seen(&self.at.excerpt))?;
+        writeln!(f, "  why: {}", Seen(&self.why))?;
+        write!(f, "  fix: {}", Seen(&self.fix))
+    }
+}
+
+/// A part of a message, whoever wrote it: nothing in it acts on a terminal or hides.
+struct Seen<'a>(&'a str);
+
+impl fmt::Display for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| {
+            if c.is_control() || is_invisible(c) { write!(f, "{}", c.escape_unicode()) } else { write!(f, "{c}") }
+        })
     }
 }
 
@@ -124,7 +135,7 @@ pub fn quote(text: &str) -> String {
 }
 
 /// Marks that turn the direction of text or cannot be seen: a message must show what is there.
-const fn is_invisible(c: char) -> bool {
+pub(crate) const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 

@@ -275,7 +275,7 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 fn excerpt(line: &str) -> String {
     let mut out = String::new();
     for c in line.trim().chars().take(100) {
-        if c.is_control() {
+        if c.is_control() || crate::mistake::is_invisible(c) {
             // Writing to a `String` cannot fail.
             let written = write!(out, "\\u{{{:x}}}", u32::from(c));
             debug_assert!(written.is_ok());

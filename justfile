@@ -40,9 +40,14 @@ attack tier="container":
 vm:
     scripts/vm
 
-# property tests with many cases
+# property tests with many cases, and the fuzz targets for a minute each
 fuzz cases="20000":
     PROPTEST_CASES={{cases}} cargo test -p fumehood-policy -p fumehood-guest
+    FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-conformance --test fuzz -- --nocapture
+
+# thousands of runs, many at once, the supervisor killed at random moments: nothing stays
+leftovers *args:
+    scripts/leftovers {{args}}
 
 # speed and memory beside the peers; writes bench/RESULTS.md
 bench *args:

@@ -5,6 +5,13 @@
 //! mutates them for `FUMEHOOD_FUZZ_SECONDS` (2) each. An input that breaks a target is kept in `fuzz/found/`, named in the
 //! failure, and tried again by every later run. `cargo test -p fumehood-conformance --test fuzz` runs it.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a surprise in a test is a failed test, and its counts and inputs are its report"
+)]
 
 mod engine;
 mod targets;

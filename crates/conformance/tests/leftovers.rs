@@ -5,12 +5,20 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use conformance::live::{pause, until};
 use conformance::scene::{root, text};
 use conformance::survey::Survey;
 use conformance::{Held, Scene, Tier, Who, Wrong, check};
+
+/// One at a time: a survey sees what another test has just started.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How often.
 struct Counts {
@@ -55,6 +63,7 @@ fn words(scene: &Scene, script: &str) -> Vec<OsString> {
 
 #[test]
 fn nothing_is_left_after_many_runs_in_a_row() {
+    let _alone = alone();
     let scenes = scenes().unwrap();
     let rounds = counts().row / scenes.len();
     for scene in &scenes {
@@ -72,6 +81,7 @@ fn nothing_is_left_after_many_runs_in_a_row() {
 
 #[test]
 fn nothing_is_left_after_many_runs_at_once() {
+    let _alone = alone();
     for scene in scenes().unwrap() {
         scene.product(&words(&scene, "true")).unwrap().end().unwrap();
         let before = Survey::take();
@@ -89,6 +99,7 @@ fn nothing_is_left_after_many_runs_at_once() {
 
 #[test]
 fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
+    let _alone = alone();
     let scenes = scenes().unwrap();
     let rounds = counts().kills / scenes.len();
     let seed = std::process::id();

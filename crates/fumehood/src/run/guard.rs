@@ -105,9 +105,22 @@ fn spelled(path: &Path) -> PathBuf {
 
 /// Whether a name may be made there: not within what is ours or the host's.
 fn free(path: &Path) -> bool {
-    let taken =
-        ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "dev", "proc", "sys", "run", "home/user"];
-    path.components().count() > 1 && !taken.iter().any(|name| path.starts_with(Path::new("/").join(name)))
+    let taken = [
+        "/usr",
+        "/bin",
+        "/sbin",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/libx32",
+        "/etc",
+        "/dev",
+        "/proc",
+        "/sys",
+        "/run",
+        "/home/user",
+    ];
+    path.components().count() > 1 && !taken.iter().any(|name| path.starts_with(name))
 }
 
 /// After the run: stubs go, and what slipped in is moved into the changes of the run.

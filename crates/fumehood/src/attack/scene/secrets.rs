@@ -22,6 +22,8 @@ struct Secret {
     stdin: Option<Rc<OwnedFd>>,
     directory: Option<PathBuf>,
     env: bool,
+    /// A grant at its own path would show what is looked for, as the user asked.
+    ungranted: bool,
     /// Host files to remove at the end.
     remove: Vec<PathBuf>,
     segment: Option<i32>,
@@ -37,6 +39,7 @@ impl Secret {
             stdin: None,
             directory: None,
             env: false,
+            ungranted: false,
             remove: Vec::new(),
             segment: None,
             queue: None,
@@ -50,6 +53,9 @@ impl Scene for Secret {
         call.stdin.clone_from(&self.stdin);
         if let Some(directory) = &self.directory {
             call.directory.clone_from(directory);
+        }
+        if self.ungranted {
+            call.read.clear();
         }
         if self.env {
             call.env.push(("FUMEHOOD_ATTACK_TOKEN".to_owned(), self.token.clone().into()));
@@ -203,6 +209,7 @@ pub(super) fn fact(layout: &mut Layout<'_>, detail: &str) -> Made {
         return Err(io::Error::other("this host has no such fact to hide"));
     }
     let mut scene = Secret::new(layout, "a fact of this host");
+    scene.ungranted = detail == "stage";
     // JSON escapes what it prints: the comparison is with the escaped form.
     scene.token = serde_json::to_string(&fact).map_err(io::Error::other)?.trim_matches('"').to_owned();
     Ok(Box::new(scene))

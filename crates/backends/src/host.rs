@@ -120,10 +120,12 @@ impl Capabilities {
         self.namespaces.get_or_init(|| namespaces(self.root())).clone()
     }
 
-    /// Whether the kernel has time namespaces (5.6, if they were built in).
+    /// Whether a time namespace can be entered with offsets: it exists (5.6, if built in), and a child that shares our
+    /// memory until its exec enters it only then (6.3); before, it was in at once and its offsets were fixed.
     #[must_use]
     pub fn time_namespace(&self) -> bool {
-        *self.time_namespace.get_or_init(|| Path::new("/proc/self/ns/time").symlink_metadata().is_ok())
+        let there = || Path::new("/proc/self/ns/time").symlink_metadata().is_ok();
+        *self.time_namespace.get_or_init(|| self.kernel >= (6, 3) && there())
     }
 
     /// The cgroup hierarchies of this host.

@@ -54,8 +54,17 @@ impl Who {
     }
 }
 
+/// A change of ids takes the files of `/proc/self` from the whole process until it is dumpable again: no start of another
+/// thread, whose child writes its own id maps there, may fall between.
+static IDS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn ids_alone() -> std::sync::MutexGuard<'static, ()> {
+    IDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Changes this thread alone: the C library would change all of them.
 fn become_user() {
+    let _alone = ids_alone();
     use rustix::process::{Gid, Uid};
     let (uid, gid) = (Uid::from_raw(1000), Gid::from_raw(1000));
     rustix::thread::set_thread_groups(&[]).unwrap();
@@ -128,7 +137,9 @@ impl Sandbox {
             program: program.as_fd(),
             argv: &[c"fumehood-guest"],
         };
+        let alone = ids_alone();
         let child = spawn.start().unwrap();
+        drop(alone);
         if config.wait_mapped {
             let map = [IdRange { inside: 1000, outside: who.outside(), count: 1 }];
             write_id_maps(child.pid, &map, &map, false).unwrap();

@@ -34,12 +34,17 @@ impl Host {
         for (name, text) in files {
             put(&folder.path().join("work"), name, text);
         }
-        // The clock of the file system ticks every few milliseconds: what was made above is older than the run.
+        let state = State::open(&places).unwrap();
+        let mut host = Self { folder, state, run: RunId::new(Timestamp::now()).unwrap(), started: (0, 0) };
+        host.begin();
+        host
+    }
+
+    /// The run begins now. The clock of the file system ticks every few milliseconds: what was made before is older.
+    fn begin(&mut self) {
         std::thread::sleep(std::time::Duration::from_millis(12));
         let now = Timestamp::now();
-        let started = (now.as_second(), u64::from(now.subsec_nanosecond().unsigned_abs()));
-        let state = State::open(&places).unwrap();
-        Self { folder, state, run: RunId::new(now).unwrap(), started }
+        self.started = (now.as_second(), u64::from(now.subsec_nanosecond().unsigned_abs()));
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -244,11 +249,12 @@ fn pipes_sockets_devices_and_forged_attributes_are_refused_without_hanging() {
 
 #[test]
 fn set_user_id_bits_and_owners_stay_behind() {
-    let host = Host::new(&[("old", "1")]);
+    let mut host = Host::new(&[("old", "1")]);
     if rustix::process::geteuid().is_root() {
         chown(host.at("work"), Some(1234), Some(4321)).unwrap();
         chown(host.work("old"), Some(77), Some(78)).unwrap();
     }
+    host.begin();
     let owner = |name: &str| std::fs::metadata(host.at(name)).map(|m| (m.uid(), m.gid())).unwrap();
     let (of_new, of_old) = (owner("work"), owner("work/old"));
     for name in ["new", "old"] {

@@ -11,6 +11,8 @@ pub(crate) use process::support as process;
 use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{Enforced, Strength, Support, Unmet};
 
+use crate::host::Capabilities;
+
 /// How far sampling lets memory go.
 const MEMORY_OVERSHOOT: &str =
     "what the tree allocates between two samples, 20 ms apart, and what the kernel keeps for its pipes and sockets";
@@ -45,6 +47,18 @@ pub(crate) fn when(asked: bool, answer: impl FnOnce() -> Support) -> Support {
 /// Whether a tree of the host is shown writable without a layer of ours between.
 pub(crate) fn writes_to_host(policy: &Policy) -> bool {
     policy.workspace.mode == WorkspaceMode::Rw || !policy.fs.write.is_empty()
+}
+
+/// A limit that only a control group holds, on every tier.
+pub(crate) fn controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
+    match host.controller(name) {
+        Some(by) => kernel(by),
+        None => unmet(
+            id,
+            format!("no `{name}` cgroup controller can be used: {}", host.cgroup_why(name)),
+            "run under a delegated cgroup (systemd-run --user --scope -p Delegate=yes), or remove the limit",
+        ),
+    }
 }
 
 /// Clauses that need the broker, on every tier.

@@ -4,8 +4,8 @@ use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, idle, kernel, label, network_by_broker, root_image, secrets, supervised, supervisor,
-    thresholds, tools, unmet, unmet_but, when, writes_to_host,
+    bandwidth, commands, controller, idle, kernel, label, network_by_broker, root_image, secrets, supervised,
+    supervisor, thresholds, tools, unmet, unmet_but, when, writes_to_host,
 };
 use crate::host::Capabilities;
 
@@ -192,17 +192,6 @@ fn workspace(policy: &Policy) -> Support {
             "an overlay needs a mount namespace, and this tier has none",
         ),
         WorkspaceMode::Copy => kernel("landlock"),
-    }
-}
-
-fn controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
-    match host.controller(name) {
-        Some(by) => kernel(by),
-        None => unmet(
-            id,
-            format!("no `{name}` cgroup controller can be used: {}", host.cgroup_why(name)),
-            "run under a delegated cgroup (systemd-run --user --scope -p Delegate=yes), or remove the limit",
-        ),
     }
 }
 

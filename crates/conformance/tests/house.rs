@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// DESIGN section 4. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 6] = [
+const ROOMS: [Room; 7] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -52,14 +52,15 @@ const ROOMS: [Room; 6] = [
         // No command line, no audit, no signatures.
         others: Some(&["globset", "serde", "serde_json", "sha2", "thiserror", "toml", "zbus"]),
     },
+    Room { package: "fumehood-broker", rooms: &["fumehood-policy", "fumehood-sys"], others: None },
     Room {
         package: "fumehood",
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends"],
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-broker"],
         others: None,
     },
     Room {
         package: "fumehood-conformance",
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood"],
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-broker", "fumehood"],
         others: None,
     },
 ];

@@ -6,11 +6,13 @@
 
 mod check;
 pub mod clause;
+pub mod commands;
 pub mod danger;
 pub mod demand;
 pub mod document;
 mod fit;
 mod ground;
+pub mod guards;
 pub mod json;
 pub mod layers;
 pub mod lint;
@@ -25,6 +27,8 @@ pub mod report;
 pub mod rows;
 pub mod schema;
 pub mod show;
+pub mod spot;
+pub mod tools;
 pub mod units;
 pub mod value;
 

@@ -1,0 +1,14 @@
+//! The gate that an agent's tool calls and commands pass: judged, counted, asked about, bounded, recorded.
+//!
+//! [`Gate`](gate) decides and is pure; [`Broker`](broker) adds what has a state: counters, people, time, the record. Every front
+//! door (MCP, HTTP, Python, command line) speaks to the broker and to nothing else. Errors are denials.
+#![forbid(unsafe_code)]
+
+pub mod call;
+pub mod guard;
+pub mod record;
+pub mod verdict;
+
+pub use call::{Call, Caller, ToolFacts};
+pub use record::{Event, Record};
+pub use verdict::{Reason, Verdict};

@@ -6,7 +6,10 @@
 
 pub mod call;
 pub mod guard;
+pub mod limits;
 pub mod record;
+pub mod result;
+pub mod rules;
 pub mod verdict;
 
 pub use call::{Call, Caller, ToolFacts};

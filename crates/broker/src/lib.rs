@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod call;
+pub mod command;
 pub mod guard;
 pub mod limits;
 pub mod record;

@@ -6,6 +6,9 @@ use serde_json::Value as Json;
 
 use crate::spot::Spotted;
 
+/// The sets that ship with the product; the broker holds what is in them, and a test holds the two lists together.
+pub const PRESETS: &[&str] = &["git-readonly", "python-dev", "inspect"];
+
 /// `[commands]`, and the `command` guard of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commands {
@@ -21,6 +24,8 @@ pub struct Commands {
     pub write: Vec<Spotted<PathBuf>>,
     /// Refused whatever else allows, matched on the parsed words.
     pub block: Vec<Spotted<String>>,
+    /// Whether the kernel holds the list of executables as well, where commands are run (`fs.exec`); true if not written.
+    pub exec: bool,
     /// The folder in which commands run; the workspace if not written.
     pub root: Option<Spotted<PathBuf>>,
     /// As written, canonical.
@@ -52,10 +57,71 @@ pub enum ProgramArgs {
 pub struct ArgRule {
     /// The sub-command that it is about (`log`); none: the program itself.
     pub sub: Option<String>,
-    /// Flags that may stand, `--oneline`, `-n=int`, `--output=write-path`.
-    pub flags: Vec<String>,
-    /// The type of every positional: `none`, `any`, `path`, `write-path`, `int`, `word`, or a pattern in slashes.
-    pub positional: Option<String>,
+    /// Flags that may stand: `--oneline`, `-n,--lines=int`, `--output=write-path`.
+    pub flags: Vec<Spotted<String>>,
+    /// The type of every positional: `none`, `any`, `word`, `int`, `path`, `write-path`, or a pattern in slashes.
+    pub positional: Option<Spotted<String>>,
     /// Most positionals.
     pub most: Option<u32>,
+}
+
+/// The types that words of a rule may have, beside a pattern in slashes.
+pub const TYPES: &[&str] = &["none", "any", "word", "int", "path", "write-path"];
+
+/// A flag of a rule, taken apart: `-n,--lines=int` has two spellings and a value of type `int`; `--color?=word` one that may
+/// be left out and is otherwise joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlagRule<'a> {
+    /// Every spelling, with its dashes.
+    pub names: Vec<&'a str>,
+    /// The type of its value, if it takes one.
+    pub value: Option<&'a str>,
+    /// Whether the value may be left out.
+    pub optional: bool,
+}
+
+impl<'a> FlagRule<'a> {
+    /// Takes a flag apart.
+    ///
+    /// # Errors
+    /// Why it is no flag, in words.
+    pub fn parse(text: &'a str) -> Result<Self, String> {
+        let (names, value) = match text.split_once('=') {
+            Some((names, value)) => (names, Some(value)),
+            None => (text, None),
+        };
+        let (names, optional) = match names.strip_suffix('?') {
+            Some(names) if value.is_some() => (names, true),
+            Some(_) | None => (names, false),
+        };
+        if value.is_some_and(str::is_empty) {
+            return Err("nothing says which type its value has".to_owned());
+        }
+        let names: Vec<&str> = names.split(',').collect();
+        for name in &names {
+            let body = name.trim_start_matches('-');
+            let dashes = name.len().saturating_sub(body.len());
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');
+            if !(1..=2).contains(&dashes) || body.is_empty() || !body.chars().all(plain) {
+                return Err(format!("`{name}` is not written like a flag"));
+            }
+        }
+        Ok(Self { names, value, optional })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FlagRule;
+
+    #[test]
+    fn a_flag_is_its_spellings_and_the_type_of_its_value() {
+        let flag = FlagRule::parse("-n,--lines=int").unwrap();
+        assert_eq!((flag.names, flag.value, flag.optional), (vec!["-n", "--lines"], Some("int"), false));
+        let flag = FlagRule::parse("--color?=word").unwrap();
+        assert_eq!((flag.names, flag.value, flag.optional), (vec!["--color"], Some("word"), true));
+        for wrong in ["", "-", "--", "oneline", "-n=", "---x", "--a b", "-n,=int"] {
+            assert!(FlagRule::parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -302,7 +302,7 @@ impl Policy {
             ClauseId::SyscallsProfile => Some(Clause::SyscallsProfile(&self.syscalls.profile)),
             ClauseId::SyscallsAllow => full(&self.syscalls.allow).map(Clause::SyscallsAllow),
             ClauseId::SyscallsDeny => full(&self.syscalls.deny).map(Clause::SyscallsDeny),
-            ClauseId::Commands => self.commands.as_ref().map(Clause::Commands),
+            ClauseId::Commands => self.commands.as_ref().map(|commands| Clause::Commands(&commands.written)),
             ClauseId::Tools => self.tools.as_ref().map(Clause::Tools),
             ClauseId::AuditPath => audit.path.as_ref().map(Clause::AuditPath),
             ClauseId::AuditRedact => full(&audit.redact).map(Clause::AuditRedact),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::clause::ClauseId;
+use crate::commands::Commands;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 
 /// Strength class of isolation, weakest first.
@@ -81,8 +82,8 @@ pub struct Policy {
     pub process: Process,
     /// System call filter.
     pub syscalls: Syscalls,
-    /// `[commands]` as written, in canonical JSON; judged by a later issue, refused by every backend today.
-    pub commands: Option<serde_json::Value>,
+    /// Which command lines may be run; the broker judges them.
+    pub commands: Option<Box<Commands>>,
     /// `[tools]` and `[mcp]` as written, in canonical JSON; judged by a later issue, refused by every backend today.
     pub tools: Option<serde_json::Value>,
     /// Audit record.

@@ -1,6 +1,7 @@
 //! From a tree to values: types, units, words, paths. Every mistake is noted and reading goes on.
 
 mod allowed;
+mod commands;
 mod files;
 mod given;
 mod limits;
@@ -167,7 +168,7 @@ impl<'a> Reader<'a> {
         self.process(tree, &mut policy.process);
         self.syscalls(tree, &mut policy.syscalls);
         self.audit(tree, &mut policy.audit);
-        policy.commands = self.commands(tree);
+        policy.commands = tree.get("commands").and_then(|node| self.commands_table("commands", node)).map(Box::new);
         policy.tools = self.tools(tree);
         policy
     }

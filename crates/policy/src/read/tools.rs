@@ -1,4 +1,4 @@
-//! `[commands]`, `[tools]` and `[mcp]`: the outer shape is checked here, the meaning by the tool gateway.
+//! `[tools]` and `[mcp]`: the outer shape is checked here, the meaning by the tool gateway.
 //!
 //! No backend holds these clauses yet, so the planner refuses them; they are carried as canonical JSON until then.
 
@@ -7,7 +7,6 @@ use serde_json::{Map, Value as Json};
 use super::{Reader, fault};
 use crate::document::{Node, Value};
 
-const COMMANDS: &[&str] = &["programs", "presets", "wrappers", "env", "write", "block"];
 const TOOLS: &[&str] = &["default", "tool"];
 const TOOL: &[&str] = &[
     "name",
@@ -28,12 +27,6 @@ const MCP: &[&str] = &["servers", "resources", "prompts", "sampling", "elicitati
 const DECISIONS: &[(&str, ())] = &[("allow", ()), ("ask", ()), ("deny", ())];
 
 impl Reader<'_> {
-    pub(crate) fn commands(&mut self, tree: &Node) -> Option<Json> {
-        let node = tree.get("commands")?;
-        self.table("commands", node, COMMANDS)?;
-        Some(json(node))
-    }
-
     pub(crate) fn tools(&mut self, tree: &Node) -> Option<Json> {
         let mut both = Map::new();
         if let Some(node) = tree.get("tools") {
@@ -84,7 +77,7 @@ impl Reader<'_> {
 }
 
 /// A tree as JSON; numbers that JSON does not have become null.
-fn json(node: &Node) -> Json {
+pub(crate) fn json(node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Bool(on) => Json::Bool(*on),

@@ -4,6 +4,7 @@
 //! door (MCP, HTTP, Python, command line) speaks to the broker and to nothing else. Errors are denials.
 #![forbid(unsafe_code)]
 
+pub mod approvals;
 pub mod call;
 pub mod command;
 pub mod guard;

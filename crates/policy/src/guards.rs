@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 
 use crate::commands::Commands;
+use crate::exact::Exact;
 use crate::spot::Spotted;
 
 /// One guard of one argument.
@@ -106,13 +107,13 @@ pub struct SqlGuard {
     pub functions: Vec<Spotted<String>>,
 }
 
-/// `kind = "number"`; bounds are part of the range.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// `kind = "number"`; bounds are part of the range, and are compared as decimals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumberGuard {
     /// Least value.
-    pub min: Option<f64>,
+    pub min: Option<Exact>,
     /// Greatest value.
-    pub max: Option<f64>,
+    pub max: Option<Exact>,
     /// Whether only whole numbers are allowed.
     pub integer: bool,
 }

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod danger;
 pub mod demand;
 pub mod document;
+pub mod exact;
 mod fit;
 mod ground;
 pub mod guards;

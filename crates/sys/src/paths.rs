@@ -4,9 +4,9 @@
 //! the object behind the descriptor, whatever the name leads to later. Opening never blocks on a pipe or a terminal.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -76,6 +76,31 @@ pub fn open_place(path: &Path) -> Result<OwnedFd> {
 /// EXDEV: it leads out. ELOOP: there is a link on the way. ENOENT, EACCES.
 pub fn open_place_below(folder: impl AsFd, path: &Path) -> Result<OwnedFd> {
     open(folder, path, OFlags::PATH, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Opens `path` as a place below `folder`, following links as long as they stay below it; none of `/proc` is.
+///
+/// # Errors
+/// EXDEV: it leads out, by `..` or by a link. ELOOP: too many links, or one of `/proc`. EAGAIN: something was renamed
+/// meanwhile. ENOENT, ENOTDIR, EACCES.
+pub fn open_place_beneath(folder: impl AsFd, path: &Path) -> Result<OwnedFd> {
+    open(folder, path, OFlags::PATH, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// The path that the kernel has for what a descriptor refers to, as this process sees it (`/proc/self/fd`).
+///
+/// # Errors
+/// ENOENT: it was removed meanwhile, or lies outside of this process's root. As readlink(2).
+pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let target = rustix::fs::readlink(link.as_str(), Vec::new()).named("readlink", || link.clone())?.into_bytes();
+    let (gone, path) = (target.ends_with(b" (deleted)"), PathBuf::from(OsStr::from_bytes(&target)));
+    // A file may be called `x (deleted)`: it is gone only if that name does not lead to it.
+    let there = || open_place(&path).and_then(identity).is_ok_and(|there| identity(&fd).is_ok_and(|here| here == there));
+    if !path.is_absolute() || (gone && !there()) {
+        return Err(Error::new("readlink", link, Errno::NOENT));
+    }
+    Ok(path)
 }
 
 /// Opens the folder at `path` for listing and for work below it. No link is followed on the way.
@@ -189,6 +214,31 @@ mod tests {
         assert!(open_place_below(&base, Path::new("file")).is_ok());
         assert_eq!(open_place_below(&base, Path::new("../real/file")).unwrap_err().errno, Errno::XDEV);
         assert_eq!(open_place_below(&base, Path::new("/etc/passwd")).unwrap_err().errno, Errno::XDEV);
+    }
+
+    #[test]
+    fn links_are_followed_beneath_a_folder_and_never_out_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(folder.path()).unwrap();
+        std::fs::create_dir_all(real.join("root/sub")).unwrap();
+        std::fs::write(real.join("root/sub/file"), "x").unwrap();
+        std::fs::write(real.join("outside"), "x").unwrap();
+        std::os::unix::fs::symlink("sub/file", real.join("root/inner")).unwrap();
+        std::os::unix::fs::symlink("../outside", real.join("root/outer")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", real.join("root/absolute")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/root", real.join("root/magic")).unwrap();
+        let root = open_folder(&real.join("root")).unwrap();
+        let place = |path: &str| open_place_beneath(&root, Path::new(path));
+        assert_eq!(path_of(place("inner").unwrap()).unwrap(), real.join("root/sub/file"));
+        assert_eq!(path_of(place("sub/../sub/file").unwrap()).unwrap(), real.join("root/sub/file"));
+        for path in ["outer", "absolute", "magic", "../outside", "/etc/passwd", "sub/../../outside"] {
+            assert_eq!(place(path).unwrap_err().errno, Errno::XDEV, "{path}");
+        }
+        let gone = place("sub/file").unwrap();
+        std::fs::rename(real.join("root/sub/file"), real.join("root/moved (deleted)")).unwrap();
+        assert_eq!(path_of(&gone).unwrap(), real.join("root/moved (deleted)"));
+        std::fs::remove_file(real.join("root/moved (deleted)")).unwrap();
+        assert_eq!(path_of(&gone).unwrap_err().errno, Errno::NOENT);
     }
 
     #[test]

@@ -4,9 +4,11 @@ mod allowed;
 mod commands;
 mod files;
 mod given;
+mod guards;
 mod limits;
 mod net;
 mod scalar;
+mod sql;
 mod surroundings;
 mod tools;
 

@@ -6,6 +6,7 @@
 //! (the sandbox is the boundary), and what a query costs cannot be seen in it.
 
 mod address;
+mod command;
 mod email;
 mod path;
 mod scalar;
@@ -58,6 +59,7 @@ enum Kind {
     Email(email::EmailJudge),
     Path(PathJudge),
     Url(UrlJudge),
+    Command(Box<command::CommandJudge>),
     Enum(scalar::Choices),
     Number(scalar::Bounds),
     Length(scalar::Lengths),
@@ -75,7 +77,10 @@ impl Compiled {
             Guard::Email(guard) => email::EmailJudge::new(guard, &mut flaws).map(Kind::Email),
             Guard::Path(guard) => PathJudge::new(guard, &mut flaws).map(Kind::Path),
             Guard::Url(guard) => UrlJudge::new(guard, &mut flaws).map(Kind::Url),
-            Guard::Sql(_) | Guard::Command(_) => None,
+            Guard::Sql(_) => None,
+            Guard::Command(commands) => {
+                command::CommandJudge::new(commands, &mut flaws).map(|judge| Kind::Command(Box::new(judge)))
+            }
             Guard::Enum(values) => Some(Kind::Enum(scalar::Choices::new(values))),
             Guard::Number(guard) => Some(Kind::Number(scalar::Bounds::new(guard))),
             Guard::Length(guard) => Some(Kind::Length(scalar::Lengths::new(guard))),
@@ -96,6 +101,7 @@ impl Compiled {
             Kind::Email(judge) => judge.pass(value),
             Kind::Path(judge) => judge.pass(value),
             Kind::Url(judge) => judge.pass(value),
+            Kind::Command(judge) => judge.pass(value),
             Kind::Enum(judge) => judge.pass(value),
             Kind::Number(judge) => judge.pass(value),
             Kind::Length(judge) => judge.pass(value),

@@ -156,6 +156,10 @@ impl Reader<'_> {
     fn command_guard(&mut self, path: &str, table: &Node) -> Option<Guard> {
         let entries = table.entries().iter().filter(|(key, _)| key.name != "kind").cloned().collect();
         let rest = Node { value: Value::Table(entries), place: table.place };
+        if table.get("root").is_none() {
+            let why = "paths in a command start from a folder, and a tool of somebody else has its own";
+            self.incomplete(path, table, "no `root`", why, "add root = \"/srv/work\"");
+        }
         self.commands_table(path, &rest).map(|commands| Guard::Command(Box::new(commands)))
     }
 

@@ -31,11 +31,11 @@ impl Reader<'_> {
         let names = |r: &mut Self, key: &str, n: &Node, parts, what| {
             r.spotted(&format!("{path}.{key}"), n, |text| dotted(text, parts, what))
         };
-        self.put(table, "tables", &mut guard.tables, |r, key, n| names(r, key, n, 1..=2, "`table` or `schema.table`"));
+        self.put(table, "tables", &mut guard.tables, |r, key, n| names(r, key, n, &(1..=2), "`table` or `schema.table`"));
         self.put(table, "columns", &mut guard.columns, |r, key, n| {
-            names(r, key, n, 2..=3, "`table.column` or `table.*`")
+            names(r, key, n, &(2..=3), "`table.column` or `table.*`")
         });
-        self.put(table, "functions", &mut guard.functions, |r, key, n| names(r, key, n, 1..=1, "`function`"));
+        self.put(table, "functions", &mut guard.functions, |r, key, n| names(r, key, n, &(1..=1), "`function`"));
         self.orphans(path, &guard);
         Some(Guard::Sql(guard))
     }
@@ -56,7 +56,7 @@ impl Reader<'_> {
 /// A name as the database keeps it, without quotes: its parts are told apart by dots.
 fn dotted(
     text: &str,
-    parts: std::ops::RangeInclusive<usize>,
+    parts: &std::ops::RangeInclusive<usize>,
     what: &str,
 ) -> Result<(), (&'static str, String, String)> {
     let odd = |c: char| c.is_control() || "\"'`[];\\".contains(c);

@@ -9,6 +9,7 @@ pub mod call;
 pub mod command;
 pub mod guard;
 pub mod limits;
+pub mod mcp;
 pub mod record;
 pub mod result;
 pub mod rules;

@@ -3,6 +3,8 @@
 use policy::tools::Effect;
 use serde_json::Value as Json;
 
+use crate::rules::Counters;
+
 /// Who calls. Front doors fill it from what they know (policy, key, connection), never from the caller's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -36,6 +38,8 @@ pub struct Call<'a> {
     pub caller: &'a Caller,
     /// What the tool says of itself.
     pub facts: &'a ToolFacts,
+    /// How many calls there were before: `counters` in conditions.
+    pub counters: Counters,
     /// Milliseconds since the epoch: `now` in conditions.
     pub now: u64,
 }

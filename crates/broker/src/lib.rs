@@ -7,14 +7,18 @@
 pub mod approvals;
 pub mod call;
 pub mod command;
+pub mod gate;
 pub mod guard;
+pub mod json;
 pub mod limits;
 pub mod mcp;
+pub mod names;
 pub mod record;
 pub mod result;
 pub mod rules;
 pub mod verdict;
 
 pub use call::{Call, Caller, ToolFacts};
+pub use gate::{Gate, Judged, Listed, Surroundings};
 pub use record::{Event, Record};
 pub use verdict::{Reason, Verdict};

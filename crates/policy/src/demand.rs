@@ -157,7 +157,7 @@ pub enum Clause<'a> {
     /// `commands`
     Commands(&'a serde_json::Value),
     /// `tools`
-    Tools(&'a serde_json::Value),
+    Tools(&'a crate::tools::Tools),
     /// `audit.path`
     AuditPath(&'a PathBuf),
     /// `audit.redact`, not empty
@@ -303,7 +303,7 @@ impl Policy {
             ClauseId::SyscallsAllow => full(&self.syscalls.allow).map(Clause::SyscallsAllow),
             ClauseId::SyscallsDeny => full(&self.syscalls.deny).map(Clause::SyscallsDeny),
             ClauseId::Commands => self.commands.as_ref().map(|commands| Clause::Commands(&commands.written)),
-            ClauseId::Tools => self.tools.as_ref().map(Clause::Tools),
+            ClauseId::Tools => self.tools.as_deref().map(Clause::Tools),
             ClauseId::AuditPath => audit.path.as_ref().map(Clause::AuditPath),
             ClauseId::AuditRedact => full(&audit.redact).map(Clause::AuditRedact),
             ClauseId::AuditContent => Some(Clause::AuditContent(audit.content)),

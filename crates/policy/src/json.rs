@@ -287,7 +287,8 @@ impl Clause<'_> {
             | Self::SyscallsAllow(list)
             | Self::SyscallsDeny(list)
             | Self::AuditRedact(list) => json!(list),
-            Self::Commands(value) | Self::Tools(value) => (*value).clone(),
+            Self::Commands(value) => (*value).clone(),
+            Self::Tools(tools) => tools.written.clone(),
             Self::AuditPath(path) => path_text(path),
             Self::AuditContent(content) => json!(content.word()),
             Self::AuditSync(sync) => json!(sync.word()),

@@ -19,6 +19,7 @@ pub mod layers;
 pub mod lint;
 pub mod load;
 pub mod mistake;
+pub mod names;
 pub mod plan;
 pub mod planning;
 pub mod presets;

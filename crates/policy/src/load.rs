@@ -70,6 +70,8 @@ pub struct Loaded {
     pub origins: Origins,
     /// Legal, but probably not meant.
     pub lints: Vec<Lint>,
+    /// What was read, for those who compile values later and must point at them.
+    pub documents: crate::spot::Documents,
     /// Whether `workspace.at` was written; otherwise it follows the tier.
     pub(crate) at_given: bool,
 }

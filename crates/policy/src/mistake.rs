@@ -90,7 +90,8 @@ impl Mistakes {
     }
 
     /// Puts those of one document together, from its top to its end.
-    pub(crate) fn in_order(mut self) -> Self {
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
         let names: Vec<String> = self.list.iter().map(|mistake| mistake.at.name.clone()).collect();
         let first = |mistake: &Mistake| names.iter().position(|name| *name == mistake.at.name);
         self.list.sort_by_key(|mistake| (first(mistake), mistake.at.line_column));
@@ -98,7 +99,7 @@ impl Mistakes {
     }
 
     /// Adds one, unless it is known: overridden values are looked at twice.
-    pub(crate) fn add(&mut self, mistake: Mistake) {
+    pub fn add(&mut self, mistake: Mistake) {
         if !self.list.contains(&mistake) {
             self.list.push(mistake);
         }

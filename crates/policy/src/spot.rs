@@ -37,6 +37,23 @@ impl PartialEq for Documents {
 }
 
 impl Documents {
+    /// The place of a part of a text value, from its bytes; of the whole where it is not written as it reads (escapes).
+    #[must_use]
+    pub fn locate_part(&self, spot: Spot, text: &str, range: std::ops::Range<usize>) -> Where {
+        let Spot(place) = spot;
+        let part = self.sources.get(usize::from(place.source)).and_then(|source| source.inside(place, text, range));
+        self.locate(Spot(part.unwrap_or(place)))
+    }
+
+    /// The place of what a JSON Pointer names within a table, list or text of JSON; of its nearest part that is there.
+    #[must_use]
+    pub fn locate_pointer(&self, spot: Spot, pointer: &str) -> Where {
+        let Spot(place) = spot;
+        let source = self.sources.get(usize::from(place.source));
+        let found = source.and_then(|source| crate::document::pointed(place, source, pointer));
+        self.locate(Spot(found.unwrap_or(place)))
+    }
+
     /// File, line, column and the line itself.
     #[must_use]
     pub fn locate(&self, spot: Spot) -> Where {

@@ -98,6 +98,28 @@ pub struct ToolEntry {
     pub examples: Vec<Example>,
 }
 
+impl ToolEntry {
+    /// An entry that says nothing but its name: it denies.
+    #[must_use]
+    pub const fn bare(name: Spotted<String>) -> Self {
+        Self {
+            name,
+            decision: Decision::Deny,
+            effect: None,
+            schema: None,
+            guards: Vec::new(),
+            rules: Vec::new(),
+            rate: None,
+            budget: None,
+            concurrency: None,
+            timeout: None,
+            result: ResultRule { max: ResultRule::MOST, redact: Vec::new(), types: Vec::new() },
+            approval: Approval::Never,
+            examples: Vec::new(),
+        }
+    }
+}
+
 /// A condition over `args`, `session`, `agent`, `counters` and `now`; where it is true, or fails, its decision counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -158,12 +180,17 @@ pub struct Budget {
 /// `result = { max, redact, types }`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultRule {
-    /// Most bytes that reach the caller.
+    /// Most bytes that reach the caller; 1M if not written.
     pub max: Bytes,
     /// Patterns whose matches are replaced.
     pub redact: Vec<Spotted<String>>,
     /// Kinds of content that may come back; all if empty: `text`, `structured`, `image`, `audio`, `resource`, `link`.
     pub types: Vec<String>,
+}
+
+impl ResultRule {
+    /// The size of a result where nothing is said.
+    pub const MOST: Bytes = Bytes(1 << 20);
 }
 
 /// A call and what must become of it.

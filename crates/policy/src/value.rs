@@ -84,8 +84,8 @@ pub struct Policy {
     pub syscalls: Syscalls,
     /// Which command lines may be run; the broker judges them.
     pub commands: Option<Box<Commands>>,
-    /// `[tools]` and `[mcp]` as written, in canonical JSON; judged by a later issue, refused by every backend today.
-    pub tools: Option<serde_json::Value>,
+    /// `[tools]` and `[mcp]`, for the gate before the tools of an agent.
+    pub tools: Option<Box<crate::tools::Tools>>,
     /// Audit record.
     pub audit: Audit,
 }

@@ -114,15 +114,7 @@ impl Unasked {
                 "tell your user: `fumehood approvals ls` says what is wrong".to_owned(),
             ),
         };
-        Reason {
-            id,
-            rule: rule.to_owned(),
-            at: None,
-            decision: Decision::Deny,
-            what: self.to_string(),
-            why,
-            instead,
-        }
+        Reason { id, rule: rule.to_owned(), at: None, decision: Decision::Deny, what: self.to_string(), why, instead }
     }
 }
 

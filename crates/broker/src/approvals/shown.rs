@@ -132,14 +132,39 @@ fn oddity(c: char) -> Option<Odd> {
     match c {
         _ if c.is_control() => Some(Odd::Control),
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some(Odd::Turns),
-        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
-        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
-        | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}' => Some(Odd::Invisible),
-        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{2028}' | '\u{2029}' | '\u{202f}' | '\u{205f}'
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200d}'
+        | '\u{2060}'..='\u{2065}'
+        | '\u{206a}'..='\u{206f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e0fff}'
+        | '\u{e000}'..='\u{f8ff}'
+        | '\u{f0000}'..='\u{10ffff}' => Some(Odd::Invisible),
+        '\u{a0}'
+        | '\u{1680}'
+        | '\u{2000}'..='\u{200a}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{202f}'
+        | '\u{205f}'
         | '\u{3000}' => Some(Odd::Blank),
-        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
-        | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}' => Some(Odd::Combines),
+        '\u{300}'..='\u{36f}'
+        | '\u{483}'..='\u{489}'
+        | '\u{1ab0}'..='\u{1aff}'
+        | '\u{1dc0}'..='\u{1dff}'
+        | '\u{20d0}'..='\u{20ff}'
+        | '\u{fe20}'..='\u{fe2f}' => Some(Odd::Combines),
         // Letters in another dress are never anybody's script.
         '\u{ff01}'..='\u{ff5e}' => Some(Odd::Twin(dressed(c, '\u{ff01}', '!'))),
         '\u{1d400}'..='\u{1d7ff}' | '\u{1f100}'..='\u{1f1ff}' | '\u{2460}'..='\u{24ff}' | '\u{2100}'..='\u{214f}' => {
@@ -168,9 +193,7 @@ fn mathematical(c: char) -> char {
             let (first, index) = if index < 26 { ('A', index) } else { ('a', index - 26) };
             char::from_u32(u32::from(first) + index).unwrap_or('?')
         }
-        '\u{1d7ce}'..='\u{1d7ff}' => {
-            char::from_digit(u32::from(c).saturating_sub(0x1d7ce) % 10, 10).unwrap_or('?')
-        }
+        '\u{1d7ce}'..='\u{1d7ff}' => char::from_digit(u32::from(c).saturating_sub(0x1d7ce) % 10, 10).unwrap_or('?'),
         '\u{212a}' => 'K',
         '\u{212e}' | '\u{212f}' | '\u{2147}' => 'e',
         '\u{210e}' => 'h',
@@ -304,7 +327,9 @@ mod tests {
 
     #[test]
     fn other_scripts_stay_readable() {
-        for text in ["Привет, мир", "Γειά σου Κόσμε", "日本語のテキスト", "Grüße aus Köln", "naïve café", "שלום", "1 < 2", ""] {
+        for text in
+            ["Привет, мир", "Γειά σου Κόσμε", "日本語のテキスト", "Grüße aus Köln", "naïve café", "שלום", "1 < 2", ""]
+        {
             let Look { text: got, notes } = look(text);
             assert_eq!((got.as_str(), notes.len()), (text, 0));
         }

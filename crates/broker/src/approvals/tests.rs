@@ -18,7 +18,10 @@ fn ask(args: Json) -> Ask {
     Ask {
         tool: "mail.send".into(),
         server: Some("mail".into()),
-        hash: format!("{:x}", <sha2::Sha256 as sha2::Digest>::digest(args.to_string()).iter().map(|b| u64::from(*b)).sum::<u64>()) + &args.to_string(),
+        hash: format!(
+            "{:x}",
+            <sha2::Sha256 as sha2::Digest>::digest(args.to_string()).iter().map(|b| u64::from(*b)).sum::<u64>()
+        ) + &args.to_string(),
         args,
         rule: "tools.tool[0]".into(),
         reason: "a mail leaves the house".into(),
@@ -76,7 +79,8 @@ fn nobody_answers_and_the_call_is_denied() {
 #[test]
 fn of_an_approval_and_a_time_out_exactly_one_wins_and_the_loser_is_told() {
     let dir = folder();
-    let approvals = Approvals::open_with(dir.path(), Settings { most_per_session: 1000, ..Settings::default() }).unwrap();
+    let approvals =
+        Approvals::open_with(dir.path(), Settings { most_per_session: 1000, ..Settings::default() }).unwrap();
     let other = Approvals::open(dir.path()).unwrap();
     let (mut approved, mut late) = (0, 0);
     for round in 0..60_u64 {
@@ -169,13 +173,15 @@ fn answers_to_guessed_ids_change_nothing() {
     let approvals = Approvals::open(dir.path()).unwrap();
     let parked = approvals.ask(&ask(json!({}))).unwrap();
     let id = parked.id().to_owned();
-    let guesses = [&id[..id.len() - 1], &id[2..], "", "a-", "%", "a-%", "' OR '1'='1", &id.to_uppercase(), &format!("{id} ")];
+    let guesses =
+        [&id[..id.len() - 1], &id[2..], "", "a-", "%", "a-%", "' OR '1'='1", &id.to_uppercase(), &format!("{id} ")];
     for guess in guesses {
         assert!(matches!(approvals.approve(guess, "mallory", None), Err(Lost::Unknown { .. })), "{guess}");
         assert!(matches!(approvals.deny(guess, "mallory", ""), Err(Lost::Unknown { .. })), "{guess}");
     }
     assert_eq!(approvals.get(&id).unwrap().unwrap().state, State::Waiting);
-    let ids: std::collections::BTreeSet<String> = (0..7).map(|n| approvals.ask(&ask(json!({ "n": n }))).unwrap().id().to_owned()).collect();
+    let ids: std::collections::BTreeSet<String> =
+        (0..7).map(|n| approvals.ask(&ask(json!({ "n": n }))).unwrap().id().to_owned()).collect();
     assert_eq!(ids.len(), 7);
     assert!(ids.iter().all(|id| id.len() == 28), "130 bits each: {ids:?}");
 }
@@ -273,7 +279,10 @@ fn a_memory_covers_what_was_shown_and_nothing_beside_it() {
     assert!(!covered(&Ask { approval: Approval::Always, ..ask(shown.clone()) }), "always means always");
     let memory = approvals.memories(false).unwrap().remove(0);
     assert_eq!(memory.uses, 2);
-    assert_eq!(memory.to_json()["args"], json!({"to": {"is": "a@company.com"}, "subject": {"is": "hello"}, "body": "any"}));
+    assert_eq!(
+        memory.to_json()["args"],
+        json!({"to": {"is": "a@company.com"}, "subject": {"is": "hello"}, "body": "any"})
+    );
     assert!(approvals.revoke(&memory.id, "alice").unwrap());
     assert!(!approvals.revoke(&memory.id, "alice").unwrap(), "once is enough");
     assert!(!covered(&ask(shown)), "revoked");
@@ -352,7 +361,8 @@ fn a_folder_that_others_may_enter_and_a_file_of_another_kind_are_refused() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(Approvals::open(dir.path()), Err(StoreError::Folder { .. })));
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
-    std::fs::write(dir.path().join("approvals.db"), "not a database, but long enough to be read as one".repeat(50)).unwrap();
+    std::fs::write(dir.path().join("approvals.db"), "not a database, but long enough to be read as one".repeat(50))
+        .unwrap();
     assert!(matches!(Approvals::open(dir.path()), Err(StoreError::File { .. })));
     std::fs::remove_file(dir.path().join("approvals.db")).unwrap();
     std::os::unix::fs::symlink("/tmp/elsewhere", dir.path().join("approvals.db")).unwrap();
@@ -369,7 +379,11 @@ fn askers_are_told_of_their_sessions_calls_and_may_answer() {
     #[derive(Debug)]
     struct Says(AtomicU64);
     impl Asker for Says {
-        fn asked<'a>(&'a self, call: &'a ParkedCall, approvals: &'a Approvals) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        fn asked<'a>(
+            &'a self,
+            call: &'a ParkedCall,
+            approvals: &'a Approvals,
+        ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
             Box::pin(async move {
                 self.0.fetch_add(1, Ordering::Relaxed);
                 approvals.approve(&call.id, "client", None).unwrap();

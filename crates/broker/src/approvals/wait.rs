@@ -70,11 +70,12 @@ impl Parked {
         let expires = now.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         // From here on: whatever changes in the store after this line is heard.
         let mut changes = inner.bell.listen();
-        if let Err(error) = self.blocking({
-            let id = call.id.clone();
-            move |approvals| approvals.inner.store.hurry(&id, expires)
-        })
-        .await
+        if let Err(error) = self
+            .blocking({
+                let id = call.id.clone();
+                move |approvals| approvals.inner.store.hurry(&id, expires)
+            })
+            .await
         {
             return lost(call.id.clone(), error.into());
         }
@@ -138,9 +139,7 @@ impl Approvals {
                 Some(Answer::Approved { id, by: by.unwrap_or_default(), remembered: None })
             }
             State::Approved => Some(lost(id, Unasked::Used)),
-            State::Denied => {
-                Some(Answer::Denied { id, by: by.unwrap_or_default(), why: why.unwrap_or_default() })
-            }
+            State::Denied => Some(Answer::Denied { id, by: by.unwrap_or_default(), why: why.unwrap_or_default() }),
             State::TimedOut => Some(Answer::TimedOut { id }),
             State::Cancelled => Some(lost(id, Unasked::Cancelled)),
         })

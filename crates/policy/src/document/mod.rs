@@ -182,17 +182,22 @@ impl Flaw {
     }
 }
 
-/// Parses one source into a tree whose root is a table; a partial tree may come with mistakes.
-pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Mistake>) {
+/// Parses one source into a tree, whatever its root is.
+pub(crate) fn parse_flaws(index: u16, source: &Source) -> (Option<Node>, Vec<Flaw>) {
     let text = source.text.as_str();
     if let Some(flaw) = unfit(text) {
-        return (None, vec![source.mistake(flaw)]);
+        return (None, vec![flaw]);
     }
-    let (node, flaws) = match source.format {
+    match source.format {
         Format::Toml => toml::parse(index, text),
         Format::Yaml => yaml::parse(index, text),
         Format::Json => json::parse(index, text),
-    };
+    }
+}
+
+/// Parses one source into a tree whose root is a table; a partial tree may come with mistakes.
+pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Mistake>) {
+    let (node, flaws) = parse_flaws(index, source);
     let mut mistakes: Vec<Mistake> = flaws.into_iter().map(|flaw| source.mistake(flaw)).collect();
     let root = match node {
         Some(node) if matches!(node.value, Value::Table(_)) => Some(node),
@@ -212,6 +217,56 @@ pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Mistake>)
     (root, mistakes)
 }
 
+/// The place of what a JSON Pointer names below the value at a place: for messages, so the source is parsed once more.
+pub(crate) fn pointed(place: Place, source: &Source, pointer: &str) -> Option<Place> {
+    let (tree, _) = parse_flaws(place.source, source);
+    let node = standing_at(tree.as_ref()?, place)?.clone();
+    let (node, text) = match &node.value {
+        Value::Text(text) | Value::Bare(text) => {
+            let inner = Source { kind: Kind::File, format: Format::Json, text: text.clone(), ..source.clone() };
+            (parse_flaws(place.source, &inner).0?, Some(text.clone()))
+        }
+        Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Array(_) | Value::Table(_) => {
+            (node, None)
+        }
+    };
+    let mut at = &node;
+    for part in pointer.split('/').skip(1) {
+        let name = part.replace("~1", "/").replace("~0", "~");
+        let below = match &at.value {
+            Value::Array(items) => name.parse::<usize>().ok().and_then(|index| items.get(index)),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::Bare(_)
+            | Value::Table(_) => at.get(&name),
+        };
+        match below {
+            Some(below) => at = below,
+            None => break,
+        }
+    }
+    match text {
+        None => Some(at.place),
+        Some(text) => {
+            source.inside(place, &text, crate::read::offset(at.place.start)..crate::read::offset(at.place.end))
+        }
+    }
+}
+
+fn standing_at(node: &Node, place: Place) -> Option<&Node> {
+    if node.place == place {
+        return Some(node);
+    }
+    match &node.value {
+        Value::Table(entries) => entries.iter().find_map(|(_, node)| standing_at(node, place)),
+        Value::Array(items) => items.iter().find_map(|node| standing_at(node, place)),
+        Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::Bare(_) => None,
+    }
+}
+
 fn unfit(text: &str) -> Option<Flaw> {
     if text.len() > MOST_BYTES {
         let what = format!("the document has {} bytes", text.len());
@@ -227,6 +282,14 @@ impl Source {
         let Flaw { range, id, what, why, fix } = flaw;
         let at = self.place_of(range);
         Mistake { id: id.to_owned(), clause: None, what, at, why, fix }
+    }
+
+    /// The place of a part of a text, if it is written as it reads.
+    pub(crate) fn inside(&self, place: Place, text: &str, range: std::ops::Range<usize>) -> Option<Place> {
+        let written = self.text.get(crate::read::offset(place.start)..crate::read::offset(place.end))?;
+        let start = crate::read::offset(place.start).checked_add(written.find(text)?)?;
+        let end = range.end.min(text.len());
+        Some(Place::new(place.source, start.checked_add(range.start.min(end))?..start.checked_add(end)?))
     }
 
     /// Where a range lies, in the words of this kind of source.

@@ -1,9 +1,10 @@
 //! Layers: `strict` at the bottom, documents in their order (each upon what it extends), flags on top.
 //!
 //! Tables merge key by key, lists and scalars replace. Flags that name one thing of many (`--read`, `--prefer`, ...)
-//! add to the list that the documents give.
+//! add to the list that the documents give. Entries of `tools.tool` are never replaced, only added.
 
 mod flags;
+mod tools;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::mistake::{Mistake, Mistakes, Where, did_you_mean, quote};
 use crate::presets::{PRESETS, preset};
 use crate::read::Reader;
 use crate::{check, fit};
-use tree::{join, merge, origin};
+use tree::{join, origin};
 
 /// Documents that extend documents end here.
 const MOST_EXTENDS: usize = 8;
@@ -206,9 +207,10 @@ impl Layers {
 
     fn push_document(&mut self, written: Written<'_>, loader: &dyn Loader, chain: &mut Vec<PathBuf>) {
         let Written { name, text, format, folder } = written;
-        let Some(tree) = self.tree(Kind::File, name, text, format, folder) else { return };
+        let Some(mut tree) = self.tree(Kind::File, name, text, format, folder) else { return };
         let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name).to_owned();
         self.version(&tree);
+        self.schema_files(&mut tree, folder, loader);
         if let Some(extends) = tree.get("extends") {
             self.extends(extends, folder, loader, chain);
         }
@@ -276,7 +278,7 @@ impl Layers {
         let place = Place { source: u16::MAX, start: 0, end: 0 };
         let mut tree = Node { value: Value::Table(Vec::new()), place };
         for document in std::mem::take(&mut self.documents) {
-            merge(&mut tree, document);
+            tools::lay(&mut tree, document);
         }
         // The name is that of the topmost document: those below speak of themselves.
         if let Value::Table(entries) = &mut tree.value {
@@ -285,7 +287,7 @@ impl Layers {
         for (usage, flag) in std::mem::take(&mut self.flags) {
             self.reader().policy(&flag, "flag");
             match usage {
-                FlagUse::Merge => merge(&mut tree, flag),
+                FlagUse::Merge => tools::lay(&mut tree, flag),
                 FlagUse::Join(path) => join(&mut tree, flag, path),
             }
         }
@@ -310,6 +312,7 @@ impl Layers {
         for lint in &mut lints {
             origins.of(lint.clause).clone_into(&mut lint.at);
         }
-        Ok(Loaded { policy, origins, lints, at_given })
+        let documents = crate::spot::Documents { sources: self.sources };
+        Ok(Loaded { policy, origins, lints, documents, at_given })
     }
 }

@@ -45,10 +45,7 @@ impl Reader<'_> {
         mut read: impl FnMut(&mut Self, &Node) -> Option<T>,
     ) -> Vec<Spotted<T>> {
         let Some(items) = node.and_then(|node| self.items(path, node)) else { return Vec::new() };
-        items
-            .iter()
-            .filter_map(|item| read(self, item).map(|value| Spotted { value, at: Spot(item.place) }))
-            .collect()
+        items.iter().filter_map(|item| read(self, item).map(|value| Spotted { value, at: Spot(item.place) })).collect()
     }
 
     fn programs(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<Program>> {
@@ -93,9 +90,8 @@ impl Reader<'_> {
                 rules.map(ProgramArgs::Rules)
             }
             Value::Text(_) | Value::Bare(_) => {
-                self.word(path, node, &[("workspace", true), ("read-only", false)]).map(|workspace| {
-                    if workspace { ProgramArgs::Workspace } else { ProgramArgs::ReadOnly }
-                })
+                self.word(path, node, &[("workspace", true), ("read-only", false)])
+                    .map(|workspace| if workspace { ProgramArgs::Workspace } else { ProgramArgs::ReadOnly })
             }
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Table(_) => {
                 let fix = "write \"read-only\", \"workspace\", or a list of rules: [{ flags = [\"-l\"], positional = \"path\" }]";
@@ -132,7 +128,11 @@ impl Reader<'_> {
             return Some(text);
         }
         let why = "a sub-command is a word of letters, digits and dashes";
-        self.note(path, node.place, fault("commands/word", format!("`{path}` is {}", quote(&text)), why, "write \"log\""));
+        self.note(
+            path,
+            node.place,
+            fault("commands/word", format!("`{path}` is {}", quote(&text)), why, "write \"log\""),
+        );
         None
     }
 
@@ -155,7 +155,8 @@ impl Reader<'_> {
     }
 
     fn argument_type(&mut self, path: &str, node: &Node, text: &str) -> Option<()> {
-        if let Some(pattern) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|_| text.len() > 2) {
+        if let Some(pattern) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|_| text.len() > 2)
+        {
             if let Err(error) = compile(pattern) {
                 let why = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
                 let what = format!("{} is not a pattern", quote(text));
@@ -244,7 +245,8 @@ impl Reader<'_> {
                 return Some(text);
             }
             let what = format!("`{path}` has the pattern {}", quote(&text));
-            let why = "it is compared word by word with what bash makes of a line: quotes and patterns have no place in it";
+            let why =
+                "it is compared word by word with what bash makes of a line: quotes and patterns have no place in it";
             let fix = "write the words, for example \"rm -rf\", \"curl\" or \"/etc/passwd\"";
             reader.note(path, item.place, fault("commands/block", what, why, fix));
             None

@@ -10,7 +10,7 @@ mod net;
 mod scalar;
 mod sql;
 mod surroundings;
-mod tools;
+pub(crate) mod tools;
 
 pub(crate) use allowed::{normal, over};
 

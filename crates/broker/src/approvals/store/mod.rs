@@ -106,7 +106,10 @@ impl Store {
         let before = int(now.saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX)));
         self.write(|t| {
             overdue(t, now)?;
-            t.execute("DELETE FROM calls WHERE state <> 'waiting' AND coalesce(used, answered, expires) < ?1", [before])?;
+            t.execute(
+                "DELETE FROM calls WHERE state <> 'waiting' AND coalesce(used, answered, expires) < ?1",
+                [before],
+            )?;
             t.execute("DELETE FROM memories WHERE min(expires, coalesce(revoked, expires)) < ?1", [before])?;
             Ok(Ok(()))
         })
@@ -203,7 +206,8 @@ impl Store {
     }
 
     pub(super) fn revoke(&self, id: &str, by: &str, now: u64) -> Result<bool, StoreError> {
-        let sql = "UPDATE memories SET revoked = ?2, revoked_by = ?3 WHERE id = ?1 AND revoked IS NULL AND expires > ?2";
+        let sql =
+            "UPDATE memories SET revoked = ?2, revoked_by = ?3 WHERE id = ?1 AND revoked IS NULL AND expires > ?2";
         self.write(|t| Ok(Ok(t.execute(sql, params![id, int(now), by])? == 1)))
     }
 }
@@ -326,9 +330,8 @@ pub(super) fn own_folder(dir: &Path) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::File { path: dir.to_owned(), why: error.to_string() };
     match std::fs::symlink_metadata(dir) {
         Ok(found) => {
-            let alone = found.is_dir()
-                && found.mode() & 0o077 == 0
-                && found.uid() == rustix::process::geteuid().as_raw();
+            let alone =
+                found.is_dir() && found.mode() & 0o077 == 0 && found.uid() == rustix::process::geteuid().as_raw();
             if alone { Ok(()) } else { Err(wrong()) }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -79,7 +79,8 @@ fn answered(
     settings: &Settings,
     now: u64,
 ) -> rusqlite::Result<Option<Result<Found, Unasked>>> {
-    let since = |duration: std::time::Duration| now.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    let since =
+        |duration: std::time::Duration| now.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     // Whoever waited for it is gone: a restart, or a caller that asked for an id and came back.
     let unused = left_behind(t, seal, "state = 'approved' AND used IS NULL", since(settings.patience))?;
     if let Some(call) = unused {

@@ -1,0 +1,382 @@
+//! JSON as arguments of tools: read in one way only, written in one form only.
+//!
+//! Parsers disagree on duplicate keys, lone surrogates, NaN, huge numbers and what follows the end; whoever judges one
+//! reading and lets the tool take another has judged nothing. So everything that can be read in two ways is refused, and
+//! what a tool gets is the value that was judged, written again ([`canonical`], RFC 8785).
+
+use policy::mistake::quote;
+use serde_json::{Map, Number, Value as Json};
+
+pub use policy::json::canonical;
+
+/// Longest text that is read.
+pub const MOST_BYTES: usize = 8 << 20;
+/// Deepest nesting.
+pub const MOST_DEPTH: usize = 64;
+/// Most values in one text.
+pub const MOST_VALUES: usize = 1_000_000;
+/// The last whole number before two neighbours become one double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Why a text or value is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// Stable id, `tools.json/duplicate`.
+    pub id: &'static str,
+    /// Byte in the text; 0 for a value.
+    pub at: usize,
+    /// What is wrong.
+    pub what: String,
+    /// Why that is refused.
+    pub why: &'static str,
+    /// What to send instead.
+    pub fix: &'static str,
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at byte {}: {}; {}", self.what, self.at, self.why, self.fix)
+    }
+}
+
+impl std::error::Error for Flaw {}
+
+/// Reads one value, strictly.
+///
+/// # Errors
+/// The first thing that is no JSON, or that two parsers could read differently.
+pub fn read(text: &str) -> Result<Json, Flaw> {
+    if text.len() > MOST_BYTES {
+        let what = format!("the text has {} bytes", text.len());
+        return Err(flaw("tools.json/size", MOST_BYTES, what, "8 MiB is the most that is read", "send less"));
+    }
+    let mut reader = Reader { text, at: 0, values: 0 };
+    reader.blank();
+    let value = reader.value(0)?;
+    reader.blank();
+    if reader.at < text.len() {
+        let why = "some parsers stop there and others do not";
+        return Err(flaw("tools.json/trailing", reader.at, "something follows the value", why, "send one value"));
+    }
+    Ok(value)
+}
+
+/// Brings a value that another reader made into the one form: numbers without a fraction are whole numbers.
+///
+/// # Errors
+/// Numbers that other readers change, and nesting beyond [`MOST_DEPTH`].
+pub fn settle(value: &Json) -> Result<Json, Flaw> {
+    settle_at(value, 0)
+}
+
+fn settle_at(value: &Json, depth: usize) -> Result<Json, Flaw> {
+    if depth > MOST_DEPTH {
+        return Err(too_deep(0));
+    }
+    Ok(match value {
+        Json::Null | Json::Bool(_) | Json::String(_) => value.clone(),
+        Json::Number(number) => match number.as_i64() {
+            Some(whole) if whole.unsigned_abs() <= 1 << 53 => value.clone(),
+            Some(_) | None => Json::Number(exact(number.as_f64().unwrap_or(f64::NAN), 0, &number.to_string())?),
+        },
+        Json::Array(items) => {
+            Json::Array(items.iter().map(|item| settle_at(item, depth + 1)).collect::<Result<_, _>>()?)
+        }
+        Json::Object(map) => {
+            let mut out = Map::new();
+            for (key, item) in map {
+                out.insert(key.clone(), settle_at(item, depth + 1)?);
+            }
+            Json::Object(out)
+        }
+    })
+}
+
+/// SHA-256, hex, over the canonical form of a tool's name and its arguments: what an approval is bound to.
+#[must_use]
+pub fn hash(tool: &str, args: &Json) -> String {
+    let args = canonical(args);
+    let mut text = String::with_capacity(args.len() + tool.len() + 24);
+    text.push_str("{\"args\":");
+    text.push_str(&args);
+    text.push_str(",\"tool\":");
+    policy::json::write_text(&mut text, tool);
+    text.push('}');
+    policy::json::sha256_hex(text.as_bytes())
+}
+
+fn flaw(id: &'static str, at: usize, what: impl Into<String>, why: &'static str, fix: &'static str) -> Flaw {
+    Flaw { id, at, what: what.into(), why, fix }
+}
+
+fn too_deep(at: usize) -> Flaw {
+    flaw(
+        "tools.json/depth",
+        at,
+        "values are nested more than 64 deep",
+        "parsers end at different depths",
+        "send less deep",
+    )
+}
+
+/// A number in its one form, if every reader of doubles takes it for the same.
+fn exact(number: f64, at: usize, written: &str) -> Result<Number, Flaw> {
+    let far = number.abs() > EXACT;
+    let whole = number.fract() == 0.0;
+    if !number.is_finite() || far {
+        let why = "beyond 2^53 readers of JSON take different numbers for it";
+        let what = format!("the number {}", quote(written));
+        return Err(flaw("tools.json/number", at, what, why, "send a smaller number, or text"));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "whole and at most 2^53")]
+    let number = if whole { Some(Number::from(number as i64)) } else { Number::from_f64(number) };
+    number.ok_or_else(|| flaw("tools.json/number", at, "no number", "it is not finite", "send a finite number"))
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    values: usize,
+}
+
+impl Reader<'_> {
+    fn rest(&self) -> &[u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.rest().first().copied()
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn syntax(&self, what: &str) -> Flaw {
+        let here = self.text.get(self.at..).and_then(|rest| rest.chars().next());
+        let what = match here {
+            Some(c) => format!("{what}, and {} stands there", quote(&c.to_string())),
+            None => format!("{what}, and the text ends"),
+        };
+        let why = match here {
+            Some('\u{feff}') => "a byte order mark is no part of JSON",
+            Some('/' | '#') => "JSON has no comments",
+            Some(_) | None => "it is no JSON",
+        };
+        flaw("tools.json/syntax", self.at, what, why, "send JSON as RFC 8259 has it")
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Json, Flaw> {
+        self.values += 1;
+        if depth > MOST_DEPTH {
+            return Err(too_deep(self.at));
+        }
+        if self.values > MOST_VALUES {
+            let what = "more than 1000000 values";
+            return Err(flaw("tools.json/size", self.at, what, "no tool needs that", "send less"));
+        }
+        match self.peek() {
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.array(depth),
+            Some(b'"') => self.string().map(Json::String),
+            Some(b'-' | b'0'..=b'9') => self.number().map(Json::Number),
+            Some(b't') => self.word("true", Json::Bool(true)),
+            Some(b'f') => self.word("false", Json::Bool(false)),
+            Some(b'n') => self.word("null", Json::Null),
+            Some(_) | None => Err(self.syntax("a value was expected")),
+        }
+    }
+
+    fn word(&mut self, word: &str, value: Json) -> Result<Json, Flaw> {
+        if !self.rest().starts_with(word.as_bytes()) {
+            return Err(self.syntax("a value was expected"));
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Json, Flaw> {
+        let mut map = Map::new();
+        self.at += 1;
+        self.blank();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(Json::Object(map));
+        }
+        loop {
+            self.blank();
+            let start = self.at;
+            if self.peek() != Some(b'"') {
+                return Err(self.syntax("a key in quotes was expected"));
+            }
+            let key = self.string()?;
+            self.blank();
+            if self.peek() != Some(b':') {
+                return Err(self.syntax("`:` was expected"));
+            }
+            self.at += 1;
+            self.blank();
+            if map.contains_key(&key) {
+                let what = format!("the key {} stands twice", quote(&key));
+                let why = "some readers take the first and others the last";
+                return Err(flaw("tools.json/duplicate", start, what, why, "send each key once"));
+            }
+            let value = self.value(depth + 1)?;
+            map.insert(key, value);
+            if !self.goes_on(b'}')? {
+                return Ok(Json::Object(map));
+            }
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Json, Flaw> {
+        let mut items = Vec::new();
+        self.at += 1;
+        self.blank();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(Json::Array(items));
+        }
+        loop {
+            self.blank();
+            items.push(self.value(depth + 1)?);
+            if !self.goes_on(b']')? {
+                return Ok(Json::Array(items));
+            }
+        }
+    }
+
+    /// After an element: a comma, or the end.
+    fn goes_on(&mut self, end: u8) -> Result<bool, Flaw> {
+        self.blank();
+        match self.peek() {
+            Some(b',') => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some(c) if c == end => {
+                self.at += 1;
+                Ok(false)
+            }
+            Some(_) | None => Err(self.syntax("`,` or the end was expected")),
+        }
+    }
+
+    fn string(&mut self) -> Result<String, Flaw> {
+        let mut out = String::new();
+        self.at += 1;
+        loop {
+            let rest = self.rest();
+            let plain = rest.iter().position(|c| matches!(c, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
+            out.push_str(self.text.get(self.at..self.at + plain).unwrap_or_default());
+            self.at += plain;
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(out);
+                }
+                Some(b'\\') => out.push(self.escape()?),
+                Some(_) => return Err(self.syntax("control characters in texts are escaped")),
+                None => return Err(self.syntax("the end of a text was expected")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, Flaw> {
+        let start = self.at;
+        self.at += 1;
+        let c = match self.peek() {
+            Some(c @ (b'"' | b'\\' | b'/')) => char::from(c),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => return self.unicode(start),
+            Some(_) | None => return Err(self.syntax("an escape was expected")),
+        };
+        self.at += 1;
+        Ok(c)
+    }
+
+    fn unicode(&mut self, start: usize) -> Result<char, Flaw> {
+        let lone = || {
+            let why = "half of a character: readers drop it, replace it or fail";
+            flaw("tools.json/surrogate", start, "a lone surrogate", why, "send whole characters")
+        };
+        let high = self.hex()?;
+        if !(0xd800..0xe000).contains(&high) {
+            return char::from_u32(high).ok_or_else(lone);
+        }
+        if high >= 0xdc00 || !self.rest().starts_with(b"\\u") {
+            return Err(lone());
+        }
+        self.at += 1;
+        let low = self.hex()?;
+        if !(0xdc00..0xe000).contains(&low) {
+            return Err(lone());
+        }
+        char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or_else(lone)
+    }
+
+    /// `u` and four digits.
+    fn hex(&mut self) -> Result<u32, Flaw> {
+        let digits =
+            self.text.get(self.at + 1..self.at + 5).filter(|digits| digits.bytes().all(|c| c.is_ascii_hexdigit()));
+        let Some(number) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) else {
+            return Err(self.syntax("four hexadecimal digits were expected"));
+        };
+        self.at += 5;
+        Ok(number)
+    }
+
+    fn digits(&mut self) -> Result<(), Flaw> {
+        let count = self.rest().iter().take_while(|c| c.is_ascii_digit()).count();
+        if count == 0 {
+            return Err(self.syntax("a digit was expected"));
+        }
+        self.at += count;
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<Number, Flaw> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        let leading = self.rest().starts_with(b"0");
+        let from = self.at;
+        self.digits()?;
+        if leading && self.at > from + 1 {
+            self.at = from;
+            return Err(self.syntax("a number without leading zeros was expected"));
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        let written = self.text.get(start..self.at).unwrap_or_default();
+        let number: f64 = written.parse().unwrap_or(f64::NAN);
+        let mantissa = written.split(['e', 'E']).next().unwrap_or_default();
+        if number == 0.0 && mantissa.bytes().any(|c| matches!(c, b'1'..=b'9')) {
+            let what = format!("the number {}", quote(written));
+            let why = "it is not 0, and readers take it for 0";
+            return Err(flaw("tools.json/number", start, what, why, "send 0, or text"));
+        }
+        // 2^53 + 1 has no double: as a double it would look like its neighbour, which is exact.
+        let close = |whole: i64| whole.unsigned_abs() <= 1 << 53;
+        if mantissa.len() == written.len() && !written.contains('.') && !written.parse::<i64>().is_ok_and(close) {
+            return exact(f64::INFINITY, start, written);
+        }
+        exact(number, start, written)
+    }
+}

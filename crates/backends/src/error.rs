@@ -74,6 +74,12 @@ pub enum StartError {
         /// The system's words.
         why: String,
     },
+    /// The label of the payload cannot be given.
+    #[error("the label that `process.label` names cannot be given: {why}")]
+    Label {
+        /// Why.
+        why: String,
+    },
     /// The system call profile cannot be put together as the policy wants it.
     #[error("the system call profile cannot be made: {why}")]
     Profile {
@@ -110,6 +116,7 @@ impl StartError {
                 | Self::Namespaces { .. }
                 | Self::Profile { .. }
                 | Self::Mapping { .. }
+                | Self::Label { .. }
         )
     }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 /// How long the service manager may take to hand over a group.
 const DELEGATION: Duration = Duration::from_secs(2);
 
+use crate::native::label::Lsm;
+
 /// Something that the host lacks, and the exact remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
@@ -35,8 +37,6 @@ pub struct Capabilities {
     pub kernel: (u32, u32),
     /// Landlock ABI; 0 = none.
     pub landlock: u32,
-    /// Security modules that can label.
-    pub lsms: Vec<String>,
     bus: Option<PathBuf>,
     time_namespace: OnceLock<bool>,
     assumed: Option<Assumed>,
@@ -64,7 +64,6 @@ impl Capabilities {
             release: "6.12".to_owned(),
             kernel: (6, 12),
             landlock: 6,
-            lsms: Vec::new(),
             bus: None,
             time_namespace: OnceLock::from(true),
             assumed: Some(assumed),
@@ -93,7 +92,6 @@ impl Capabilities {
             egid: sys::caller::egid(),
             kernel,
             landlock: sys::landlock::abi(),
-            lsms: sys::machine::security_modules().unwrap_or_default(),
             release,
             bus: None,
             time_namespace: OnceLock::new(),
@@ -187,6 +185,16 @@ impl Capabilities {
             _ => return Err(format!("`{name}` is not a controller that limits")),
         };
         answer.as_ref().map_err(ToString::to_string).copied()
+    }
+
+    /// What the security module of a label does here.
+    #[must_use]
+    pub fn labels(&self, lsm: Lsm) -> sys::machine::Labels {
+        match (self.assumed, lsm) {
+            (Some(_), _) => sys::machine::Labels::Absent,
+            (None, Lsm::Apparmor) => sys::machine::apparmor(),
+            (None, Lsm::Selinux) => sys::machine::selinux(),
+        }
     }
 
     /// Overlay with its upper on a tmpfs in a user namespace: user xattrs on tmpfs came with 6.6.

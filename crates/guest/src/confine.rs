@@ -89,6 +89,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) payload_layer: Option<(Ruleset, u32)>,
     pub(crate) layers: u8,
     pub(crate) scope_proven: bool,
+    /// The kernel's word for the label that the next program gets.
+    label: Option<Owned>,
     tree: Tree,
     witness: Option<Witness>,
     posture: Posture,
@@ -109,6 +111,7 @@ const ORDER: &[(Step, Action)] = &[
     (Step::Hostname, hostname),
     (Step::Loopback, loopback),
     (Step::InnerLimits, inner_limits),
+    (Step::Label, label),
     (Step::Priority, priority),
     (Step::Terminal, terminal),
     (Step::Rlimits, rlimits),
@@ -143,6 +146,7 @@ pub fn run() -> i32 {
         payload_layer: None,
         layers: 0,
         scope_proven: false,
+        label: None,
         witness: None,
         posture: Posture::default(),
     };
@@ -361,6 +365,21 @@ fn inner_limits(guest: &mut Guest<'_>) -> Taken {
     Ok(())
 }
 
+/// The label of whatever this task, or a child of it, executes next: the guest executes nothing, so that it falls to the
+/// payload alone, in the execve itself. Set while /proc can still be written to; execve fails where it cannot be given.
+fn label(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.label.is_empty() {
+        return Ok(());
+    }
+    let proc = guest.tree.proc.as_ref().ok_or(Errno::ENOENT).at(0)?;
+    let own = Decimal::new(u64::from(bare::pid().unsigned_abs()));
+    let folder = bare::open_path(proc.fd(), own.as_c_str(), Within::Beneath).at(0)?;
+    let file = bare::open_write(folder.fd(), guest.view.label_file, Within::Beneath).at(0)?;
+    bare::write_all(file.fd(), guest.view.label).at(1)?;
+    guest.label = Some(bare::open_read(folder.fd(), guest.view.label_file, Within::Beneath).at(2)?);
+    Ok(())
+}
+
 fn priority(guest: &mut Guest<'_>) -> Taken {
     if let Some(value) = guest.view.oom_score_adj {
         // The change of ids made us undumpable, and our files in /proc somebody else's; that comes back for good below.
@@ -492,7 +511,9 @@ fn signal_scope(guest: &mut Guest<'_>) -> Taken {
 
 fn seccomp(guest: &mut Guest<'_>) -> Taken {
     // Asked now, since the filter need not allow the questions.
+    let label = posture::label(guest.label.take())?;
     guest.posture = posture::gather(guest)?;
+    guest.posture.label = label;
     if !guest.view.seccomp.is_empty() {
         bare::set_filter(guest.view.seccomp)?;
     }

@@ -131,11 +131,15 @@ fn kill_all(guest: &Guest<'_>) {
 fn finish(guest: &Guest<'_>, used: &mut Used) {
     let mut killed = false;
     loop {
-        match bare::wait_any(if killed { Wait::Block } else { Wait::No }) {
+        let obeyed = guest.view.label.is_empty();
+        match bare::wait_any(if killed && obeyed { Wait::Block } else { Wait::No }) {
             Ok(Some((_, Change::Exited(_) | Change::Killed { .. }, its))) => add(used, its),
             Ok(Some(_)) | Err(Errno::EINTR) => {}
             // Orphans become our children, so no children means that nobody is left.
             Err(_) => return,
+            // The policy of a label may keep us from signalling what runs under it: our own end, which ends the pid
+            // namespace, is asked of nobody.
+            Ok(None) if killed => return,
             Ok(None) => {
                 kill_all(guest);
                 killed = true;

@@ -1,9 +1,9 @@
 //! What is in force, asked of the kernel and not remembered.
 
-use sys::bare::{self, Fd};
+use sys::bare::{self, Fd, Owned};
 
 use crate::confine::Guest;
-use crate::frames::{Capabilities, MAX_RLIMITS, Posture};
+use crate::frames::{Capabilities, MAX_LABEL, MAX_RLIMITS, Posture};
 use crate::text::Text;
 
 const RLIMIT_NOFILE: usize = 7;
@@ -41,6 +41,7 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         },
         securebits: bare::securebits()?,
         hostname: Text::new(name.get(..len).unwrap_or(&[])),
+        label: Text::default(),
         rlimits,
         descriptors,
         more_descriptors,
@@ -50,6 +51,17 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         signal_scope_proven: guest.scope_proven,
         probes: crate::frames::ProbeErrnos::default(),
     })
+}
+
+/// The label that the next program gets; the descriptor is closed before the open ones are counted.
+pub(crate) fn label(file: Option<Owned>) -> bare::Result<Text<MAX_LABEL>> {
+    let Some(file) = file else { return Ok(Text::default()) };
+    // More room than the answer may have: what does not fit must differ from what was planned.
+    let mut bytes = [0; MAX_LABEL + 1];
+    let length = bare::read_some(file.fd(), &mut bytes)?;
+    let said = bytes.get(..length).unwrap_or(&[]);
+    let end = said.iter().position(|byte| matches!(byte, 0 | b'\n')).unwrap_or(said.len());
+    Ok(Text::new(said.get(..end).unwrap_or(&[])))
 }
 
 fn rlimits() -> bare::Result<[(u64, u64); MAX_RLIMITS]> {

@@ -102,4 +102,6 @@ steps! {
     Spawn = 29, "spawn";
     /// The loop of init.
     Init = 30, "init";
+    /// The label of the payload's program. Detail: 0 the file, 1 writing it, 2 reading it back.
+    Label = 31, "label";
 }

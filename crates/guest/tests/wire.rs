@@ -34,6 +34,8 @@ fn everything() -> Config {
         nice: Some(19),
         tty: Some(Size { rows: 1, cols: 65535 }),
         hostname: b"host".to_vec(),
+        label_file: c("attr/exec"),
+        label: b"a label".to_vec(),
         sources: vec![Source::Path { path: path(), is }, Source::Fd(9)],
         ops: vec![
             Op::Root { size, inodes },
@@ -90,6 +92,7 @@ fn a_config_is_read_as_it_was_built() {
     );
     assert_eq!((view.ids, view.umask, view.oom_score_adj), (config.ids, config.umask, config.oom_score_adj));
     assert_eq!((view.nice, view.tty, view.hostname), (config.nice, config.tty, &config.hostname[..]));
+    assert_eq!((view.label_file, view.label), (config.label_file.as_c_str(), &config.label[..]));
     // The encodings of both forms are the same bytes, so their text form tells whether the values are.
     fn same<T: std::fmt::Debug, U: std::fmt::Debug>(read: impl Iterator<Item = T>, built: &[U]) {
         let read: Vec<String> = read.map(|one| format!("{one:?}")).collect();
@@ -151,6 +154,7 @@ fn every_frame() -> Vec<FromGuest> {
     let mut posture = Posture { pid: 1, hostname: guest::Text::new(&[b'h'; 64]), ..Posture::default() };
     (0..32).for_each(|errno| assert!(posture.probes.push(errno)));
     assert!(!posture.probes.push(1));
+    posture.label = guest::Text::new(&[b'l'; 255]);
     posture.rlimits[15] = (1, u64::MAX);
     let mut frames = vec![
         FromGuest::Mounted(slots),

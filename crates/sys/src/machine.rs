@@ -38,11 +38,35 @@ pub fn sysctl(name: &str) -> Result<Option<i64>> {
     }
 }
 
-/// Security modules in the order in which the kernel asks them; `None` when securityfs is not mounted.
+/// What a security module does with labels on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Labels {
+    /// It is not built in, or not switched on.
+    Absent,
+    /// It keeps labels and forbids nothing (SELinux in permissive mode).
+    Permissive,
+    /// It holds what its policy says of a label.
+    Enforcing,
+}
+
+/// Whether AppArmor runs: only then has this process a label of it. The file of its own came with Linux 5.8; it needs no
+/// securityfs, which a container does not show.
 #[must_use]
-pub fn security_modules() -> Option<Vec<String>> {
-    let text = std::fs::read_to_string("/sys/kernel/security/lsm").ok()?;
-    Some(text.trim().split(',').map(str::to_owned).collect())
+pub fn apparmor() -> Labels {
+    match std::fs::read("/proc/self/attr/apparmor/current") {
+        Ok(label) if !label.is_empty() => Labels::Enforcing,
+        Ok(_) | Err(_) => Labels::Absent,
+    }
+}
+
+/// Whether SELinux runs, and enforces.
+#[must_use]
+pub fn selinux() -> Labels {
+    match std::fs::read_to_string("/sys/fs/selinux/enforce") {
+        Ok(text) if text.trim() == "1" => Labels::Enforcing,
+        Ok(_) => Labels::Permissive,
+        Err(_) => Labels::Absent,
+    }
 }
 
 /// What stands in the way of user namespaces for a user without privilege, as far as settings tell.

@@ -12,6 +12,7 @@ mod etc_cache;
 mod filter;
 mod identity;
 mod io;
+pub(crate) mod label;
 mod landlock;
 mod prepare;
 mod proc_view;
@@ -25,6 +26,7 @@ mod tree;
 mod verify;
 
 pub use control::Control;
+pub use label::Lsm;
 pub use etc_cache::sweep as sweep_cache;
 pub use prepare::prepare;
 pub use prepare::{GitPart, Launch, Prepared, Protect, Stdio};

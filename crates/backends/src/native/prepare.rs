@@ -9,6 +9,7 @@ use guest::config::{Config, Ids, Mode, OwnedLandlock, OwnedProbe as Probe, Owned
 use policy::value::{Grant, NetMode, Tier, WorkspaceMode};
 use policy::{Plan, Policy};
 
+use super::label::Label;
 use super::landlock::Rules;
 use super::{environment, identity, process, rlimits, tree};
 use crate::StartError;
@@ -105,6 +106,8 @@ pub struct Prepared {
     pub(super) copy_to: Option<PathBuf>,
     /// Keeps the copy of `/etc` from being removed.
     pub(super) etc: Option<std::fs::File>,
+    /// The label of the payload's program.
+    pub(super) label: Option<Label>,
 }
 
 impl Prepared {
@@ -164,6 +167,10 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         (places.rules, places.cwd, places.workspace)
     };
     config.cwd = tree::text(&cwd);
+    let label = Label::of(policy);
+    if let Some(label) = &label {
+        (config.label_file, config.label) = (label.file(), label.command());
+    }
     confine(&mut config, policy, host, &rules, container);
     config.env = variables(policy, launch, container);
     config.ids = inside(host, &identity, container);
@@ -181,6 +188,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         exports,
         copy_to,
         etc,
+        label,
         config,
     })
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use guest::frames::ToGuest;
 
 use super::control::Control;
+use super::label::Label;
 use super::start::Held;
 use crate::StartError;
 
@@ -60,6 +61,7 @@ pub struct Running {
     pub control: Control,
     /// Streams; the supervisor takes them.
     pub streams: Streams,
+    pub(super) label: Option<Label>,
 }
 
 impl Running {
@@ -73,6 +75,15 @@ impl Running {
     #[must_use]
     pub const fn pid(&self) -> i32 {
         self.held.child.pid
+    }
+
+    /// Whether the payload, by its number inside, has its label as the kernel shows it outside; one that has ended already
+    /// had it from its execve on.
+    ///
+    /// # Errors
+    /// It runs under another label; in words.
+    pub fn check_label(&self, payload: i32) -> Result<(), String> {
+        self.label.as_ref().and_then(|label| label.check(self.pid(), payload)).unwrap_or(Ok(()))
     }
 
     /// Forwards a signal to the payload.

@@ -315,6 +315,9 @@ impl Started {
             errno => std::io::Error::from_raw_os_error(errno).to_string(),
         };
         let index = usize::try_from(detail).unwrap_or(usize::MAX);
+        if step == Step::Label {
+            return StartError::Label { why: super::label::refused(errno, detail, &why) };
+        }
         let not_allowed = matches!(errno, 1 | 13);
         if not_allowed && step == Step::Mounts && matches!(self.prepared.config.ops.get(index), Some(Op::Proc { .. })) {
             // mount_too_revealing() in the kernel: a fresh procfs needs one without masks outside.

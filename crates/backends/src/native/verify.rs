@@ -64,6 +64,11 @@ impl Confined {
     /// # Errors
     /// Every difference; the guest is killed.
     pub fn verify(self) -> Result<Verified, StartError> {
+        if let Some(label) = &self.started.prepared.label
+            && let Some(why) = label.differs(self.posture.label.as_bytes())
+        {
+            return Err(StartError::Label { why });
+        }
         let mut wrong = self.started.wrong.clone();
         let expected = &self.started.prepared.expected;
         inside(expected, &self.posture, &mut wrong);
@@ -265,7 +270,8 @@ impl Verified {
     pub fn go(self) -> Result<Running, StartError> {
         let started = self.confined.started;
         started.control.send(ToGuest::Go)?;
-        Ok(Running { held: started.child, control: started.control, streams: started.streams })
+        let label = started.prepared.label;
+        Ok(Running { held: started.child, control: started.control, streams: started.streams, label })
     }
 
     /// The guest's pid outside.

@@ -70,7 +70,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::ProcessHostname => kernel("utsns"),
         ClauseId::ProcessUmask => kernel("umask"),
         ClauseId::ProcessTty => when(policy.process.tty, || kernel("devpts:newinstance")),
-        ClauseId::ProcessLabel => label(policy, &host.lsms),
+        ClauseId::ProcessLabel => label(policy, host),
         ClauseId::SyscallsProfile => kernel("seccomp"),
         ClauseId::SyscallsAllow => when(!policy.syscalls.allow.is_empty(), || kernel("seccomp")),
         ClauseId::SyscallsDeny => when(!policy.syscalls.deny.is_empty(), || kernel("seccomp")),

@@ -11,7 +11,10 @@ pub(crate) use process::support as process;
 use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{Enforced, Strength, Support, Unmet};
 
+use sys::machine::Labels;
+
 use crate::host::Capabilities;
+use crate::native::label::Label;
 
 /// How far sampling lets memory go.
 const MEMORY_OVERSHOOT: &str =
@@ -108,22 +111,26 @@ pub(crate) fn tools(policy: &Policy) -> Support {
     })
 }
 
-pub(crate) fn label(policy: &Policy, lsms: &[String]) -> Support {
+/// A label for the payload, on the container tier. Without a pid namespace the end of a run is a signal, which the label's
+/// own policy may forbid: so not on the process tier.
+pub(crate) fn label(policy: &Policy, host: &Capabilities) -> Support {
     when(policy.process.label.is_some(), || {
-        let wanted = policy.process.label.as_deref().unwrap_or_default();
-        let lsm = wanted.split(':').next().unwrap_or_default();
-        if lsms.iter().any(|name| name == lsm) {
-            unmet(
-                "process.label/not-yet",
-                format!("this host has {lsm}, but this version does not apply labels"),
-                "remove `process.label`",
-            )
-        } else {
-            unmet(
+        let Some(label) = Label::of(policy) else {
+            return unmet("process.label/no-lsm", "only SELinux and AppArmor give labels", "remove `process.label`");
+        };
+        let lsm = label.lsm.name();
+        match host.labels(label.lsm) {
+            Labels::Enforcing => kernel(format!("lsm:{lsm}")),
+            Labels::Permissive => unmet(
+                "process.label/permissive",
+                format!("{lsm} of this host is permissive: it would write down what the label forbids, and allow it"),
+                "switch it to enforcing (`setenforce 1`), or remove `process.label`",
+            ),
+            Labels::Absent => unmet(
                 "process.label/no-lsm",
                 format!("this host does not run {lsm}"),
-                "remove `process.label`, or boot a kernel with that security module",
-            )
+                format!("remove `process.label`, or boot with that security module (`security={lsm}`)"),
+            ),
         }
     })
 }

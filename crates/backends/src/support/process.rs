@@ -4,7 +4,7 @@ use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, controller, idle, kernel, label, network_by_broker, root_image, secrets, supervised,
+    bandwidth, commands, controller, idle, kernel, network_by_broker, root_image, secrets, supervised,
     supervisor, thresholds, tools, unmet, unmet_but, when, writes_to_host,
 };
 use crate::host::Capabilities;
@@ -108,7 +108,12 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "a terminal of its own needs a devpts instance of its own, and this tier cannot mount one",
             )
         }),
-        ClauseId::ProcessLabel => label(policy, &host.lsms),
+        ClauseId::ProcessLabel => when(policy.process.label.is_some(), || {
+            container_only(
+                "process.label/needs-container",
+                "without a pid namespace the end of a run is a signal, which the label's own policy may forbid",
+            )
+        }),
         ClauseId::SyscallsProfile => kernel("seccomp"),
         ClauseId::SyscallsAllow => when(!policy.syscalls.allow.is_empty(), || kernel("seccomp")),
         ClauseId::SyscallsDeny => when(!policy.syscalls.deny.is_empty(), || kernel("seccomp")),

@@ -49,9 +49,15 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessLabel,
-        tiers: BOTH,
-        sentence: "a label that this host cannot give is refused",
+        tiers: CONTAINER,
+        sentence: "a label that this host cannot give is refused (`scripts/vm` shows that it is enforced where it can)",
         cell: Cell::Refused(&["process.label=selinux:fumehood_t"], "process.label/no-lsm"),
+    },
+    Case {
+        clause: ClauseId::ProcessLabel,
+        tiers: PROCESS,
+        sentence: "a label is refused, since its policy may forbid the end's signal",
+        cell: Cell::Refused(&["process.label=selinux:fumehood_t"], "process.label/needs-container"),
     },
     Case {
         clause: ClauseId::SyscallsProfile,

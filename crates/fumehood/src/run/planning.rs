@@ -52,6 +52,10 @@ impl From<StartError> for Failure {
                 "run/workspace-of-root",
                 "use workspace mode `copy`, or give the folder to an ordinary user (chown)".to_owned(),
             ),
+            StartError::Label { .. } => (
+                "run/label",
+                "load the profile in enforce mode (`apparmor_parser -r FILE`, `aa-enforce NAME`), or the policy module of the type; or remove `process.label`".to_owned(),
+            ),
             StartError::Profile { .. } => ("run/profile", "change `syscalls.allow` or `syscalls.deny`".to_owned()),
             StartError::NotTheDevice { .. } => ("run/device", "repair /dev of this host".to_owned()),
             StartError::System { .. } | StartError::Guest { .. } | StartError::Internal(_) => {

@@ -274,8 +274,14 @@ impl<'a> Watch<'a> {
                     self.result.failed = Some(format!("the guest stopped at step `{}`: {why}", step.name()));
                     self.done = true;
                 }
-                FromGuest::Started { .. }
-                | FromGuest::Continued
+                FromGuest::Started { pid } => {
+                    if let Err(why) = self.running.check_label(pid) {
+                        self.result.failed = Some(format!("the program does not have its label: {why}"));
+                        self.running.kill_guest();
+                        self.done = true;
+                    }
+                }
+                FromGuest::Continued
                 | FromGuest::Stopped(_)
                 | FromGuest::Pong
                 | FromGuest::Mounted(_)

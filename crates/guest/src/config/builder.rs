@@ -42,6 +42,10 @@ pub struct Config {
     pub tty: Option<Size>,
     /// Host name; empty = leave it.
     pub hostname: Vec<u8>,
+    /// File of a process's folder in /proc that takes the label of its next program; empty = there is no label.
+    pub label_file: CString,
+    /// What is written there.
+    pub label: Vec<u8>,
     /// Sources of mounts, opened before anything else.
     pub sources: Vec<OwnedSource>,
     /// What builds the new root; empty = stay in the host's tree (process tier).
@@ -88,6 +92,8 @@ impl Config {
         self.nice.put(&mut out);
         self.tty.put(&mut out);
         self.hostname.as_slice().put(&mut out);
+        self.label_file.as_c_str().put(&mut out);
+        self.label.as_slice().put(&mut out);
         self.sources.put(&mut out);
         self.ops.put(&mut out);
         self.rlimits.put(&mut out);

@@ -31,6 +31,8 @@ pub struct View<'a> {
     pub nice: Option<i32>,
     pub tty: Option<Size>,
     pub hostname: &'a [u8],
+    pub label_file: &'a CStr,
+    pub label: &'a [u8],
     pub sources: List<'a, Source<&'a CStr>>,
     pub ops: List<'a, Op<&'a CStr, &'a [u8]>>,
     pub rlimits: List<'a, Rlimit>,
@@ -76,6 +78,8 @@ impl<'a> View<'a> {
             nice: r.option(Reader::i32)?,
             tty: r.option(|r| Some(Size { rows: r.u16()?, cols: r.u16()? }))?,
             hostname: r.bytes()?,
+            label_file: r.text()?,
+            label: r.bytes()?,
             sources: List::read(r)?,
             ops: List::read(r)?,
             rlimits: List::read(r)?,
@@ -114,5 +118,6 @@ impl<'a> View<'a> {
             && self.probes.len() <= MAX_PROBES
             && exports.count() <= MAX_EXPORTS
             && self.hostname.len() <= 64
+            && self.label.is_empty() == self.label_file.is_empty()
     }
 }

@@ -11,7 +11,7 @@ mod posture;
 mod to_guest;
 
 pub use from_guest::{End, ExecFailure, Exited, FromGuest, Slots};
-pub use posture::{Capabilities, MAX_RLIMITS, Posture, ProbeErrnos};
+pub use posture::{Capabilities, MAX_LABEL, MAX_RLIMITS, Posture, ProbeErrnos};
 pub use to_guest::ToGuest;
 
 use crate::wire::Reader;

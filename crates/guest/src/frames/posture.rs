@@ -6,6 +6,8 @@ use crate::wire::{Reader, Writer};
 
 /// Resource limits of Linux.
 pub const MAX_RLIMITS: usize = 16;
+/// Longest label that is read back, with what the kernel says of its mode.
+pub const MAX_LABEL: usize = 255;
 
 /// Capability sets, as capget(2) and prctl(2) give them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +98,8 @@ pub struct Posture {
     pub securebits: u32,
     /// Host name.
     pub hostname: Text<64>,
+    /// The label that the next program gets, as the kernel says it; empty = none was asked for.
+    pub label: Text<MAX_LABEL>,
     /// Soft and hard value of every limit.
     pub rlimits: [(u64, u64); MAX_RLIMITS],
     /// Bit n = descriptor n is open, up to 63.
@@ -140,6 +144,9 @@ impl Posture {
         let hostname = self.hostname.as_bytes();
         w.u8(u8::try_from(hostname.len()).unwrap_or(0));
         w.put(hostname);
+        let label = self.label.as_bytes();
+        w.u8(u8::try_from(label.len()).unwrap_or(0));
+        w.put(label);
         w.u8(self.probes.count);
         self.probes.iter().for_each(|errno| w.i32(errno));
     }
@@ -166,6 +173,8 @@ impl Posture {
         }
         let hostname = usize::from(r.u8()?);
         let hostname = Text::new(r.take(hostname).filter(|name| name.len() <= 64)?);
+        let label = usize::from(r.u8()?);
+        let label = Text::new(r.take(label)?);
         let mut probes = ProbeErrnos::default();
         for _ in 0..r.u8()? {
             if !probes.push(r.i32()?) {
@@ -189,6 +198,7 @@ impl Posture {
             capabilities,
             securebits,
             hostname,
+            label,
             rlimits,
             descriptors,
             more_descriptors,

@@ -107,7 +107,7 @@ fn a_mount_names_its_operation() {
 #[test]
 fn the_steps_after_the_mounts_name_themselves() {
     type Change = fn(&mut Config);
-    let cases: [(Change, Step, i32, u32); 9] = [
+    let cases: [(Change, Step, i32, u32); 11] = [
         (|config| config.hostname = vec![b'a'; 65], Step::Config, libc::EPROTO, 0),
         (
             |config| config.ops.retain(|op| !matches!(op, Op::Proc { .. } | Op::Mask { .. } | Op::ReadOnly { .. })),
@@ -115,6 +115,13 @@ fn the_steps_after_the_mounts_name_themselves() {
             libc::ENOENT,
             0,
         ),
+        (
+            |config| (config.label_file, config.label) = (c("attr/no-such"), b"x".to_vec()),
+            Step::Label,
+            libc::ENOENT,
+            0,
+        ),
+        (|config| config.label = b"a label without its file".to_vec(), Step::Config, libc::EPROTO, 0),
         (|config| config.oom_score_adj = Some(1001), Step::Priority, libc::EINVAL, 0),
         (|config| config.nice = Some(-20), Step::Priority, libc::EACCES, 1),
         (

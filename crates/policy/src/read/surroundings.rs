@@ -186,8 +186,8 @@ impl Reader<'_> {
     }
 
     fn label(&mut self, path: &str, node: &Node) -> Option<String> {
-        let why = "a label is `selinux:CONTEXT` or `apparmor:PROFILE`";
-        let fits = |name: &str| !name.is_empty() && name.len() < 4096 && !name.chars().any(char::is_control);
+        let why = "a label is `selinux:CONTEXT` or `apparmor:PROFILE`, of at most 240 bytes";
+        let fits = |name: &str| !name.is_empty() && name.len() <= 240 && !name.chars().any(char::is_control);
         self.fitting(path, node, why, "apparmor:PROFILE", |text| {
             text.strip_prefix("selinux:").or_else(|| text.strip_prefix("apparmor:")).is_some_and(fits)
         })

@@ -74,6 +74,14 @@ pub fn open_write(dir: Fd, path: &CStr, within: Within) -> Result<Owned> {
     open_without_links(dir, path, O_WRONLY | O_NOCTTY, 0, within)
 }
 
+/// An existing file for reading.
+///
+/// # Errors
+/// That of openat2(2).
+pub fn open_read(dir: Fd, path: &CStr, within: Within) -> Result<Owned> {
+    open_without_links(dir, path, O_RDONLY | O_NOCTTY, 0, within)
+}
+
 /// A file that did not exist.
 ///
 /// # Errors

@@ -99,8 +99,16 @@ struct Inner {
     store: Store,
     bell: Bell,
     settings: Settings,
-    askers: Mutex<Vec<(u64, Option<String>, Arc<dyn Asker>)>>,
+    askers: Mutex<Vec<Listener>>,
     next: AtomicU64,
+}
+
+/// An asker, its number, and the session that it is told of, if it is one's.
+#[derive(Debug)]
+struct Listener {
+    number: u64,
+    session: Option<String>,
+    asker: Arc<dyn Asker>,
 }
 
 /// An [`Asker`] is told until this is dropped.
@@ -113,7 +121,7 @@ pub struct Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut askers = self.approvals.inner.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        askers.retain(|(number, _, _)| *number != self.number);
+        askers.retain(|listener| listener.number != self.number);
     }
 }
 
@@ -216,7 +224,7 @@ impl Approvals {
     pub fn listen(&self, session: Option<&str>, asker: Arc<dyn Asker>) -> Listening {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let mut askers = self.inner.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        askers.push((number, session.map(str::to_owned), asker));
+        askers.push(Listener { number, session: session.map(str::to_owned), asker });
         drop(askers);
         Listening { approvals: self.clone(), number }
     }
@@ -239,7 +247,7 @@ impl Approvals {
 
     fn askers_of(&self, session: &str) -> Vec<Arc<dyn Asker>> {
         let askers = self.inner.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = |wanted: &Option<String>| wanted.as_deref().is_none_or(|wanted| wanted == session);
-        askers.iter().filter(|(_, wanted, _)| of(wanted)).map(|(_, _, asker)| Arc::clone(asker)).collect()
+        let of = |listener: &&Listener| listener.session.as_deref().is_none_or(|wanted| wanted == session);
+        askers.iter().filter(of).map(|listener| Arc::clone(&listener.asker)).collect()
     }
 }

@@ -3,6 +3,7 @@
 //! The way is [`args`] (what was typed) -> [`target`] and [`request`] (what it means) -> one command. [`spec`] is the shape of
 //! a command; [`COMMANDS`] is the list of them.
 
+mod approvals;
 pub mod args;
 pub mod ask;
 mod audit;
@@ -47,6 +48,13 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &approvals::LS,
+    &approvals::SHOW,
+    &approvals::APPROVE,
+    &approvals::DENY,
+    &approvals::WATCH,
+    &approvals::REMEMBERED,
+    &approvals::REVOKE,
     &changes::DIFF,
     &changes::TAKE,
     &changes::DISCARD,

@@ -45,8 +45,11 @@ pub struct Call<'a> {
 }
 
 /// Words that stand before others, and what they are about.
-pub const GROUPS: &[(&str, &str)] =
-    &[("policy", "Check and show policies"), ("audit", "Read and verify the audit log")];
+pub const GROUPS: &[(&str, &str)] = &[
+    ("policy", "Check and show policies"),
+    ("audit", "Read and verify the audit log"),
+    ("approvals", "Answer agents that wait for a person"),
+];
 
 /// The help text of one command.
 #[must_use]

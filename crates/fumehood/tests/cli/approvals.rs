@@ -1,0 +1,231 @@
+//! `fumehood approvals`: a gateway of ours parks calls in the state folder, a person answers with the product.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use broker::approvals::{Answer, Approvals, Ask, Parked};
+use fumehood::state::{Places, State};
+use policy::tools::Approval;
+use serde_json::{Value as Json, json};
+
+use crate::House;
+
+/// The store of a house, as a gateway opens it.
+fn store(house: &House) -> Approvals {
+    let places =
+        Places { fumehood_state: Some(house.state()), euid: rustix::process::geteuid().as_raw(), ..Places::default() };
+    Approvals::open(State::open(&places).unwrap().path()).unwrap()
+}
+
+fn park(store: &Approvals, args: Json) -> Parked {
+    let ask = Ask {
+        tool: "mail.send".into(),
+        server: Some("mail".into()),
+        hash: args.to_string(),
+        args,
+        rule: "tools.tool[0]".into(),
+        reason: "a mail leaves the house".into(),
+        agent: "local".into(),
+        session: "s1".into(),
+        approval: Approval::Never,
+    };
+    store.ask(&ask).unwrap()
+}
+
+fn answer(parked: Parked) -> Answer {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(parked.wait(Duration::from_secs(10)))
+}
+
+#[test]
+fn what_waits_is_listed_shown_and_approved_and_the_audit_log_knows_it() {
+    let house = House::new();
+    let store = store(&house);
+    house.run(&["approvals", "ls"]).is(0, "", "nothing waits for an answer\n");
+    let parked = park(&store, json!({"to": "bob@pаypal.com", "body": "\u{1b}[2Jhello \u{202e}gnp"}));
+    let id = parked.id().to_owned();
+
+    let listed = house.run(&["approvals", "ls"]);
+    assert!(
+        listed.out.contains(id.get(..10).unwrap()) && listed.out.contains("a mail leaves the house"),
+        "{}",
+        listed.out
+    );
+    let shown = house.run(&["approvals", "show", id.get(..8).unwrap()]);
+    assert!(shown.out.contains(r#""to": "bob@p\u{430}ypal.com""#), "{}", shown.out);
+    assert!(shown.out.contains(r#""body": "\u{1b}[2Jhello \u{202e}gnp""#), "{}", shown.out);
+    assert!(shown.out.contains("look: `\\u{430}` looks like `a`") && !shown.out.contains('\u{1b}'), "{}", shown.out);
+    let json = house.run(&["approvals", "show", &id, "--json"]).json();
+    assert_eq!(json["call"]["args"]["to"], "bob@pаypal.com", "programs get it as it is");
+    assert_eq!(json["call"]["state"], "waiting");
+
+    let said = house.run(&["approvals", "approve", &id]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(answer(parked).is_approved());
+    let again = house.run(&["approvals", "approve", &id]);
+    assert_eq!((again.code, again.err.as_str()), (1, "too late: the call is approved already\n"));
+    assert_eq!(house.run(&["approvals", "deny", &id]).code, 1);
+
+    let events = house.run(&["audit", "show", "--kind", "approval", "--json"]).json();
+    let kinds: Vec<_> = events["events"].as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds[..3], ["approval.approved", "approval.approved", "approval.lost"]);
+    assert_eq!(events["events"][0]["body"]["id"], id);
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_denial_carries_its_words_to_the_agent() {
+    let house = House::new();
+    let parked = park(&store(&house), json!({"to": "a"}));
+    let said = house.run(&["approvals", "deny", parked.id(), "--why", "ask legal first"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(matches!(answer(parked), Answer::Denied { why, .. } if why == "ask legal first"));
+}
+
+#[test]
+fn ids_that_fit_nothing_or_too_much_answer_nothing() {
+    let house = House::new();
+    let store = store(&house);
+    let parked = park(&store, json!({}));
+    for typed in [
+        &["approvals", "approve"][..],
+        &["approvals", "approve", "a-"],
+        &["approvals", "approve", "a-000000"],
+        &["approvals", "deny", "*"],
+    ] {
+        assert_eq!(house.run(typed).code, 125, "{typed:?}");
+    }
+    assert_eq!(store.list(false).unwrap().len(), 1);
+    drop(parked);
+}
+
+#[test]
+fn what_is_remembered_is_listed_and_can_be_taken_back() {
+    let house = House::new();
+    let store = store(&house);
+    let parked = park(&store, json!({"to": "a", "body": "x"}));
+    let id = parked.id().to_owned();
+    let bad = [
+        &["--any", "body"][..],
+        &["--remember", "tool", "--any", "body"],
+        &["--remember", "args", "--for", "soon"],
+        &["--remember", "args", "--any", "bcc"],
+        &["--remember", "args", "--for", "31d"],
+        &["--remember", "everything"],
+    ];
+    for flags in bad {
+        let said = house.run(&[&["approvals", "approve", id.as_str()], flags].concat());
+        assert_eq!(said.code, 125, "{flags:?}: {said:?}");
+    }
+    let said = house.run(&["approvals", "approve", &id, "--remember", "args", "--any", "body", "--for", "2h"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(answer(parked).is_approved());
+    assert!(park(&store, json!({"to": "a", "body": "y"})).known().is_some_and(Answer::is_approved));
+    assert!(park(&store, json!({"to": "b", "body": "y"})).known().is_none());
+    let listed = house.run(&["approvals", "remembered"]);
+    assert!(listed.out.contains("body = anything, to = \"a\""), "{}", listed.out);
+    let memory = house.run(&["approvals", "remembered", "--json"]).json()["remembered"][0].clone();
+    assert_eq!((memory["uses"].as_u64(), memory["call"].as_str()), (Some(1), Some(id.as_str())));
+    let memory = memory["id"].as_str().unwrap();
+    assert_eq!(house.run(&["approvals", "revoke", memory]).code, 0);
+    assert_eq!(house.run(&["approvals", "revoke", memory]).code, 1);
+    house.run(&["approvals", "remembered"]).is(0, "", "nothing is remembered\n");
+    assert!(park(&store, json!({"to": "a", "body": "z"})).known().is_none());
+}
+
+#[test]
+fn a_store_that_others_may_enter_is_refused_with_its_remedy() {
+    let house = House::new();
+    drop(store(&house));
+    std::fs::write(house.state().join("approvals.db"), vec![7_u8; 8192]).unwrap();
+    let said = house.run(&["approvals", "ls"]);
+    assert_eq!(said.code, 125);
+    assert!(
+        said.err.contains("error: the store of approvals cannot be used\n  --> $DIR/state/approvals.db\n"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn watch_is_a_stream_of_lines_where_nobody_sits() {
+    let house = House::new();
+    let store = store(&house);
+    let before = park(&store, json!({"n": 1}));
+    let mut child = house.command(&["approvals", "watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let json: Json = serde_json::from_str(&line).unwrap();
+        (json["event"].as_str().unwrap().to_owned(), json["call"]["id"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(next(), ("waiting".into(), before.id().to_owned()));
+    let after = park(&store, json!({"n": 2}));
+    assert_eq!(next(), ("waiting".into(), after.id().to_owned()));
+    store.deny(after.id(), "test", "").unwrap();
+    assert_eq!(next(), ("denied".into(), after.id().to_owned()));
+    let id = before.id().to_owned();
+    drop(before);
+    assert_eq!(next(), ("cancelled".into(), id));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The product with a terminal of its own as stdin and stderr; what it shows, and a way to type.
+fn at_a_terminal(house: &House) -> (Child, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let side = || File::options().read(true).write(true).open(&name).unwrap();
+    let mut command = house.command(&["approvals", "watch", "--color", "never"]);
+    let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+    (child, File::from(master))
+}
+
+fn read_until(terminal: &mut File, wanted: &str) -> String {
+    let mut seen = Vec::new();
+    let mut buffer = [0; 512];
+    while !String::from_utf8_lossy(&seen).contains(wanted) {
+        let count =
+            terminal.read(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&seen)));
+        assert!(count > 0, "{}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&seen).into_owned()
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "that nothing happens can only be waited for")]
+fn watch_asks_at_a_terminal_and_what_was_typed_too_early_agrees_to_nothing() {
+    let house = House::new();
+    let store = store(&house);
+    let (mut child, mut terminal) = at_a_terminal(&house);
+    read_until(&mut terminal, "waiting for calls");
+    // Typed before any call is on the screen: thrown away.
+    terminal.write_all(b"y\ny\ny\n").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let first = park(&store, json!({"to": "first\u{1b}[1m"}));
+    let seen = read_until(&mut terminal, "agree?");
+    assert!(seen.contains(r#""to": "first\u{1b}[1m""#), "{seen}");
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(store.get(first.id()).unwrap().unwrap().state.word(), "waiting");
+    // A stray Return agrees to nothing; then a real answer.
+    terminal.write_all(b"\n").unwrap();
+    read_until(&mut terminal, "agree?");
+    terminal.write_all(b"y\n").unwrap();
+    read_until(&mut terminal, "approved: mail.send");
+    assert!(answer(first).is_approved());
+    let second = park(&store, json!({"to": "second"}));
+    read_until(&mut terminal, "agree?");
+    // Somebody else is faster: the screen says so, and a late key answers nothing.
+    store.deny(second.id(), "bob", "").unwrap();
+    read_until(&mut terminal, "is denied already");
+    read_until(&mut terminal, "waiting for calls");
+    terminal.write_all(b"q\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

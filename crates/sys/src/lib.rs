@@ -46,4 +46,6 @@ pub mod signals;
 #[cfg(feature = "std")]
 pub mod spawn;
 #[cfg(feature = "std")]
+pub mod table;
+#[cfg(feature = "std")]
 pub mod terminal;

@@ -3,9 +3,20 @@
 //! A [`Demand`] says whose counter is meant ([`Key`]) and what must hold ([`Want`]). All demands of one call are met
 //! together or not at all.
 
+mod block;
+mod cell;
+mod clock;
+mod fault;
 mod key;
+mod ledger;
+mod store;
+#[cfg(test)]
+mod tests;
 
+pub use clock::{Clock, System};
+pub use fault::LedgerFault;
 pub use key::Key;
+pub use ledger::{Exceeded, Ledger, MOST_DEMANDS, Reservation, Unmet};
 
 /// One thing that must hold for a call to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,15 @@
 //! What the label's own policy allows. A type that SELinux's policy names permissive is not told from others.
 
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use policy::Policy;
+use sys::proc::Process;
+
+/// How long a program may take from its first word to its credentials: microseconds, and longer where the processor is
+/// somebody else's.
+const COMMITTED: Duration = Duration::from_secs(2);
 
 /// Who keeps labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,17 +97,35 @@ impl Label {
         Some(format!("the kernel says `{said}` and not `{wanted}`"))
     }
 
-    /// Whether the payload, a child of the guest, has the label; `None` if it has ended already. Its program got the label
-    /// when it was executed: this is a second look, from outside.
-    pub(crate) fn check(&self, guest: i32, payload: i32) -> Option<Result<(), String>> {
-        let children = sys::proc::Process::open(guest).and_then(|guest| guest.children()).ok()?;
+    /// Whether the payload, a child of the guest, has the label; `Ok` as well if it has ended already. Its program got the
+    /// label when it was executed: this is a second look, from outside.
+    ///
+    /// The guest is told that its child has executed the program a moment before the kernel commits the credentials
+    /// (`exec_mmap` and `commit_creds` in fs/exec.c), so that another label is only a difference when it stays.
+    pub(crate) fn check(&self, guest: i32, ended: BorrowedFd<'_>, payload: i32) -> Result<(), String> {
+        let until = Instant::now() + COMMITTED;
+        loop {
+            let Some(said) = self.of_payload(guest, payload) else { return Ok(()) };
+            match self.differs(said.trim_end_matches(['\n', '\0']).as_bytes()) {
+                None => return Ok(()),
+                Some(why) if Instant::now() >= until => return Err(why),
+                Some(_) => {
+                    // Until the guest has ended, or for a moment.
+                    let interest = sys::channel::Interest { fd: ended, write: false };
+                    sys::channel::wait(&[interest], Some(Duration::from_millis(1))).map_err(|e| e.to_string())?;
+                }
+            }
+        }
+    }
+
+    fn of_payload(&self, guest: i32, payload: i32) -> Option<String> {
+        let children = Process::open(guest).and_then(|guest| guest.children()).ok()?;
         let process = children.into_iter().find_map(|child| {
-            let process = sys::proc::Process::open(child).ok()?;
+            let process = Process::open(child).ok()?;
             let status = process.status().ok()?;
             (status.pids.last() == Some(&payload)).then_some(process)
         })?;
-        let said = process.small_text(&format!("{}/current", self.lsm.folder())).ok()?;
-        Some(self.differs(said.trim_end_matches(['\n', '\0']).as_bytes()).map_or(Ok(()), Err))
+        process.small_text(&format!("{}/current", self.lsm.folder())).ok()
     }
 }
 

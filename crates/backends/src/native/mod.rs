@@ -26,8 +26,8 @@ mod tree;
 mod verify;
 
 pub use control::Control;
-pub use label::Lsm;
 pub use etc_cache::sweep as sweep_cache;
+pub use label::Lsm;
 pub use prepare::prepare;
 pub use prepare::{GitPart, Launch, Prepared, Protect, Stdio};
 pub use running::{Running, Sample, Streams};

@@ -83,7 +83,7 @@ impl Running {
     /// # Errors
     /// It runs under another label; in words.
     pub fn check_label(&self, payload: i32) -> Result<(), String> {
-        self.label.as_ref().and_then(|label| label.check(self.pid(), payload)).unwrap_or(Ok(()))
+        self.label.as_ref().map_or(Ok(()), |label| label.check(self.pid(), self.pidfd(), payload))
     }
 
     /// Forwards a signal to the payload.

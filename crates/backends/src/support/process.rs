@@ -4,8 +4,8 @@ use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, controller, idle, kernel, network_by_broker, root_image, secrets, supervised,
-    supervisor, thresholds, tools, unmet, unmet_but, when, writes_to_host,
+    bandwidth, commands, controller, idle, kernel, network_by_broker, root_image, secrets, supervised, supervisor,
+    thresholds, tools, unmet, unmet_but, when, writes_to_host,
 };
 use crate::host::Capabilities;
 

@@ -115,12 +115,7 @@ fn the_steps_after_the_mounts_name_themselves() {
             libc::ENOENT,
             0,
         ),
-        (
-            |config| (config.label_file, config.label) = (c("attr/no-such"), b"x".to_vec()),
-            Step::Label,
-            libc::ENOENT,
-            0,
-        ),
+        (|config| (config.label_file, config.label) = (c("attr/no-such"), b"x".to_vec()), Step::Label, libc::ENOENT, 0),
         (|config| config.label = b"a label without its file".to_vec(), Step::Config, libc::EPROTO, 0),
         (|config| config.oom_score_adj = Some(1001), Step::Priority, libc::EINVAL, 0),
         (|config| config.nice = Some(-20), Step::Priority, libc::EACCES, 1),

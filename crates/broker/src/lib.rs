@@ -9,6 +9,7 @@ pub mod call;
 pub mod command;
 pub mod gate;
 pub mod guard;
+pub mod http;
 pub mod json;
 pub mod limits;
 pub mod mcp;

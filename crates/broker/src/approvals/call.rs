@@ -15,7 +15,7 @@ pub struct Ask {
     pub server: Option<String>,
     /// The arguments as the tool would get them.
     pub args: Json,
-    /// Hash of tool and arguments.
+    /// [`crate::json::hash`] of tool and arguments.
     pub hash: String,
     /// The rule that asks.
     pub rule: String,
@@ -115,22 +115,6 @@ impl ParkedCall {
             "by": self.by, "why": self.why, "used": self.used.map(time),
         })
     }
-}
-
-/// Keys in order, no blanks.
-pub(super) fn canonical(value: &Json) -> String {
-    fn sorted(value: &Json) -> Json {
-        match value {
-            Json::Object(table) => {
-                let mut entries: Vec<_> = table.iter().collect();
-                entries.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-                Json::Object(entries.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect())
-            }
-            Json::Array(items) => Json::Array(items.iter().map(sorted).collect()),
-            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.clone(),
-        }
-    }
-    sorted(value).to_string()
 }
 
 /// RFC 3339 in UTC.

@@ -73,7 +73,7 @@ impl Pattern {
         let Json::Object(args) = args else { return false };
         args.len() == wanted.len()
             && args.iter().all(|(name, value)| match wanted.get(name) {
-                Some(Some(exact)) => super::call::canonical(exact) == super::call::canonical(value),
+                Some(Some(exact)) => crate::json::canonical(exact) == crate::json::canonical(value),
                 Some(None) => true,
                 None => false,
             })

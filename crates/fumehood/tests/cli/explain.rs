@@ -72,8 +72,27 @@ fn ids_in_the_code() -> BTreeSet<String> {
 /// Other literals with one slash: paths of /proc, /sys and /dev, media types.
 fn is_an_id(text: &str) -> bool {
     const PATHS: &[&str] = &[
-        "attr/", "bin/", "dev/", "etc/", "fd/", "fdinfo/", "hooks/", "image/", "info/", "kernel/", "lib/", "mnt/",
-        "ns/", "proc/", "pts/", "self/", "sys/", "tmp/", "usr/", "var/",
+        "application/",
+        "attr/",
+        "bin/",
+        "dev/",
+        "etc/",
+        "fd/",
+        "fdinfo/",
+        "hooks/",
+        "image/",
+        "info/",
+        "kernel/",
+        "lib/",
+        "mnt/",
+        "ns/",
+        "proc/",
+        "pts/",
+        "self/",
+        "sys/",
+        "tmp/",
+        "usr/",
+        "var/",
     ];
     !PATHS.iter().any(|path| text.starts_with(path))
 }

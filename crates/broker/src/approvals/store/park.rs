@@ -21,7 +21,7 @@ pub(in super::super) struct Found {
 
 impl Store {
     pub(in super::super) fn park(&self, ask: &Ask, settings: &Settings, now: u64) -> Result<Found, Unasked> {
-        let args = super::super::call::canonical(&ask.args);
+        let args = crate::json::canonical(&ask.args);
         if args.len() > settings.most_bytes {
             return Err(Unasked::TooLarge { bytes: args.len(), most: settings.most_bytes });
         }

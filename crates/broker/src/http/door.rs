@@ -1,0 +1,242 @@
+//! Listening: on the loopback or on a Unix socket, so many at once, and not for long to those who do not say who they are.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
+
+/// Connections at once; the next waits to be taken.
+const MOST_CONNECTIONS: usize = 256;
+/// How long a connection may live before its first good token.
+const STRANGER: Duration = Duration::from_secs(10);
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A loopback address; port 0 takes a free one.
+    Loopback(SocketAddr),
+    /// A socket file, made 0600.
+    Unix(PathBuf),
+}
+
+impl Listen {
+    /// `127.0.0.1:8080`, `[::1]:8080` or `unix:PATH`.
+    ///
+    /// # Errors
+    /// Why not: an address that others could reach, or none at all.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() { Ok(Self::Unix(path)) } else { Err("the path is not absolute".to_owned()) };
+        }
+        let address: SocketAddr =
+            text.parse().map_err(|error| format!("it is neither IP:PORT nor unix:PATH: {error}"))?;
+        if address.ip().is_loopback() {
+            Ok(Self::Loopback(address))
+        } else {
+            Err("others could reach it, and nothing here is encrypted".to_owned())
+        }
+    }
+}
+
+/// An open door.
+#[derive(Debug)]
+pub struct Door {
+    socket: Socket,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, Made),
+}
+
+/// A socket file of ours: taken away at the end.
+#[derive(Debug)]
+struct Made(PathBuf);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if std::fs::remove_file(&self.0).is_err() {
+            // The next start takes a dead socket away.
+        }
+    }
+}
+
+/// Opens a door. Must be called inside a runtime.
+///
+/// # Errors
+/// What the kernel answers; a socket file on which somebody listens is left alone (EADDRINUSE).
+pub async fn open(listen: &Listen) -> io::Result<Door> {
+    let socket = match listen {
+        Listen::Loopback(address) => Socket::Tcp(TcpListener::bind(address).await?),
+        Listen::Unix(path) => {
+            remove_dead(path).await?;
+            let listener = UnixListener::bind(path)?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+            Socket::Unix(listener, Made(path.clone()))
+        }
+    };
+    Ok(Door { socket, room: Arc::new(Semaphore::new(MOST_CONNECTIONS)) })
+}
+
+/// A socket that nobody listens on any more is in the way of the next one. Anything else there is not ours.
+async fn remove_dead(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+            Ok(_) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
+        },
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Door {
+    /// Where it is: `http://127.0.0.1:PORT`, or `unix:PATH`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.socket {
+            Socket::Tcp(listener) => listener
+                .local_addr()
+                .map_or_else(|_| "http://127.0.0.1".to_owned(), |address| format!("http://{address}")),
+            Socket::Unix(_, Made(path)) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// The port, if it has one: what a Host header must name.
+    pub(super) fn port(&self) -> Option<u16> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
+            Socket::Unix(..) => None,
+        }
+    }
+}
+
+/// What a request's connection knows of itself.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    known: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// It has shown a good token: it may stay.
+    pub(super) fn is_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Connected<IncomingStream<'_, Door>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        stream.remote_addr().clone()
+    }
+}
+
+impl Listener for Door {
+    type Io = Connection;
+    type Addr = Peer;
+
+    async fn accept(&mut self) -> (Connection, Peer) {
+        loop {
+            let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else { std::future::pending().await };
+            let stream = match &self.socket {
+                Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
+                Socket::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Stream::Unix(stream)),
+            };
+            let Ok(stream) = stream else {
+                // Out of descriptors, or gone before it was taken: try again, but not all the time.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            if let Stream::Unix(stream) = &stream
+                && stream.peer_cred().map(|peer| peer.uid()).ok() != Some(rustix::process::geteuid().as_raw())
+            {
+                continue;
+            }
+            let known = Arc::new(AtomicBool::new(false));
+            let peer = Peer { known: Arc::clone(&known) };
+            let stranger = Some(Box::pin(tokio::time::sleep(STRANGER)));
+            return (Connection { stream, known, stranger, _permit: permit }, peer);
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Peer> {
+        Ok(Peer { known: Arc::new(AtomicBool::new(false)) })
+    }
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection that ends by itself unless it shows a good token soon.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Stream,
+    known: Arc<AtomicBool>,
+    stranger: Option<Pin<Box<Sleep>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Whether the time of a stranger is over.
+    fn overstayed(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(sleep) = &mut self.stranger else { return false };
+        if self.known.load(Ordering::Relaxed) {
+            self.stranger = None;
+            return false;
+        }
+        sleep.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.overstayed(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        match &mut self.stream {
+            Stream::Tcp(stream) => pin!(stream).poll_read(cx, buffer),
+            Stream::Unix(stream) => pin!(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => pin!(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => pin!(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => pin!(stream).poll_flush(cx),
+            Stream::Unix(stream) => pin!(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => pin!(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => pin!(stream).poll_shutdown(cx),
+        }
+    }
+}

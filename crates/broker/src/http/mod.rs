@@ -1,0 +1,71 @@
+//! The gate over HTTP: tools are checked and called, and people answer.
+//!
+//! `GET /v1/tools`, `POST /v1/tools/NAME:check`, `POST /v1/tools/NAME:call`, `POST /v1/sessions`, and `/v1/approvals...`.
+//! It listens on the loopback or on a Unix socket only. A page in a browser is kept out by Host and Origin, other users
+//! of the machine by the token, and agents from the answers by a second token: whoever may call may not agree.
+//!
+//! Must not: decide. Everything goes to an [`Engine`], which is the broker; here requests are read and answers written.
+
+mod answer;
+mod approvals;
+mod desk;
+mod door;
+mod keys;
+#[cfg(test)]
+mod tests;
+mod tools;
+pub mod webhook;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::approvals::Approvals;
+use crate::call::Caller;
+use crate::record::Record;
+use crate::result::{ToolFailure, ToolResult};
+use crate::verdict::Verdict;
+
+pub use answer::{called_json, result_json};
+pub use desk::desk;
+pub use door::{Connection, Door, Listen, Peer, open};
+pub use keys::{KeyError, Keys};
+
+/// A future that may be sent to another thread.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Runs a tool with the arguments that were judged.
+pub type Run = Box<dyn FnOnce(Json) -> Boxed<'static, Result<ToolResult, ToolFailure>> + Send>;
+
+/// What became of a call.
+#[derive(Clone, Debug)]
+pub struct Called {
+    /// The decision, an asked person's answer and the limits included.
+    pub verdict: Verdict,
+    /// The bounded result, where the tool was run.
+    pub result: Option<Result<ToolResult, ToolFailure>>,
+}
+
+/// What a front door needs of the broker and of those who run tools.
+pub trait Engine: Send + Sync + Debug {
+    /// Decides and reserves nothing.
+    fn check(&self, tool: &str, args: Json, caller: &Caller) -> Verdict;
+
+    /// Decides, asks, counts, records, and runs the tool if all agree.
+    fn call<'a>(&'a self, tool: &'a str, args: Json, caller: &'a Caller, run: Run) -> Boxed<'a, Called>;
+
+    /// How a tool is run; none where nothing here implements it.
+    fn implementation(&self, tool: &str, caller: &Caller) -> Option<Run>;
+
+    /// What may be seen of the tools: `{name, description, schema, implemented}`.
+    fn tools(&self, caller: &Caller) -> Boxed<'_, Vec<Json>>;
+
+    /// Where calls are parked.
+    fn approvals(&self) -> &Approvals;
+
+    /// Where answers are written down.
+    fn record(&self) -> Arc<dyn Record>;
+}

@@ -10,6 +10,7 @@ mod command;
 mod email;
 mod path;
 mod scalar;
+mod sql;
 mod url;
 
 use policy::guards::Guard;
@@ -59,6 +60,7 @@ enum Kind {
     Email(email::EmailJudge),
     Path(PathJudge),
     Url(UrlJudge),
+    Sql(Box<sql::SqlJudge>),
     Command(Box<command::CommandJudge>),
     Enum(scalar::Choices),
     Number(scalar::Bounds),
@@ -77,7 +79,7 @@ impl Compiled {
             Guard::Email(guard) => email::EmailJudge::new(guard, &mut flaws).map(Kind::Email),
             Guard::Path(guard) => PathJudge::new(guard, &mut flaws).map(Kind::Path),
             Guard::Url(guard) => UrlJudge::new(guard, &mut flaws).map(Kind::Url),
-            Guard::Sql(_) => None,
+            Guard::Sql(guard) => sql::SqlJudge::new(guard, &mut flaws).map(|judge| Kind::Sql(Box::new(judge))),
             Guard::Command(commands) => {
                 command::CommandJudge::new(commands, &mut flaws).map(|judge| Kind::Command(Box::new(judge)))
             }
@@ -101,6 +103,7 @@ impl Compiled {
             Kind::Email(judge) => judge.pass(value),
             Kind::Path(judge) => judge.pass(value),
             Kind::Url(judge) => judge.pass(value),
+            Kind::Sql(judge) => judge.pass(value),
             Kind::Command(judge) => judge.pass(value),
             Kind::Enum(judge) => judge.pass(value),
             Kind::Number(judge) => judge.pass(value),

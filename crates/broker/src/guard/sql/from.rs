@@ -1,0 +1,217 @@
+//! What stands in `FROM`: tables, queries, functions that stand for tables, joins.
+
+use policy::guards::SqlDialect;
+use sqlparser::ast::{
+    FunctionArg, Ident, Join, JoinConstraint, JoinOperator, ObjectName, TableAlias, TableFactor, TableFunctionArgs,
+    TableWithJoins,
+};
+
+use super::rules::{Columns, parts};
+use super::scope::{Kind, Source};
+use super::{Refusal, Walk};
+
+type Judged = Result<(), Refusal>;
+
+impl Walk<'_> {
+    pub(super) fn table_with_joins(&mut self, item: &mut TableWithJoins) -> Judged {
+        let TableWithJoins { relation, joins } = item;
+        let first = self.scopes.here().map_or(0, |scope| scope.sources.len());
+        self.factor(relation)?;
+        for Join { relation, global, join_operator } in joins {
+            let before = self.scopes.here().map_or(0, |scope| scope.sources.len());
+            self.factor(relation)?;
+            if *global {
+                return Err(Refusal::node("`GLOBAL JOIN`", "it is of another database"));
+            }
+            let constraint = match join_operator {
+                JoinOperator::Join(constraint)
+                | JoinOperator::Inner(constraint)
+                | JoinOperator::Left(constraint)
+                | JoinOperator::LeftOuter(constraint)
+                | JoinOperator::Right(constraint)
+                | JoinOperator::RightOuter(constraint)
+                | JoinOperator::FullOuter(constraint)
+                | JoinOperator::CrossJoin(constraint)
+                | JoinOperator::StraightJoin(constraint) => constraint,
+                #[expect(clippy::wildcard_enum_match_arm, reason = "a join that is not named here is refused")]
+                _ => return Err(Refusal::node("a join of another database", "it is not judged")),
+            };
+            self.constraint(constraint, first, before)?;
+        }
+        Ok(())
+    }
+
+    fn constraint(&mut self, constraint: &mut JoinConstraint, first: usize, before: usize) -> Judged {
+        let postgres = self.rules.dialect == SqlDialect::PostgreSql;
+        let own = "it calls whatever `=` the connection finds for the types of the columns";
+        match constraint {
+            JoinConstraint::On(condition) => self.expression(condition),
+            JoinConstraint::None => Ok(()),
+            JoinConstraint::Natural if self.rules.columns_listed => {
+                Err(Refusal::node("`NATURAL JOIN`", "it compares columns that are not named"))
+            }
+            JoinConstraint::Natural if postgres => Err(Refusal::node("`NATURAL JOIN`", own)),
+            JoinConstraint::Using(_) if postgres => {
+                let mut refusal = Refusal::node("`USING (...)`", own);
+                refusal.instead = "ON a.x = b.x".to_owned();
+                Err(refusal)
+            }
+            JoinConstraint::Natural => Ok(()),
+            JoinConstraint::Using(columns) => {
+                columns.iter().try_for_each(|column| self.shared(column, first, before))
+            }
+        }
+    }
+
+    /// A column of `USING` must be one that may be named, on both sides.
+    fn shared(&self, column: &ObjectName, first: usize, before: usize) -> Judged {
+        let [name] = parts(column)?[..] else {
+            return Err(Refusal::name(&column.to_string(), "in `USING` stand names alone"));
+        };
+        let key = self.rules.column_key(name)?;
+        let Some(scope) = self.scopes.selects.last() else { return Ok(()) };
+        let fits = |source: &Source| source.has(&key) || source.is_open();
+        let (left, right) = (scope.sources.get(first..before), scope.sources.get(before..));
+        let both = left.is_some_and(|list| list.iter().any(fits)) && right.is_some_and(|list| list.iter().any(fits));
+        if !self.rules.columns_listed || both {
+            return Ok(());
+        }
+        Err(Refusal::column(&key, "it is not among the listed columns of both tables", "ON a.x = b.x"))
+    }
+
+    fn factor(&mut self, factor: &mut TableFactor) -> Judged {
+        self.seen.factors += 1;
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+            } => {
+                if sample.is_some() {
+                    return Err(Refusal::node("`TABLESAMPLE`", "its method may be somebody's own"));
+                }
+                let foreign = !with_hints.is_empty()
+                    || version.is_some()
+                    || !partitions.is_empty()
+                    || json_path.is_some()
+                    || !index_hints.is_empty();
+                if foreign || (*with_ordinality && args.is_none()) {
+                    return Err(Refusal::node("a clause of another database behind a table", "it is not judged"));
+                }
+                match args {
+                    Some(TableFunctionArgs { args, settings: None }) => self.call(name, args, alias.as_ref()),
+                    Some(TableFunctionArgs { args: _, settings: Some(_) }) => {
+                        Err(Refusal::node("`SETTINGS`", "it is of another database"))
+                    }
+                    None => self.named(name, alias.as_ref()),
+                }
+            }
+            TableFactor::Derived { lateral, subquery, alias, sample } => {
+                if sample.is_some() {
+                    return Err(Refusal::node("`TABLESAMPLE`", "its method may be somebody's own"));
+                }
+                // Without LATERAL the tables beside it cannot be named in it.
+                let beside = self.scopes.here().map(|scope| std::mem::take(&mut scope.sources)).unwrap_or_default();
+                if *lateral && let Some(scope) = self.scopes.here() {
+                    scope.sources.clone_from(&beside);
+                }
+                let outputs = self.query(subquery)?;
+                if let Some(scope) = self.scopes.here() {
+                    scope.sources = beside;
+                }
+                self.derived(alias.as_ref(), None, outputs)
+            }
+            TableFactor::Function { lateral: _, name, args, with_ordinality: _, alias } => {
+                self.call(name, args, alias.as_ref())
+            }
+            TableFactor::UNNEST { alias, array_exprs, with_offset, with_offset_alias, with_ordinality: _ } => {
+                if *with_offset || with_offset_alias.is_some() || self.rules.dialect != SqlDialect::PostgreSql {
+                    return Err(Refusal::node("`UNNEST`", "it is of another database"));
+                }
+                array_exprs.iter_mut().try_for_each(|array| self.expression(array))?;
+                let name = Ident::new("unnest");
+                self.derived(alias.as_ref(), Some(&name), Some(vec!["unnest".to_owned(), "ordinality".to_owned()]))
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } => self.table_with_joins(table_with_joins),
+            #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named here is refused")]
+            _ => Err(Refusal::node("something in `FROM` that is no table", "it is not judged")),
+        }
+    }
+
+    /// A named query, or a table that may be named.
+    fn named(&mut self, name: &mut ObjectName, alias: Option<&TableAlias>) -> Judged {
+        let last = parts(name)?.last().map(|last| (*last).clone());
+        let Some(last) = last else { return Err(Refusal::name("", "it is empty")) };
+        if name.0.len() == 1 {
+            let key = self.rules.key(&last)?;
+            if let Some(outputs) = self.scopes.with(&key, self.rules)? {
+                return self.derived(alias, Some(&last), outputs);
+            }
+        }
+        let (columns, printed) = self.rules.table(name)?;
+        *name = printed;
+        let renamed = alias.is_some_and(|alias| !alias.columns.is_empty());
+        if renamed && columns != Columns::All {
+            let shown = format!("{last} (...)");
+            return Err(Refusal::column(&shown, "a list of aliases renames columns that are not named", "AS for each"));
+        }
+        let kind = if renamed { Kind::Derived(None) } else { Kind::Base(columns) };
+        self.add(alias, Some(&last), kind)
+    }
+
+    fn derived(&mut self, alias: Option<&TableAlias>, name: Option<&Ident>, outputs: Option<Vec<String>>) -> Judged {
+        let renamed = alias.map(|alias| &alias.columns).filter(|columns| !columns.is_empty());
+        let outputs = match renamed {
+            Some(columns) => {
+                let names = columns.iter().map(|column| self.rules.column_key(&column.name));
+                let names = names.collect::<Result<Vec<_>, _>>()?;
+                // Names that are given cover the first columns; the others keep theirs.
+                outputs.map(|outputs| names.iter().cloned().chain(outputs.into_iter().skip(names.len())).collect()).or(Some(names))
+            }
+            None => outputs,
+        };
+        self.add(alias, name, Kind::Derived(outputs))
+    }
+
+    /// A function that stands for a table: its arguments see the tables before it.
+    fn call(&mut self, name: &ObjectName, args: &mut [FunctionArg], alias: Option<&TableAlias>) -> Judged {
+        let mut outputs = self.rules.table_function(name)?;
+        args.iter_mut().try_for_each(|arg| self.argument(arg))?;
+        let last = parts(name)?.last().map(|last| (*last).clone());
+        outputs.push("ordinality".to_owned());
+        // A single value is called as the function is, or as its alias.
+        outputs.extend(last.iter().map(|last| last.value.to_ascii_lowercase()));
+        if let Some(alias) = alias {
+            outputs.push(self.rules.column_key(&alias.name)?);
+            for column in &alias.columns {
+                if let Some(data_type) = &column.data_type {
+                    self.cast_type(data_type)?;
+                }
+                outputs.push(self.rules.column_key(&column.name)?);
+            }
+        }
+        self.add(alias, last.as_ref(), Kind::Derived(Some(outputs)))
+    }
+
+    fn add(&mut self, alias: Option<&TableAlias>, name: Option<&Ident>, kind: Kind) -> Judged {
+        let alias = match (alias, name) {
+            (Some(TableAlias { explicit: _, name, columns: _, at: None }), _) | (None, Some(name)) => name.clone(),
+            (Some(TableAlias { at: Some(_), .. }), _) => {
+                return Err(Refusal::node("an alias with `AT`", "it is of another database"));
+            }
+            (None, None) => Ident::new(""),
+        };
+        let key = if alias.value.is_empty() { String::new() } else { self.rules.key(&alias)? };
+        if let Some(scope) = self.scopes.here() {
+            scope.sources.push(Source { key, alias, kind });
+        }
+        Ok(())
+    }
+}

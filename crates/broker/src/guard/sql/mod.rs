@@ -1,0 +1,221 @@
+//! SQL: parsed by the rules of its own database, judged node by node, printed again from what was judged.
+//!
+//! *Promises*: a statement passes only if every node of its tree is of a kind on a list, every table, column and function is one
+//! that may be named, and the printed statement is read back as the same tree. That text is what the tool gets: comments,
+//! escapes and names of the original are gone, so that nothing is left for another parser to see differently. For
+//! PostgreSQL calls, operators and constants are printed so that neither `search_path` nor settings change their meaning.
+//!
+//! *Does not promise*: cost. A join, a recursion or a pattern can run for hours, and no text tells: set a statement time-out and a bound
+//! on rows in the database. Triggers, rules, views and row security do what they do. Always pair it with a role of
+//! least rights and a read-only connection.
+
+mod expression;
+mod from;
+mod qualify;
+mod query;
+mod rules;
+mod scope;
+mod statement;
+mod written;
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+
+use policy::guards::{SqlDialect, SqlGuard};
+use policy::mistake::quote;
+use serde_json::Value as Json;
+use sqlparser::ast::{Expr, Query, Statement, TableFactor, Visit as _, Visitor};
+use sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialect, SQLiteDialect};
+use sqlparser::parser::Parser;
+
+use super::{Blocked, Flaws, Passed, text};
+use rules::Rules;
+use scope::Scopes;
+
+/// Nesting that the parser follows; printing adds parentheses, so reading back follows more.
+const MOST_DEPTH: usize = 100;
+const MOST_DEPTH_BACK: usize = 800;
+/// Bytes of a printed statement: rewriting a range or a list writes its operand again.
+const MOST_PRINTED: usize = 1 << 18;
+/// Answers that are kept: a model repeats itself, and parsing costs more than all other guards.
+const MOST_KEPT: usize = 64;
+
+/// A part of a statement that does not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    id: &'static str,
+    /// `the table `secrets``
+    what: String,
+    why: String,
+    instead: String,
+}
+
+impl Refusal {
+    pub(super) fn node(what: &str, why: &str) -> Self {
+        let instead = "a plain SELECT".to_owned();
+        Self { id: "tools.guard/sql-statement", what: what.to_owned(), why: why.to_owned(), instead }
+    }
+
+    pub(super) fn name(name: &str, why: &str) -> Self {
+        let instead = "plain names of tables and columns".to_owned();
+        Self { id: "tools.guard/sql-name", what: format!("the name {}", quote(name)), why: why.to_owned(), instead }
+    }
+
+    pub(super) fn column(name: &str, why: &str, instead: &str) -> Self {
+        let (what, instead) = (format!("the column {}", quote(name)), instead.to_owned());
+        Self { id: "tools.guard/sql-column", what, why: why.to_owned(), instead }
+    }
+
+    pub(super) fn text(what: &str, why: &str) -> Self {
+        let instead = "one plain statement, without comments".to_owned();
+        Self { id: "tools.guard/sql-text", what: what.to_owned(), why: why.to_owned(), instead }
+    }
+}
+
+/// `kind = "sql"`, compiled.
+#[derive(Debug)]
+pub(crate) struct SqlJudge {
+    rules: Rules,
+    statements: usize,
+    kept: Mutex<VecDeque<(String, Result<String, Refusal>)>>,
+}
+
+/// Judges a tree while walking it; names are completed on the way.
+pub(super) struct Walk<'r> {
+    rules: &'r Rules,
+    scopes: Scopes,
+    seen: Counts,
+}
+
+/// How many nodes of each kind there are: what the judge saw must be all that there is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    statements: usize,
+    queries: usize,
+    factors: usize,
+    expressions: usize,
+}
+
+impl Visitor for Counts {
+    type Break = ();
+
+    fn pre_visit_statement(&mut self, _: &Statement) -> ControlFlow<()> {
+        self.statements += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, _: &TableFactor) -> ControlFlow<()> {
+        self.factors += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.expressions += 1;
+        ControlFlow::Continue(())
+    }
+}
+
+impl SqlJudge {
+    pub(crate) fn new(guard: &SqlGuard, flaws: &mut Flaws<'_>) -> Option<Self> {
+        let rules = Rules::new(guard, flaws)?;
+        let statements = usize::try_from(guard.statements).unwrap_or(usize::MAX);
+        Some(Self { rules, statements, kept: Mutex::default() })
+    }
+
+    pub(crate) fn pass(&self, value: &Json) -> Result<Passed, Blocked> {
+        let given = text(value, "tools.guard/sql-text", "a statement")?;
+        let answer = self.remembered(given).unwrap_or_else(|| {
+            let answer = self.judge(given);
+            self.remember(given, &answer);
+            answer
+        });
+        answer.map(Json::String).map_err(|Refusal { id, what, why, instead }| Blocked { id, what, why, instead })
+    }
+
+    fn remembered(&self, given: &str) -> Option<Result<String, Refusal>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(text, _)| text == given).map(|(_, answer)| answer.clone())
+    }
+
+    fn remember(&self, given: &str, answer: &Result<String, Refusal>) {
+        // Long texts cost more to keep than to judge again.
+        if given.len() > 4096 {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_front((given.to_owned(), answer.clone()));
+        kept.truncate(MOST_KEPT);
+    }
+
+    /// The statement as the tool gets it.
+    fn judge(&self, given: &str) -> Result<String, Refusal> {
+        let dialect = self.dialect();
+        written::judge(given, dialect, self.rules.dialect)?;
+        let mut statements = parse(given, dialect, MOST_DEPTH)?;
+        if statements.is_empty() || statements.len() > self.statements {
+            let what = format!("{} statements in one text", statements.len());
+            let why = if self.statements == 1 { "one is allowed" } else { "fewer are allowed" };
+            return Err(Refusal::text(&what, why));
+        }
+        for statement in &mut statements {
+            self.judge_one(statement)?;
+        }
+        let printed = print(&statements);
+        if printed.len() > MOST_PRINTED {
+            return Err(Refusal::text("the statement", "it becomes too long when its ranges and lists are written out"));
+        }
+        // The text that is passed on must mean the tree that was judged, to a reader who starts from the text.
+        let unlike = || Refusal::text("the statement", "it cannot be printed so that it is read back as the same");
+        let again = parse(&printed, dialect, MOST_DEPTH_BACK).map_err(|_| unlike())?;
+        if again != statements || print(&again) != printed {
+            return Err(unlike());
+        }
+        if self.rules.dialect != SqlDialect::PostgreSql {
+            return Ok(printed);
+        }
+        statements.iter_mut().for_each(qualify::comparisons);
+        let qualified = print(&statements);
+        if written::without_operators(&qualified, dialect) == written::words(&printed, dialect) { Ok(qualified) } else { Err(unlike()) }
+    }
+
+    fn judge_one(&self, statement: &mut Statement) -> Result<(), Refusal> {
+        let mut there = Counts::default();
+        let _: ControlFlow<()> = statement.visit(&mut there);
+        let mut walk = Walk { rules: &self.rules, scopes: Scopes::default(), seen: Counts::default() };
+        walk.statement(statement)?;
+        if walk.seen != there {
+            return Err(Refusal::node("the statement", "a part of it is of a kind that is not judged"));
+        }
+        if self.rules.dialect == SqlDialect::PostgreSql {
+            qualify::statement(statement, &self.rules)?;
+        }
+        Ok(())
+    }
+
+    fn dialect(&self) -> &'static dyn Dialect {
+        match self.rules.dialect {
+            SqlDialect::PostgreSql => &PostgreSqlDialect {},
+            SqlDialect::Sqlite => &SQLiteDialect {},
+            SqlDialect::MySql => &MySqlDialect {},
+            SqlDialect::Generic => &GenericDialect {},
+        }
+    }
+}
+
+fn print(statements: &[Statement]) -> String {
+    statements.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn parse(text: &str, dialect: &dyn Dialect, depth: usize) -> Result<Vec<Statement>, Refusal> {
+    let parser = Parser::new(dialect).with_recursion_limit(depth);
+    parser.try_with_sql(text).and_then(|mut parser| parser.parse_statements()).map_err(|error| {
+        let why = error.to_string().chars().take(200).collect::<String>();
+        Refusal::text("the text", &format!("it is no statement of this database: {}", why.to_lowercase()))
+    })
+}

@@ -14,6 +14,7 @@ pub mod json;
 pub mod limits;
 pub mod mcp;
 pub mod names;
+pub mod pipe;
 pub mod record;
 pub mod result;
 pub mod rules;

@@ -1,0 +1,85 @@
+//! From text to a tree, with bounds: what is too long, too deep, or shows otherwise than it reads, is refused before the parser
+//! sees it.
+
+use brush_parser::ast::Program;
+use brush_parser::{Parser, ParserOptions};
+use policy::mistake::quote;
+
+use super::options::blocked;
+use crate::guard::Blocked;
+
+/// Longest line, in bytes.
+pub const MOST_BYTES: usize = 32 * 1024;
+/// Most brackets, negations and compound words, which bounds how deep they nest.
+const MOST_OPENERS: usize = 256;
+/// Most separators, which bounds lists that the parser reads one inside the other.
+const MOST_SEPARATORS: usize = 2_000;
+/// The parser calls itself per nesting: 800 deep end a stack of 8 MiB (measured), and its frames grow in debug builds.
+const STACK: usize = 64 << 20;
+/// Lines as plain as this are read on the caller's stack.
+const PLAIN_BYTES: usize = 1024;
+const PLAIN_OPENERS: usize = 12;
+
+/// Refuses text that no line may have.
+pub(super) fn plain(text: &str) -> Result<(), Blocked> {
+    if text.len() > MOST_BYTES {
+        let what = format!("the line has {} bytes", text.len());
+        return Err(blocked("commands.line/too-big", what, "so long a line is not read", format!("at most {MOST_BYTES} bytes")));
+    }
+    let Some(bad) = text.chars().find(|c| is_bad(*c)) else { return Ok(()) };
+    let name = format!("U+{:04X}", u32::from(bad));
+    let what = format!("{} has the character {name}", quote(text));
+    let why = if bad.is_control() {
+        "programs, terminals and people read control characters in different ways"
+    } else {
+        "it looks like a blank or like nothing, so the line is not what it shows"
+    };
+    Err(blocked("commands.line/character", what, why, "plain blanks and line ends"))
+}
+
+/// Control characters, blanks that are none for bash, and what cannot be seen.
+fn is_bad(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_control() && !matches!(c, '\n' | '\t');
+    }
+    let invisible = matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}');
+    c.is_control() || c.is_whitespace() || invisible
+}
+
+/// How many things of a line may nest.
+fn openers(text: &str) -> usize {
+    let marks = text.chars().filter(|c| matches!(c, '(' | '{' | '!' | '`' | '[')).count();
+    let word = |word: &&str| matches!(*word, "if" | "elif" | "while" | "until" | "for" | "case" | "select" | "do" | "then" | "time" | "coproc" | "function");
+    marks.saturating_add(text.split(|c: char| !c.is_ascii_alphanumeric()).filter(word).count())
+}
+
+/// Whether a line is to be read on a stack of its own.
+pub(super) fn needs_stack(text: &str) -> bool {
+    text.len() > PLAIN_BYTES || openers(text) > PLAIN_OPENERS
+}
+
+/// Runs a closure on a large stack; none where there is no such stack, or the parser gave up its thread.
+pub(super) fn on_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("commands".to_owned()).stack_size(STACK);
+        builder.spawn_scoped(scope, work).ok()?.join().ok()
+    })
+}
+
+/// The tree of a line.
+pub(super) fn program(text: &str) -> Result<Program, Blocked> {
+    let separators = text.chars().filter(|c| matches!(c, ';' | '&' | '|' | '\n')).count();
+    if openers(text) > MOST_OPENERS || separators > MOST_SEPARATORS {
+        let what = "the line nests or joins too many commands".to_owned();
+        return Err(blocked("commands.line/too-big", what, "so long a line is not read", "divide it"));
+    }
+    let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
+    Parser::new(text.as_bytes(), &options).parse_program().map_err(|error| {
+        let what = format!("{} cannot be read", quote(text));
+        let why = format!("it is no complete line of bash: {}", error.to_string().lines().next().unwrap_or_default());
+        blocked("commands.line/syntax", what, why, "a complete line")
+    })
+}

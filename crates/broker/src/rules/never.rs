@@ -1,0 +1,312 @@
+//! Conditions that can never be true: a rule that never fires looks like protection and is none.
+//!
+//! What is found: constants; comparisons of one argument (or counter) with literals that exclude each other or what its
+//! schema allows. What is not found is not said to be sound.
+
+use serde_json::Value as Json;
+
+use super::eval::Eval;
+use super::tree::{Kind, Literal, Name, Node, Order};
+use super::value::V;
+use super::{Counters, Facts, Flaw, Uses};
+
+/// Refuses a condition that cannot be true.
+pub(super) fn check(root: &Node, text: &str, schema: Option<&Json>, uses: Uses) -> Result<(), Flaw> {
+    let whole = 0..text.len();
+    if let (false, Some(answer)) = (uses.args || uses.counters || uses.now, constant(root)) {
+        let flaw = |what: String, why: &str| Flaw {
+            range: whole,
+            what,
+            why: why.to_owned(),
+            fix: "write a condition over `args`, `session`, `agent`, `counters` or `now`".to_owned(),
+        };
+        return match answer {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(flaw("the condition is never true".to_owned(), "it does not depend on the call")),
+            Err(why) => Err(flaw(format!("the condition always fails: {why}"), "it does not depend on the call")),
+        };
+    }
+    if is_never(root, schema) {
+        return Err(Flaw {
+            range: root.range.clone(),
+            what: "the condition is never true".to_owned(),
+            why: "its comparisons exclude each other, or what the schema allows".to_owned(),
+            fix: "look at the bounds, and at `&&` that should be `||`".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Evaluates what depends on nothing; none if it depends on something.
+fn constant(node: &Node) -> Option<Result<bool, String>> {
+    if depends(node) {
+        return None;
+    }
+    let null = Json::Null;
+    let facts = Facts { args: &null, session: "", agent: "", counters: Counters::default(), now: 0 };
+    Some(match Eval::new(&facts).run(node) {
+        Ok(V::Bool(truth)) => Ok(truth),
+        Ok(other) => Err(format!("it is {}", other.kind())),
+        Err(stop) => Err(stop.why.into_owned()),
+    })
+}
+
+fn depends(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Literal(_) => false,
+        Kind::Name(_) | Kind::Local(_) => true,
+        Kind::Field(of, _) | Kind::Has(of, _) | Kind::Not(of) | Kind::Negative(of) | Kind::Matches(of, _) => {
+            depends(of)
+        }
+        Kind::Index(pair)
+        | Kind::And(pair)
+        | Kind::Or(pair)
+        | Kind::Math(_, pair)
+        | Kind::Order(_, pair)
+        | Kind::Equal(_, pair)
+        | Kind::In(pair) => pair.iter().any(depends),
+        Kind::If(parts) => parts.iter().any(depends),
+        Kind::List(items) | Kind::Call(_, items) => items.iter().any(depends),
+        Kind::Map(entries) => entries.iter().any(|(key, value)| depends(key) || depends(value)),
+        // Its own variable is bound inside; whether the rest depends is not looked at.
+        Kind::Each(..) => true,
+    }
+}
+
+fn is_never(node: &Node, schema: Option<&Json>) -> bool {
+    if let Some(answer) = constant(node) {
+        return answer != Ok(true);
+    }
+    match &node.kind {
+        Kind::And(_) => {
+            let mut parts = Vec::new();
+            flatten(node, &mut parts);
+            parts.iter().any(|part| !matches!(part.kind, Kind::And(_)) && is_never(part, schema))
+                || clash(&parts, schema)
+        }
+        Kind::Or(pair) => pair.iter().all(|part| is_never(part, schema)),
+        Kind::Order(..) | Kind::Equal(true, _) | Kind::In(_) => clash(&[node], schema),
+        _ => false,
+    }
+}
+
+fn flatten<'n>(node: &'n Node, parts: &mut Vec<&'n Node>) {
+    if let Kind::And(pair) = &node.kind {
+        pair.iter().for_each(|part| flatten(part, parts));
+    } else {
+        parts.push(node);
+    }
+}
+
+/// What one argument may still be.
+#[derive(Debug)]
+struct Room<'n> {
+    path: Vec<&'n str>,
+    /// Bound, and whether it is part of the range.
+    low: (f64, bool),
+    high: (f64, bool),
+    one_of: Option<Vec<Json>>,
+    numbers_only: bool,
+}
+
+impl Room<'_> {
+    fn above(&mut self, bound: f64, included: bool) {
+        if bound > self.low.0 || bound >= self.low.0 && !included {
+            self.low = (bound, included);
+        }
+    }
+
+    fn below(&mut self, bound: f64, included: bool) {
+        if bound < self.high.0 || bound <= self.high.0 && !included {
+            self.high = (bound, included);
+        }
+    }
+
+    fn only(&mut self, values: Vec<Json>) {
+        self.one_of = Some(match self.one_of.take() {
+            Some(known) => known.into_iter().filter(|known| values.iter().any(|value| same(known, value))).collect(),
+            None => values,
+        });
+    }
+
+    fn admits(&self, number: f64) -> bool {
+        let above = number > self.low.0 || self.low.1 && number >= self.low.0;
+        let below = number < self.high.0 || self.high.1 && number <= self.high.0;
+        above && below
+    }
+
+    fn is_empty(&self) -> bool {
+        if let Some(values) = &self.one_of {
+            // What is compared by order must be a number to be true at all.
+            return !values.iter().any(|value| match value.as_f64() {
+                Some(number) => self.admits(number),
+                None => !self.numbers_only,
+            });
+        }
+        let crossed = self.low.0 > self.high.0 || self.low.0 >= self.high.0 && !(self.low.1 && self.high.1);
+        self.numbers_only && crossed
+    }
+}
+
+fn clash(parts: &[&Node], schema: Option<&Json>) -> bool {
+    let mut rooms: Vec<Room<'_>> = Vec::new();
+    for part in parts {
+        let Some((path, demand)) = demand(part) else { continue };
+        let at = match rooms.iter().position(|room| room.path == path) {
+            Some(at) => at,
+            None => {
+                rooms.push(room(path, schema));
+                rooms.len() - 1
+            }
+        };
+        let Some(room) = rooms.get_mut(at) else { continue };
+        match demand {
+            Demand::Above(bound, included) => {
+                room.numbers_only = true;
+                room.above(bound, included);
+            }
+            Demand::Below(bound, included) => {
+                room.numbers_only = true;
+                room.below(bound, included);
+            }
+            Demand::OneOf(values) => room.only(values),
+        }
+    }
+    rooms.iter().any(Room::is_empty)
+}
+
+enum Demand {
+    Above(f64, bool),
+    Below(f64, bool),
+    OneOf(Vec<Json>),
+}
+
+/// A comparison of one path with literals.
+fn demand(node: &Node) -> Option<(Vec<&str>, Demand)> {
+    match &node.kind {
+        Kind::Order(order, pair) => {
+            let [left, right] = pair.as_ref();
+            let (path, bound, order) = match (path(left), number(right)) {
+                (Some(path), Some(bound)) => (path, bound, *order),
+                _ => (path(right)?, number(left)?, turned(*order)),
+            };
+            let demand = match order {
+                Order::Less => Demand::Below(bound, false),
+                Order::LessOrEqual => Demand::Below(bound, true),
+                Order::Greater => Demand::Above(bound, false),
+                Order::GreaterOrEqual => Demand::Above(bound, true),
+            };
+            Some((path, demand))
+        }
+        Kind::Equal(true, pair) => {
+            let [left, right] = pair.as_ref();
+            let (path, value) = match (path(left), literal(right)) {
+                (Some(path), Some(value)) => (path, value),
+                _ => (path(right)?, literal(left)?),
+            };
+            Some((path, Demand::OneOf(vec![value])))
+        }
+        Kind::In(pair) => {
+            let [left, right] = pair.as_ref();
+            let Kind::List(items) = &right.kind else { return None };
+            Some((path(left)?, Demand::OneOf(items.iter().map(literal).collect::<Option<_>>()?)))
+        }
+        _ => None,
+    }
+}
+
+const fn turned(order: Order) -> Order {
+    match order {
+        Order::Less => Order::Greater,
+        Order::LessOrEqual => Order::GreaterOrEqual,
+        Order::Greater => Order::Less,
+        Order::GreaterOrEqual => Order::LessOrEqual,
+    }
+}
+
+/// `args.a.b` is `["args", "a", "b"]`.
+fn path(node: &Node) -> Option<Vec<&str>> {
+    match &node.kind {
+        Kind::Name(Name::Args) => Some(vec!["args"]),
+        Kind::Name(Name::CountTool) => Some(vec!["counters", "tool"]),
+        Kind::Name(Name::CountSession) => Some(vec!["counters", "session"]),
+        Kind::Name(Name::CountTotal) => Some(vec!["counters", "total"]),
+        Kind::Name(Name::Session) => Some(vec!["session"]),
+        Kind::Name(Name::Agent) => Some(vec!["agent"]),
+        Kind::Field(of, name) => {
+            let mut path = path(of)?;
+            path.push(name);
+            Some(path)
+        }
+        _ => None,
+    }
+}
+
+fn literal(node: &Node) -> Option<Json> {
+    match &node.kind {
+        Kind::Literal(Literal::Null) => Some(Json::Null),
+        Kind::Literal(Literal::Bool(truth)) => Some(Json::Bool(*truth)),
+        Kind::Literal(Literal::Text(text)) => Some(Json::String(text.to_string())),
+        _ => number(node).and_then(serde_json::Number::from_f64).map(Json::Number),
+    }
+}
+
+/// Numbers that a double holds exactly; of others nothing is concluded.
+fn number(node: &Node) -> Option<f64> {
+    match &node.kind {
+        Kind::Literal(Literal::Int(int)) => super::value::exact(*int),
+        Kind::Literal(Literal::Double(double)) => double.is_finite().then_some(*double),
+        Kind::Negative(of) => number(of).map(|number| -number),
+        _ => None,
+    }
+}
+
+fn same(a: &Json, b: &Json) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a.total_cmp(&b).is_eq() || a.abs() + b.abs() <= 0.0,
+        _ => a == b,
+    }
+}
+
+/// What the schema says of a path, or what counters are.
+fn room<'n>(path: Vec<&'n str>, schema: Option<&Json>) -> Room<'n> {
+    let everything = (f64::NEG_INFINITY, f64::INFINITY);
+    let (low, high) = ((everything.0, true), (everything.1, true));
+    let mut room = Room { path, low, high, one_of: None, numbers_only: false };
+    match room.path.split_first() {
+        Some((&"counters", _)) => room.above(0.0, true),
+        Some((&"args", fields)) => {
+            let shape = fields.iter().try_fold(schema, |schema, field| match super::read::field(schema?, field) {
+                super::read::Found::Schema(schema) => Some(Some(schema)),
+                super::read::Found::Unknown | super::read::Found::Missing => None,
+            });
+            if let Some(shape) = shape.flatten() {
+                narrow(&mut room, shape);
+            }
+        }
+        Some(_) | None => {}
+    }
+    room
+}
+
+fn narrow(room: &mut Room<'_>, schema: &Json) {
+    let number = |key| schema.get(key).and_then(Json::as_f64);
+    if let Some(bound) = number("minimum") {
+        room.above(bound, true);
+    }
+    if let Some(bound) = number("exclusiveMinimum") {
+        room.above(bound, false);
+    }
+    if let Some(bound) = number("maximum") {
+        room.below(bound, true);
+    }
+    if let Some(bound) = number("exclusiveMaximum") {
+        room.below(bound, false);
+    }
+    if let Some(value) = schema.get("const") {
+        room.only(vec![value.clone()]);
+    }
+    if let Some(Json::Array(values)) = schema.get("enum") {
+        room.only(values.clone());
+    }
+}

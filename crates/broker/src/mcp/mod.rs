@@ -11,4 +11,19 @@ pub mod peer;
 pub mod pins;
 pub mod servers;
 pub mod text;
+pub mod upstream;
 pub mod wire;
+
+/// Names the one TLS library that is linked. Twice is as good as once.
+fn install_tls() {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        // Somebody has named it already.
+    }
+}
+
+/// Milliseconds since the epoch.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -177,6 +177,16 @@ impl Peer {
         }
     }
 
+    /// The same without an answer to what is no message: two sides that answer each other's noise would never end.
+    pub fn accept_silently(&self, value: Json) -> bool {
+        let message = Message::read(value);
+        let is_message = message.is_ok();
+        if let Ok(message) = message {
+            self.take(message);
+        }
+        is_message
+    }
+
     fn take(&self, message: Message) {
         match message {
             Message::Response { id, outcome } => self.answered(&id, outcome),
@@ -313,7 +323,9 @@ impl Peer {
         self.inner.outlet.offer(wire::notification(method, params), route)
     }
 
-    fn why_closed(&self) -> String {
+    /// Why the conversation is over.
+    #[must_use]
+    pub fn why_closed(&self) -> String {
         lock(&self.inner.tables).closed.clone().unwrap_or_else(|| "the other side is gone".to_owned())
     }
 }

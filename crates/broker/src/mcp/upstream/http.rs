@@ -1,0 +1,133 @@
+//! A server behind HTTP. The transport is `rmcp`'s: sessions, resumption, headers of both revisions; the conversation is ours.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{StreamableHttpClientTransport, Transport};
+use serde_json::Value as Json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::process::Queue;
+use crate::mcp::peer::{Handler, Peer};
+use crate::mcp::text;
+use crate::mcp::wire::{self, Id, MOST_FROM_SERVER, RpcError};
+
+const QUEUE: usize = 256;
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Opens the way to a server; nothing is sent yet.
+///
+/// # Errors
+/// Why its headers or TLS cannot be set up.
+pub fn start(
+    url: &str,
+    headers: &BTreeMap<String, String>,
+    handler: Arc<dyn Handler>,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> Result<Peer, String> {
+    let mut named = HashMap::new();
+    for (name, value) in headers {
+        let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{}` is no header", text::shown(name, 60)));
+        let value = HeaderValue::try_from(value.as_str()).map_err(|_| "a header has a value that cannot be sent".to_owned());
+        named.insert(name?, value?);
+    }
+    crate::mcp::install_tls();
+    // A redirect would carry the call, and its token, to somebody whom nobody named.
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT)
+        .no_proxy()
+        .build()
+        .map_err(|error| error.to_string().to_lowercase())?;
+    let config = StreamableHttpClientTransportConfig::with_uri(url)
+        .custom_headers(named)
+        .max_sse_event_size(MOST_FROM_SERVER)
+        .max_concurrent_requests(64)
+        .reinit_on_expired_session(true);
+    let transport = StreamableHttpClientTransport::with_client(client, config);
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let peer = Peer::new(Arc::new(Queue(sender)), handler);
+    tasks.spawn(carry(transport, receiver, peer.clone(), stop.child_token()));
+    Ok(peer)
+}
+
+async fn carry(
+    mut transport: impl Transport<RoleClient> + 'static,
+    mut frames: mpsc::Receiver<Json>,
+    peer: Peer,
+    quit: CancellationToken,
+) {
+    let why = loop {
+        tokio::select! {
+            frame = frames.recv() => match frame {
+                Some(frame) => send(&mut transport, frame, &peer),
+                None => break "the gateway let go of it".to_owned(),
+            },
+            message = transport.receive() => match message {
+                Some(message) => hear(&message, &peer),
+                None => break "it closed the connection, or cannot be reached".to_owned(),
+            },
+            () = quit.cancelled() => break "the gateway ended".to_owned(),
+            () = peer.closed() => break "it was closed".to_owned(),
+        }
+    };
+    peer.close(&why);
+    if transport.close().await.is_err() {
+        // The other side is gone already.
+    }
+}
+
+fn hear(message: &ServerJsonRpcMessage, peer: &Peer) {
+    if let Ok(value) = serde_json::to_value(message) {
+        peer.accept_silently(value);
+    }
+}
+
+/// Sending goes on in a task of its own: it waits for the answer's headers, and others must not wait behind it.
+fn send(transport: &mut impl Transport<RoleClient>, frame: Json, peer: &Peer) {
+    let id = frame.get("id").and_then(Id::of).filter(|_| frame.get("method").is_some());
+    let failed = move |peer: &Peer, why: String| {
+        if let Some(id) = &id {
+            peer.accept_silently(wire::response(id, Err(RpcError::new(wire::UNAVAILABLE, why))));
+        }
+    };
+    let message: ClientJsonRpcMessage = match serde_json::from_value(frame) {
+        Ok(message) => message,
+        Err(error) => return failed(peer, format!("it cannot be sent: {error}")),
+    };
+    let (sending, peer) = (transport.send(message), peer.clone());
+    tokio::spawn(async move {
+        if let Err(error) = sending.await {
+            failed(&peer, format!("it cannot be reached: {}", text::shown(&error.to_string(), 300)));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn our_messages_survive_the_types_of_the_transport() {
+        for frame in [
+            json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call",
+                "params": {"name": "x", "arguments": {"a": [1, null, {"b": 2.5}]}, "_meta": {"progressToken": 5, "k": "v"}}}),
+            json!({"jsonrpc": "2.0", "id": 6, "method": "tools/list", "params": {"cursor": "c"}}),
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "r"}}),
+            json!({"jsonrpc": "2.0", "id": 7, "method": "logging/setLevel", "params": {"level": "info"}}),
+        ] {
+            let typed: ClientJsonRpcMessage = serde_json::from_value(frame.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&typed).unwrap(), frame);
+        }
+    }
+}

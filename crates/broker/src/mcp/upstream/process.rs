@@ -1,0 +1,258 @@
+//! A server as a child process of ours: `fumehood run`, which puts it into a sandbox of its own.
+//!
+//! Three tasks: one writes frames, one reads them, one waits for the end. A frame that passes the bound, or text that is no
+//! JSON again and again, ends the child: a server that cannot be understood is not listened to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::mcp::peer::{Boxed, Handler, Outlet, Peer};
+use crate::mcp::wire::{Id, Line, Lines, MOST_FROM_SERVER};
+use crate::mcp::text;
+
+/// Frames that wait for a slow reader.
+const QUEUE: usize = 256;
+/// Lines in a row that are no messages before a server is given up.
+const MOST_NOISE: u32 = 64;
+/// Bytes of stderr that are kept.
+const KEPT: usize = 16 << 10;
+/// A server may end by itself for this long after its input was closed, and again after a signal.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How to start a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The program: our own binary.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Its whole environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// Its folder.
+    pub folder: PathBuf,
+}
+
+/// The last that a server said on its stderr.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+}
+
+impl Words {
+    fn add(&self, bytes: &[u8]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(bytes);
+        let excess = kept.len().saturating_sub(KEPT);
+        kept.drain(..excess);
+    }
+
+    /// All that was kept, escaped.
+    #[must_use]
+    pub fn all(&self) -> String {
+        let bytes: Vec<u8> = self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        text::escaped(&String::from_utf8_lossy(&bytes)).0
+    }
+
+    /// The last line that says something.
+    #[must_use]
+    pub fn last(&self) -> Option<String> {
+        let all = self.all();
+        // Our own refusals have their first line on top of several.
+        let told = all.lines().rfind(|line| line.starts_with("error:") || line.starts_with("refused:"));
+        told.or_else(|| all.lines().rfind(|line| !line.trim().is_empty())).map(|line| text::shown(line, 300))
+    }
+}
+
+/// A queue of frames to one writer.
+#[derive(Debug)]
+pub struct Queue(pub mpsc::Sender<Json>);
+
+impl Outlet for Queue {
+    fn send<'a>(&'a self, message: Json, _: Option<&'a Id>) -> Boxed<'a, bool> {
+        Box::pin(async move { self.0.send(message).await.is_ok() })
+    }
+
+    fn offer(&self, message: Json, _: Option<&Id>) -> bool {
+        self.0.try_send(message).is_ok()
+    }
+}
+
+/// Starts a server; the peer that speaks to it, and what it says on its stderr. The server lives until `stop`.
+///
+/// # Errors
+/// Why it could not be started.
+pub fn start(
+    start: &Start,
+    handler: Arc<dyn Handler>,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> Result<(Peer, Words), String> {
+    let mut command = Command::new(&start.program);
+    command.args(&start.args).env_clear().envs(&start.env).current_dir(&start.folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    // A signal from the terminal is for the gateway, which ends its servers in order.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(|error| format!("it could not be started: {}", error.to_string().to_lowercase()))?;
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else { return Err("it has no streams".to_owned()) };
+    let words = Words::default();
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let peer = Peer::new(Arc::new(Queue(sender)), handler);
+    let quit = stop.child_token();
+    tasks.spawn(write(receiver, stdin, quit.clone()));
+    let heard = tasks.spawn(read(stdout, peer.clone(), quit.clone()));
+    let said = tasks.spawn(listen(stderr, words.clone()));
+    let (ends, last) = (peer.clone(), words.clone());
+    tasks.spawn(async move {
+        let end = wait(child, &quit).await;
+        // What it said last is read before its end is told.
+        for task in [heard, said] {
+            if tokio::time::timeout(GRACE, task).await.is_err() {
+                // Somebody else holds its streams: what was read has to do.
+            }
+        }
+        let why = match last.last() {
+            Some(words) => format!("{end}: {words}"),
+            None => end,
+        };
+        ends.close(&why);
+    });
+    Ok((peer, words))
+}
+
+/// Writes frames, as many at once as wait; ends with the queue, with `quit`, or when nobody reads.
+pub async fn write(mut frames: mpsc::Receiver<Json>, mut to: impl AsyncWrite + Unpin, quit: CancellationToken) {
+    let mut bytes = Vec::with_capacity(8 << 10);
+    loop {
+        let first = tokio::select! {
+            frame = frames.recv() => frame,
+            () = quit.cancelled() => None,
+        };
+        let Some(first) = first else { break };
+        bytes.clear();
+        append(&mut bytes, &first);
+        while bytes.len() < 64 << 10
+            && let Ok(next) = frames.try_recv()
+        {
+            append(&mut bytes, &next);
+        }
+        let written = async {
+            to.write_all(&bytes).await?;
+            to.flush().await
+        };
+        let done = tokio::select! {
+            done = written => done.is_ok(),
+            () = quit.cancelled() => false,
+        };
+        if !done {
+            break;
+        }
+        if bytes.capacity() > 1 << 20 {
+            bytes = Vec::with_capacity(8 << 10);
+        }
+    }
+}
+
+fn append(bytes: &mut Vec<u8>, frame: &Json) {
+    let before = bytes.len();
+    if serde_json::to_writer(&mut *bytes, frame).is_ok() {
+        bytes.push(b'\n');
+    } else {
+        bytes.truncate(before);
+    }
+}
+
+/// Reads frames of a server until it ends or cannot be understood.
+async fn read(from: impl AsyncRead + Unpin, peer: Peer, quit: CancellationToken) {
+    let mut lines = Lines::new(from, MOST_FROM_SERVER);
+    let mut noise = 0_u32;
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = peer.closed() => break,
+        };
+        match line {
+            Line::Full(line) => {
+                // Servers do print to their stdout now and then: text that is no JSON is passed over, but not for ever.
+                let understood = serde_json::from_slice::<Json>(line).is_ok_and(|value| peer.accept_silently(value));
+                noise = if understood { 0 } else { noise.saturating_add(1) };
+                if noise >= MOST_NOISE {
+                    peer.close("it prints what is no message");
+                    break;
+                }
+            }
+            Line::TooLong => {
+                peer.close(&format!("a message of it is longer than {MOST_FROM_SERVER} bytes"));
+                break;
+            }
+            Line::End => break,
+        }
+    }
+    quit.cancel();
+}
+
+async fn listen(mut from: impl AsyncRead + Unpin, words: Words) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(count) = from.read(&mut buffer).await {
+        if count == 0 {
+            break;
+        }
+        words.add(buffer.get(..count).unwrap_or_default());
+    }
+}
+
+/// Waits for the end, or brings it about: its input is closed (by the writer), then it is asked, then it is killed.
+async fn wait(mut child: Child, quit: &CancellationToken) -> String {
+    let ended = tokio::select! {
+        status = child.wait() => Some(status),
+        () = quit.cancelled() => None,
+    };
+    let ended = match ended {
+        Some(status) => Some(status),
+        None => tokio::time::timeout(GRACE, child.wait()).await.ok(),
+    };
+    let ended = match ended {
+        Some(status) => Some(status),
+        None => {
+            if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
+                && rustix::process::kill_process(pid, rustix::process::Signal::TERM).is_err()
+            {
+                // It ended just now: `wait` says so.
+            }
+            tokio::time::timeout(GRACE, child.wait()).await.ok()
+        }
+    };
+    match ended {
+        Some(Ok(status)) => said(status),
+        Some(Err(error)) => format!("its end could not be seen: {}", error.to_string().to_lowercase()),
+        None => {
+            if child.kill().await.is_err() {
+                // It ended just now.
+            }
+            "it did not end and was killed".to_owned()
+        }
+    }
+}
+
+fn said(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(124), _) => "a limit ended it".to_owned(),
+        (Some(126), _) => "its sandbox was refused, or the program cannot be executed".to_owned(),
+        (Some(127), _) => "its program is not there inside the sandbox".to_owned(),
+        (Some(code), _) => format!("it ended with exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal} ended it"),
+        (None, None) => "it ended".to_owned(),
+    }
+}

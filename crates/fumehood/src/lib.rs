@@ -11,6 +11,7 @@ pub mod changes;
 pub mod cli;
 pub mod doctor;
 pub mod fault;
+pub mod mcp;
 pub mod protect;
 pub mod run;
 pub mod state;

@@ -153,9 +153,17 @@ pub fn is_plain_uri(uri: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// A place of nothing: only the reader of documents makes places.
+    fn spot() -> policy::spot::Spot {
+        let mut layers = policy::Layers::new(policy::Caller { dir: "/".into(), ..policy::Caller::default() });
+        layers.set("mcp.resources=[\"a:b\"]");
+        let loaded = layers.finish().unwrap();
+        loaded.policy.tools.unwrap().mcp.resources[0].at
+    }
+
     fn allow(resources: &[&str], prompts: &[&str]) -> Result<Allow, Vec<Wrong>> {
         let spotted = |list: &[&str]| {
-            list.iter().map(|text| Spotted { value: (*text).to_owned(), at: policy::spot::Spot::default() }).collect()
+            list.iter().map(|text| Spotted { value: (*text).to_owned(), at: spot() }).collect()
         };
         let mcp = Mcp { resources: spotted(resources), prompts: spotted(prompts), ..Mcp::default() };
         Allow::new(&mcp, &Documents::default())

@@ -4,15 +4,32 @@
 //! what is dropped, how much of a frame is read, and every key that it does not understand. `rmcp` carries HTTP to upstream
 //! servers and is the other side of our tests.
 
+pub mod allow;
+mod ask;
+mod catalog;
+mod convert;
+mod elicit;
+pub mod engine;
 pub mod era;
+pub mod gateway;
 pub mod jsonc;
+mod lists;
+mod listen;
 pub mod names;
 pub mod peer;
 pub mod pins;
 pub mod servers;
+pub mod run;
+mod session;
+pub mod stdio;
 pub mod text;
+mod tools;
 pub mod upstream;
 pub mod wire;
+
+pub use gateway::{Asked, Gateway, pinning};
+pub use session::Session;
+pub use tools::words;
 
 /// Names the one TLS library that is linked. Twice is as good as once.
 fn install_tls() {

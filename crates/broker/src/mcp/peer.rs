@@ -41,7 +41,7 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// Takes the progress of one request of ours.
-pub type Progress = Box<dyn Fn(Json) + Send + Sync>;
+pub type Progress = Arc<dyn Fn(Json) + Send + Sync>;
 
 struct Waiting {
     answer: oneshot::Sender<Outcome>,
@@ -123,6 +123,12 @@ impl Peer {
         self.inner.strays.load(Ordering::Relaxed)
     }
 
+    /// Whether both are the same end.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Becomes ready when the conversation is over.
     pub async fn closed(&self) {
         self.inner.done.cancelled().await;
@@ -166,12 +172,7 @@ impl Peer {
                 true
             }
             Err(Malformed { id, why }) => {
-                let error = RpcError::new(wire::INVALID_REQUEST, why);
-                let answer = match &id {
-                    Some(id) => wire::response(id, Err(error)),
-                    None => wire::error_without_id(&error),
-                };
-                self.offer(answer, id.as_ref());
+                self.refuse(id.as_ref(), &RpcError::new(wire::INVALID_REQUEST, why));
                 false
             }
         }
@@ -185,6 +186,15 @@ impl Peer {
             self.take(message);
         }
         is_message
+    }
+
+    /// Answers what could not even be read.
+    pub fn refuse(&self, id: Option<&Id>, error: &RpcError) {
+        let answer = match id {
+            Some(id) => wire::response(id, Err(error.clone())),
+            None => wire::error_without_id(error),
+        };
+        self.offer(answer, id);
     }
 
     fn take(&self, message: Message) {
@@ -531,7 +541,7 @@ mod tests {
     async fn progress_reaches_only_the_request_it_is_about() {
         let (peer, _, mut out) = peer();
         let (told, mut seen) = mpsc::unbounded_channel();
-        let progress: Progress = Box::new(move |params| assert!(told.send(params).is_ok()));
+        let progress: Progress = Arc::new(move |params| assert!(told.send(params).is_ok()));
         let asking = tokio::spawn(peer.request_with_progress("slow", Json::Null, None, Some(progress)).answer());
         let sent = out.recv().await.unwrap();
         let token = sent["params"]["_meta"]["progressToken"].clone();

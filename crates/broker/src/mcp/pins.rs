@@ -108,6 +108,17 @@ pub struct Pins {
     folder: PathBuf,
 }
 
+/// How a part is pinned.
+#[derive(Clone, Debug)]
+pub struct Pinning {
+    /// The store.
+    pub pins: Pins,
+    /// Which policy asks.
+    pub scope: String,
+    /// What is trusted at first sight.
+    pub first: First,
+}
+
 /// What is pinned of a tool.
 #[must_use]
 pub fn definition(tool: &Json) -> Json {
@@ -170,6 +181,12 @@ impl Pins {
         }
         drop(lock);
         Ok((whole, each))
+    }
+
+    /// When the store was changed last; none if there is none yet.
+    #[must_use]
+    pub fn changed(&self) -> Option<std::time::SystemTime> {
+        std::fs::symlink_metadata(self.folder.join(FILE)).and_then(|meta| meta.modified()).ok()
     }
 
     /// Everything that is pinned.

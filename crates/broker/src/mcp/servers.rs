@@ -138,7 +138,7 @@ fn check(server: &Server, wrong: &mut Vec<Wrong>) {
             id: "mcp/name",
             what: format!("`{}` is no name of a server", super::text::shown(&server.name, 80)),
             place: server.from.clone(),
-            why: "it becomes the first part of the public names of tools: letters, digits, `-` and single `_`, at most 32".to_owned(),
+            why: "it becomes the first part of the public names of tools: letters, digits, `-` and single `_`, at most 40".to_owned(),
             fix: format!("for instance `{}`", names::fit_server(&server.name)),
         });
     }

@@ -16,6 +16,7 @@ mod gc;
 pub mod languages;
 pub mod load;
 mod man;
+mod mcp;
 mod policy;
 pub mod request;
 mod run;
@@ -60,6 +61,8 @@ pub const COMMANDS: &[&Spec] = &[
     &changes::DISCARD,
     &gc::SPEC,
     &explain::SPEC,
+    &mcp::SERVE_GATEWAY,
+    &mcp::UPSTREAM,
     &completions::SPEC,
     &man::SPEC,
     &crate::attack::command::PROBE,

@@ -49,6 +49,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("policy", "Check and show policies"),
     ("audit", "Read and verify the audit log"),
     ("approvals", "Answer agents that wait for a person"),
+    ("mcp", "Stand before MCP servers, or be one"),
 ];
 
 /// The help text of one command.

@@ -19,7 +19,7 @@ use hello::{Begin, Unmet, hello};
 pub use process::{Start, Words};
 
 use super::era::{self, Era};
-use super::peer::{Failure, Handler, Incoming, Peer, Progress};
+use super::peer::{Boxed, Failure, Handler, Incoming, Peer, Progress};
 use super::servers::{How, Server};
 use super::wire::{self, RpcError};
 
@@ -171,10 +171,14 @@ impl Upstream {
     ///
     /// # Errors
     /// [`Down`], at once while its pause lasts.
-    pub async fn link(self: &Arc<Self>) -> Result<Arc<Link>, Down> {
-        if let Some(link) = self.link_now() {
-            return Ok(link);
+    pub fn link(self: &Arc<Self>) -> Boxed<'_, Result<Arc<Link>, Down>> {
+        match self.link_now() {
+            Some(link) => Box::pin(std::future::ready(Ok(link))),
+            None => Box::pin(self.wait_for_link()),
         }
+    }
+
+    async fn wait_for_link(self: &Arc<Self>) -> Result<Arc<Link>, Down> {
         if let Some(down) = self.down().filter(|down| down.again_ms > 0) {
             return Err(down);
         }
@@ -272,7 +276,7 @@ impl Upstream {
                 () = self.stop.cancelled() => return,
             }
             // The next conversation has a watch of its own.
-            match Box::pin(self.link()).await {
+            match self.link().await {
                 Ok(_) => return,
                 Err(still) => down = still,
             }

@@ -1,0 +1,552 @@
+//! One client's conversation: who it is, its own upstream servers, and what each of its requests leads to.
+//!
+//! Sessions share nothing that a server could carry from one to another: each has its own server processes, tables and
+//! subscriptions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::allow::Asking;
+use super::ask::{self, Askable, Waiting};
+use super::catalog::{self, Catalog, Part};
+use super::era::{self, Client, Era, Keep};
+use super::gateway::Gateway;
+use super::listen::Listeners;
+use super::peer::{Handler, Incoming, Peer};
+use super::upstream::{Owner, Upstream};
+use super::wire::{self, Id, Outcome, RpcError};
+use crate::call::Caller;
+
+/// A list is not kept waiting longer for servers that start slowly: they follow with a notification.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Changes within this time are told once.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Where a request of a client stands.
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) peer: Peer,
+    pub(super) id: Id,
+    pub(super) progress: Option<Json>,
+    pub(super) cancel: CancellationToken,
+}
+
+/// One client's conversation.
+pub struct Session {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) caller: Caller,
+    pub(super) upstreams: BTreeMap<String, Arc<Upstream>>,
+    pub(super) waiting: Waiting,
+    /// Calls that run, by server: whom a server's question is about.
+    pub(super) running: Mutex<BTreeMap<u64, (String, Askable)>>,
+    pub(super) next: AtomicU64,
+    pub(super) listeners: Listeners,
+    pub(super) log_level: Mutex<Option<Json>>,
+    client: Mutex<Option<(Client, Peer)>>,
+    parts: Mutex<BTreeMap<String, Arc<Part>>>,
+    taking: BTreeMap<String, tokio::sync::Mutex<()>>,
+    catalog: Mutex<Option<(u64, Arc<Catalog>)>>,
+    /// Counts what makes a catalog old.
+    age: AtomicU64,
+    pins_seen: Mutex<Option<std::time::SystemTime>>,
+    changes: Mutex<BTreeSet<&'static str>>,
+    /// Parked calls that the client was asked about.
+    asked_about: Mutex<BTreeSet<String>>,
+    /// Servers that were missing in an answer.
+    missed: Mutex<BTreeSet<String>>,
+    telling: AtomicBool,
+    me: Weak<Session>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// A session of a caller; none of its servers is started yet.
+    #[must_use]
+    pub fn new(gateway: &Arc<Gateway>, caller: Caller) -> Arc<Self> {
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let upstreams: BTreeMap<_, _> = gateway
+            .servers
+            .iter()
+            .map(|server| (server.name.clone(), Upstream::new(server.clone(), gateway.launch.clone(), &stop, &tasks)))
+            .collect();
+        let taking = upstreams.keys().map(|name| (name.clone(), tokio::sync::Mutex::new(()))).collect();
+        let session = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            gateway: gateway.clone(),
+            caller,
+            upstreams,
+            waiting: Waiting::default(),
+            running: Mutex::default(),
+            next: AtomicU64::new(1),
+            listeners: Listeners::default(),
+            log_level: Mutex::default(),
+            client: Mutex::default(),
+            parts: Mutex::default(),
+            taking,
+            catalog: Mutex::default(),
+            age: AtomicU64::new(0),
+            pins_seen: Mutex::default(),
+            changes: Mutex::default(),
+            asked_about: Mutex::default(),
+            missed: Mutex::default(),
+            telling: AtomicBool::new(false),
+            me: me.clone(),
+            stop,
+            tasks,
+        });
+        for upstream in session.upstreams.values() {
+            let owner: Weak<dyn Owner> = session.me.clone();
+            upstream.belong_to(owner);
+        }
+        session
+    }
+
+    /// Ends the session and its servers; done when none of them runs any more.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        for upstream in self.upstreams.values() {
+            upstream.stop();
+        }
+        lock(&self.client).take();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// The client of a handshake, and its conversation.
+    pub(super) fn client(&self) -> Option<(Client, Peer)> {
+        lock(&self.client).clone()
+    }
+
+    pub(super) fn me(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
+    }
+
+    /// Whether nobody has asked the client about this parked call yet.
+    pub(super) fn ask_once(&self, id: &str) -> bool {
+        lock(&self.asked_about).insert(id.to_owned())
+    }
+
+    /// The stream on which a server's words about its call are expected.
+    pub(super) fn route_of(&self, server: &str) -> Option<Id> {
+        let running = lock(&self.running);
+        running.values().rev().find(|(of, _)| of == server).and_then(|(_, askable)| askable.route())
+    }
+
+    /// Starts all servers side by side.
+    fn warm(&self) {
+        for upstream in self.upstreams.values().cloned() {
+            self.tasks.spawn(async move {
+                if upstream.link().await.is_err() {
+                    // The next list says so.
+                }
+            });
+        }
+    }
+
+    async fn serve(self: Arc<Self>, incoming: Incoming) {
+        let context = match self.context(&incoming) {
+            Ok(context) => context,
+            Err(error) => return incoming.answer(Err(error)).await,
+        };
+        // Calls and streams see for themselves that they are no longer wanted: they have something to bring to its end.
+        let by_itself = matches!(incoming.method.as_str(), "tools/call" | "subscriptions/listen");
+        let cancel = incoming.cancel.clone();
+        let mut outcome = tokio::select! {
+            outcome = self.dispatch(&context, &incoming.method, &incoming.params) => outcome,
+            () = cancel.cancelled(), if !by_itself => Err(RpcError::new(wire::UNAVAILABLE, "cancelled")),
+        };
+        if let Ok(result) = &mut outcome {
+            era::dress(result, context.client.era, keep(&incoming.method));
+        }
+        incoming.answer(outcome).await;
+    }
+
+    /// Who asks: the client of the handshake, or the request itself says so.
+    fn context(&self, incoming: &Incoming) -> Result<Context, RpcError> {
+        let described = Client::of_meta(&incoming.params).map_err(|missing| {
+            let missing = missing.join(", ");
+            RpcError::new(wire::INVALID_PARAMS, format!("`_meta` of the request lacks {missing}"))
+        })?;
+        let client = match (described, self.client()) {
+            (_, Some((client, _))) => client,
+            (Some(client), None) if client.version == era::STATELESS => client,
+            (Some(client), None) => {
+                let known = era::supported();
+                return Err(RpcError::new(wire::UNSUPPORTED_VERSION, "unsupported protocol version")
+                    .with(json!({ "supported": known, "requested": super::text::shown(&client.version, 40) })));
+            }
+            (None, None) if incoming.method == "initialize" => Client::of_handshake(&incoming.params),
+            (None, None) if incoming.method == "ping" => Client::of_handshake(&Json::Null),
+            (None, None) => {
+                return Err(RpcError::new(wire::INVALID_PARAMS, "neither a handshake came before, nor does the request describe itself"));
+            }
+        };
+        Ok(Context {
+            client,
+            peer: incoming.peer.clone(),
+            id: incoming.id.clone(),
+            progress: incoming.progress_token(),
+            cancel: incoming.cancel.clone(),
+        })
+    }
+
+    async fn dispatch(&self, context: &Context, method: &str, params: &Json) -> Outcome {
+        let stateful = context.client.era == Era::Handshake;
+        match method {
+            "initialize" if stateful => self.initialize(context, params),
+            "server/discover" if !stateful => Ok(self.discover()),
+            "ping" if stateful => Ok(json!({})),
+            "tools/list" => self.list_tools(params).await,
+            "tools/call" => self.call_tool(context, params).await,
+            "resources/list" => self.list_resources(params).await,
+            "resources/templates/list" => self.list_templates(params).await,
+            "resources/read" => self.read_resource(context, params).await,
+            "resources/subscribe" | "resources/unsubscribe" if stateful => self.subscribe(method, params).await,
+            "prompts/list" => self.list_prompts(params).await,
+            "prompts/get" => self.get_prompt(context, params).await,
+            "completion/complete" => self.complete(params).await,
+            "logging/setLevel" if stateful => self.set_level(params).await,
+            "subscriptions/listen" if !stateful => self.listen(context, params).await,
+            _ => Err(RpcError::no_method(method)),
+        }
+    }
+
+    fn initialize(&self, context: &Context, params: &Json) -> Outcome {
+        let client = Client::of_handshake(params);
+        let version = client.version.clone();
+        {
+            let mut known = lock(&self.client);
+            if known.is_some() {
+                return Err(RpcError::new(wire::INVALID_REQUEST, "the handshake was made already"));
+            }
+            *known = Some((client, context.peer.clone()));
+        }
+        if self.gateway.eager {
+            self.warm();
+        }
+        Ok(json!({
+            "protocolVersion": version,
+            "capabilities": self.capabilities_shown(),
+            "serverInfo": era::implementation(),
+            "instructions": self.instructions(),
+        }))
+    }
+
+    fn discover(&self) -> Json {
+        if self.gateway.eager {
+            self.warm();
+        }
+        json!({
+            "supportedVersions": era::supported(),
+            "capabilities": self.capabilities_shown(),
+            "instructions": self.instructions(),
+            "ttlMs": 0,
+            "cacheScope": "private",
+        })
+    }
+
+    fn capabilities_shown(&self) -> Json {
+        let allow = &self.gateway.allow;
+        let mut map = Map::new();
+        map.insert("tools".to_owned(), json!({ "listChanged": true }));
+        map.insert("logging".to_owned(), json!({}));
+        if allow.any_resource(None) {
+            map.insert("resources".to_owned(), json!({ "listChanged": true, "subscribe": true }));
+        }
+        if allow.any_prompt(None) {
+            map.insert("prompts".to_owned(), json!({ "listChanged": true }));
+        }
+        if allow.any_prompt(None) || allow.any_resource(None) {
+            map.insert("completions".to_owned(), json!({}));
+        }
+        Json::Object(map)
+    }
+
+    /// Ours alone: what servers would tell the model before anybody has read it does not pass.
+    fn instructions(&self) -> String {
+        let names: Vec<_> = self.upstreams.keys().map(String::as_str).collect();
+        format!(
+            "Tools are called SERVER__TOOL; the servers are: {}. A policy judges each call. A call that is denied says why and \
+             what would be allowed: do that instead of trying again.",
+            names.join(", ")
+        )
+    }
+
+    /// The part of one server, taken anew if it is old. A server that is not there has a part of notes.
+    pub(super) async fn part(&self, name: &str) -> Arc<Part> {
+        if let Some(part) = lock(&self.parts).get(name) {
+            return part.clone();
+        }
+        let (Some(upstream), Some(taking)) = (self.upstreams.get(name), self.taking.get(name)) else {
+            return Arc::default();
+        };
+        let _one_at_a_time = taking.lock().await;
+        if let Some(part) = lock(&self.parts).get(name) {
+            return part.clone();
+        }
+        match upstream.link().await {
+            Ok(link) => {
+                let age = self.age.load(Ordering::Acquire);
+                let reach = upstream.server.pinned();
+                let part = Arc::new(catalog::take(&link, name, &reach, &self.gateway.pinning).await);
+                // What changed while it was taken is taken again next time.
+                if age == self.age.load(Ordering::Acquire) && !link.peer.is_closed() {
+                    lock(&self.parts).insert(name.to_owned(), part.clone());
+                    lock(&self.catalog).take();
+                }
+                part
+            }
+            Err(down) => {
+                lock(&self.missed).insert(name.to_owned());
+                Arc::new(Part { tools: Vec::new(), notes: vec![down.words(name)] })
+            }
+        }
+    }
+
+    /// All parts that can be had in time.
+    pub(super) async fn catalog(&self) -> Arc<Catalog> {
+        self.look_at_pins();
+        if let Some(catalog) = self.catalog_now(None).filter(|_| lock(&self.parts).len() == self.upstreams.len()) {
+            return catalog;
+        }
+        let mut set = tokio::task::JoinSet::new();
+        for name in self.upstreams.keys().cloned() {
+            let me = self.me.upgrade();
+            set.spawn(async move {
+                let part = match me {
+                    Some(me) => me.part(&name).await,
+                    None => Arc::default(),
+                };
+                (name, part)
+            });
+        }
+        let mut parts = BTreeMap::new();
+        let in_time = tokio::time::timeout(PATIENCE, async {
+            while let Some(done) = set.join_next().await {
+                if let Ok((name, part)) = done {
+                    parts.insert(name, part);
+                }
+            }
+        });
+        if in_time.await.is_err() {
+            // Those that are late go on by themselves, and tell that the lists changed.
+            set.detach_all();
+            for name in self.upstreams.keys().filter(|name| !parts.contains_key(*name)).cloned().collect::<Vec<_>>() {
+                lock(&self.missed).insert(name.clone());
+                let note = format!("the server `{name}` is still starting; its tools follow");
+                parts.insert(name, Arc::new(Part { tools: Vec::new(), notes: vec![note] }));
+            }
+        }
+        Arc::new(Catalog::of(&parts))
+    }
+
+    /// What is known now, with one part more.
+    pub(super) fn catalog_now(&self, also: Option<&str>) -> Option<Arc<Catalog>> {
+        let age = self.age.load(Ordering::Acquire);
+        if let Some((of, catalog)) = &*lock(&self.catalog)
+            && *of == age
+        {
+            return Some(catalog.clone());
+        }
+        let parts = lock(&self.parts).clone();
+        if also.is_some_and(|also| !parts.contains_key(also)) || parts.is_empty() {
+            return None;
+        }
+        let catalog = Arc::new(Catalog::of(&parts));
+        *lock(&self.catalog) = Some((age, catalog.clone()));
+        Some(catalog)
+    }
+
+    /// Somebody accepted or reset pins: everything is judged again.
+    pub(super) fn look_at_pins(&self) {
+        let changed = self.gateway.pinning.pins.changed();
+        let mut seen = lock(&self.pins_seen);
+        if *seen != changed {
+            let first = seen.is_none();
+            *seen = changed;
+            drop(seen);
+            if !first && lock(&self.parts).values().any(|part| !part.notes.is_empty()) {
+                self.forget(None);
+            }
+        }
+    }
+
+    /// Makes the part of a server old, or all.
+    fn forget(&self, server: Option<&str>) {
+        {
+            let mut parts = lock(&self.parts);
+            match server {
+                Some(server) => drop(parts.remove(server)),
+                None => parts.clear(),
+            }
+        }
+        self.age.fetch_add(1, Ordering::AcqRel);
+        lock(&self.catalog).take();
+    }
+
+    /// Tells the client that a list changed: many changes at once are told once.
+    fn changed_list(&self, what: &'static str) {
+        lock(&self.changes).insert(what);
+        if self.telling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (me, stop) = (self.me.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(QUIET) => {}
+                () = stop.cancelled() => return,
+            }
+            let Some(me) = me.upgrade() else { return };
+            me.telling.store(false, Ordering::Release);
+            let changes = std::mem::take(&mut *lock(&me.changes));
+            for what in changes {
+                if let Some((_, peer)) = me.client() {
+                    peer.mention(&format!("notifications/{what}/list_changed"), Json::Null, None);
+                }
+                me.listeners.list_changed(what);
+            }
+        });
+    }
+}
+
+fn keep(method: &str) -> Keep {
+    match method {
+        "tools/list" | "resources/list" | "resources/templates/list" | "resources/read" | "prompts/list" | "server/discover" => {
+            Keep::Never
+        }
+        _ => Keep::Silent,
+    }
+}
+
+impl Handler for Session {
+    fn request(&self, incoming: Incoming) {
+        if let Some(me) = self.me.upgrade() {
+            // A handshake is made before the next message is read, or that would find none.
+            tokio::spawn(me.serve(incoming));
+        }
+    }
+
+    fn notification(&self, _: &Peer, method: &str, params: Json) {
+        if method == "notifications/roots/list_changed" {
+            for (name, upstream) in &self.upstreams {
+                if let Some(link) = upstream.link_now().filter(|_| self.gateway.allow.asks(name, Asking::Roots)) {
+                    link.peer.mention(method, Json::Null, None);
+                }
+            }
+        }
+        drop(params);
+    }
+}
+
+impl Owner for Session {
+    fn capabilities(&self, server: &str) -> Json {
+        let mut map = Map::new();
+        let client = self.client().map(|(client, _)| client);
+        for asking in [Asking::Sampling, Asking::Elicitation, Asking::Roots] {
+            // Without a handshake the client says what it can do with each call; a server that was told more is answered
+            // with an error then.
+            let can = client.as_ref().is_none_or(|client| client.can(asking.word()));
+            if can && self.gateway.allow.asks(server, asking) {
+                let said = client.as_ref().and_then(|client| client.capabilities.get(asking.word()).cloned());
+                map.insert(asking.word().to_owned(), said.unwrap_or_else(|| json!({})));
+            }
+        }
+        Json::Object(map)
+    }
+
+    fn asked(&self, server: &str, incoming: Incoming) {
+        let Some(me) = self.me.upgrade() else { return };
+        let server = server.to_owned();
+        self.tasks.spawn(async move {
+            let cancel = incoming.cancel.clone();
+            let outcome = tokio::select! {
+                outcome = me.pass_question(&server, &incoming) => outcome,
+                () = cancel.cancelled() => Err(RpcError::new(wire::UNAVAILABLE, "cancelled")),
+            };
+            incoming.answer(outcome).await;
+        });
+    }
+
+    fn told(&self, server: &str, method: &str, params: Json) {
+        let what = match method {
+            "notifications/tools/list_changed" => "tools",
+            "notifications/resources/list_changed" => "resources",
+            "notifications/prompts/list_changed" => "prompts",
+            "notifications/resources/updated" => return self.resource_updated(server, &params),
+            "notifications/message" => return self.log_message(server, params),
+            _ => return,
+        };
+        if what == "tools" {
+            self.forget(Some(server));
+        }
+        self.changed_list(what);
+    }
+
+    fn changed(&self, server: &str, end: Option<&str>) {
+        self.forget(Some(server));
+        if end.is_none() {
+            self.catch_up(server);
+        }
+        // Only what changes an answer that was given is told: the first coming up is what the first list waits for.
+        let missed = lock(&self.missed).remove(server);
+        if end.is_some() || missed {
+            for what in ["tools", "resources", "prompts"] {
+                self.changed_list(what);
+            }
+        }
+    }
+}
+
+impl Session {
+    /// A server that came (again) is told what its predecessor knew: the log level, subscriptions.
+    fn catch_up(&self, server: &str) {
+        let Some(link) = self.upstreams.get(server).and_then(|upstream| upstream.link_now()) else { return };
+        let level = lock(&self.log_level).clone().filter(|_| link.has("logging") && link.who.era == Era::Handshake);
+        let uris = self.listeners.subscribed(server);
+        if level.is_none() && uris.is_empty() {
+            return;
+        }
+        self.tasks.spawn(async move {
+            if let Some(level) = level
+                && link.request("logging/setLevel", json!({ "level": level }), None).await.is_err()
+            {
+                // It keeps its own level then.
+            }
+            for uri in uris {
+                if link.request("resources/subscribe", json!({ "uri": uri }), None).await.is_err() {
+                    // It no longer has it; the list says so.
+                }
+            }
+        });
+    }
+
+    /// A question of a server goes to the client of the call that it is about; without one, to the client itself.
+    async fn pass_question(&self, server: &str, incoming: &Incoming) -> Outcome {
+        let of_call = {
+            let running = lock(&self.running);
+            running.values().rev().find(|(of, _)| of == server).map(|(_, askable)| askable.clone())
+        };
+        let askable = match (of_call, self.client()) {
+            (Some(askable), _) => askable,
+            (None, Some((client, peer))) => Askable::direct(peer, None, client),
+            (None, None) => return Err(RpcError::new(wire::UNAVAILABLE, "there is no client to ask")),
+        };
+        ask::pass(&self.gateway.allow, server, &incoming.method, incoming.params.clone(), &askable).await
+    }
+}

@@ -1,0 +1,106 @@
+//! The front door over standard streams: one client, one session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::gateway::Gateway;
+use super::peer::{Handler, Peer};
+use super::session::Session;
+use super::text;
+use super::upstream::process::{Queue, write};
+use super::wire::{self, Id, Line, Lines, MOST_FROM_CLIENT, RpcError};
+use crate::call::Caller;
+
+const QUEUE: usize = 256;
+/// After its last word a client may wait so long for answers to what it asked before.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Serves one client until it closes its stream, or `stop`.
+pub async fn serve(
+    gateway: &Arc<Gateway>,
+    caller: Caller,
+    read: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin + Send + 'static,
+    stop: CancellationToken,
+) {
+    let session = Session::new(gateway, caller);
+    converse(session.clone(), read, to, stop).await;
+    session.end().await;
+}
+
+/// A conversation over a pair of streams, with any handler behind it.
+pub async fn converse<H: Handler>(
+    handler: Arc<H>,
+    read: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin + Send + 'static,
+    stop: CancellationToken,
+) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let quit = CancellationToken::new();
+    let writer = tokio::spawn(write(receiver, to, quit.clone()));
+    let peer = Peer::new(Arc::new(Queue(sender)), handler);
+    let mut lines = Lines::new(read, MOST_FROM_CLIENT);
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = stop.cancelled() => break,
+        };
+        match line {
+            Line::Full(line) => hear(&peer, line),
+            Line::TooLong => {
+                complain(&peer, None, &format!("a message longer than {MOST_FROM_CLIENT} bytes"));
+                if !lines.skip().await {
+                    break;
+                }
+            }
+            Line::End => break,
+        }
+    }
+    if !stop.is_cancelled() {
+        last_words(&peer).await;
+    }
+    peer.close("the client closed the conversation");
+    drop(peer);
+    // What is queued still goes out; a client that reads nothing more is not waited for.
+    if tokio::time::timeout(Duration::from_secs(1), writer).await.is_err() {
+        quit.cancel();
+    }
+}
+
+/// Takes one line. It is read strictly: what two parsers could read in two ways is refused, not guessed at.
+fn hear(peer: &Peer, line: &[u8]) {
+    match std::str::from_utf8(line) {
+        Err(_) => complain(peer, None, "it is no UTF-8 text"),
+        Ok(text) => match crate::json::read(text) {
+            Ok(value) => {
+                peer.accept(value);
+            }
+            Err(flaw) => {
+                // Only to answer to somebody: nothing else of this reading is used.
+                let id = serde_json::from_str::<Json>(text).ok().and_then(|value| value.get("id").and_then(Id::of));
+                complain(peer, id, &flaw.to_string());
+            }
+        },
+    }
+}
+
+fn complain(peer: &Peer, id: Option<Id>, why: &str) {
+    let error = RpcError::new(wire::PARSE, text::shown(why, 300));
+    peer.refuse(id.as_ref(), &error);
+}
+
+async fn last_words(peer: &Peer) {
+    let quiet = async {
+        while peer.serving() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(LAST_WORDS, quiet).await.is_err() {
+        // What is not done now is cancelled.
+    }
+}

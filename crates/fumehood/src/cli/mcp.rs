@@ -1,0 +1,100 @@
+//! `fumehood mcp ...`: the gateway before MCP servers.
+
+use std::os::unix::ffi::OsStrExt;
+
+use policy::ClauseId;
+
+use super::args::{Flag, To, Words, usage};
+use super::ask::{layers, request};
+use super::flags::{POLICY, RUN as PROGRAM, SAYING};
+use super::request::{Ingredient, What};
+use super::spec::{Call, Spec};
+use super::target::{nothing, target};
+use crate::fault::{Fault, show_bytes};
+use crate::mcp::{Manner, gateway as make};
+use crate::ui::Failure;
+
+const GATEWAY: &[Flag] = &[
+    Flag::new("pins", Some("HOW"), To::Ours, "Tools at first sight: trust (recorded, default) or strict (held until accepted)")
+        .choices(&["trust", "strict"]),
+    Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are, for limits and records; default local"),
+    Flag::new("lazy", None, To::Ours, "Start servers when they are needed, not with the session"),
+];
+
+pub(super) const SERVE_GATEWAY: Spec = Spec {
+    path: &["mcp", "gateway"],
+    about: "Stand before MCP servers: judge each call, run each server in a sandbox",
+    usage: "-p POLICY [--pins strict] [--agent NAME]",
+    more: "Speaks MCP on stdin and stdout until the client closes them. Servers are those of [mcp.servers] in the policy,\n\
+           each inside its own sandbox; tools are shown and called as [[tools.tool]] allows.\n\
+           Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
+    tables: &[POLICY, GATEWAY],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: gateway,
+};
+
+/// A run that ends with the process that started it, and without the limits of time and output that a preset means for
+/// scripts: a server talks for as long as its session lasts.
+pub(super) const UPSTREAM: Spec = Spec {
+    path: &["mcp", "upstream"],
+    about: "Run an upstream server (used by the gateway)",
+    usage: "[FLAGS] -- CMD ARGS...",
+    more: "",
+    tables: &[POLICY, PROGRAM, SAYING],
+    words: Words::EndFlags,
+    hidden: true,
+    run: upstream,
+};
+
+fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let (layers, wrong) = layers(&call.parsed.flags);
+    if !wrong.is_empty() {
+        return Err(Failure::Faults { code: 126, faults: wrong });
+    }
+    let strict_pins = match call.parsed.value("pins").map(OsStrExt::as_bytes) {
+        None | Some(b"trust") => false,
+        Some(b"strict") => true,
+        Some(other) => {
+            let what = format!("`--pins {}`", show_bytes(other));
+            return Err(Failure::own(usage("usage/bad-value", what, "no such choice".to_owned(), "trust or strict".to_owned())));
+        }
+    };
+    let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let gateway = make(&layers, call.world, Manner { strict_pins, eager: !call.parsed.has("lazy") })?;
+    broker::mcp::run::over_stdio(gateway, &agent).map_err(|why| {
+        Failure::own(Fault {
+            id: "mcp/runtime",
+            what: "the gateway cannot run".to_owned(),
+            place: "at its start".to_owned(),
+            why,
+            fix: "raise the limits of threads and open files (ulimit -u, -n)".to_owned(),
+        })
+    })?;
+    Ok(0)
+}
+
+fn upstream(call: &mut Call<'_>) -> Result<u8, Failure> {
+    // The gateway's death is the server's: without it nobody would end this run.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(|errno| {
+        Failure::own(Fault {
+            id: "mcp/tie",
+            what: "a server cannot be tied to its gateway".to_owned(),
+            place: "prctl(PR_SET_PDEATHSIG)".to_owned(),
+            why: errno.to_string().to_lowercase(),
+            fix: "report this as a fault of fumehood".to_owned(),
+        })
+    })?;
+    let what = target(&mut call.parsed, std::io::empty())?;
+    if matches!(what, What::Nothing) {
+        return Err(nothing("no program was named"));
+    }
+    let mut request = request(call, what)?;
+    let loaded = super::load::policy(&request.layers, call.world)?;
+    for clause in [ClauseId::LimitsWall, ClauseId::LimitsOutput] {
+        if loaded.origins.of(clause).starts_with("preset ") {
+            request.layers.push(Ingredient::Set(format!("{}=none", clause.path())));
+        }
+    }
+    crate::run::run(request, call.world, call.voice)
+}

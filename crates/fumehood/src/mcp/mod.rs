@@ -1,0 +1,103 @@
+//! The MCP front doors, as far as they are of this program: policies and state folders in, a gateway out, upstream servers
+//! started as runs of our own.
+
+mod launch;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use broker::gate::{Gate, Surroundings};
+use broker::mcp::engine::GateOnly;
+use broker::mcp::servers::{self, Wrong};
+use broker::mcp::{Asked, Gateway, pinning};
+use policy::Loaded;
+
+use crate::cli::{Ingredient, World};
+use crate::fault::Fault;
+use crate::state::State;
+use crate::ui::Failure;
+
+pub use launch::Launcher;
+
+/// What a gateway is asked to be, beside its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// Nothing is trusted at first sight.
+    pub strict_pins: bool,
+    /// Servers are started with the session.
+    pub eager: bool,
+}
+
+/// The gateway of a policy.
+///
+/// # Errors
+/// Everything that is wrong with the policy, its servers or theirs.
+pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<Gateway, Failure> {
+    let loaded = crate::cli::load::policy(layers, world)?;
+    let Loaded { policy, documents, .. } = &loaded;
+    let Some(tools) = &policy.tools else { return Err(no_tools(layers)) };
+    let folder = world.cwd.clone().unwrap_or_default();
+    let (gate, _) = Gate::new(tools, documents, &Surroundings::of(folder)).map_err(Failure::Mistakes)?;
+    let Asked { servers, allow } = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
+    let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
+    let launcher = Launcher::new(world, &servers)?;
+    Ok(Gateway {
+        servers,
+        allow,
+        engine: Arc::new(GateOnly(gate)),
+        pinning: pinning(state.path(), scope(layers, world), manner.strict_pins),
+        launch: Arc::new(launcher),
+        approvals: None,
+        eager: manner.eager,
+    })
+}
+
+/// Which policy pins are of: the documents that make it, by their full paths.
+#[must_use]
+pub fn scope(layers: &[Ingredient], world: &World) -> String {
+    let full = |name: &String| match &world.cwd {
+        Some(dir) if name.contains('/') || Path::new(name).extension().is_some() => {
+            let path = dir.join(name);
+            std::fs::canonicalize(&path).unwrap_or(path).display().to_string()
+        }
+        Some(_) | None => name.clone(),
+    };
+    let documents = layers.iter().filter_map(|layer| match layer {
+        Ingredient::Document(name) => Some(full(name)),
+        Ingredient::Flag { .. } | Ingredient::Set(_) => None,
+    });
+    documents.collect::<Vec<_>>().join(":")
+}
+
+struct Around<'a> {
+    world: &'a World,
+}
+
+impl servers::Surroundings for Around<'_> {
+    fn read(&self, path: &Path) -> Result<String, String> {
+        std::fs::read_to_string(path).map_err(|error| error.to_string().to_lowercase())
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        self.world.variable(name).and_then(|value| value.to_str()).map(str::to_owned)
+    }
+}
+
+fn no_tools(layers: &[Ingredient]) -> Failure {
+    let named = layers.iter().any(|layer| matches!(layer, Ingredient::Document(_)));
+    Failure::Faults {
+        code: 126,
+        faults: vec![Fault {
+            id: "mcp/no-tools",
+            what: "the policy names neither tools nor servers".to_owned(),
+            place: if named { "the policy" } else { "command line" }.to_owned(),
+            why: "a gateway lets nothing through that no entry names, so there would be nothing to do".to_owned(),
+            fix: "name servers in [mcp.servers.NAME] and tools in [[tools.tool]]; see docs/reference/mcp.md".to_owned(),
+        }],
+    }
+}
+
+fn all_wrong(wrong: Vec<Wrong>) -> Failure {
+    let fault = |Wrong { id, what, place, why, fix }| Fault { id, what, place, why, fix };
+    Failure::Faults { code: 126, faults: wrong.into_iter().map(fault).collect() }
+}

@@ -249,8 +249,9 @@ fn forward(context: &Context, token: Json) -> Progress {
 
 /// The answer to a call of a tool that is held back.
 fn held(tool: &Tool) -> Json {
+    let id = "mcp.pin/changed";
     let why = format!(
-        "denied (mcp.pin/changed): the tool `{}` is held back, because what its server says of it is not what was trusted.\n\
+        "denied ({id}): the tool `{}` is held back, because what its server says of it is not what was trusted.\n\
          instead: tell the user; after a look at `fumehood mcp pins ls` they may run `fumehood mcp pins accept {}`.",
         tool.named, tool.named
     );

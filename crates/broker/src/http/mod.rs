@@ -24,7 +24,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::approvals::Approvals;
-use crate::call::Caller;
+use crate::call::{Caller, ToolFacts};
 use crate::record::Record;
 use crate::result::{ToolFailure, ToolResult};
 use crate::verdict::Verdict;
@@ -49,13 +49,26 @@ pub struct Called {
     pub result: Option<Result<ToolResult, ToolFailure>>,
 }
 
+/// A call that somebody wants to be made.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// `tool` or `server.tool`.
+    pub tool: &'a str,
+    /// Read by [`crate::json`]'s strict reader.
+    pub args: Json,
+    /// Who wants it.
+    pub caller: &'a Caller,
+    /// What the tool says of itself, where whoever asks runs it.
+    pub facts: Option<&'a ToolFacts>,
+}
+
 /// What a front door needs of the broker and of those who run tools.
 pub trait Engine: Send + Sync + Debug {
-    /// Decides and reserves nothing.
-    fn check(&self, tool: &str, args: Json, caller: &Caller) -> Verdict;
+    /// Decides and reserves nothing. `facts` are what the tool says of itself, where whoever asks runs it.
+    fn check(&self, tool: &str, args: Json, caller: &Caller, facts: Option<&ToolFacts>) -> Verdict;
 
     /// Decides, asks, counts, records, and runs the tool if all agree.
-    fn call<'a>(&'a self, tool: &'a str, args: Json, caller: &'a Caller, run: Run) -> Boxed<'a, Called>;
+    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> Boxed<'a, Called>;
 
     /// How a tool is run; none where nothing here implements it.
     fn implementation(&self, tool: &str, caller: &Caller) -> Option<Run>;

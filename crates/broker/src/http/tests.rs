@@ -52,7 +52,7 @@ fn verdict(decision: Decision, tool: &str, args: &Json) -> Verdict {
 }
 
 impl Engine for House {
-    fn check(&self, tool: &str, args: Json, _: &Caller) -> Verdict {
+    fn check(&self, tool: &str, args: Json, _: &Caller, _: Option<&ToolFacts>) -> Verdict {
         let decision = match tool {
             "open" | "bare" => Decision::Allow,
             "ask" => Decision::Ask,
@@ -61,9 +61,10 @@ impl Engine for House {
         verdict(decision, tool, &args)
     }
 
-    fn call<'a>(&'a self, tool: &'a str, args: Json, caller: &'a Caller, run: Run) -> Boxed<'a, Called> {
+    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> Boxed<'a, Called> {
         Box::pin(async move {
-            let mut verdict = self.check(tool, args.clone(), caller);
+            let Wanted { tool, args, caller, facts } = what;
+            let mut verdict = self.check(tool, args.clone(), caller, facts);
             if verdict.decision == Decision::Ask {
                 let ask = Ask {
                     tool: tool.into(),

@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value as Json, json};
 
+use super::Wanted;
 use super::answer::{Problem, called, good};
 use super::desk::{Desk, fields, not_here};
 use crate::call::Caller;
@@ -25,17 +26,17 @@ pub(super) async fn answer(
     };
     let args = arguments(&body)?;
     match verb {
-        "check" => Ok(good(&desk.engine.check(tool, args, caller).to_json())),
+        "check" => Ok(good(&desk.engine.check(tool, args, caller, None).to_json())),
         "call" => {
             let Some(run) = desk.engine.implementation(tool, caller) else {
                 // Whether the policy would allow it is told first: a denied tool is denied, not missing.
-                let verdict = desk.engine.check(tool, args, caller);
+                let verdict = desk.engine.check(tool, args, caller, None);
                 if verdict.decision == policy::tools::Decision::Deny {
                     return Ok(called(&super::Called { verdict, result: None }));
                 }
                 return Err(no_implementation(tool));
             };
-            Ok(called(&desk.engine.call(tool, args, caller, run).await))
+            Ok(called(&desk.engine.call(Wanted { tool, args, caller, facts: None }, run).await))
         }
         _ => Err(not_here(&format!("/v1/tools{rest}"))),
     }

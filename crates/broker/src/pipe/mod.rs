@@ -7,6 +7,7 @@
 //! | to the gate | from the gate |
 //! | --- | --- |
 //! | `{"id", "op": "tools"}` | `{"id", "tools": [...]}` |
+//! | `{"id", "op": "register", "tool", "schema", "effect"}` | `{"id", "registered": true}` |
 //! | `{"id", "op": "check", "tool", "args", "session"}` | `{"id", "verdict": {...}}` |
 //! | `{"id", "op": "call", "tool", "args", "session", "here": true}` | `{"id", "run": {"args"}}` if allowed, then after |
 //! | `{"id", "op": "ran", "value" or "failure"}` | `{"id", "called": {verdict, "value" or "failure"}}` |
@@ -14,7 +15,7 @@
 //! | `{"id", "op": "answer", "approval", "approve", "by", "why"}` | `{"id", "call": {...}}`, where answers are taken here |
 //! | | `{"asked": {...}}` for each parked call, where answers are taken here |
 //!
-//! Anything wrong with a line: `{"id", "problem": {"id", "what", "why", "fix"}}`.
+//! `text` in place of `args` is JSON as a model wrote it, read by the gate's strict reader. Anything wrong with a line: `{"id", "problem": {"id", "what", "why", "fix"}}`.
 
 mod serve;
 #[cfg(test)]

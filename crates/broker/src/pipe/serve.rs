@@ -5,15 +5,17 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::mistake::quote;
+use policy::tools::Effect;
 use serde_json::{Map, Value as Json, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::approvals::{Approvals, Asker, ParkedCall};
-use crate::call::Caller;
-use crate::http::{Boxed, Called, Engine, Run};
+use crate::call::{Caller, ToolFacts};
+use crate::http::{Boxed, Called, Engine, Run, Wanted};
 use crate::json;
+use crate::names;
 use crate::record::Event;
 use crate::result::{Content, ToolFailure, ToolResult};
 
@@ -21,6 +23,8 @@ use crate::result::{Content, ToolFailure, ToolResult};
 const MOST_LINE: usize = json::MOST_BYTES + 4096;
 /// Calls at once.
 const MOST_CALLS: usize = 1024;
+/// Tools that the other end may register.
+const MOST_TOOLS: usize = 10_000;
 /// Lines that wait for a slow reader before we stop reading ourselves.
 const MOST_QUEUED: usize = 256;
 
@@ -50,7 +54,7 @@ pub async fn serve(
     let writer = tokio::spawn(write(output, lines));
     let teller = Arc::new(Teller(out.clone()));
     let _listening = pipe.answers.then(|| pipe.engine.approvals().listen(None, Arc::clone(&teller) as Arc<dyn Asker>));
-    let desk = Arc::new(Desk { out, jobs: Mutex::default(), pipe });
+    let desk = Arc::new(Desk { out, jobs: Mutex::default(), facts: Mutex::default(), pipe });
     desk.send(desk.pipe.hello.clone()).await;
     let mut line = Vec::new();
     loop {
@@ -126,6 +130,8 @@ struct Desk {
     pipe: Pipe,
     out: mpsc::Sender<Json>,
     jobs: Mutex<BTreeMap<u64, Job>>,
+    /// What the tools of the other end say of themselves.
+    facts: Mutex<BTreeMap<String, Arc<ToolFacts>>>,
 }
 
 impl Desk {
@@ -154,8 +160,9 @@ impl Desk {
         let op = table.get("op").and_then(Json::as_str).unwrap_or_default();
         let known: &[&str] = match op {
             "tools" | "cancel" => &["id", "op"],
-            "check" => &["id", "op", "tool", "args", "session"],
-            "call" => &["id", "op", "tool", "args", "session", "here"],
+            "register" => &["id", "op", "tool", "schema", "effect"],
+            "check" => &["id", "op", "tool", "args", "text", "session"],
+            "call" => &["id", "op", "tool", "args", "text", "session", "here"],
             "ran" => &["id", "op", "value", "failure"],
             "answer" => &["id", "op", "approval", "approve", "by", "why"],
             _ => return Err(shape(Some(id), &format!("unknown `op` {}", quote(op)))),
@@ -170,9 +177,11 @@ impl Desk {
             }
             "check" => {
                 let (tool, args, caller) = self.call_of(id, &table)?;
-                let verdict = self.pipe.engine.check(&tool, args, &caller);
+                let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner).get(&tool).cloned();
+                let verdict = self.pipe.engine.check(&tool, args, &caller, facts.as_deref());
                 self.send(json!({ "id": id, "verdict": verdict.to_json() })).await;
             }
+            "register" => self.register(id, &table).await?,
             "call" => self.call(id, &table)?,
             "ran" => self.ran(id, &table)?,
             "cancel" => {
@@ -189,7 +198,15 @@ impl Desk {
     /// Tool, arguments and caller of a line.
     fn call_of(&self, id: u64, table: &Map<String, Json>) -> Result<(String, Json, Caller), Json> {
         let tool = table.get("tool").and_then(Json::as_str).ok_or_else(|| shape(Some(id), "`tool` is no text"))?;
-        let args = table.get("args").cloned().unwrap_or_else(|| json!({}));
+        let args = match (table.get("args"), table.get("text")) {
+            (Some(args), None) => args.clone(),
+            (None, None) => json!({}),
+            // As the model wrote it: read here, so that no reader before us settles what is ambiguous.
+            (None, Some(Json::String(text))) => {
+                json::read(text).map_err(|flaw| problem(Some(id), flaw.id, &flaw.what, flaw.why, flaw.fix))?
+            }
+            (_, Some(_)) => return Err(shape(Some(id), "one of `args` and `text` is needed")),
+        };
         let mut caller = self.pipe.caller.clone();
         match table.get("session") {
             None | Some(Json::Null) => {}
@@ -197,6 +214,31 @@ impl Desk {
             Some(_) => return Err(shape(Some(id), "`session` is no name of 1 to 128 visible ASCII letters")),
         }
         Ok((tool.to_owned(), args, caller))
+    }
+
+    /// What a tool of the other end says of itself: it makes decisions stricter.
+    async fn register(&self, id: u64, table: &Map<String, Json>) -> Result<(), Json> {
+        let tool = table.get("tool").and_then(Json::as_str).filter(|tool| names::is_name(tool));
+        let tool = tool.ok_or_else(|| shape(Some(id), "`tool` is no name of a tool"))?.to_owned();
+        let effect = match table.get("effect").map(Json::as_str) {
+            None => None,
+            Some(Some("read")) => Some(Effect::Read),
+            Some(Some("write")) => Some(Effect::Write),
+            Some(_) => return Err(shape(Some(id), "`effect` is neither read nor write")),
+        };
+        let input_schema = table.get("schema").cloned();
+        let registered = {
+            let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = facts.len() < MOST_TOOLS || facts.contains_key(&tool);
+            room.then(|| facts.insert(tool, Arc::new(ToolFacts { effect, input_schema, output_schema: None })))
+                .is_some()
+        };
+        if !registered {
+            let why = format!("{MOST_TOOLS} are registered");
+            return Err(problem(Some(id), "tools.pipe/busy", "too many tools", &why, "register those that are called"));
+        }
+        self.send(json!({ "id": id, "registered": true })).await;
+        Ok(())
     }
 
     fn call(self: &Arc<Self>, id: u64, table: &Map<String, Json>) -> Result<(), Json> {
@@ -227,7 +269,9 @@ impl Desk {
         let desk = Arc::clone(self);
         // The job is in the table before its task can end: the lock is held until then.
         let task = tokio::spawn(async move {
-            let called = desk.pipe.engine.call(&tool, args, &caller, run).await;
+            let facts = desk.facts.lock().unwrap_or_else(PoisonError::into_inner).get(&tool).cloned();
+            let what = Wanted { tool: &tool, args, caller: &caller, facts: facts.as_deref() };
+            let called = desk.pipe.engine.call(what, run).await;
             let is_ours = desk.jobs().remove(&id).is_some();
             if is_ours {
                 desk.send(json!({ "id": id, "called": called_json(&called) })).await;
@@ -259,9 +303,12 @@ impl Desk {
         };
         let ran = self.jobs().get_mut(&id).and_then(|job| job.ran.take());
         // A call that timed out meanwhile was told so; its late answer is nobody's.
-        match ran.map(|ran| ran.send(result)) {
-            Some(Ok(()) | Err(_)) | None => Ok(()),
+        if let Some(ran) = ran
+            && ran.send(result).is_err()
+        {
+            // It timed out between the two lines.
         }
+        Ok(())
     }
 
     async fn answer(&self, id: u64, table: &Map<String, Json>) -> Result<(), Json> {

@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 
 use super::*;
 use crate::approvals::{Answer, Approvals, Ask};
-use crate::call::Caller;
-use crate::http::{Boxed, Called, Engine, Run};
+use crate::call::{Caller, ToolFacts};
+use crate::http::{Boxed, Called, Engine, Run, Wanted};
 use crate::record::{Event, Record};
 use crate::verdict::Verdict;
 
@@ -27,7 +27,7 @@ impl Record for Nowhere {
 }
 
 impl Engine for House {
-    fn check(&self, tool: &str, args: Json, _: &Caller) -> Verdict {
+    fn check(&self, tool: &str, args: Json, _: &Caller, _: Option<&ToolFacts>) -> Verdict {
         let decision = match tool {
             "open" => Decision::Allow,
             "ask" => Decision::Ask,
@@ -37,9 +37,10 @@ impl Engine for House {
         Verdict { decision, rule: "r".into(), reasons: Vec::new(), instead: String::new(), args: Some(args), hash }
     }
 
-    fn call<'a>(&'a self, tool: &'a str, args: Json, caller: &'a Caller, run: Run) -> Boxed<'a, Called> {
+    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> Boxed<'a, Called> {
         Box::pin(async move {
-            let mut verdict = self.check(tool, args.clone(), caller);
+            let Wanted { tool, args, caller, facts } = what;
+            let mut verdict = self.check(tool, args.clone(), caller, facts);
             if verdict.decision == Decision::Ask {
                 let hash = verdict.hash.clone().unwrap();
                 let (agent, session) = (caller.agent.clone(), caller.session.clone());

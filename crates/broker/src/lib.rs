@@ -18,9 +18,10 @@ pub mod pipe;
 pub mod record;
 pub mod result;
 pub mod rules;
+pub mod schema;
 pub mod verdict;
 
 pub use call::{Call, Caller, ToolFacts};
-pub use gate::{Gate, Judged, Listed, Surroundings};
+pub use gate::{Gate, Judged, Listed};
 pub use record::{Event, Record};
 pub use verdict::{Reason, Verdict};

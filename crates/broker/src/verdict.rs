@@ -52,6 +52,22 @@ impl Reason {
 }
 
 impl Verdict {
+    /// The verdict on arguments that cannot be read in one way only.
+    #[must_use]
+    pub fn unreadable(flaw: &crate::json::Flaw) -> Self {
+        let reason = Reason {
+            id: flaw.id,
+            rule: "args".to_owned(),
+            at: None,
+            decision: Decision::Deny,
+            what: format!("{} at byte {}", flaw.what, flaw.at),
+            why: flaw.why.to_owned(),
+            instead: flaw.fix.to_owned(),
+        };
+        let (rule, instead) = (reason.rule.clone(), reason.instead.clone());
+        Self { decision: Decision::Deny, rule, reasons: vec![reason], instead, args: None, hash: None }
+    }
+
     /// The form that `tools check --json`, HTTP and Python print.
     #[must_use]
     pub fn to_json(&self) -> Json {

@@ -43,7 +43,8 @@ impl Block {
         match self.words.split_first() {
             Some((path, [])) if path.contains('/') => started.words.iter().any(|word| path_hit(path, word, started)),
             Some((name, [])) => {
-                let is_file = |word: &Word| word.text().is_some_and(|text| text.rsplit('/').next() == Some(name.as_str()));
+                let is_file =
+                    |word: &Word| word.text().is_some_and(|text| text.rsplit('/').next() == Some(name.as_str()));
                 started.name == name || name.starts_with('.') && started.words.iter().any(is_file)
             }
             Some((name, rest)) => started.name == name && words_hit(rest, started),
@@ -65,7 +66,8 @@ fn words_hit(rest: &[String], started: &Started<'_>) -> bool {
     let operands: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
     let wanted = options(rest.iter().map(String::as_str), started.table);
     let plain = rest.iter().filter(|word| !word.starts_with('-'));
-    wanted.iter().all(|option| given.contains(option)) && plain.into_iter().all(|word| operands.contains(&word.as_str()))
+    wanted.iter().all(|option| given.contains(option))
+        && plain.into_iter().all(|word| operands.contains(&word.as_str()))
 }
 
 /// Options one by one, each by its first spelling where a table knows it: `-rf` is `-r` and `-f`.
@@ -111,9 +113,9 @@ fn text_hit(path: &str, text: &str, started: &Started<'_>) -> bool {
         return true;
     }
     let parts = std::iter::once(text).chain(text.split(['=', '@', ':', ',']).skip(1));
-    let mut places = parts.filter(|part| !part.is_empty()).flat_map(|part| {
-        started.folders.iter().map(move |folder| lexical(&folder.join(part)))
-    });
+    let mut places = parts
+        .filter(|part| !part.is_empty())
+        .flat_map(|part| started.folders.iter().map(move |folder| lexical(&folder.join(part))));
     if path.starts_with('/') {
         let above = |place: &PathBuf| !started.shallow && wanted.starts_with(place) && place != Path::new("/");
         return places.any(|place| place.starts_with(&wanted) || above(&place) || root_of_all(text, started));
@@ -149,8 +151,15 @@ fn glob_hit(path: &str, pattern: &[(char, bool)], started: &Started<'_>) -> bool
     let text: String = pattern.iter().map(|(c, _)| *c).collect();
     let odd = text.contains("..") || text.contains("//") || text.contains("/./");
     if odd || !absolute && !first_active && !path.starts_with('/') {
-        let last: Vec<(char, bool)> =
-            pattern.iter().rev().take_while(|(c, _)| *c != '/').copied().collect::<Vec<_>>().into_iter().rev().collect();
+        let last: Vec<(char, bool)> = pattern
+            .iter()
+            .rev()
+            .take_while(|(c, _)| *c != '/')
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect();
         let name = wanted.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         return matches_text(&last, &name);
     }

@@ -38,7 +38,12 @@ impl Judge {
             data,
         };
         if tables.is_empty() {
-            compiler.lint("commands/empty", "`commands` lists no program".to_owned(), "every line is refused", "list what may run");
+            compiler.lint(
+                "commands/empty",
+                "`commands` lists no program".to_owned(),
+                "every line is refused",
+                "list what may run",
+            );
         }
         if !compiler.mistakes.is_empty() {
             return Err(Mistakes { list: compiler.mistakes });
@@ -103,7 +108,13 @@ impl Compiler<'_> {
         for Spotted { value: name, at } in &commands.presets {
             let Some(preset) = self.data.presets.get(name) else {
                 let what = format!("{} is no preset of commands", quote(name));
-                self.wrong("commands/preset", *at, what, "presets ship with fumehood", "git-readonly, python-dev or inspect");
+                self.wrong(
+                    "commands/preset",
+                    *at,
+                    what,
+                    "presets ship with fumehood",
+                    "git-readonly, python-dev or inspect",
+                );
                 continue;
             };
             for (program, args) in &preset.programs {
@@ -141,7 +152,13 @@ impl Compiler<'_> {
                 let made = match from_rules(rules) {
                     Ok(made) => made,
                     Err(why) => {
-                        self.wrong("commands/flag", at, format!("a rule of {} cannot be used", quote(short)), &why, "correct it");
+                        self.wrong(
+                            "commands/flag",
+                            at,
+                            format!("a rule of {} cannot be used", quote(short)),
+                            &why,
+                            "correct it",
+                        );
                         return None;
                     }
                 };
@@ -155,9 +172,17 @@ impl Compiler<'_> {
             let what = format!("{} has no table for args = \"{word}\"", quote(&program.name));
             let near = did_you_mean(short, self.data.programs.keys().map(String::as_str)).filter(|near| *near != short);
             let (why, fix) = match (shipped, near) {
-                (Some(_), _) => ("it has no harmless form: it writes, or runs what it is given", "args = \"workspace\", or rules".to_owned()),
-                (None, Some(near)) => ("fumehood ships no table for it", format!("did you mean `{near}`? else write rules")),
-                (None, None) => ("fumehood ships no table for it", "write rules: args = [{ flags = [\"-l\"], positional = \"path\" }]".to_owned()),
+                (Some(_), _) => (
+                    "it has no harmless form: it writes, or runs what it is given",
+                    "args = \"workspace\", or rules".to_owned(),
+                ),
+                (None, Some(near)) => {
+                    ("fumehood ships no table for it", format!("did you mean `{near}`? else write rules"))
+                }
+                (None, None) => (
+                    "fumehood ships no table for it",
+                    "write rules: args = [{ flags = [\"-l\"], positional = \"path\" }]".to_owned(),
+                ),
             };
             self.wrong("commands/no-table", at, what, why, &fix);
         }
@@ -166,7 +191,11 @@ impl Compiler<'_> {
 
     fn lint_rules(&mut self, name: &str, made: &Table, shipped: Option<&Shipped>) {
         let runs = shipped.is_some_and(|shipped| shipped.workspace.interpreter)
-            || ["sh", "dash", "zsh", "ksh", "fish", "perl", "ruby", "php", "lua", "awk", "gawk", "mawk", "make", "npm", "npx", "docker", "ssh", "vim", "less", "man", "tar"].contains(&name);
+            || [
+                "sh", "dash", "zsh", "ksh", "fish", "perl", "ruby", "php", "lua", "awk", "gawk", "mawk", "make", "npm",
+                "npx", "docker", "ssh", "vim", "less", "man", "tar",
+            ]
+            .contains(&name);
         let any = made.positional.as_ref().is_some_and(|kind| matches!(kind, Kind::Any | Kind::Word));
         if runs && any {
             let what = format!("{} may be given any words", quote(name));
@@ -205,7 +234,13 @@ impl Compiler<'_> {
             if self.data.is_never(name) {
                 let what = format!("the variable {} may not be let through", quote(name));
                 let why = "it makes programs run other code, or lines mean something else";
-                self.wrong("commands/variable", *at, what, why, "take it out; `env.set` of the policy sets it for the whole run");
+                self.wrong(
+                    "commands/variable",
+                    *at,
+                    what,
+                    why,
+                    "take it out; `env.set` of the policy sets it for the whole run",
+                );
             } else {
                 all.insert(name.clone());
             }

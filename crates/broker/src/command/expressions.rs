@@ -10,8 +10,8 @@ use crate::guard::Blocked;
 use policy::mistake::quote;
 
 const UNARY: &[&str] = &[
-    "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-L", "-n", "-p", "-r", "-s", "-S", "-t", "-u", "-w", "-x", "-z",
-    "-O", "-G", "-N",
+    "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-L", "-n", "-p", "-r", "-s", "-S", "-t", "-u", "-w", "-x",
+    "-z", "-O", "-G", "-N",
 ];
 const BINARY: &[&str] = &["=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
 
@@ -47,7 +47,12 @@ pub(super) fn test(program: &str, words: &[Word], given: &mut Given<'_>) -> Resu
         _ => return Err(wrong(program, words)),
     };
     for word in operands {
-        given.checks.push(Check { word: word.clone(), kind: &ANY, role: format!("operand {}", quote(&word.raw)), operand: true });
+        given.checks.push(Check {
+            word: word.clone(),
+            kind: &ANY,
+            role: format!("operand {}", quote(&word.raw)),
+            operand: true,
+        });
     }
     Ok(())
 }

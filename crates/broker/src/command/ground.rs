@@ -43,7 +43,10 @@ impl Ground {
             Kind::Rev => return self.revision(program, word, folders),
             Kind::Word => text.is_some_and(|text| !text.is_empty()),
             Kind::Int => text.is_some_and(|text| number(text).is_some_and(str::is_empty)),
-            Kind::Size => text.is_some_and(|text| number(text).is_some_and(|unit| unit.chars().all(|c| c.is_ascii_alphabetic() || c == '%') && unit.len() <= 3)),
+            Kind::Size => text.is_some_and(|text| {
+                number(text)
+                    .is_some_and(|unit| unit.chars().all(|c| c.is_ascii_alphabetic() || c == '%') && unit.len() <= 3)
+            }),
             Kind::Duration => text.is_some_and(duration),
             Kind::Mode => text.is_some_and(mode),
             Kind::Sed => text.is_some_and(scripts::sed),
@@ -52,7 +55,11 @@ impl Ground {
             Kind::GitFormat => text.is_some_and(scripts::git_format),
             Kind::Assignment => return self.assignment(program, word),
             Kind::Variable => text.is_some_and(|name| self.is_own(name) || self.env.contains(name)),
-            Kind::Status => word.raw == "$?" || word.raw == "\"$?\"" || text.is_some_and(|text| number(text).is_some_and(str::is_empty)),
+            Kind::Status => {
+                word.raw == "$?"
+                    || word.raw == "\"$?\""
+                    || text.is_some_and(|text| number(text).is_some_and(str::is_empty))
+            }
             Kind::Pattern(pattern) => text.is_some_and(|text| pattern.is_match(text)),
         };
         if good {
@@ -80,7 +87,11 @@ impl Ground {
             return Ok(());
         }
         let what = format!("{} of `{program}` is a path that only running tells", quote(&word.raw));
-        let why = if operand { "the policy blocks paths, and this could become one of them" } else { "it may become several words" };
+        let why = if operand {
+            "the policy blocks paths, and this could become one of them"
+        } else {
+            "it may become several words"
+        };
         Err(blocked("commands.word/unproven", what, why, "write the path out"))
     }
 
@@ -104,8 +115,14 @@ impl Ground {
         if known && word.text() != Some("-") && self.places(word, folders).is_some_and(below) {
             return Ok(());
         }
-        let what = format!("{} of `{program}` does not certainly lie below `{}`", quote(&word.shown()), self.root.display());
-        Err(blocked("commands.path/outside", what, "what it runs or enters must be part of the workspace", kind.wanted()))
+        let what =
+            format!("{} of `{program}` does not certainly lie below `{}`", quote(&word.shown()), self.root.display());
+        Err(blocked(
+            "commands.path/outside",
+            what,
+            "what it runs or enters must be part of the workspace",
+            kind.wanted(),
+        ))
     }
 
     /// What git may look at: nothing outside, where `git diff` would compare files of the host.
@@ -122,7 +139,12 @@ impl Ground {
             return Ok(());
         }
         let what = format!("{} of `{program}` is neither a revision nor a path of the workspace", quote(&word.shown()));
-        Err(blocked("commands.path/outside", what, "git also compares files that belong to no repository", Kind::Rev.wanted()))
+        Err(blocked(
+            "commands.path/outside",
+            what,
+            "git also compares files that belong to no repository",
+            Kind::Rev.wanted(),
+        ))
     }
 
     /// A file that is written: in a folder of `write`, from wherever the command runs, and no control file.
@@ -161,7 +183,10 @@ impl Ground {
             let pattern = matches!(value, Value::Glob(_)) && lower.starts_with('.') && lower.contains(['*', '?', '[']);
             listed || ends || pattern
         };
-        rest.components().map(|part| part.as_os_str().to_string_lossy()).find(|part| hit(part)).map(|part| part.into_owned())
+        rest.components()
+            .map(|part| part.as_os_str().to_string_lossy())
+            .find(|part| hit(part))
+            .map(|part| part.into_owned())
     }
 
     /// A name that is the line's own: in small letters, so that it is in nobody's environment.

@@ -183,10 +183,12 @@ impl Judge {
         given.push(read(&command.word_or_name.as_ref()?.value, Stands::Argument)?);
         for item in command.suffix.iter().flat_map(|suffix| &suffix.0) {
             match item {
-                ast::CommandPrefixOrSuffixItem::Word(word) | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
+                ast::CommandPrefixOrSuffixItem::Word(word)
+                | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
                     given.push(read(&word.value, Stands::Argument)?);
                 }
-                ast::CommandPrefixOrSuffixItem::IoRedirect(_) | ast::CommandPrefixOrSuffixItem::ProcessSubstitution(..) => {
+                ast::CommandPrefixOrSuffixItem::IoRedirect(_)
+                | ast::CommandPrefixOrSuffixItem::ProcessSubstitution(..) => {
                     return None;
                 }
             }
@@ -215,7 +217,12 @@ impl Judge {
         let judged = || {
             let mut walk = Walk::new(self);
             if known.is_empty() {
-                walk.refused("commands.line/empty", "there are no words".to_owned(), "they name no program", "a command");
+                walk.refused(
+                    "commands.line/empty",
+                    "there are no words".to_owned(),
+                    "they name no program",
+                    "a command",
+                );
             }
             walk.start(&known, &[], How::direct());
             if walk.blocked.is_empty() {
@@ -227,7 +234,8 @@ impl Judge {
         if known.iter().filter_map(Word::text).any(parse::needs_stack) {
             return parse::on_stack(judged).unwrap_or_else(|| {
                 let what = "the words could not be read".to_owned();
-                let reason = blocked("commands.line/too-big", what, "reading them took more than there was", "divide them");
+                let reason =
+                    blocked("commands.line/too-big", what, "reading them took more than there was", "divide them");
                 Judgement::Refused(vec![reason])
             });
         }

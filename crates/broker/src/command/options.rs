@@ -244,7 +244,13 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    fn next_value(&mut self, flag: &'t Flag, kind: &'t Kind, name: &str, next: Option<&Word>) -> Result<usize, Blocked> {
+    fn next_value(
+        &mut self,
+        flag: &'t Flag,
+        kind: &'t Kind,
+        name: &str,
+        next: Option<&Word>,
+    ) -> Result<usize, Blocked> {
         self.flag(flag);
         let one = |word: &&Word| matches!(word.value, Value::Literal(_) | Value::One(_));
         let Some(word) = next.filter(one) else {
@@ -349,7 +355,12 @@ impl<'t> Parser<'t, '_> {
     fn counts(&self, operands: &[Word]) -> Result<(), Blocked> {
         let table = self.table;
         let wrong = |what: String, instead: String| {
-            Err(blocked("commands.argument/count", what, "the words that are missing or too many decide what it does", instead))
+            Err(blocked(
+                "commands.argument/count",
+                what,
+                "the words that are missing or too many decide what it does",
+                instead,
+            ))
         };
         let asks = ["--version", "-V", "-h", "--help"].iter().any(|flag| self.given.has(flag));
         if !table.subs.is_empty() && self.given.subs.is_empty() && !asks {
@@ -388,7 +399,12 @@ impl<'t> Parser<'t, '_> {
             }
             if !text.starts_with('-') {
                 let what = format!("{} of `{}` is no part of an expression", quote(text), self.program);
-                return Err(blocked("commands.argument/flag", what, "places stand before the expression", "put it first"));
+                return Err(blocked(
+                    "commands.argument/flag",
+                    what,
+                    "places stand before the expression",
+                    "put it first",
+                ));
             }
             let flag = self.find_flag(text)?;
             self.flag(flag);

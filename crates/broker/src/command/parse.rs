@@ -24,7 +24,12 @@ const PLAIN_OPENERS: usize = 12;
 pub(super) fn plain(text: &str) -> Result<(), Blocked> {
     if text.len() > MOST_BYTES {
         let what = format!("the line has {} bytes", text.len());
-        return Err(blocked("commands.line/too-big", what, "so long a line is not read", format!("at most {MOST_BYTES} bytes")));
+        return Err(blocked(
+            "commands.line/too-big",
+            what,
+            "so long a line is not read",
+            format!("at most {MOST_BYTES} bytes"),
+        ));
     }
     let Some(bad) = text.chars().find(|c| is_bad(*c)) else { return Ok(()) };
     let name = format!("U+{:04X}", u32::from(bad));
@@ -52,7 +57,22 @@ fn is_bad(c: char) -> bool {
 /// How many things of a line may nest.
 fn openers(text: &str) -> usize {
     let marks = text.chars().filter(|c| matches!(c, '(' | '{' | '!' | '`' | '[')).count();
-    let word = |word: &&str| matches!(*word, "if" | "elif" | "while" | "until" | "for" | "case" | "select" | "do" | "then" | "time" | "coproc" | "function");
+    let word = |word: &&str| {
+        matches!(
+            *word,
+            "if" | "elif"
+                | "while"
+                | "until"
+                | "for"
+                | "case"
+                | "select"
+                | "do"
+                | "then"
+                | "time"
+                | "coproc"
+                | "function"
+        )
+    };
     marks.saturating_add(text.split(|c: char| !c.is_ascii_alphanumeric()).filter(word).count())
 }
 

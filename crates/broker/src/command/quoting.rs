@@ -50,7 +50,8 @@ fn number(chars: &[char], at: usize, most: usize, base: u32, text: &mut String) 
     let rest = chars.get(at..).unwrap_or_default();
     let digits: Vec<u32> = rest.iter().take(most).map_while(|c| c.to_digit(base)).collect();
     let value = digits.iter().fold(0_u32, |sum, digit| sum.wrapping_mul(base).wrapping_add(*digit));
-    let character = if base == 8 || most == 2 { char::from_u32(value).filter(char::is_ascii) } else { char::from_u32(value) };
+    let character =
+        if base == 8 || most == 2 { char::from_u32(value).filter(char::is_ascii) } else { char::from_u32(value) };
     match character {
         Some(c) if c != '\0' && !digits.is_empty() => {
             text.push(c);

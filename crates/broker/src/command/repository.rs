@@ -81,17 +81,20 @@ const HARMLESS: &[&str] = &[
 pub(super) fn unfit(root: &Path, folder: &Path) -> Option<String> {
     let folder = if folder.starts_with(root) { folder } else { root };
     let up = folder.ancestors().take_while(|place| place.starts_with(root));
-    up.filter_map(|place| place.join(".git").symlink_metadata().ok().map(|meta| (place, meta))).find_map(|(place, meta)| {
-        let modules = place.join(".gitmodules");
-        if let Some(text) = read(&modules)
-            && keys(&text).is_none_or(|keys| keys.iter().any(|key| key.ends_with(".ignore") || key.ends_with(".update")))
-        {
-            return Some(format!("`{}` says how submodules are entered", modules.display()));
-        }
-        let found = if meta.is_file() { elsewhere(place) } else { Some(place.join(".git")) };
-        let Some(git) = found else { return Some(format!("`{}/.git` leads to no repository", place.display())) };
-        configuration(&git)
-    })
+    up.filter_map(|place| place.join(".git").symlink_metadata().ok().map(|meta| (place, meta))).find_map(
+        |(place, meta)| {
+            let modules = place.join(".gitmodules");
+            if let Some(text) = read(&modules)
+                && keys(&text)
+                    .is_none_or(|keys| keys.iter().any(|key| key.ends_with(".ignore") || key.ends_with(".update")))
+            {
+                return Some(format!("`{}` says how submodules are entered", modules.display()));
+            }
+            let found = if meta.is_file() { elsewhere(place) } else { Some(place.join(".git")) };
+            let Some(git) = found else { return Some(format!("`{}/.git` leads to no repository", place.display())) };
+            configuration(&git)
+        },
+    )
 }
 
 /// The folder that a `.git` file names.
@@ -121,7 +124,8 @@ fn configuration(git: &Path) -> Option<String> {
     }
     let attributes = folders.iter().map(|folder| folder.join("info/attributes"));
     // An empty one is the stand-in that keeps others from writing it.
-    let says = |file: &PathBuf| file.symlink_metadata().is_ok() && read(file).is_none_or(|text| !text.trim().is_empty());
+    let says =
+        |file: &PathBuf| file.symlink_metadata().is_ok() && read(file).is_none_or(|text| !text.trim().is_empty());
     attributes.into_iter().find(says).map(|file| format!("`{}` names filters", file.display()))
 }
 

@@ -176,7 +176,10 @@ pub(super) fn awk(program: &str) -> bool {
 
 /// Names by which jq reads anything but its input.
 static JQ: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)\b(?:import|include|env|input_filename|get_search_list|modulemeta|input_line_number)\b|\$(?:ENV|__)").ok()
+    Regex::new(
+        r"(?i)\b(?:import|include|env|input_filename|get_search_list|modulemeta|input_line_number)\b|\$(?:ENV|__)",
+    )
+    .ok()
 });
 
 pub(super) fn jq(program: &str) -> bool {
@@ -197,8 +200,23 @@ mod tests {
     #[test]
     fn scripts_of_sed_that_touch_only_their_input_pass() {
         for script in [
-            "s/a/b/", "s/a/b/g;s|x|y|2p", "1,10p", "$d", "/x/,/y/d", "/a/I{s/x/y/;p}", "2~3p", "1,+4p", "1!G;h;$!d",
-            ":a;N;$!ba;s/\\n/ /g", "y/abc/xyz/", "s/[0-9][0-9]*/N/", "=", "10q", "s/a\\/b/c/", "5,8p;8q", "s,/[a-z]*$,,",
+            "s/a/b/",
+            "s/a/b/g;s|x|y|2p",
+            "1,10p",
+            "$d",
+            "/x/,/y/d",
+            "/a/I{s/x/y/;p}",
+            "2~3p",
+            "1,+4p",
+            "1!G;h;$!d",
+            ":a;N;$!ba;s/\\n/ /g",
+            "y/abc/xyz/",
+            "s/[0-9][0-9]*/N/",
+            "=",
+            "10q",
+            "s/a\\/b/c/",
+            "5,8p;8q",
+            "s,/[a-z]*$,,",
         ] {
             assert!(sed(script), "{script}");
         }
@@ -207,9 +225,34 @@ mod tests {
     #[test]
     fn scripts_of_sed_that_read_write_or_run_are_refused() {
         for script in [
-            "1e id", "e", "s/a/id/e", "s/a/b/ge", "w out", "s/a/b/w out", "r /etc/passwd", "R x", "W x", "1{e id\n}", "s/[/]/x/e",
-            "s/a/b/;w x", "s/a/b/\nw x", "$!{w x\n}", "/x/w x", "1,2w x", "s/a/b", "sxaxbxe", "F", "a text", "\\,x,w f", "}", "{p",
-            "s/a/b/ e", "s/a/b/ w x", "v 4", "y/a/b/w x", "s/[/w x/;]/b/",
+            "1e id",
+            "e",
+            "s/a/id/e",
+            "s/a/b/ge",
+            "w out",
+            "s/a/b/w out",
+            "r /etc/passwd",
+            "R x",
+            "W x",
+            "1{e id\n}",
+            "s/[/]/x/e",
+            "s/a/b/;w x",
+            "s/a/b/\nw x",
+            "$!{w x\n}",
+            "/x/w x",
+            "1,2w x",
+            "s/a/b",
+            "sxaxbxe",
+            "F",
+            "a text",
+            "\\,x,w f",
+            "}",
+            "{p",
+            "s/a/b/ e",
+            "s/a/b/ w x",
+            "v 4",
+            "y/a/b/w x",
+            "s/[/w x/;]/b/",
         ] {
             assert!(!sed(script), "{script}");
         }
@@ -217,12 +260,28 @@ mod tests {
 
     #[test]
     fn programs_of_awk_print_and_do_nothing_else() {
-        for program in ["{print $1}", "{ print $1, $3 }", "/x/ {print $NF}", "NR > 1 { print }", "$3 == \"a\" {print $1 \" \" $2}", "/x/", "NR==1"] {
+        for program in [
+            "{print $1}",
+            "{ print $1, $3 }",
+            "/x/ {print $NF}",
+            "NR > 1 { print }",
+            "$3 == \"a\" {print $1 \" \" $2}",
+            "/x/",
+            "NR==1",
+        ] {
             assert!(awk(program), "{program}");
         }
         for program in [
-            "BEGIN{system(\"id\")}", "{print | \"sh\"}", "{print > \"x\"}", "{\"id\" | getline}", "{print $1 > $2}", "@load \"x\"",
-            "{print ENVIRON[\"X\"]}", "{printf \"%s\", $1}", "BEGIN { while ((getline l < \"/etc/passwd\") > 0) print l }", "",
+            "BEGIN{system(\"id\")}",
+            "{print | \"sh\"}",
+            "{print > \"x\"}",
+            "{\"id\" | getline}",
+            "{print $1 > $2}",
+            "@load \"x\"",
+            "{print ENVIRON[\"X\"]}",
+            "{printf \"%s\", $1}",
+            "BEGIN { while ((getline l < \"/etc/passwd\") > 0) print l }",
+            "",
         ] {
             assert!(!awk(program), "{program}");
         }

@@ -15,10 +15,48 @@ const MOST_WRAPPERS: usize = 4;
 
 /// Words of bash that evaluate text, define names or change how lines are read.
 const EVALUATORS: &[&str] = &[
-    ".", "alias", "bg", "bind", "builtin", "caller", "compgen", "complete", "compopt", "declare", "dirs", "disown", "enable",
-    "eval", "exec", "fc", "fg", "getopts", "hash", "help", "history", "jobs", "kill", "let", "local", "logout", "mapfile",
-    "popd", "pushd", "readarray", "readonly", "return", "shift", "shopt", "source", "suspend", "times", "trap", "typeset",
-    "ulimit", "umask", "unalias",
+    ".",
+    "alias",
+    "bg",
+    "bind",
+    "builtin",
+    "caller",
+    "compgen",
+    "complete",
+    "compopt",
+    "declare",
+    "dirs",
+    "disown",
+    "enable",
+    "eval",
+    "exec",
+    "fc",
+    "fg",
+    "getopts",
+    "hash",
+    "help",
+    "history",
+    "jobs",
+    "kill",
+    "let",
+    "local",
+    "logout",
+    "mapfile",
+    "popd",
+    "pushd",
+    "readarray",
+    "readonly",
+    "return",
+    "shift",
+    "shopt",
+    "source",
+    "suspend",
+    "times",
+    "trap",
+    "typeset",
+    "ulimit",
+    "umask",
+    "unalias",
 ];
 
 /// How a command comes to be started.
@@ -116,7 +154,12 @@ impl Walk<'_> {
     fn enter(&mut self, given: &Given<'_>) {
         if self.loops > 0 {
             let what = "`cd` stands in a loop".to_owned();
-            self.refused("commands.path/outside", what, "where it leads depends on how often it runs", "cd before the loop");
+            self.refused(
+                "commands.path/outside",
+                what,
+                "where it leads depends on how often it runs",
+                "cd before the loop",
+            );
         }
         let target = given.checks.iter().find(|check| matches!(check.kind, Kind::Folder));
         if let Some(check) = target {
@@ -147,7 +190,9 @@ impl Walk<'_> {
             .blocks
             .iter()
             .filter(|block| block.hits(&started))
-            .map(|block| hit(block, &format!("{} {}", short, words.iter().map(Word::shown).collect::<Vec<_>>().join(" "))))
+            .map(|block| {
+                hit(block, &format!("{} {}", short, words.iter().map(Word::shown).collect::<Vec<_>>().join(" ")))
+            })
             .collect();
         hits.into_iter().for_each(|reason| self.refuse(reason));
     }
@@ -194,11 +239,21 @@ impl Walk<'_> {
         };
         if how.appended && known.table.interpreter {
             let what = format!("`{name}` would run what data says");
-            self.refused("commands.wrapper/interpreter", what, "the words that are added may be a program of their own", "a fixed command");
+            self.refused(
+                "commands.wrapper/interpreter",
+                what,
+                "the words that are added may be a program of their own",
+                "a fixed command",
+            );
         }
         if how.cleared && !known.table.env.is_empty() {
             let what = format!("`{name}` would run without the variables that it must have");
-            self.refused("commands.wrapper/environment", what, "a wrapper before it clears the environment", "run it without that wrapper");
+            self.refused(
+                "commands.wrapper/environment",
+                what,
+                "a wrapper before it clears the environment",
+                "run it without that wrapper",
+            );
         }
         self.fit(name, &given);
         self.blocks(name, Some(&known.table), rest);
@@ -226,7 +281,12 @@ impl Walk<'_> {
                 Some(line) => self.nested(line),
                 None => {
                     let what = format!("the line {} of `{name}` is not written out", quote(&check.word.raw));
-                    self.refused("commands.word/unproven", what, "only running tells what it is", "a line between single quotes");
+                    self.refused(
+                        "commands.word/unproven",
+                        what,
+                        "only running tells what it is",
+                        "a line between single quotes",
+                    );
                 }
             }
         }
@@ -251,8 +311,12 @@ impl Walk<'_> {
     /// Whether git may look at the repositories here.
     fn repository(&mut self, name: &str, given: &Given<'_>) {
         let Some(inspect) = self.judge.around.inspect.clone() else { return };
-        let moved: Vec<&Word> =
-            given.checks.iter().filter(|check| matches!(check.kind, Kind::Inside) && !check.operand).map(|c| &c.word).collect();
+        let moved: Vec<&Word> = given
+            .checks
+            .iter()
+            .filter(|check| matches!(check.kind, Kind::Inside) && !check.operand)
+            .map(|c| &c.word)
+            .collect();
         let mut folders = self.folders.clone();
         for word in moved {
             folders = self.judge.ground.enter(word, &folders);
@@ -272,7 +336,10 @@ impl Walk<'_> {
     /// Keeps the place of a program in the order of the line.
     fn reserve(&mut self, known: &Known, name: &str, assigned: &[(String, Word)]) -> usize {
         let Some(found) = &known.found else {
-            let why = known.missing.clone().unwrap_or_else(|| "no file of this name is on the system's own path list".to_owned());
+            let why = known
+                .missing
+                .clone()
+                .unwrap_or_else(|| "no file of this name is on the system's own path list".to_owned());
             let what = format!("the program {} is not there", quote(name));
             self.refuse(blocked("commands.program/not-found", what, why, "install it, or name another program"));
             return usize::MAX;
@@ -296,7 +363,9 @@ fn appended(given: &Given<'_>) -> Vec<Word> {
     match given.value_of("-I") {
         Some(mark) => {
             for word in &mut command {
-                let at = word.text().and_then(|text| text.find(&mark).map(|at| text.get(..at).unwrap_or_default().to_owned()));
+                let at = word
+                    .text()
+                    .and_then(|text| text.find(&mark).map(|at| text.get(..at).unwrap_or_default().to_owned()));
                 if let Some(head) = at {
                     word.value = Value::One(head);
                 }

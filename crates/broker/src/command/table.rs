@@ -75,7 +75,8 @@ pub(super) enum Kind {
 
 impl Kind {
     fn parse(text: &str) -> Result<Self, String> {
-        if let Some(pattern) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|_| text.len() > 2) {
+        if let Some(pattern) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|_| text.len() > 2)
+        {
             let whole = regex::RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(1 << 18).build();
             return whole.map(Self::Pattern).map_err(|error| error.to_string());
         }
@@ -363,7 +364,8 @@ fn load() -> Result<Data, String> {
             } else if written.builtin {
                 data.builtins.insert(name, workspace);
             } else {
-                let read_only = written.only.is_none().then(|| written.table().map(Arc::new)).transpose().map_err(told)?;
+                let read_only =
+                    written.only.is_none().then(|| written.table().map(Arc::new)).transpose().map_err(told)?;
                 data.programs.insert(name, Shipped { read_only, workspace });
             }
         }
@@ -439,7 +441,10 @@ mod tests {
         for (preset, Preset { programs, wrappers }) in &data.presets {
             for (name, args) in programs {
                 let shipped = data.programs.get(name).unwrap_or_else(|| panic!("{preset}: {name} has no table"));
-                assert!(*args == Args::Workspace || shipped.read_only.is_some(), "{preset}: {name} has no read-only table");
+                assert!(
+                    *args == Args::Workspace || shipped.read_only.is_some(),
+                    "{preset}: {name} has no read-only table"
+                );
             }
             assert!(wrappers.iter().all(|name| data.wrappers.contains_key(name)), "{preset}");
         }
@@ -491,7 +496,9 @@ mod tests {
             }
         }
         for (sub, table) in &data.programs["git"].read_only.as_ref().unwrap().subs {
-            for bad in ["--output", "-O", "--open-files-in-pager", "--ext-diff", "--textconv", "--contents", "--upload-pack"] {
+            for bad in
+                ["--output", "-O", "--open-files-in-pager", "--ext-diff", "--textconv", "--contents", "--upload-pack"]
+            {
                 assert!(table.flags.iter().all(|flag| !flag.names.iter().any(|name| name == bad)), "git {sub} {bad}");
             }
         }

@@ -17,8 +17,8 @@ const MOST_DEPTH: usize = 8;
 const MOST_REASONS: usize = 20;
 /// Words of bash that are no program where they stand unquoted.
 const RESERVED: &[&str] = &[
-    "!", "{", "}", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
-    "select", "then", "time", "until", "while",
+    "!", "{", "}", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if",
+    "in", "select", "then", "time", "until", "while",
 ];
 
 /// One walk over one line.
@@ -110,7 +110,12 @@ impl<'j> Walk<'j> {
             ast::CompoundCommand::Arithmetic(_) | ast::CompoundCommand::ArithmeticForClause(_) => {
                 let what = "an arithmetic command `((` stands in the line".to_owned();
                 let why = "arithmetic evaluates the text of variables, and `((` may also begin two sub-shells";
-                self.refused("commands.shell/arithmetic", what, why, "[ A -lt B ], or `( (` with the inner list closed by `;`");
+                self.refused(
+                    "commands.shell/arithmetic",
+                    what,
+                    why,
+                    "[ A -lt B ], or `( (` with the inner list closed by `;`",
+                );
             }
             ast::CompoundCommand::BraceGroup(group) => self.list(&group.list),
             ast::CompoundCommand::Subshell(sub) => self.list(&sub.list),
@@ -153,7 +158,12 @@ impl<'j> Walk<'j> {
             }
             ast::CompoundCommand::Coprocess(_) => {
                 let what = "`coproc` stands in the line".to_owned();
-                self.refused("commands.shell/definition", what, "it names a command and its pipes for later use", "a pipe");
+                self.refused(
+                    "commands.shell/definition",
+                    what,
+                    "it names a command and its pipes for later use",
+                    "a pipe",
+                );
             }
         }
     }
@@ -216,7 +226,8 @@ impl<'j> Walk<'j> {
         }
         for item in command.suffix.iter().flat_map(|suffix| &suffix.0) {
             match item {
-                ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) | ast::CommandPrefixOrSuffixItem::Word(word) => {
+                ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word)
+                | ast::CommandPrefixOrSuffixItem::Word(word) => {
                     given.push(self.word(word, Stands::Argument));
                 }
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => self.redirect(redirect),
@@ -286,7 +297,12 @@ impl<'j> Walk<'j> {
                     }
                 } else {
                     let what = format!("the here-document {} is read in two ways", quote(&here.here_end.value));
-                    self.refused("commands.word/unproven", what, "whether its body is expanded is not certain", "quote all of it");
+                    self.refused(
+                        "commands.word/unproven",
+                        what,
+                        "whether its body is expanded is not certain",
+                        "quote all of it",
+                    );
                 }
             }
             ast::IoRedirect::HereString(_, word) => drop(self.word(word, Stands::Alone)),
@@ -302,7 +318,8 @@ impl<'j> Walk<'j> {
         };
         match kind {
             ast::IoFileRedirectKind::Read => self.opened(word),
-            ast::IoFileRedirectKind::DuplicateInput | ast::IoFileRedirectKind::DuplicateOutput if is_number(&word.value) => {}
+            ast::IoFileRedirectKind::DuplicateInput | ast::IoFileRedirectKind::DuplicateOutput
+                if is_number(&word.value) => {}
             ast::IoFileRedirectKind::DuplicateInput => {
                 let what = format!("`<&{}` names no descriptor", word.value);
                 self.refused("commands.word/unproven", what, "only running tells which one", "a number");
@@ -320,7 +337,12 @@ impl<'j> Walk<'j> {
         let Some(word) = self.word(word, Stands::Alone) else { return };
         let Some(text) = word.text() else {
             let what = format!("the file {} of a redirection is not written out", quote(&word.raw));
-            return self.refused("commands.word/unproven", what, "it could be a network address of bash's own", "write it out");
+            return self.refused(
+                "commands.word/unproven",
+                what,
+                "it could be a network address of bash's own",
+                "write it out",
+            );
         };
         if let Some(reason) = network(text) {
             return self.refuse(reason);
@@ -360,7 +382,13 @@ impl<'j> Walk<'j> {
             ast::ExtendedTestExpr::Not(inner) | ast::ExtendedTestExpr::Parenthesized(inner) => self.extended(inner),
             ast::ExtendedTestExpr::UnaryTest(predicate, word) => {
                 use ast::UnaryPredicate as P;
-                if matches!(predicate, P::ShellOptionEnabled | P::ShellVariableIsSetAndAssigned | P::ShellVariableIsSetAndNameRef | P::FdIsOpenTerminal) {
+                if matches!(
+                    predicate,
+                    P::ShellOptionEnabled
+                        | P::ShellVariableIsSetAndAssigned
+                        | P::ShellVariableIsSetAndNameRef
+                        | P::FdIsOpenTerminal
+                ) {
                     self.evaluates(&format!("{predicate} {}", word.value));
                 }
                 self.word(word, Stands::Alone);
@@ -369,8 +397,15 @@ impl<'j> Walk<'j> {
                 use ast::BinaryPredicate as P;
                 let (left, right) = (self.word(a, Stands::Alone), self.word(b, Stands::Alone));
                 let numbers = [left, right].iter().flatten().all(|word| word.text().is_some_and(is_number));
-                let arithmetic = matches!(predicate, P::ArithmeticEqualTo | P::ArithmeticNotEqualTo | P::ArithmeticLessThan
-                    | P::ArithmeticLessThanOrEqualTo | P::ArithmeticGreaterThan | P::ArithmeticGreaterThanOrEqualTo);
+                let arithmetic = matches!(
+                    predicate,
+                    P::ArithmeticEqualTo
+                        | P::ArithmeticNotEqualTo
+                        | P::ArithmeticLessThan
+                        | P::ArithmeticLessThanOrEqualTo
+                        | P::ArithmeticGreaterThan
+                        | P::ArithmeticGreaterThanOrEqualTo
+                );
                 if arithmetic && !numbers {
                     self.evaluates(&format!("{} {predicate} {}", a.value, b.value));
                 }
@@ -405,7 +440,9 @@ fn is_number(text: &str) -> bool {
 fn looks_assigned(raw: &str) -> bool {
     let name: String = raw.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
     let rest = raw.get(name.len()..).unwrap_or_default();
-    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && (rest.starts_with(['=', '[']) || rest.starts_with("+="))
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && (rest.starts_with(['=', '[']) || rest.starts_with("+="))
 }
 
 /// `{name}`, which before a redirection is a variable.

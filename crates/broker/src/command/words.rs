@@ -501,9 +501,32 @@ mod tests {
     #[test]
     fn what_cannot_be_read_with_certainty_is_refused() {
         for raw in [
-            "${x@P}", "${!x}", "${x:-$(id)}", "${x/$(id)/b}", "${a[$(id)]}", "$((1+$(id)))", "$((x))", "$[1]", "$\"x\"",
-            "$(echo a # )\nrm b)", "$(case x in x) rm;; esac)", "$(cat <<E\nE\n)", "`a\\`b`", "'", "\"", "$(", "${", "a\\",
-            "`", "$'\\x00'", "$'\\xff'", "a;b", "a(b", "#x", "${x:=y}", "${x^^}",
+            "${x@P}",
+            "${!x}",
+            "${x:-$(id)}",
+            "${x/$(id)/b}",
+            "${a[$(id)]}",
+            "$((1+$(id)))",
+            "$((x))",
+            "$[1]",
+            "$\"x\"",
+            "$(echo a # )\nrm b)",
+            "$(case x in x) rm;; esac)",
+            "$(cat <<E\nE\n)",
+            "`a\\`b`",
+            "'",
+            "\"",
+            "$(",
+            "${",
+            "a\\",
+            "`",
+            "$'\\x00'",
+            "$'\\xff'",
+            "a;b",
+            "a(b",
+            "#x",
+            "${x:=y}",
+            "${x^^}",
         ] {
             assert!(value(raw).is_err(), "{raw}: {:?}", value(raw));
         }

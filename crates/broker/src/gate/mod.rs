@@ -1,32 +1,46 @@
 //! The gate: one call in, one decision out. Pure, but for path guards, which ask the kernel where a path leads.
 //!
 //! All entries that match take part, and the strictest of what they say counts: deny before ask before allow, whatever
-//! the order. Where nothing matches, the default counts. Whatever cannot be evaluated denies.
+//! the order. Where nothing matches, the default counts. Whatever cannot be evaluated denies. What changes something needs
+//! an entry that names it; what a tool says of itself can make a decision stricter and never weaker.
 
-mod around;
+mod argument;
+mod compile;
+mod demands;
+mod entry;
+mod examples;
 mod judge;
+mod lints;
+mod listed;
+mod own;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use policy::Lint;
 use policy::mistake::Mistakes;
 use policy::spot::Documents;
-use policy::tools::{Effect, ResultRule, Tools};
+use policy::tools::{Decision, Effect, ResultRule, Tools};
 use policy::units::Millis;
 use serde_json::Value as Json;
 
-pub use around::Surroundings;
+use entry::Entry;
 
 use crate::call::{Call, ToolFacts};
 use crate::limits::Demand;
 use crate::names;
+use crate::schema::Pool;
 use crate::verdict::Verdict;
 
 /// The compiled policy of tools. Shared by all front doors.
 #[derive(Debug)]
 pub struct Gate {
-    tools: Tools,
+    default: Decision,
+    entries: Vec<Entry>,
+    /// Entries by the one tool that they name.
+    exact: HashMap<String, Vec<usize>>,
+    globs: Vec<usize>,
     documents: Documents,
+    own: own::Known,
 }
 
 /// A verdict, and what the broker needs to carry it out.
@@ -38,6 +52,8 @@ pub struct Judged {
     pub entries: Vec<usize>,
     /// What must be reserved before the call; of no meaning when it is denied.
     pub limits: Vec<Demand>,
+    /// Of the demands for cost, by index: where the result says what the call did cost (a JSON Pointer).
+    pub reported: Vec<(usize, String)>,
     /// Least of all time-outs.
     pub timeout: Option<Millis>,
     /// What a result may be: the strictest of all.
@@ -49,7 +65,7 @@ pub struct Judged {
 /// What a client may see of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Listed {
-    /// It is not listed.
+    /// It is not listed: no call of it could be allowed.
     Hidden,
     /// It is listed, with this schema of its arguments.
     Shown {
@@ -63,10 +79,19 @@ impl Gate {
     ///
     /// # Errors
     /// Everything that cannot be compiled, with line and column, and examples that come out otherwise.
-    pub fn new(tools: &Tools, documents: &Documents, around: &Surroundings) -> Result<(Self, Vec<Lint>), Mistakes> {
-        let _ = around;
-        let gate = Self { tools: tools.clone(), documents: documents.clone() };
-        Ok((gate, Vec::new()))
+    pub fn new(tools: &Tools, documents: &Documents) -> Result<(Self, Vec<Lint>), Mistakes> {
+        let pool = Pool::default();
+        let entries = compile::entries(&tools.entries, documents, &pool)?;
+        let mut exact: HashMap<String, Vec<usize>> = HashMap::with_capacity(entries.len());
+        let mut globs = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            if entry.is_exact { exact.entry(entry.name.clone()).or_default().push(index) } else { globs.push(index) }
+        }
+        let documents = documents.clone();
+        let gate = Self { default: tools.default, entries, exact, globs, documents, own: own::Known::default() };
+        examples::hold(&gate, tools)?;
+        let lints = lints::lints(&gate, tools);
+        Ok((gate, lints))
     }
 
     /// Decides one call.
@@ -78,24 +103,26 @@ impl Gate {
     /// Whether a tool is listed, and with which schema. Arguments take no part: nobody has written them yet.
     #[must_use]
     pub fn lists(&self, tool: &str, facts: &ToolFacts) -> Listed {
-        let denied = self.matching(tool).iter().any(|index| {
-            self.tools.entries.get(*index).is_none_or(|entry| entry.decision == policy::tools::Decision::Deny)
-        });
-        let nothing = self.matching(tool).is_empty() && self.tools.default == policy::tools::Decision::Deny;
-        if denied || nothing || !names::is_name(tool) {
-            return Listed::Hidden;
-        }
-        Listed::Shown { schema: facts.input_schema.clone().unwrap_or_else(|| serde_json::json!({ "type": "object" })) }
+        listed::lists(self, tool, facts)
     }
 
-    /// Indices of the entries that match a tool, in the order of the documents.
+    /// Indices of the entries that match a tool, in the order of the documents. A name that is none matches nothing.
     fn matching(&self, tool: &str) -> Vec<usize> {
-        let all = self.tools.entries.iter().enumerate();
-        all.filter(|(_, entry)| names::matches(&entry.name.value, tool)).map(|(index, _)| index).collect()
+        if !names::is_name(tool) {
+            return Vec::new();
+        }
+        let globs = self.globs.iter().copied();
+        let by_glob =
+            globs.filter(|index| self.entries.get(*index).is_some_and(|entry| names::matches(&entry.name, tool)));
+        let mut all: Vec<usize> = self.exact.get(tool).into_iter().flatten().copied().chain(by_glob).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn entries_at<'g>(&'g self, indices: &'g [usize]) -> impl Iterator<Item = &'g Entry> + 'g {
+        indices.iter().filter_map(|index| self.entries.get(*index))
     }
 }
 
-/// Shared text of a rule's name, `tools.tool[2].rate`.
-pub(crate) fn rule_name(index: usize, part: &str) -> Arc<str> {
-    if part.is_empty() { format!("tools.tool[{index}]").into() } else { format!("tools.tool[{index}].{part}").into() }
-}
+#[cfg(test)]
+mod tests;

@@ -119,7 +119,9 @@ fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
     let join = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match [a, b, c, d, e, f] {
         // mapped, and compatible: beside `::` and `::1`, which have rows of their own
-        [0, 0, 0, 0, 0, 0 | 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => [Some(join(g, h)), None, None],
+        [0, 0, 0, 0, 0, 0 | 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => {
+            [Some(join(g, h)), None, None]
+        }
         [0x2002, high, low, ..] => [Some(join(high, low)), isatap(e, f, g, h), None],
         [0x2001, 0, high, low, ..] => [Some(join(high, low)), Some(join(!g, !h)), None],
         _ => [isatap(e, f, g, h), None, None],

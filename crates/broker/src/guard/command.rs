@@ -60,7 +60,12 @@ fn joined(value: &Json, reasons: Vec<Blocked>) -> Blocked {
     let shown = || quote(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     let mut reasons = reasons.into_iter();
     let Some(mut first) = reasons.next() else {
-        return Blocked::new(ID, format!("{} does not pass", shown()), "it cannot be proven harmless", "another command");
+        return Blocked::new(
+            ID,
+            format!("{} does not pass", shown()),
+            "it cannot be proven harmless",
+            "another command",
+        );
     };
     for other in reasons {
         first.why.push_str(&format!("; {}: {}", other.what, other.why));

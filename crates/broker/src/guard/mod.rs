@@ -120,7 +120,14 @@ pub(crate) struct Flaws<'a> {
 }
 
 impl Flaws<'_> {
-    pub(crate) fn note(&mut self, at: Spot, id: &str, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) {
+    pub(crate) fn note(
+        &mut self,
+        at: Spot,
+        id: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         let at = self.documents.locate(at);
         let clause = Some(policy::ClauseId::Tools);
         let mistake = Mistake { id: id.to_owned(), clause, what: what.into(), at, why: why.into(), fix: fix.into() };

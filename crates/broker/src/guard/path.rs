@@ -60,14 +60,26 @@ impl PathJudge {
                 Ok(glob) => drop(hide.add(glob)),
                 Err(error) => {
                     let what = format!("{} is not a glob", quote(&glob.value));
-                    flaws.note(glob.at, "value/glob", what, error.kind().to_string(), "escape literal characters as [*]");
+                    flaws.note(
+                        glob.at,
+                        "value/glob",
+                        what,
+                        error.kind().to_string(),
+                        "escape literal characters as [*]",
+                    );
                 }
             }
         }
         let roots = guard.roots.iter().map(|root| root.value.clone()).collect();
         let hide = hide.build().map_err(|error| {
             if let Some(glob) = guard.hide.first() {
-                flaws.note(glob.at, "value/glob", "the globs cannot be compiled", error.to_string(), "use simpler ones");
+                flaws.note(
+                    glob.at,
+                    "value/glob",
+                    "the globs cannot be compiled",
+                    error.to_string(),
+                    "use simpler ones",
+                );
             }
         });
         Some(Self { roots, access: guard.access, extensions: guard.extensions.clone(), hide: hide.ok()? })
@@ -94,7 +106,9 @@ impl PathJudge {
         characters(given)?;
         let (root, rest) = self.root_of(Path::new(given))?;
         let folder = paths::open_folder(root).map_err(|error| match error.errno {
-            Errno::LOOP => format!("the way to the root {} leads over a link: the policy must name where it ends", shown(root)),
+            Errno::LOOP => {
+                format!("the way to the root {} leads over a link: the policy must name where it ends", shown(root))
+            }
             errno => format!("the root {} cannot be opened: {errno}", shown(root)),
         })?;
         let base = paths::path_of(&folder).map_err(|error| error.to_string())?;
@@ -158,7 +172,9 @@ impl PathJudge {
             Kind::Folder if self.extensions.is_empty() => Ok(()),
             Kind::Folder => Err("it is a folder".to_owned()),
             Kind::Link => Err("it is a link".to_owned()),
-            Kind::Socket | Kind::Pipe | Kind::Device => Err("it is a socket, a pipe or a device, and no file".to_owned()),
+            Kind::Socket | Kind::Pipe | Kind::Device => {
+                Err("it is a socket, a pipe or a device, and no file".to_owned())
+            }
         }
     }
 

@@ -513,7 +513,10 @@ mod tests {
         asking.abort();
         assert!(asking.await.is_err());
         let told = out.recv().await.unwrap();
-        assert_eq!((told["method"].as_str(), told["params"]["requestId"].as_i64()), (Some("notifications/cancelled"), Some(1)));
+        assert_eq!(
+            (told["method"].as_str(), told["params"]["requestId"].as_i64()),
+            (Some("notifications/cancelled"), Some(1))
+        );
         peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
         assert_eq!(peer.strays(), 1);
     }

@@ -138,8 +138,10 @@ fn canonical(value: &Json) -> String {
         Json::Object(map) => {
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_by(|one, other| one.0.cmp(other.0));
-            let parts: Vec<_> =
-                entries.iter().map(|(key, value)| format!("{}:{}", Json::from(key.as_str()), canonical(value))).collect();
+            let parts: Vec<_> = entries
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Json::from(key.as_str()), canonical(value)))
+                .collect();
             format!("{{{}}}", parts.join(","))
         }
         Json::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
@@ -172,9 +174,9 @@ impl Pins {
         let before = document.scopes.get(scope).and_then(|servers| servers.get(server)).cloned();
         let pins = document.scopes.entry(scope.to_owned()).or_default().entry(server.to_owned()).or_default();
         let whole = stand(&mut pins.reach, reach, first, now);
-        let each = tools.iter().map(|(name, definition)| {
-            stand(pins.tools.entry((*name).to_owned()).or_default(), definition, first, now)
-        });
+        let each = tools
+            .iter()
+            .map(|(name, definition)| stand(pins.tools.entry((*name).to_owned()).or_default(), definition, first, now));
         let each: Vec<_> = each.collect();
         if before.as_ref() != Some(pins) {
             self.write(&document)?;
@@ -243,7 +245,9 @@ impl Pins {
         let lock = self.lock()?;
         let mut document = self.read()?;
         let mut done = Vec::new();
-        for (_, servers) in document.scopes.iter_mut().filter(|(name, _)| scope.is_none_or(|scope| scope == name.as_str())) {
+        for (_, servers) in
+            document.scopes.iter_mut().filter(|(name, _)| scope.is_none_or(|scope| scope == name.as_str()))
+        {
             if let Some(pins) = servers.get_mut(server) {
                 done.extend(with(server, pins));
             }
@@ -266,7 +270,8 @@ impl Pins {
     /// Held until the file is dropped.
     fn lock(&self) -> Result<File, PinsError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(self.folder.join(LOCK), flags, Mode::RUSR | Mode::WUSR).map_err(|e| self.wrong(e))?;
+        let file =
+            rustix::fs::open(self.folder.join(LOCK), flags, Mode::RUSR | Mode::WUSR).map_err(|e| self.wrong(e))?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| self.wrong(e))?;
         Ok(File::from(file))
     }

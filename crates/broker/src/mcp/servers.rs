@@ -210,7 +210,13 @@ pub fn import(
             Ok(Some((reach, mut env))) => {
                 env.extend(extra.clone());
                 let fit = if names::is_server(name) { name.clone() } else { names::fit_server(name) };
-                servers.push(Server { name: fit, reach, env, policy: policy.to_owned(), from: format!("{place}: {name}") });
+                servers.push(Server {
+                    name: fit,
+                    reach,
+                    env,
+                    policy: policy.to_owned(),
+                    from: format!("{place}: {name}"),
+                });
             }
             Err(why) => wrong.push(Wrong {
                 id: "mcp/import",
@@ -247,7 +253,9 @@ fn one_of_file(name: &str, entry: &Json, folder: &Path, around: &dyn Surrounding
     };
     let kind = map.get("type").and_then(Json::as_str).unwrap_or_default();
     if kind == "sse" {
-        return Err("it speaks the transport of 2024 (HTTP with a separate event stream), which is not spoken here".to_owned());
+        return Err(
+            "it speaks the transport of 2024 (HTTP with a separate event stream), which is not spoken here".to_owned()
+        );
     }
     let url = ["url", "serverUrl", "httpUrl"].iter().find_map(|key| map.get(*key)).and_then(Json::as_str);
     if let Some(url) = url {
@@ -289,7 +297,8 @@ fn value_of(name: &str, folder: &Path, around: &dyn Surroundings) -> Result<Stri
         "workspaceFolder" => {
             // `.vscode/mcp.json`, `.cursor/mcp.json`: the folder of the folder.
             let dotted = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            let path: PathBuf = if dotted { folder.parent().map(Path::to_path_buf).unwrap_or_default() } else { folder.into() };
+            let path: PathBuf =
+                if dotted { folder.parent().map(Path::to_path_buf).unwrap_or_default() } else { folder.into() };
             Ok(path.display().to_string())
         }
         "userHome" => around.variable("HOME").ok_or("`HOME` is not set".to_owned()),
@@ -368,7 +377,9 @@ mod tests {
         for good in ["https://example.com/mcp", "http://127.0.0.1:8000/mcp", "http://[::1]/", "http://localhost:1/"] {
             assert_eq!(check_url(good), Ok(()), "{good}");
         }
-        for bad in ["http://example.com/", "http://127.0.0.1.evil.example/", "file:///etc/passwd", "https://u:p@h/", "x"] {
+        for bad in
+            ["http://example.com/", "http://127.0.0.1.evil.example/", "file:///etc/passwd", "https://u:p@h/", "x"]
+        {
             assert!(check_url(bad).is_err(), "{bad}");
         }
     }

@@ -71,19 +71,28 @@ pub enum Cleaned {
 pub fn clean_schema(schema: &mut Json) -> Cleaned {
     match schema {
         Json::Null | Json::Bool(_) | Json::Number(_) => Cleaned::Clean,
-        Json::String(text) => if is_hidden(text) { Cleaned::Unsafe } else { Cleaned::Clean },
+        Json::String(text) => {
+            if is_hidden(text) {
+                Cleaned::Unsafe
+            } else {
+                Cleaned::Clean
+            }
+        }
         Json::Array(items) => items.iter_mut().map(clean_schema).fold(Cleaned::Clean, worse),
         Json::Object(map) => {
             let mut all = if map.keys().any(|key| is_hidden(key)) { Cleaned::Unsafe } else { Cleaned::Clean };
             for (key, value) in map.iter_mut() {
-                all = worse(all, match value {
-                    Json::String(text) if PROSE.contains(&key.as_str()) => {
-                        let (clean, changed) = escaped(text);
-                        *text = clean;
-                        if changed { Cleaned::Escaped } else { Cleaned::Clean }
-                    }
-                    other => clean_schema(other),
-                });
+                all = worse(
+                    all,
+                    match value {
+                        Json::String(text) if PROSE.contains(&key.as_str()) => {
+                            let (clean, changed) = escaped(text);
+                            *text = clean;
+                            if changed { Cleaned::Escaped } else { Cleaned::Clean }
+                        }
+                        other => clean_schema(other),
+                    },
+                );
             }
             all
         }

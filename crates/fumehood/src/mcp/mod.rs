@@ -6,7 +6,7 @@ mod launch;
 use std::path::Path;
 use std::sync::Arc;
 
-use broker::gate::{Gate, Surroundings};
+use broker::gate::Gate;
 use broker::mcp::engine::GateOnly;
 use broker::mcp::servers::{self, Wrong};
 use broker::mcp::{Asked, Gateway, pinning};
@@ -36,8 +36,7 @@ pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<G
     let loaded = crate::cli::load::policy(layers, world)?;
     let Loaded { policy, documents, .. } = &loaded;
     let Some(tools) = &policy.tools else { return Err(no_tools(layers)) };
-    let folder = world.cwd.clone().unwrap_or_default();
-    let (gate, _) = Gate::new(tools, documents, &Surroundings::of(folder)).map_err(Failure::Mistakes)?;
+    let (gate, _) = Gate::new(tools, documents).map_err(Failure::Mistakes)?;
     let Asked { servers, allow } = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let launcher = Launcher::new(world, &servers)?;

@@ -4,9 +4,9 @@ use policy::guards::SqlDialect;
 use policy::mistake::quote;
 use sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, Ident, Interval, ObjectName, Subscript, TypedString, UnaryOperator, Value, WindowFrame,
-    WindowFrameBound, WindowSpec, WindowType,
+    FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
+    Ident, Interval, ObjectName, Subscript, TypedString, UnaryOperator, Value, WindowFrame, WindowFrameBound,
+    WindowSpec, WindowType,
 };
 
 use super::rules::parts;
@@ -99,7 +99,9 @@ impl Walk<'_> {
             Expr::AtTimeZone { timestamp, time_zone } => self.both(timestamp, time_zone),
             Expr::Extract { field: _, syntax: _, expr } => self.expression(expr),
             Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) }
-            | Expr::Floor { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => self.expression(expr),
+            | Expr::Floor { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
+                self.expression(expr)
+            }
             Expr::Position { expr, r#in } => self.both(expr, r#in),
             Expr::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
                 self.expression(expr)?;
@@ -166,7 +168,9 @@ impl Walk<'_> {
                 // An output's name stands for what it is; a number would mean the output at that place.
                 let output = self.scopes.here().and_then(|scope| scope.outputs.get(&key));
                 match output {
-                    Some(output) if !matches!(output, Expr::Value(_)) => Ok(Some(Expr::Nested(Box::new(output.clone())))),
+                    Some(output) if !matches!(output, Expr::Value(_)) => {
+                        Ok(Some(Expr::Nested(Box::new(output.clone()))))
+                    }
                     Some(_) | None => Err(Refusal::column(&key, &why, "columns that the guard lists")),
                 }
             }
@@ -176,7 +180,10 @@ impl Walk<'_> {
     fn qualified(&self, names: &[Ident]) -> Judged {
         let [alias, column] = names else {
             let shown: Vec<String> = names.iter().map(ToString::to_string).collect();
-            return Err(Refusal::name(&shown.join("."), "a column is named as `alias.column`: give the table an alias"));
+            return Err(Refusal::name(
+                &shown.join("."),
+                "a column is named as `alias.column`: give the table an alias",
+            ));
         };
         self.scopes.qualified(&self.rules.key(alias)?, &self.rules.column_key(column)?, self.rules)
     }
@@ -189,9 +196,10 @@ impl Walk<'_> {
                 self.some(lower_bound.as_mut())?;
                 self.some(upper_bound.as_mut())
             }
-            AccessExpr::Subscript(Subscript::Slice { .. }) | AccessExpr::Dot(_) => {
-                Err(Refusal::node("a field of a value", "PostgreSQL calls a function of that name where there is no such field"))
-            }
+            AccessExpr::Subscript(Subscript::Slice { .. }) | AccessExpr::Dot(_) => Err(Refusal::node(
+                "a field of a value",
+                "PostgreSQL calls a function of that name where there is no such field",
+            )),
         }
     }
 
@@ -226,7 +234,10 @@ impl Walk<'_> {
         if self.rules.lists.types.contains(&words.join(" ")) {
             return Ok(());
         }
-        Err(Refusal::node(&format!("the type {}", quote(&shown)), "a cast to a type that is not on the list may run code"))
+        Err(Refusal::node(
+            &format!("the type {}", quote(&shown)),
+            "a cast to a type that is not on the list may run code",
+        ))
     }
 
     fn value(&self, value: &mut Value) -> Judged {
@@ -246,7 +257,11 @@ impl Walk<'_> {
                 Ok(())
             }
             Value::EscapedStringLiteral(text) if dialect == SqlDialect::PostgreSql => {
-                if text.contains('\0') { odd("a NUL in text", "programs end the text there") } else { Ok(()) }
+                if text.contains('\0') {
+                    odd("a NUL in text", "programs end the text there")
+                } else {
+                    Ok(())
+                }
             }
             Value::DollarQuotedString(text) if dialect == SqlDialect::PostgreSql => {
                 let text = std::mem::take(&mut text.value);
@@ -255,7 +270,8 @@ impl Walk<'_> {
             }
             Value::HexStringLiteral(_) => Ok(()),
             Value::Placeholder(name) => {
-                let numbered = |mark: char| name.strip_prefix(mark).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit()));
+                let numbered =
+                    |mark: char| name.strip_prefix(mark).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit()));
                 let fits = match dialect {
                     SqlDialect::PostgreSql => name.len() > 1 && numbered('$'),
                     SqlDialect::Sqlite => numbered('?') || name.starts_with(':'),
@@ -289,7 +305,10 @@ impl Walk<'_> {
                         FunctionArgumentClause::IgnoreOrRespectNulls(_) => {}
                         FunctionArgumentClause::OrderBy(list) => self.sort(list)?,
                         FunctionArgumentClause::Separator(text) => self.value(&mut text.value)?,
-                        #[expect(clippy::wildcard_enum_match_arm, reason = "a clause that is not named here is refused")]
+                        #[expect(
+                            clippy::wildcard_enum_match_arm,
+                            reason = "a clause that is not named here is refused"
+                        )]
                         _ => return Err(Refusal::node("a clause inside a call", "it is not judged")),
                     }
                 }
@@ -346,7 +365,9 @@ impl Walk<'_> {
                     None => Err(Refusal::name(&key, "no table of the statement is called so here")),
                 }
             }
-            FunctionArgExpr::WildcardWithOptions(_) => Err(Refusal::node("a `*` with options", "it is of another database")),
+            FunctionArgExpr::WildcardWithOptions(_) => {
+                Err(Refusal::node("a `*` with options", "it is of another database"))
+            }
         }
     }
 

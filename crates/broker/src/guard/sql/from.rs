@@ -57,9 +57,7 @@ impl Walk<'_> {
                 Err(refusal)
             }
             JoinConstraint::Natural => Ok(()),
-            JoinConstraint::Using(columns) => {
-                columns.iter().try_for_each(|column| self.shared(column, first, before))
-            }
+            JoinConstraint::Using(columns) => columns.iter().try_for_each(|column| self.shared(column, first, before)),
         }
     }
 
@@ -173,7 +171,9 @@ impl Walk<'_> {
                 let names = columns.iter().map(|column| self.rules.column_key(&column.name));
                 let names = names.collect::<Result<Vec<_>, _>>()?;
                 // Names that are given cover the first columns; the others keep theirs.
-                outputs.map(|outputs| names.iter().cloned().chain(outputs.into_iter().skip(names.len())).collect()).or(Some(names))
+                outputs
+                    .map(|outputs| names.iter().cloned().chain(outputs.into_iter().skip(names.len())).collect())
+                    .or(Some(names))
             }
             None => outputs,
         };

@@ -168,7 +168,10 @@ impl SqlJudge {
         }
         let printed = print(&statements);
         if printed.len() > MOST_PRINTED {
-            return Err(Refusal::text("the statement", "it becomes too long when its ranges and lists are written out"));
+            return Err(Refusal::text(
+                "the statement",
+                "it becomes too long when its ranges and lists are written out",
+            ));
         }
         // The text that is passed on must mean the tree that was judged, to a reader who starts from the text.
         let unlike = || Refusal::text("the statement", "it cannot be printed so that it is read back as the same");
@@ -181,7 +184,11 @@ impl SqlJudge {
         }
         statements.iter_mut().for_each(qualify::comparisons);
         let qualified = print(&statements);
-        if written::without_operators(&qualified, dialect) == written::words(&printed, dialect) { Ok(qualified) } else { Err(unlike()) }
+        if written::without_operators(&qualified, dialect) == written::words(&printed, dialect) {
+            Ok(qualified)
+        } else {
+            Err(unlike())
+        }
     }
 
     fn judge_one(&self, statement: &mut Statement) -> Result<(), Refusal> {

@@ -7,12 +7,12 @@
 use std::ops::ControlFlow;
 
 use policy::guards::SqlDialect;
+use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, Statement, TableFactor, TableFunctionArgs, UnaryOperator, Value, ValueWithSpan,
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, ObjectNamePart, Statement, TableFactor, TableFunctionArgs, UnaryOperator, Value, ValueWithSpan,
     VisitMut as _, VisitorMut,
 };
-use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::tokenizer::Span;
 
 use super::Refusal;
@@ -72,7 +72,8 @@ impl VisitorMut for Qualify<'_> {
         match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.name(name),
             TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
-                let args = array_exprs.drain(..).map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).collect();
+                let args =
+                    array_exprs.drain(..).map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).collect();
                 *factor = TableFactor::Table {
                     name: catalogue("unnest"),
                     alias: alias.take(),
@@ -116,7 +117,10 @@ impl Qualify<'_> {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each construct of the grammar that calls an operator or a function")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one arm for each construct of the grammar that calls an operator or a function"
+    )]
     fn write(&mut self, expr: Expr) -> Result<Expr, Refusal> {
         match expr {
             Expr::BinaryOp { left, op: op @ (BinaryOperator::And | BinaryOperator::Or), right } => {
@@ -176,8 +180,12 @@ impl Qualify<'_> {
             Expr::IsNotDistinctFrom(left, right) => self.distinct(*left, *right, true),
             Expr::Case { case_token, end_token, operand: Some(operand), conditions, else_result } => {
                 self.again(&operand, conditions.len())?;
-                let equal = |when: CaseWhen| CaseWhen { condition: binary((*operand).clone(), "=", when.condition), ..when };
-                let conditions = conditions.into_iter().map(equal).map(|when| CaseWhen { condition: nested(when.condition), ..when });
+                let equal =
+                    |when: CaseWhen| CaseWhen { condition: binary((*operand).clone(), "=", when.condition), ..when };
+                let conditions = conditions
+                    .into_iter()
+                    .map(equal)
+                    .map(|when| CaseWhen { condition: nested(when.condition), ..when });
                 Ok(Expr::Case { case_token, end_token, operand: None, conditions: conditions.collect(), else_result })
             }
             Expr::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
@@ -194,7 +202,8 @@ impl Qualify<'_> {
 
     fn function(&mut self, mut function: Function) -> Result<Expr, Refusal> {
         let is_word = matches!(function.args, FunctionArguments::None);
-        let nullif = parts(&function.name)?.iter().map(|name| name.value.to_ascii_lowercase()).eq(["nullif".to_owned()]);
+        let nullif =
+            parts(&function.name)?.iter().map(|name| name.value.to_ascii_lowercase()).eq(["nullif".to_owned()]);
         if nullif {
             let FunctionArguments::List(FunctionArgumentList { args, .. }) = function.args else {
                 return Err(Refusal::node("`NULLIF` without arguments", "it takes two"));
@@ -219,11 +228,8 @@ impl Qualify<'_> {
         self.again(&right, 3)?;
         let null_of = |expr: &Expr| Expr::IsNull(Box::new(atom(expr.clone())));
         let both = and(null_of(&left), null_of(&right));
-        let one = Expr::BinaryOp {
-            left: Box::new(null_of(&left)),
-            op: BinaryOperator::Or,
-            right: Box::new(null_of(&right)),
-        };
+        let one =
+            Expr::BinaryOp { left: Box::new(null_of(&left)), op: BinaryOperator::Or, right: Box::new(null_of(&right)) };
         let compared = nested(binary(left, if negated { "=" } else { "<>" }, right));
         Ok(case(vec![(both, truth(negated)), (one, truth(!negated))], compared))
     }
@@ -234,7 +240,10 @@ impl Qualify<'_> {
         let _: ControlFlow<()> = sqlparser::ast::Visit::visit(expr, &mut there);
         self.made = self.made.saturating_add(there.expressions.saturating_mul(times));
         if self.made > MOST_NODES {
-            return Err(Refusal::text("the statement", "it becomes too long when its ranges and lists are written out"));
+            return Err(Refusal::text(
+                "the statement",
+                "it becomes too long when its ranges and lists are written out",
+            ));
         }
         Ok(())
     }

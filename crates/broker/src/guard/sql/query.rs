@@ -106,7 +106,8 @@ impl Walk<'_> {
             }
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
                 let known = matches!(op, SetOperator::Union | SetOperator::Except | SetOperator::Intersect);
-                let plain = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None);
+                let plain =
+                    matches!(set_quantifier, SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None);
                 if !known || !plain {
                     node("a set operation of another database", "it is not judged")?;
                 }
@@ -161,7 +162,9 @@ impl Walk<'_> {
         }
         for NamedWindowDefinition(_, window) in &mut select.named_window {
             match window {
-                NamedWindowExpr::NamedWindow(_) => node("a window that is another's name", "it is of another database")?,
+                NamedWindowExpr::NamedWindow(_) => {
+                    node("a window that is another's name", "it is of another database")?
+                }
                 NamedWindowExpr::WindowSpec(window) => self.window(window)?,
             }
         }
@@ -376,7 +379,10 @@ fn plain_star(options: &WildcardAdditionalOptions) -> Judged {
 /// Only the outputs may be named behind a set operation.
 fn outputs_only(outputs: Outputs) -> Scope {
     let named = outputs.into_iter().flatten();
-    Scope { sources: Vec::new(), outputs: named.map(|name| (name.clone(), Expr::Identifier(Ident::new(name)))).collect() }
+    Scope {
+        sources: Vec::new(),
+        outputs: named.map(|name| (name.clone(), Expr::Identifier(Ident::new(name)))).collect(),
+    }
 }
 
 /// What the database calls an output without an alias.
@@ -385,7 +391,10 @@ fn output_name(expr: &Expr, rules: &super::Rules) -> Option<String> {
         Expr::Identifier(name) => name,
         Expr::CompoundIdentifier(names) => names.last()?,
         Expr::Function(call) if rules.dialect == SqlDialect::PostgreSql => parts(&call.name).ok()?.pop()?,
-        #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it is, it has no name that a query can rely on")]
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "whatever else it is, it has no name that a query can rely on"
+        )]
         _ => return None,
     };
     rules.column_key(last).ok()
@@ -403,7 +412,9 @@ fn said(query: &Query, rules: &super::Rules) -> Outputs {
         match item {
             SelectItem::UnnamedExpr(expr) => names.extend(output_name(expr, rules)),
             SelectItem::ExprWithAlias { expr: _, alias } => names.push(rules.column_key(alias).ok()?),
-            SelectItem::ExprWithAliases { .. } | SelectItem::QualifiedWildcard(_, _) | SelectItem::Wildcard(_) => return None,
+            SelectItem::ExprWithAliases { .. } | SelectItem::QualifiedWildcard(_, _) | SelectItem::Wildcard(_) => {
+                return None;
+            }
         }
     }
     Some(names)

@@ -167,10 +167,14 @@ impl Rules {
         let known: Vec<String> = self.tables.iter().map(Table::shown).collect();
         let shown = name.to_string();
         let last = shown.rsplit('.').next().unwrap_or(&shown).to_owned();
-        let why = match (shown.contains('.'), self.tables.iter().any(|known| known.schema.is_none() && known.name == last))
-        {
+        let why = match (
+            shown.contains('.'),
+            self.tables.iter().any(|known| known.schema.is_none() && known.name == last),
+        ) {
             (true, true) => "it is listed without a schema, and which schema that is only the connection knows",
-            _ => "it is not among the tables that may be named; views, catalogues and table-valued functions are tables too",
+            _ => {
+                "it is not among the tables that may be named; views, catalogues and table-valued functions are tables too"
+            }
         };
         let near = did_you_mean(&last, known.iter().map(String::as_str));
         let instead = match (near, known.as_slice()) {
@@ -180,7 +184,12 @@ impl Rules {
                 format!("one of {}", known.iter().take(12).map(|name| quote(name)).collect::<Vec<_>>().join(", "))
             }
         };
-        Refusal { id: "tools.guard/sql-table", what: format!("the table {}", quote(&shown)), why: why.to_owned(), instead }
+        Refusal {
+            id: "tools.guard/sql-table",
+            what: format!("the table {}", quote(&shown)),
+            why: why.to_owned(),
+            instead,
+        }
     }
 
     /// Whether a function may be called: a bare built-in of the lists, or one that the guard names.
@@ -231,7 +240,11 @@ impl Rules {
             (Some(columns), 1) => Ok(columns.clone()),
             (Some(columns), 2) if self.dialect == SqlDialect::PostgreSql => {
                 let schema = parts.first().map(|schema| self.key(schema)).transpose()?;
-                if schema.as_deref() == Some("pg_catalog") { Ok(columns.clone()) } else { self.function(name).map(|_| Vec::new()) }
+                if schema.as_deref() == Some("pg_catalog") {
+                    Ok(columns.clone())
+                } else {
+                    self.function(name).map(|_| Vec::new())
+                }
             }
             _ => self.function(name).map(|_| Vec::new()),
         }

@@ -75,7 +75,10 @@ impl Scopes {
                 return Ok(Some(outputs.clone()));
             }
             if frame.recursive && frame.later.iter().any(|later| later == key) {
-                return Err(Refusal::name(key, "databases disagree on whether a query may be named before it is written"));
+                return Err(Refusal::name(
+                    key,
+                    "databases disagree on whether a query may be named before it is written",
+                ));
             }
             let unclear = matches!(rules.dialect, SqlDialect::MySql | SqlDialect::Generic);
             let known = frame.known.iter().map(|(known, _)| known).chain(&frame.later);

@@ -41,7 +41,11 @@ impl Walk<'_> {
             #[expect(clippy::wildcard_enum_match_arm, reason = "a statement that is not named here is refused")]
             other => {
                 let word: String = other.to_string().split_whitespace().next().unwrap_or_default().to_uppercase();
-                let why = if self.rules.read_only { "only queries are allowed" } else { "only SELECT, INSERT, UPDATE and DELETE are allowed" };
+                let why = if self.rules.read_only {
+                    "only queries are allowed"
+                } else {
+                    "only SELECT, INSERT, UPDATE and DELETE are allowed"
+                };
                 Err(Refusal::node(&format!("the statement `{word}`"), why))
             }
         }
@@ -98,7 +102,11 @@ impl Walk<'_> {
         let alias = table_alias.as_ref().map(|TableAliasWithoutColumns { explicit: _, alias }| alias.clone());
         let target = self.target(name, alias)?;
         if columns.is_empty() && !target.is_open() {
-            return Err(Refusal::column("INSERT without columns", "it writes columns that are not listed", "the columns by name"));
+            return Err(Refusal::column(
+                "INSERT without columns",
+                "it writes columns that are not listed",
+                "the columns by name",
+            ));
         }
         columns.iter().try_for_each(|column| self.written(column, &target))?;
         if let Some(query) = source {
@@ -118,7 +126,9 @@ impl Walk<'_> {
     fn conflict(&mut self, conflict: &mut OnConflict, target: &Source) -> Judged {
         let OnConflict { conflict_target, action } = conflict;
         match conflict_target {
-            Some(ConflictTarget::Columns(columns)) => columns.iter().try_for_each(|column| self.column(column, target))?,
+            Some(ConflictTarget::Columns(columns)) => {
+                columns.iter().try_for_each(|column| self.column(column, target))?
+            }
             Some(ConflictTarget::OnConstraint(_)) | None => {}
         }
         let OnConflictAction::DoUpdate(DoUpdate { assignments, selection }) = action else { return Ok(()) };
@@ -266,9 +276,14 @@ impl Walk<'_> {
         for item in items {
             match item {
                 SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => select.push(expr),
-                SelectItem::Wildcard(_) if self.scopes.here().is_some_and(|scope| scope.sources.iter().all(Source::takes_star)) => {}
+                SelectItem::Wildcard(_)
+                    if self.scopes.here().is_some_and(|scope| scope.sources.iter().all(Source::takes_star)) => {}
                 SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(_, _) | SelectItem::ExprWithAliases { .. } => {
-                    return Err(Refusal::column("RETURNING *", "it names columns that are not listed", "the columns by name"));
+                    return Err(Refusal::column(
+                        "RETURNING *",
+                        "it names columns that are not listed",
+                        "the columns by name",
+                    ));
                 }
             }
         }

@@ -81,10 +81,16 @@ fn comment(token: &Token) -> Result<(), Refusal> {
         Whitespace::SingleLineComment { .. } => Ok(()),
         Whitespace::MultiLineComment(inner) => {
             if inner.starts_with(['!', '+']) || inner.starts_with("M!") {
-                return Err(Refusal::text("a comment with a meaning", "`/*!`, `/*M!` and `/*+` are not comments everywhere"));
+                return Err(Refusal::text(
+                    "a comment with a meaning",
+                    "`/*!`, `/*M!` and `/*+` are not comments everywhere",
+                ));
             }
             if inner.contains("/*") || inner.contains("*/") {
-                return Err(Refusal::text("a comment in a comment", "it ends in different places for different databases"));
+                return Err(Refusal::text(
+                    "a comment in a comment",
+                    "it ends in different places for different databases",
+                ));
             }
             Ok(())
         }
@@ -95,11 +101,11 @@ fn comment(token: &Token) -> Result<(), Refusal> {
 fn spells(tokens: &[Token]) -> bool {
     let is_u = |token: &Token| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("u"));
     let quoted = |token: &Token| {
-        matches!(token, Token::SingleQuotedString(_)) || matches!(token, Token::Word(word) if word.quote_style.is_some())
+        matches!(token, Token::SingleQuotedString(_))
+            || matches!(token, Token::Word(word) if word.quote_style.is_some())
     };
-    let cut = tokens.windows(3).any(|three| {
-        matches!(three, [first, Token::Ampersand, last] if is_u(first) && quoted(last))
-    });
+    let cut =
+        tokens.windows(3).any(|three| matches!(three, [first, Token::Ampersand, last] if is_u(first) && quoted(last)));
     cut || tokens.iter().any(|token| matches!(token, Token::UnicodeStringLiteral(_)))
 }
 
@@ -107,9 +113,10 @@ fn spells(tokens: &[Token]) -> bool {
 fn links(token: &Token) -> bool {
     match token {
         Token::Word(word) => {
-            word.quote_style.is_none() && ["AND", "OR", "UNION", "EXCEPT", "INTERSECT", "JOIN", "IS", "NOT", "COLLATE", "AT", "DIV", "XOR"]
-                .iter()
-                .any(|known| word.value.eq_ignore_ascii_case(known))
+            word.quote_style.is_none()
+                && ["AND", "OR", "UNION", "EXCEPT", "INTERSECT", "JOIN", "IS", "NOT", "COLLATE", "AT", "DIV", "XOR"]
+                    .iter()
+                    .any(|known| word.value.eq_ignore_ascii_case(known))
         }
         token => {
             let text = token.to_string();

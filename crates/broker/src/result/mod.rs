@@ -1,6 +1,24 @@
 //! What a tool answers, before and after it is bounded.
+//!
+//! Promises of [`Bounds::bound`], over text, structured content, resources, links and `_meta` alike: what the patterns
+//! name is replaced, also where it is spread over two parts or broken up by marks that cannot be seen; nothing that comes
+//! out acts on a terminal, hides, or turns the direction of text; a picture is what it says it is; structured content fits
+//! the tool's own schema; all of it together has at most so many bytes, head and tail kept and the loss named; it is
+//! labelled as data. Does not promise: to recognise a secret that is encoded (base64, another language), nor that a model
+//! does not do what a text tells it.
+
+mod base64;
+mod bounds;
+mod cut;
+mod media;
+mod redact;
+mod shape;
+mod visible;
 
 use serde_json::Value as Json;
+
+pub use bounds::{Bounded, Bounds};
+pub use shape::Shapes;
 
 /// One part of a result, in the shapes of MCP; other front doors use `Text` and `structured`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,6 +47,7 @@ const JUMP: u16 = 0x05;
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const JUMP_AT_LEAST: u16 = 0x35;
+const JUMP_IF_ANY: u16 = 0x45;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
@@ -83,19 +84,19 @@ impl Filter {
     /// # Errors
     /// It is too long for the kernel.
     pub fn compile(&self) -> Result<Program, CompileError> {
-        let mut backwards = Vec::with_capacity(512);
-        tree(&self.ranges(), &mut backwards)?;
-        backwards.extend([
-            load(NUMBER),
-            answer(Action::Kill),
-            Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: ARCH_X86_64 },
-            load(ARCH),
-        ]);
-        if backwards.len() > MOST {
-            return Err(CompileError::TooLong(backwards.len()));
+        let mut code = Backwards::default();
+        let first = code.tree(&self.ranges())?;
+        code.fall_through(first)?;
+        code.push(load(NUMBER));
+        code.push(answer(Action::Kill));
+        code.push(Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: ARCH_X86_64 });
+        code.push(load(ARCH));
+        let mut instructions = code.instructions;
+        if instructions.len() > MOST {
+            return Err(CompileError::TooLong(instructions.len()));
         }
-        backwards.reverse();
-        Ok(Program { instructions: backwards })
+        instructions.reverse();
+        Ok(Program { instructions })
     }
 
     /// (first number, verdict) of each range; neighbours with equal verdict are one. The x32 half is the last but one,
@@ -128,138 +129,191 @@ impl Filter {
 /// First number, verdict.
 type Range = (u32, Verdict);
 
-/// Written from the last instruction to the first: how far a jump goes is known when it is written. The left half comes
-/// first in the program, so that "below the middle" falls through and "at least" jumps over it.
-fn tree(ranges: &[Range], backwards: &mut Vec<Instruction>) -> Result<(), CompileError> {
-    let (left, right) = ranges.split_at(ranges.len() / 2);
-    let Some((middle, only)) = right.first() else { return Ok(()) };
-    if left.is_empty() {
-        return leaf(*middle, only, backwards);
+/// How far a conditional jump reaches.
+const REACH: usize = 255;
+
+/// A place in the program: how many instructions come behind it.
+type Place = usize;
+
+/// The program, written from its last instruction to its first: all that an instruction jumps to is there before it is
+/// written, and one answer serves all who can reach it. Half of the instructions would be answers otherwise.
+#[derive(Default)]
+struct Backwards {
+    instructions: Vec<Instruction>,
+    /// The nearest answer of each kind.
+    answers: Vec<(Action, Place)>,
+}
+
+impl Backwards {
+    fn push(&mut self, instruction: Instruction) -> Place {
+        self.instructions.push(instruction);
+        self.instructions.len().saturating_sub(1)
     }
-    tree(right, backwards)?;
-    let before = backwards.len();
-    tree(left, backwards)?;
-    let far = backwards.len().saturating_sub(before);
-    match u8::try_from(far) {
-        Ok(far) => backwards.push(Instruction { code: JUMP_AT_LEAST, jt: far, jf: 0, k: *middle }),
-        Err(_too_far) => {
-            let far = u32::try_from(far).map_err(|_far_too_far| CompileError::TooLong(far))?;
-            backwards.push(Instruction { code: JUMP, jt: 0, jf: 0, k: far });
-            backwards.push(Instruction { code: JUMP_AT_LEAST, jt: 0, jf: 1, k: *middle });
+
+    /// From the instruction that is written next.
+    fn distance(&self, to: Place) -> usize {
+        self.instructions.len().saturating_sub(to).saturating_sub(1)
+    }
+
+    /// An answer that is in reach even when `room` more instructions are written before it is used.
+    fn answer(&mut self, action: Action, room: usize) -> Place {
+        let near = self.answers.iter().find(|(other, _)| *other == action).map(|(_, place)| *place);
+        if let Some(place) = near
+            && self.distance(place).saturating_add(room) <= REACH
+        {
+            return place;
+        }
+        let place = self.push(answer(action));
+        self.answers.retain(|(other, _)| *other != action);
+        self.answers.push((action, place));
+        place
+    }
+
+    /// The same, in reach of an instruction that is written after at most one more.
+    fn near(&mut self, to: Place) -> Result<Place, CompileError> {
+        let far = self.distance(to);
+        if far < REACH {
+            return Ok(to);
+        }
+        match self.instructions.get(to) {
+            Some(there) if there.code == RETURN => Ok(self.push(*there)),
+            Some(_) | None => self.jump(far),
         }
     }
-    Ok(())
-}
 
-fn leaf(number: u32, verdict: &Verdict, backwards: &mut Vec<Instruction>) -> Result<(), CompileError> {
-    match verdict {
-        Verdict::Always(action) => backwards.push(answer(*action)),
-        Verdict::When { any, then, otherwise } => {
-            backwards.push(answer(*otherwise));
-            for all in any.iter().rev() {
-                let code = alternative(all, *then).ok_or(CompileError::TooManyTests(number))?;
-                backwards.extend(code.into_iter().rev());
-            }
+    fn jump(&mut self, far: usize) -> Result<Place, CompileError> {
+        let k = u32::try_from(far).map_err(|_far_too_far| CompileError::TooLong(far))?;
+        Ok(self.push(Instruction { code: JUMP, jt: 0, jf: 0, k }))
+    }
+
+    /// What is written next runs into `to`.
+    fn fall_through(&mut self, to: Place) -> Result<(), CompileError> {
+        match self.distance(to) {
+            0 => Ok(()),
+            far => self.jump(far).map(drop),
         }
     }
-    Ok(())
-}
 
-/// The tests of one alternative, its answer, and every failing test jumping behind that.
-fn alternative(all: &[Condition], then: Action) -> Option<Vec<Instruction>> {
-    let mut steps = Vec::new();
-    for condition in all {
-        test(condition, &mut steps);
+    fn branch(&mut self, code: u16, k: u32, yes: Place, no: Place) -> Option<Place> {
+        let jt = u8::try_from(self.distance(yes)).ok()?;
+        let jf = u8::try_from(self.distance(no)).ok()?;
+        Some(self.push(Instruction { code, jt, jf, k }))
     }
-    let end = steps.len().checked_add(1)?;
-    let mut code = Vec::with_capacity(end);
-    for (at, step) in steps.iter().enumerate() {
-        let after = at.checked_add(1)?;
-        let go = |target: Target| match target {
-            Target::Next => Some(0),
-            Target::Over(steps) => Some(steps),
-            Target::Pass => u8::try_from(step.rest).ok(),
-            Target::Fail => u8::try_from(end.checked_sub(after)?).ok(),
-        };
-        code.push(Instruction { code: step.code, jt: go(step.yes)?, jf: go(step.no)?, k: step.k });
+
+    /// The tree over ranges: below the middle to the left, else to the right.
+    fn tree(&mut self, ranges: &[Range]) -> Result<Place, CompileError> {
+        let (left, right) = ranges.split_at(ranges.len() / 2);
+        let Some((middle, only)) = right.first() else { return Ok(self.answer(Action::Kill, 0)) };
+        if left.is_empty() {
+            return self.leaf(*middle, only);
+        }
+        let above = self.tree(right)?;
+        let below = self.tree(left)?;
+        let above = self.near(above)?;
+        let below = self.near(below)?;
+        self.branch(JUMP_AT_LEAST, *middle, above, below).ok_or(CompileError::TooManyTests(*middle))
     }
-    code.push(answer(then));
-    Some(code)
-}
 
-#[derive(Clone, Copy, PartialEq)]
-enum Target {
-    /// The next step.
-    Next,
-    /// Over so many steps.
-    Over(u8),
-    /// Behind this condition.
-    Pass,
-    /// Behind this alternative.
-    Fail,
-}
-
-/// An instruction whose jumps are still words.
-struct Step {
-    code: u16,
-    k: u32,
-    yes: Target,
-    no: Target,
-    /// How many steps of the same condition follow.
-    rest: usize,
-}
-
-fn test(condition: &Condition, steps: &mut Vec<Step>) {
-    let start = steps.len();
-    let low_at = ARGUMENTS.saturating_add(u32::from(condition.argument).saturating_mul(8));
-    let high_at = low_at.saturating_add(4);
-    let long = condition.width == Width::Long;
-    let mut step = |code, k, yes, no| steps.push(Step { code, k, yes, no, rest: 0 });
-    match &condition.test {
-        Test::MaskedIn { mask, values } => {
-            let mut left = values.iter().peekable();
-            if !long {
-                step(LOAD, low_at, Target::Next, Target::Next);
-                if low(*mask) != u32::MAX {
-                    step(AND, low(*mask), Target::Next, Target::Next);
+    fn leaf(&mut self, number: u32, verdict: &Verdict) -> Result<Place, CompileError> {
+        match verdict {
+            Verdict::Always(action) => Ok(self.answer(*action, 0)),
+            Verdict::When { any, then, otherwise } => {
+                // Of a value, of a bound: six instructions at most.
+                let each = |condition: &Condition| match &condition.test {
+                    Test::MaskedIn { values, .. } => values.len().saturating_mul(6),
+                    Test::Ne(_) | Test::Le(_) => 6,
+                };
+                let room = any.iter().flat_map(|all| all.iter()).map(each).fold(2, usize::saturating_add);
+                let mut fail = self.answer(*otherwise, room);
+                let pass = self.answer(*then, room);
+                for all in any.iter().rev() {
+                    fail = self.alternative(all, pass, fail).ok_or(CompileError::TooManyTests(number))?;
                 }
+                Ok(fail)
             }
-            while let Some(value) = left.next() {
-                let fail = if left.peek().is_none() { Target::Fail } else { Target::Next };
-                if long {
-                    step(LOAD, high_at, Target::Next, Target::Next);
-                    step(AND, high(*mask), Target::Next, Target::Next);
-                    // A high half that differs: over the three steps of the low half, to the next value.
-                    let skip = if fail == Target::Fail { Target::Fail } else { Target::Over(3) };
-                    step(JUMP_EQUAL, high(*value), Target::Next, skip);
-                    step(LOAD, low_at, Target::Next, Target::Next);
-                    step(AND, low(*mask), Target::Next, Target::Next);
+        }
+    }
+
+    /// Conditions that must all hold.
+    fn alternative(&mut self, all: &[Condition], pass: Place, fail: Place) -> Option<Place> {
+        all.iter().rev().try_fold(pass, |pass, condition| self.condition(condition, pass, fail))
+    }
+
+    fn condition(&mut self, condition: &Condition, pass: Place, fail: Place) -> Option<Place> {
+        let low_at = ARGUMENTS.saturating_add(u32::from(condition.argument).saturating_mul(8));
+        let high_at = low_at.saturating_add(4);
+        let long = condition.width == Width::Long;
+        match &condition.test {
+            Test::MaskedIn { mask, values } if long => {
+                let mut fail = fail;
+                for value in values.iter().rev() {
+                    self.branch(JUMP_EQUAL, low(*value), pass, fail)?;
+                    let low_half = self.masked(low_at, low(*mask));
+                    self.branch(JUMP_EQUAL, high(*value), low_half, fail)?;
+                    fail = self.masked(high_at, high(*mask));
                 }
-                step(JUMP_EQUAL, low(*value), Target::Pass, fail);
+                Some(fail)
             }
-        }
-        Test::Ne(value) => {
-            if long {
-                step(LOAD, high_at, Target::Next, Target::Next);
-                step(JUMP_EQUAL, high(*value), Target::Next, Target::Pass);
+            Test::MaskedIn { mask, values } => {
+                if **values == [0] {
+                    self.branch(JUMP_IF_ANY, low(*mask), fail, pass)?;
+                    return Some(self.push(load(low_at)));
+                }
+                let mut fail = fail;
+                for (first, last) in runs(values).into_iter().rev() {
+                    fail = if first == last {
+                        self.branch(JUMP_EQUAL, first, pass, fail)?
+                    } else {
+                        let inside = self.branch(JUMP_GREATER, last, fail, pass)?;
+                        self.branch(JUMP_AT_LEAST, first, inside, fail)?
+                    };
+                }
+                Some(if values.is_empty() { fail } else { self.masked(low_at, low(*mask)) })
             }
-            step(LOAD, low_at, Target::Next, Target::Next);
-            step(JUMP_EQUAL, low(*value), Target::Fail, Target::Next);
-        }
-        Test::Le(most) => {
-            if long {
-                step(LOAD, high_at, Target::Next, Target::Next);
-                step(JUMP_GREATER, high(*most), Target::Fail, Target::Next);
-                step(JUMP_EQUAL, high(*most), Target::Next, Target::Pass);
+            Test::Ne(value) => {
+                self.branch(JUMP_EQUAL, low(*value), fail, pass)?;
+                let low_half = self.push(load(low_at));
+                if !long {
+                    return Some(low_half);
+                }
+                self.branch(JUMP_EQUAL, high(*value), low_half, pass)?;
+                Some(self.push(load(high_at)))
             }
-            step(LOAD, low_at, Target::Next, Target::Next);
-            step(JUMP_GREATER, low(*most), Target::Fail, Target::Next);
+            Test::Le(most) => {
+                self.branch(JUMP_GREATER, low(*most), fail, pass)?;
+                let low_half = self.push(load(low_at));
+                if !long {
+                    return Some(low_half);
+                }
+                let equal = self.branch(JUMP_EQUAL, high(*most), low_half, pass)?;
+                self.branch(JUMP_GREATER, high(*most), fail, equal)?;
+                Some(self.push(load(high_at)))
+            }
         }
     }
-    let end = steps.len();
-    for (at, step) in steps.iter_mut().enumerate().skip(start) {
-        step.rest = end.saturating_sub(at).saturating_sub(1);
+
+    /// Loads half of an argument, as far as the mask lets it count.
+    fn masked(&mut self, at: u32, mask: u32) -> Place {
+        if mask != u32::MAX {
+            self.push(Instruction { code: AND, jt: 0, jf: 0, k: mask });
+        }
+        self.push(load(at))
     }
+}
+
+/// The low halves of values as (first, last) of what follows each other, where that is shorter than one by one.
+fn runs(values: &[u64]) -> Vec<(u32, u32)> {
+    let mut sorted: Vec<u32> = values.iter().map(|value| low(*value)).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut found = Vec::with_capacity(sorted.len());
+    for run in sorted.chunk_by(|one, next| one.checked_add(1) == Some(*next)) {
+        match run {
+            [first, .., last] if run.len() > 2 => found.push((*first, *last)),
+            few => found.extend(few.iter().map(|value| (*value, *value))),
+        }
+    }
+    found
 }
 
 fn load(offset: u32) -> Instruction {

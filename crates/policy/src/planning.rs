@@ -60,6 +60,15 @@ pub const fn least_tier(threat: Threat) -> Tier {
     }
 }
 
+/// The tier that is tried first.
+#[must_use]
+pub const fn first_tier(loaded: &Loaded) -> Tier {
+    match loaded.policy.tier {
+        TierChoice::Fixed(tier) => tier,
+        TierChoice::Auto => least_tier(loaded.policy.threat),
+    }
+}
+
 /// Plans on the tier that the policy names, or, for `auto`, on the weakest that fits threat and every clause.
 ///
 /// # Errors

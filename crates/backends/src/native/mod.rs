@@ -5,6 +5,7 @@
 //! # Does not promise
 //! Protection from bugs of the kernel: see SECURITY.md.
 
+mod birth;
 mod control;
 mod environment;
 mod etc;
@@ -25,6 +26,7 @@ mod survey;
 mod tree;
 mod verify;
 
+pub use birth::{Birth, Foreseen};
 pub use control::Control;
 pub use etc_cache::sweep as sweep_cache;
 pub use label::Lsm;

@@ -281,7 +281,7 @@ fn confine(config: &mut Config, policy: &Policy, host: &Capabilities, rules: &Ru
     }
 }
 
-fn groups(policy: &Policy, host: &Capabilities) -> sys::cgroup::Limits {
+pub(super) fn groups(policy: &Policy, host: &Capabilities) -> sys::cgroup::Limits {
     let limits = &policy.limits;
     let can = |name: &str| host.controller(name).is_some();
     // The guest itself is one process in the group.

@@ -1,30 +1,27 @@
 //! From `Prepared` to a guest that has confined itself and waits for *go*.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use guest::config::OwnedOp as Op;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use guest::step::Step;
 use policy::value::Tier;
-use sys::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn, TimeOffsets};
+use sys::spawn::{Child, IdRange};
 
+use super::birth::{Birth, Born, Kept, Maker, Wanted};
 use super::control::Control;
 use super::identity::INSIDE;
-use super::prepare::{FIRST_EXTRA, Prepared, Stdio};
+use super::prepare::{Prepared, Stdio};
 use super::running::Streams;
 use crate::StartError;
 use crate::host::Capabilities;
 
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Folder of our control groups, in each hierarchy, below the caller's own group.
 pub const GROUPS: &str = "fumehood";
-
-/// Capabilities that the guest needs in its own user namespace until it drops them (capabilities(7)): CHOWN,
-/// DAC_OVERRIDE, FOWNER, SETGID, SETUID, SETPCAP, NET_ADMIN, SYS_CHROOT, SYS_ADMIN, SYS_RESOURCE, MKNOD.
-const AMBIENT: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 27;
 
 /// A guest that is on its way. Dropping it kills it and removes its groups.
 #[derive(Debug)]
@@ -50,6 +47,8 @@ pub(super) struct Held {
     pub(super) memory_limited: bool,
     /// Held until nothing shows the copy of `/etc` any more.
     pub(super) _etc: Option<std::fs::File>,
+    /// The guest lives no longer than the thread that made it.
+    _maker: Option<Maker>,
 }
 
 impl Drop for Held {
@@ -87,75 +86,69 @@ pub struct Confined {
     pub(super) posture: Posture,
 }
 
-/// Starts the guest.
+/// Starts the guest, or goes on with the one that was born early.
 ///
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
-pub fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let container = prepared.tier == Tier::Container;
-    let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
-        .map_err(|e| StartError::system("making the guest's memory file", e))?;
-    let config =
-        sys::memfd::Later::new(c"fumehood-config").map_err(|e| StartError::system("making the guest's config", e))?;
-    let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
-    let (streams, inner) = Streams::make(prepared.stdio)?;
-    streams_to_payload(&prepared, &inner)?;
-    let mapped = mapped(&prepared)?;
-    let group = group(&prepared, host)?;
-    let config_fd =
-        config.as_fd().try_clone_to_owned().map_err(|e| StartError::system("making the guest's config", e))?;
-    let control = Control::new(ours);
-    let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![
-        (inner[0].as_fd(), 0),
-        (inner[1].as_fd(), 1),
-        (inner[2].as_fd(), 2),
-        (theirs.as_fd(), 3),
-        (config_fd.as_fd(), 4),
-    ];
-    let first = i32::try_from(FIRST_EXTRA).unwrap_or(5);
-    fds.extend(mapped.iter().zip(first..).map(|(mount, at)| (mount.as_fd(), at)));
-    let tasks = group.as_ref().map(sys::cgroup::Group::tasks).unwrap_or_default();
-    let spawn = Spawn {
-        namespaces: if container { namespaces(host) } else { Namespaces::NONE },
-        cgroup: group.as_ref().and_then(sys::cgroup::Group::birthplace),
-        tasks: &tasks,
-        cgroup_namespace: container,
-        id_maps: match (container, prepared.rootless) {
-            (true, true) => IdMaps::BySelf {
-                outside_uid: host.euid,
-                outside_gid: host.egid,
-                inside_uid: INSIDE,
-                inside_gid: INSIDE,
-            },
-            (true, false) | (false, _) => IdMaps::Later,
-        },
-        time_offsets: (container && host.time_namespace()).then(from_zero),
-        ambient: if container { AMBIENT } else { 0 },
-        fds: &fds,
-        program: program.as_fd(),
-        argv: &[c"fumehood-guest"],
-    };
+pub fn start(prepared: Prepared, host: &Capabilities, birth: Option<Birth>) -> Result<Started, StartError> {
+    match birth {
+        Some(birth) => go_on(prepared, birth),
+        None => start_now(prepared, host),
+    }
+}
+
+fn start_now(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+    let (order, kept) = Wanted::by(&prepared).order(host, mapped(&prepared)?)?;
+    let Kept { config, control, streams } = kept;
+    if let Err(error) = streams_to_payload(&prepared, &streams) {
+        order.undo();
+        return Err(error);
+    }
     // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
-    let (child, told) = spawn.start_beside(|pid| tell(pid, config, &prepared, &control)).map_err(refused)?;
-    drop((tasks, fds));
-    drop((theirs, inner));
-    let started = Started {
-        child: Held {
-            child,
-            group,
-            reaped: false,
-            in_memory: in_memory(&prepared.config.ops),
-            memory_limited: prepared.limits.memory.is_some(),
-            _etc: prepared.etc.take(),
-        },
-        control,
-        streams,
-        terminal: None,
-        wrong: Vec::new(),
-        prepared,
+    let made = order.carry_out(|pid| tell(pid, config, &prepared, &control));
+    let (child, told) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            order.undo();
+            return Err(refused(error));
+        }
     };
+    let held = Held::new(child, order.group, None);
+    let started = Started::new(prepared, held, control, streams);
     // Only now, so that the guest is ended if it was not told.
     told.map(|()| started)
+}
+
+fn go_on(prepared: Prepared, birth: Birth) -> Result<Started, StartError> {
+    let Born { child, group, kept, maker } = birth.finish()?;
+    let Kept { config, control, streams } = kept;
+    let child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            drop(group.map(|group| group.end(PATIENCE)));
+            return Err(refused(error));
+        }
+    };
+    let pid = child.pid;
+    let started = Started::new(prepared, Held::new(child, group, Some(maker)), control, streams);
+    streams_to_payload(&started.prepared, &started.streams)?;
+    tell(pid, config, &started.prepared, &started.control)?;
+    Ok(started)
+}
+
+impl Held {
+    fn new(child: Child, group: Option<sys::cgroup::Group>, maker: Option<Maker>) -> Self {
+        Self { child, group, reaped: false, in_memory: Vec::new(), memory_limited: false, _etc: None, _maker: maker }
+    }
+}
+
+impl Started {
+    fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
+        held.in_memory = in_memory(&prepared.config.ops);
+        held.memory_limited = prepared.limits.memory.is_some();
+        held._etc = prepared.etc.take();
+        Self { child: held, control, streams, terminal: None, wrong: Vec::new(), prepared }
+    }
 }
 
 /// Gives the guest what it waits for: its config, as root its id maps, and the word that both are there.
@@ -195,19 +188,6 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
         .collect()
 }
 
-/// Offsets by which the clocks since boot begin at zero inside: how long the host runs tells which host it is.
-fn from_zero() -> TimeOffsets {
-    let (monotonic, boot) = sys::caller::clocks_since_boot();
-    TimeOffsets { monotonic: monotonic.saturating_neg(), boot: boot.saturating_neg() }
-}
-
-fn namespaces(host: &Capabilities) -> Namespaces {
-    let time = if host.time_namespace() { Namespaces::TIME } else { Namespaces::NONE };
-    [Namespaces::USER, Namespaces::MOUNT, Namespaces::PID, Namespaces::NET, Namespaces::IPC, Namespaces::UTS]
-        .into_iter()
-        .fold(time, Namespaces::and)
-}
-
 fn refused(error: sys::spawn::SpawnError) -> StartError {
     let words = format!("{}: {}", error.step.words(), error.errno);
     if error.step == sys::spawn::Step::Clone {
@@ -217,12 +197,13 @@ fn refused(error: sys::spawn::SpawnError) -> StartError {
 }
 
 /// The pipes belong to whom the payload is outside, so that it can open them by name (`/dev/stdout`, `/dev/stdin`).
-fn streams_to_payload(prepared: &Prepared, inner: &Inner) -> Result<(), StartError> {
+fn streams_to_payload(prepared: &Prepared, streams: &Streams) -> Result<(), StartError> {
     if prepared.rootless {
         return Ok(());
     }
     let (uid, gid) = prepared.owner();
-    for fd in inner {
+    // Either end will do: a pipe is one inode.
+    for fd in [&streams.input, &streams.output, &streams.errors].into_iter().flatten() {
         sys::channel::give_pipe(fd, uid, gid).map_err(|e| StartError::system("handing over the pipes", e))?;
     }
     Ok(())
@@ -236,14 +217,6 @@ fn mapped(prepared: &Prepared) -> Result<Vec<OwnedFd>, StartError> {
         sys::idmap::clone_mapped(place, (0, uid), (0, gid)).map_err(failed)
     };
     prepared.mapped.iter().map(one).collect()
-}
-
-fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<sys::cgroup::Group>, StartError> {
-    let Ok(hierarchies) = host.cgroups() else { return Ok(None) };
-    hierarchies
-        .create(GROUPS, &prepared.run, &prepared.limits)
-        .map(Some)
-        .map_err(|e| StartError::system("making the control groups", e))
 }
 
 impl Started {
@@ -366,7 +339,7 @@ fn unexpected(frame: &FromGuest) -> StartError {
 pub(super) type Inner = [OwnedFd; 3];
 
 impl Streams {
-    fn make(stdio: Stdio) -> Result<(Self, Inner), StartError> {
+    pub(super) fn make(stdio: Stdio) -> Result<(Self, Inner), StartError> {
         let error = |e| StartError::system("making the pipes", e);
         let null = || sys::channel::dev_null().map_err(|e| StartError::system("opening /dev/null", e));
         if let Stdio::Terminal(..) = stdio {

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backends::Capabilities;
-use backends::native::{self, Launch, Prepared, Running, Stdio};
+use backends::native::{self, Birth, Launch, Prepared, Running, Stdio};
 use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
 
 use super::Manner;
+use super::early;
 use super::guard::Guard;
 use super::home::Home;
 use super::launch;
@@ -24,23 +25,32 @@ use super::workspace::Layer;
 use crate::cli::{Request, World};
 use crate::fault::{Fault, show_bytes};
 use crate::protect::ProtectPlan;
-use crate::state::{Journal, Thing};
+use crate::state::Thing;
 use crate::ui::{Failure, Voice};
 
-/// Everything that is needed to start, and a journal that knows of it.
+/// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
+/// ends.
 pub(super) struct Begun {
+    birth: Option<Birth>,
     prepared: Prepared,
     program: String,
     home: Home,
+    signals: Option<sys::signals::Signals>,
     protected: Option<ProtectPlan>,
     request: Io,
 }
 
 /// What the request says about streams.
-struct Io {
+pub(super) struct Io {
     json: bool,
     terminal: bool,
     input: bool,
+}
+
+impl Io {
+    pub(super) const fn of(request: &Request, world: &World) -> Self {
+        Self { json: request.json, terminal: request.tty, input: request.interactive || !world.stdin_terminal }
+    }
 }
 
 /// A payload that runs, and all that belongs to it.
@@ -64,13 +74,15 @@ pub(super) fn begin(
     world: &World,
     recorded: &Recorded,
     host: &Capabilities,
+    early: Option<early::Begun>,
 ) -> Result<Begun, Failure> {
     let policy = &planned.plan.policy;
-    sweep(recorded);
-    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    let journal = Journal::begin(&recorded.state, recorded.id.clone(), workspace, jiff::Timestamp::now())?;
-    let mut home = Home::new(journal);
-    let io = Io { json: request.json, terminal: request.tty, input: request.interactive || !world.stdin_terminal };
+    // In this order, since they go in the other one when something fails.
+    let (mut home, signals, birth) = match early {
+        Some(early::Begun { birth, signals, home }) => (home, Some(signals), Some(birth)),
+        None => (early::open(&recorded.state, &recorded.id, policy)?, None, None),
+    };
+    let io = Io::of(&request, world);
     let tmp = match planned.plan.tier {
         Tier::Process => Some(own_folder(&mut home, recorded)?),
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
@@ -102,10 +114,14 @@ pub(super) fn begin(
     if let Some(tmp) = &tmp {
         hand_over(tmp, prepared.owner(), host)?;
     }
-    for path in prepared.groups(host) {
-        home.note(&Thing::Cgroup(path))?;
+    // One that is not what the plan asks for is ended here, its groups with it.
+    let birth = birth.filter(|birth| birth.fits(&prepared));
+    if birth.is_none() {
+        for path in prepared.groups(host) {
+            home.note(&Thing::Cgroup(path))?;
+        }
     }
-    Ok(Begun { prepared, program: named, home, protected: guard.plan, request: io })
+    Ok(Begun { birth, prepared, program: named, home, signals, protected: guard.plan, request: io })
 }
 
 /// What dead runs left is removed at the next start; the look costs one readdir when there is nothing. A leftover that
@@ -114,7 +130,7 @@ fn sweep(recorded: &Recorded) {
     drop(crate::state::sweep(&recorded.state, jiff::Timestamp::now(), crate::state::Scope::Start));
 }
 
-fn stdio(io: &Io) -> Stdio {
+pub(super) fn stdio(io: &Io) -> Stdio {
     if io.terminal {
         let (rows, cols) = Terminal::size_of(std::io::stdin()).unwrap_or((24, 80));
         return Stdio::Terminal(rows, cols);
@@ -190,17 +206,23 @@ fn hand_over(tmp: &Path, (uid, gid): (u32, u32), host: &Capabilities) -> Result<
 
 impl Begun {
     /// Starts the guest, verifies its posture, and lets the payload go.
-    pub(super) fn start(self, planned: &Planned, host: &Capabilities) -> Result<Stage, Failure> {
+    pub(super) fn start(self, planned: &Planned, recorded: &Recorded, host: &Capabilities) -> Result<Stage, Failure> {
         let policy = &planned.plan.policy;
         // Before the guest is there: it inherits the mask, and no signal of the caller may fall between.
-        let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).map_err(own_failure)?;
+        let signals = match self.signals {
+            Some(signals) => signals,
+            None => sys::signals::Signals::take(&sys::signals::FORWARDED).map_err(own_failure)?,
+        };
         let mut layer = None;
         let root = self.prepared.workspace().map(Path::to_owned);
         let owner = self.prepared.owner();
         if let (Some(to), Some(root)) = (self.prepared.copy_to(), &root) {
             layer = Some(super::workspace::copy_to_folder(root, to, policy, owner, host)?);
         }
-        let mut started = native::start(self.prepared, host)?;
+        let mut started = native::start(self.prepared, host, self.birth)?;
+        // While the guest is busy with itself.
+        recorded.plan(planned)?;
+        sweep(recorded);
         if started.exports() {
             let mut made = Layer::new(started.layer()?, root.unwrap_or_default());
             if policy.workspace.mode == WorkspaceMode::Copy {

@@ -1,12 +1,14 @@
 //! One run, from what was asked to how it ended.
 //!
-//! The list of stages reads like DESIGN section 3: request -> plan | refusal -> audit -> journal -> prepare -> start ->
-//! posture == plan -> go -> watch -> outcome -> report -> audit. Each stage takes the one before it by value, so none can
-//! be repeated or skipped.
+//! The list of stages reads like DESIGN section 3: request -> policy -> journal -> plan | refusal -> prepare -> start ->
+//! audit -> posture == plan -> go -> watch -> outcome -> report -> audit. Each stage takes the one before it by value, so
+//! none can be repeated or skipped. Of the container tier the guest's process is made while the plan is (`early`), and the
+//! plan is recorded while the guest confines itself: both before *go*, and a refusal leaves nothing of either.
 
 mod aftermath;
 mod base64;
 mod begin;
+mod early;
 mod guard;
 mod hide;
 mod home;
@@ -22,7 +24,7 @@ mod workspace;
 
 pub use planning::{Planned, choose, plan};
 
-use crate::cli::{Request, World};
+use crate::cli::{Request, World, load};
 use crate::ui::{Failure, Voice};
 
 /// Runs a request; the exit code.
@@ -52,13 +54,23 @@ impl Manner {
 
 fn through(request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
     let host = backends::Capabilities::probe_with(world.user_bus());
-    let planned = match planning::plan(&request.layers, world, &host) {
-        Ok(planned) => planned,
+    let loaded = match load::policy(&request.layers, world) {
+        Ok(loaded) => loaded,
         Err(stop) => return Err(record::refused(stop, world)),
     };
-    let recorded = record::planned(&planned, &request, world)?;
-    let begun = begin::begin(&planned, request, world, &recorded, &host).map_err(|stop| recorded.abort(stop))?;
-    let mut stage = begun.start(&planned, &host).map_err(|stop| recorded.abort(stop))?;
+    let early = early::begin(&loaded, &request, world, &host);
+    let planned = match planning::choose(&loaded, &host) {
+        Ok(planned) => planned,
+        Err(stop) => {
+            drop(early);
+            return Err(record::refused(stop, world));
+        }
+    };
+    let (place, early) = early::or_only_its_place(early, world)?;
+    let recorded = record::open(&planned, &request, place)?;
+    let begun =
+        begin::begin(&planned, request, world, &recorded, &host, early).map_err(|stop| recorded.abort(stop, &planned))?;
+    let mut stage = begun.start(&planned, &recorded, &host).map_err(|stop| recorded.abort(stop, &planned))?;
     recorded.started(&planned, stage.pid())?;
     let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);
     let report = aftermath::report(stage, &watched, &planned, &recorded)?;

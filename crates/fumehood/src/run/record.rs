@@ -1,5 +1,7 @@
 //! The audit record of a run: what was planned before anything starts, and how it ended.
 
+use std::cell::RefCell;
+
 use crate::ui::Failure;
 use policy::report::AuditPointer;
 use policy::value::Content;
@@ -17,24 +19,16 @@ pub(super) struct Recorded {
     pub(super) state: State,
     pub(super) id: RunId,
     log: Log,
+    /// What is run, until `run.planned` is written.
+    what: RefCell<Option<Value>>,
 }
 
-/// Opens the log and writes what is planned. An unwritable log refuses the run.
-pub(super) fn planned(planned: &Planned, request: &Request, world: &World) -> Result<Recorded, Failure> {
-    let state = State::open(&world.state)?;
+/// Opens the log. One that cannot be opened for writing refuses the run.
+pub(super) fn open(planned: &Planned, request: &Request, (state, id): (State, RunId)) -> Result<Recorded, Failure> {
     let audit = &planned.plan.policy.audit;
     let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
     let log = Log::open(&state, audit.path.as_deref(), options)?;
-    let id = RunId::new(jiff::Timestamp::now())?;
-    let recorded = Recorded { state, id, log };
-    let plan = &planned.plan;
-    let mut body = plan.to_json();
-    if let Some(map) = body.as_object_mut() {
-        map.insert("policy".to_owned(), json!({ "name": plan.policy.name, "digest": plan.policy_digest }));
-        map.insert("what".to_owned(), what(&request.what, audit.content));
-    }
-    recorded.add(&Kind::run_planned(), &body)?;
-    Ok(recorded)
+    Ok(Recorded { state, id, log, what: RefCell::new(Some(what(&request.what, audit.content))) })
 }
 
 /// Records a refusal as far as there is a log to write to; the refusal stands either way.
@@ -73,6 +67,19 @@ impl Recorded {
         Ok(self.log.append(self.id.as_str(), kind, body)?)
     }
 
+    /// Writes what is planned, once; always before *go*, or before the run is said to be aborted. It may be written while
+    /// the guest is busy with itself: nobody's program runs yet, and an unwritable log refuses the run all the same.
+    pub(super) fn plan(&self, planned: &Planned) -> Result<(), Failure> {
+        let Some(what) = self.what.take() else { return Ok(()) };
+        let plan = &planned.plan;
+        let mut body = plan.to_json();
+        if let Some(map) = body.as_object_mut() {
+            map.insert("policy".to_owned(), json!({ "name": plan.policy.name, "digest": plan.policy_digest }));
+            map.insert("what".to_owned(), what);
+        }
+        self.add(&Kind::run_planned(), &body).map(drop)
+    }
+
     /// The payload was let go.
     pub(super) fn started(&self, planned: &Planned, pid: i32) -> Result<(), Failure> {
         let body = json!({ "tier": planned.plan.tier.word(), "plan": planned.plan.digest, "guest": pid });
@@ -80,10 +87,10 @@ impl Recorded {
     }
 
     /// The run was ended by us before *go*.
-    pub(super) fn abort(&self, stop: Failure) -> Failure {
+    pub(super) fn abort(&self, stop: Failure, planned: &Planned) -> Failure {
         let body = stop.json();
         // The reason is told to the user in any case.
-        drop(self.add(&Kind::run_aborted(), &body));
+        drop(self.plan(planned).and_then(|()| self.add(&Kind::run_aborted(), &body)));
         stop
     }
 

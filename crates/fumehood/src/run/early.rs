@@ -1,0 +1,78 @@
+//! What is begun before there is a plan: the journal, and the guest of the container tier.
+//!
+//! Making its namespaces takes the kernel as long as planning takes us, so both are done at once. The journal comes first,
+//! as always; a refusal, or a plan that asks for another guest, ends what was begun here and leaves nothing.
+
+use backends::Capabilities;
+use backends::native::{Birth, Foreseen};
+use policy::Loaded;
+use policy::value::{Policy, Tier, WorkspaceMode};
+
+use super::begin::{Io, stdio};
+use super::home::Home;
+use crate::cli::{Request, What, World};
+use crate::state::{Journal, RunId, State, Thing};
+use crate::ui::Failure;
+
+/// What was begun. The order of the fields is the order in which it ends: the journal goes last.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) birth: Birth,
+    pub(super) signals: sys::signals::Signals,
+    pub(super) home: Home,
+}
+
+/// What was begun, and where the run is recorded.
+#[derive(Debug)]
+pub(super) struct Early {
+    begun: Begun,
+    state: State,
+    id: RunId,
+}
+
+/// Begins a run whose tier will be `container`, as far as that can be known. `None` is no failure: whatever is in the way
+/// is met again on the ordinary way, where it has its words.
+pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Capabilities) -> Option<Early> {
+    if policy::first_tier(loaded) != Tier::Container || matches!(request.what, What::Nothing) {
+        return None;
+    }
+    let policy = loaded.policy_on(Tier::Container);
+    let stdio = stdio(&Io::of(request, world));
+    let possible = Foreseen { policy: &policy, run: "", stdio }.possible(host);
+    if !possible {
+        return None;
+    }
+    let (state, id, mut home) = journal(&policy, world).ok()?;
+    let foreseen = Foreseen { policy: &policy, run: id.as_str(), stdio };
+    for path in foreseen.groups(host) {
+        home.note(&Thing::Cgroup(path)).ok()?;
+    }
+    // Before the guest is there: it inherits the mask, and no signal of the caller may fall between.
+    let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).ok()?;
+    let birth = foreseen.begin(host).ok()?;
+    Some(Early { begun: Begun { birth, signals, home }, state, id })
+}
+
+fn journal(policy: &Policy, world: &World) -> Result<(State, RunId, Home), Failure> {
+    let state = State::open(&world.state)?;
+    let id = RunId::new(jiff::Timestamp::now())?;
+    let home = open(&state, &id, policy)?;
+    Ok((state, id, home))
+}
+
+/// The journal of a run.
+pub(super) fn open(state: &State, id: &RunId, policy: &Policy) -> Result<Home, Failure> {
+    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    Ok(Home::new(Journal::begin(state, id.clone(), workspace, jiff::Timestamp::now())?))
+}
+
+/// What was begun, or only where the run is recorded.
+pub(super) fn or_only_its_place(
+    early: Option<Early>,
+    world: &World,
+) -> Result<((State, RunId), Option<Begun>), Failure> {
+    match early {
+        Some(Early { begun, state, id }) => Ok(((state, id), Some(begun))),
+        None => Ok(((State::open(&world.state)?, RunId::new(jiff::Timestamp::now())?), None)),
+    }
+}

@@ -459,8 +459,13 @@ fn capabilities(guest: &mut Guest<'_>) -> Taken {
     bare::drop_capabilities().at(3)
 }
 
-fn no_new_privs(_: &mut Guest<'_>) -> Taken {
-    bare::set_no_new_privs().map_err(Fault::from)
+fn no_new_privs(guest: &mut Guest<'_>) -> Taken {
+    bare::set_no_new_privs()?;
+    match guest.view.mode {
+        // Without capabilities and a way to get any: from here on nothing can mount. The supervisor looks while we go on.
+        Mode::Container => guest.link.send(&FromGuest::Settled, &[]).map_err(Fault::from),
+        Mode::Process => Ok(()),
+    }
 }
 
 fn dumpable(guest: &mut Guest<'_>) -> Taken {

@@ -201,20 +201,16 @@ impl Tree {
         Ok(at)
     }
 
-    /// A place to mount on, made if it is missing.
-    fn place(&mut self, path: &CStr, dir: bool) -> Done<Owned> {
+    /// Attaches a finished mount.
+    fn mount(&mut self, path: &CStr, mount: &Owned, dir: bool) -> Done {
         let (parent, name) = self.parent(path)?;
         let made = if dir { bare::make_dir(parent, name, 0o755) } else { bare::make_file(parent, name, 0o644) };
         match made {
-            Ok(()) | Err(Errno::EEXIST) => bare::open_path(parent, name, Within::Beneath),
-            Err(errno) => Err(errno),
+            // It is ours and no link, so its name says where.
+            Ok(()) => bare::attach_at(mount.fd(), parent, name)?,
+            Err(Errno::EEXIST) => bare::attach(mount.fd(), bare::open_path(parent, name, Within::Beneath)?.fd())?,
+            Err(errno) => return Err(errno),
         }
-    }
-
-    /// Attaches a finished mount.
-    fn mount(&mut self, path: &CStr, mount: &Owned, dir: bool) -> Done {
-        let place = self.place(path, dir)?;
-        bare::attach(mount.fd(), place.fd())?;
         if dir {
             // What was opened before may lie beneath it now.
             self.parent = None;

@@ -164,6 +164,7 @@ fn every_frame() -> Vec<FromGuest> {
         FromGuest::Stopped(19),
         FromGuest::Continued,
         FromGuest::Pong,
+        FromGuest::Settled,
     ];
     frames.extend(Step::ALL.iter().map(|step| FromGuest::Failed { step: *step, errno: 22, detail: u32::MAX }));
     let failures = [

@@ -1,40 +1,35 @@
 //! The synthetic `/etc`: what programs need, and nothing that tells who the host is.
 
-use serde::Deserialize;
-
 /// The data file of what is shown of the host's `/etc`.
 pub(super) const TABLE: &str = include_str!("../../../../resources/etc.toml");
 
-#[derive(Deserialize)]
-struct Table {
-    show: Vec<Row>,
+/// One row: a name, or what names begin with.
+enum Row<'a> {
+    Path(&'a str),
+    Glob(&'a str),
 }
 
-#[derive(Deserialize)]
-struct Row {
-    path: Option<String>,
-    glob: Option<String>,
+/// The rows of the table. It is read at each start, so not by a whole reader of TOML; a test compares with one.
+fn rows() -> impl Iterator<Item = Row<'static>> {
+    let value = |line: &'static str, key: &str| line.strip_prefix(key)?.strip_prefix(" = \"")?.strip_suffix('"');
+    TABLE.lines().filter_map(move |line| match value(line, "path") {
+        Some(path) => Some(Row::Path(path)),
+        None => value(line, "glob").and_then(|glob| glob.strip_suffix('*')).map(Row::Glob),
+    })
 }
 
 /// Which names of the host's `/etc` (as read by the caller) are shown.
-///
-/// # Errors
-/// The embedded table is broken; the text says where.
-pub(crate) fn shown(names: &[String]) -> Result<Vec<&str>, String> {
-    let table: Table = toml::from_str(TABLE).map_err(|e| format!("resources/etc.toml: {e}"))?;
-    let mut list: Vec<&str> = names
-        .iter()
-        .map(String::as_str)
-        .filter(|name| {
-            table.show.iter().any(|row| {
-                let exact = row.path.as_deref() == Some(name);
-                let prefix = row.glob.as_deref().and_then(|glob| glob.strip_suffix('*'));
-                exact || prefix.is_some_and(|prefix| name.starts_with(prefix))
-            })
+pub(crate) fn shown(names: &[String]) -> Vec<&str> {
+    let rows: Vec<Row<'_>> = rows().collect();
+    let named = |name: &str| {
+        rows.iter().any(|row| match row {
+            Row::Path(path) => *path == name,
+            Row::Glob(prefix) => name.starts_with(prefix),
         })
-        .collect();
+    };
+    let mut list: Vec<&str> = names.iter().map(String::as_str).filter(|name| named(name)).collect();
     list.sort_unstable();
-    Ok(list)
+    list
 }
 
 /// The synthetic files: name below `/etc` and content.
@@ -56,7 +51,7 @@ pub(crate) fn synthetic(user: &str, hostname: &str) -> Vec<(&'static str, Vec<u8
 
 #[cfg(test)]
 mod tests {
-    use super::{shown, synthetic};
+    use super::{Row, TABLE, rows, shown, synthetic};
 
     #[test]
     fn accounts_and_identity_of_the_host_are_never_shown() {
@@ -65,7 +60,25 @@ mod tests {
                 .iter()
                 .map(|s| (*s).to_owned())
                 .collect();
-        assert_eq!(shown(&names).unwrap(), ["python3.11", "ssl"]);
+        assert_eq!(shown(&names), ["python3.11", "ssl"]);
+    }
+
+    #[test]
+    fn our_reader_and_a_real_toml_parser_agree() {
+        let table: toml::Table = toml::from_str(TABLE).unwrap();
+        let theirs: Vec<String> = table["show"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row.get("path").or(row.get("glob")).unwrap().as_str().unwrap().to_owned())
+            .collect();
+        let ours: Vec<String> = rows()
+            .map(|row| match row {
+                Row::Path(path) => path.to_owned(),
+                Row::Glob(prefix) => format!("{prefix}*"),
+            })
+            .collect();
+        assert_eq!(ours, theirs);
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Work {
         for entry in std::fs::read_dir(host)? {
             names.extend(entry?.file_name().into_string().ok());
         }
-        for name in etc::shown(&names).map_err(|_broken| stale("no table"))? {
+        for name in etc::shown(&names) {
             let from = host.join(name);
             let meta = from.symlink_metadata()?;
             let (from, meta) = if meta.is_symlink() {
@@ -377,7 +377,7 @@ mod tests {
         let table: Vec<String> =
             std::fs::read_dir(HOST).unwrap().flatten().map(|e| e.file_name().into_string().unwrap()).collect();
         let ours = ["passwd", "group", "hosts", "nsswitch.conf", "resolv.conf", "hostname", "machine-id", "mtab"];
-        let shown = etc::shown(&table).unwrap();
+        let shown = etc::shown(&table);
         for entry in std::fs::read_dir(&made.path).unwrap().flatten() {
             let name = entry.file_name().into_string().unwrap();
             assert!(shown.contains(&name.as_str()) || ours.contains(&name.as_str()), "{name}");

@@ -230,7 +230,8 @@ fn inside(host: &Capabilities, identity: &identity::Identity, container: bool) -
 
 fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> {
     let home = match (&launch.tmp, container) {
-        (Some(tmp), false) => tmp.join("home").into_os_string().into_vec(),
+        // One folder is both: each is the run's own, bounded together, and gone with it.
+        (Some(tmp), false) => tmp.clone().into_os_string().into_vec(),
         (Some(_) | None, _) => format!("/home/{}", policy.process.user).into_bytes(),
     };
     let tmp = match (&launch.tmp, container) {

@@ -6,7 +6,7 @@ use policy::value::{Grant, Policy, WorkspaceMode};
 
 use super::etc;
 use super::landlock::{Access, Rules, library_folders, loaders};
-use super::tree::resolve;
+use super::tree::{resolve, resolve_entry};
 use crate::StartError;
 
 /// Tools of the host; links among them resolve to the same folders.
@@ -34,8 +34,10 @@ pub(crate) fn places(policy: &Policy, show: &[Grant], tmp: &Path) -> Result<Plac
         Access::READ | Access::WRITE | Access::EXECUTE
     };
     tools(policy, &mut places.rules)?;
-    for name in DEVICES {
-        if let Ok(device) = resolve("fs.root", Path::new(name)) {
+    let canonical = Path::new("/dev").symlink_metadata().is_ok_and(|meta| meta.is_dir());
+    for name in DEVICES.iter().map(Path::new) {
+        let found = if canonical { resolve_entry("fs.root", name) } else { resolve("fs.root", name) };
+        if let Ok(device) = found {
             places.rules.add_host(&device, Access::READ | Access::WRITE_FILE);
         }
     }
@@ -73,7 +75,7 @@ fn tools(policy: &Policy, rules: &mut Rules) -> Result<(), StartError> {
         }
     } else {
         for name in TOOLS {
-            if let Ok(folder) = resolve("fs.root", Path::new(name)) {
+            if let Ok(folder) = resolve_entry("fs.root", Path::new(name)) {
                 rules.add_host(&folder, Access::READ | Access::EXECUTE);
             }
         }
@@ -83,8 +85,11 @@ fn tools(policy: &Policy, rules: &mut Rules) -> Result<(), StartError> {
         .map_err(|e| StartError::path("fs.root", folder, &e))?
         .filter_map(|entry| entry.ok().and_then(|e| e.file_name().into_string().ok()))
         .collect();
-    for name in etc::shown(&names).map_err(StartError::Internal)? {
-        if let Ok(file) = resolve("fs.root", &folder.join(name)) {
+    let canonical = folder.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+    for name in etc::shown(&names) {
+        let path = folder.join(name);
+        let found = if canonical { resolve_entry("fs.root", &path) } else { resolve("fs.root", &path) };
+        if let Ok(file) = found {
             rules.add_host(&file, Access::READ);
         }
     }

@@ -33,6 +33,8 @@ pub struct Started {
     terminal: Option<OwnedFd>,
     /// What is not as planned of that which was settled when the guest began.
     pub(super) wrong: Vec<String>,
+    /// The mounts were compared when nothing could change them any more.
+    pub(super) mounts_seen: bool,
 }
 
 /// The guest's process and groups: killed, reaped and removed when dropped.
@@ -147,7 +149,7 @@ impl Started {
         held.in_memory = in_memory(&prepared.config.ops);
         held.memory_limited = prepared.limits.memory.is_some();
         held._etc = prepared.etc.take();
-        Self { child: held, control, streams, terminal: None, wrong: Vec::new(), prepared }
+        Self { child: held, control, streams, terminal: None, wrong: Vec::new(), mounts_seen: false, prepared }
     }
 }
 
@@ -263,6 +265,11 @@ impl Started {
             let frame = self.expect()?;
             if frame == FromGuest::Terminal {
                 self.terminal = self.control.take_descriptors().pop();
+                continue;
+            }
+            if frame == FromGuest::Settled && !self.mounts_seen {
+                self.wrong.extend(super::verify::mounted(&self));
+                self.mounts_seen = true;
                 continue;
             }
             let FromGuest::Posture(posture) = frame else { return Err(unexpected(&frame)) };

@@ -5,6 +5,7 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -74,6 +75,16 @@ impl Resolved {
 pub(crate) fn resolve(clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
     let canonical = path.canonicalize().map_err(|e| StartError::path(clause, path, &e))?;
     let meta = canonical.symlink_metadata().map_err(|e| StartError::path(clause, path, &e))?;
+    found(clause, path, canonical, &meta)
+}
+
+/// As [`resolve`], of an entry whose folder is known to be canonical: what is no link is what its name says.
+pub(crate) fn resolve_entry(clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
+    let meta = path.symlink_metadata().map_err(|e| StartError::path(clause, path, &e))?;
+    if meta.is_symlink() { resolve(clause, path) } else { found(clause, path, path.to_owned(), &meta) }
+}
+
+fn found(clause: &'static str, path: &Path, canonical: PathBuf, meta: &Metadata) -> Result<Resolved, StartError> {
     let kind = meta.file_type();
     if kind.is_socket() || kind.is_fifo() || kind.is_block_device() {
         return Err(StartError::special(clause, path));
@@ -229,7 +240,7 @@ impl Builder<'_> {
             .map_err(|e| StartError::path("fs.root", folder, &e))?
             .filter_map(|entry| entry.ok().and_then(|e| e.file_name().into_string().ok()))
             .collect();
-        let shown = etc::shown(&names).map_err(StartError::Internal)?;
+        let shown = etc::shown(&names);
         for name in shown {
             let path = folder.join(name);
             // A dangling link (a half-removed package) is as good as a missing file.

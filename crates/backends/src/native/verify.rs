@@ -73,6 +73,7 @@ impl Confined {
         let expected = &self.started.prepared.expected;
         inside(expected, &self.posture, &mut wrong);
         probes(&self, &mut wrong);
+        must(&mut wrong, "time at which the mounts were final", !expected.container || self.started.mounts_seen, "never");
         if let Err(error) = outside(expected, &self.started.child, &mut wrong) {
             wrong.push(format!("the kernel's view could not be read: {error}"));
         }
@@ -141,6 +142,16 @@ pub(super) fn born(started: &Started) -> Vec<String> {
     wrong
 }
 
+/// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
+pub(super) fn mounted(started: &Started) -> Vec<String> {
+    let mut wrong = Vec::new();
+    match Process::open(started.child.child.pid).and_then(|process| process.mounts()) {
+        Ok(found) => mounts(&started.prepared.expected, &found, &mut wrong),
+        Err(error) => wrong.push(format!("the kernel's view of the mounts could not be read: {error}")),
+    }
+    wrong
+}
+
 fn settled(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
     if expected.container {
         let process = Process::open(held.child.pid)?;
@@ -183,9 +194,6 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     must(wrong, "capabilities outside", all == 0, sets);
     if expected.container {
         must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
-    }
-    if expected.container {
-        mounts(expected, &process.mounts()?, wrong);
     }
     Ok(())
 }

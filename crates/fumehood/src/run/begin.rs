@@ -104,15 +104,19 @@ pub(super) fn begin(
         tmp: tmp.clone(),
         cache: crate::state::cache(world.euid),
     };
+    let mut written = None;
     if let Some((name, bytes)) = program.file {
         match &tmp {
-            Some(tmp) => write_file(&tmp.join("fumehood"), &name, &bytes)?,
+            Some(tmp) => {
+                write_file(&tmp.join("fumehood"), &name, &bytes)?;
+                written = Some(name);
+            }
             None => launch.files.push((name, bytes)),
         }
     }
     let prepared = native::prepare(&planned.plan, host, &launch)?;
     if let Some(tmp) = &tmp {
-        hand_over(tmp, prepared.owner(), host)?;
+        hand_over(tmp, written.as_deref(), prepared.owner(), host)?;
     }
     // One that is not what the plan asks for is ended here, its groups with it.
     let birth = birth.filter(|birth| birth.fits(&prepared));
@@ -153,8 +157,7 @@ fn own_folder(home: &mut Home, recorded: &Recorded) -> Result<PathBuf, Failure> 
     let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
     home.note(&Thing::Temp(path.clone()))?;
     home.own(path.clone());
-    let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
-    make(&path).and_then(|()| make(&path.join("home"))).and_then(|()| make(&path.join("fumehood"))).map_err(|e| {
+    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| {
         refused(Fault {
             id: "run/no-tmp",
             what: format!("`{}` cannot be made", path.display()),
@@ -167,7 +170,9 @@ fn own_folder(home: &mut Home, recorded: &Recorded) -> Result<PathBuf, Failure> 
 }
 
 fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(folder.join(name), bytes).map_err(|e| {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
+    made.and_then(|()| std::fs::write(folder.join(name), bytes)).map_err(|e| {
         Failure::own(Fault {
             id: "run/no-tmp",
             what: format!("`{name}` cannot be written"),
@@ -179,17 +184,16 @@ fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// As root the payload is somebody else: the folder and what is in it become theirs.
-fn hand_over(tmp: &Path, (uid, gid): (u32, u32), host: &Capabilities) -> Result<(), Failure> {
+fn hand_over(tmp: &Path, file: Option<&str>, (uid, gid): (u32, u32), host: &Capabilities) -> Result<(), Failure> {
     if !host.root() {
         return Ok(());
     }
     let give = |path: &Path| std::os::unix::fs::lchown(path, Some(uid), Some(gid));
     let all = || -> std::io::Result<()> {
-        for folder in ["home", "fumehood"] {
-            for entry in std::fs::read_dir(tmp.join(folder))? {
-                give(&entry?.path())?;
-            }
-            give(&tmp.join(folder))?;
+        if let Some(name) = file {
+            let folder = tmp.join("fumehood");
+            give(&folder.join(name))?;
+            give(&folder)?;
         }
         give(tmp)
     };

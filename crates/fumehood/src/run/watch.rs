@@ -284,6 +284,7 @@ impl<'a> Watch<'a> {
                 FromGuest::Continued
                 | FromGuest::Stopped(_)
                 | FromGuest::Pong
+                | FromGuest::Settled
                 | FromGuest::Mounted(_)
                 | FromGuest::Terminal
                 | FromGuest::Posture(_) => {}

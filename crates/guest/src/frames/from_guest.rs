@@ -126,6 +126,8 @@ pub enum FromGuest {
     Continued,
     /// Answer to a ping.
     Pong,
+    /// Container: mounts, ids and capabilities are final, since nothing is left that could change them.
+    Settled,
 }
 
 impl FromGuest {
@@ -156,7 +158,7 @@ impl FromGuest {
             }
             Self::Exited(exited) => exited.put(payload),
             Self::Stopped(signal) => payload.u8(*signal),
-            Self::Terminal | Self::Continued | Self::Pong => {}
+            Self::Terminal | Self::Continued | Self::Pong | Self::Settled => {}
         })
     }
 
@@ -178,6 +180,7 @@ impl FromGuest {
             8 => r.u8().map(Self::Stopped),
             9 => Some(Self::Continued),
             10 => Some(Self::Pong),
+            11 => Some(Self::Settled),
             kind => return Err(FrameError::Kind(kind)),
         };
         frame.filter(|_| r.remaining() == 0).ok_or(bad)
@@ -195,6 +198,7 @@ impl FromGuest {
             Self::Stopped(_) => 8,
             Self::Continued => 9,
             Self::Pong => 10,
+            Self::Settled => 11,
         }
     }
 }

@@ -171,6 +171,9 @@ impl Sandbox {
             if let Some((raw, len)) = first(&self.received).unwrap() {
                 let frame = FromGuest::decode(&raw).unwrap();
                 self.received.drain(..len);
+                if frame == FromGuest::Settled {
+                    continue;
+                }
                 return Some(frame);
             }
             let mut bytes = [0; 4096];

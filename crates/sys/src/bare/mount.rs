@@ -80,6 +80,18 @@ pub fn attach(mount: Fd, to: Fd) -> Result<()> {
     unsafe { call(__NR_move_mount, [mount.raw(), text(c""), to.raw(), text(c""), uint(flags)]) }.map(drop)
 }
 
+/// Attaches a detached mount at one name in a directory; a link of that name is not followed.
+///
+/// # Errors
+/// That of move_mount(2).
+pub fn attach_at(mount: Fd, dir: Fd, name: &CStr) -> Result<()> {
+    // SAFETY: both paths end with NUL and outlive the call; the kernel only reads them.
+    unsafe {
+        call(__NR_move_mount, [mount.raw(), text(c""), dir.raw(), text(name), uint(MOVE_MOUNT_F_EMPTY_PATH)])
+    }
+    .map(drop)
+}
+
 /// Attaches a detached mount over the root directory, above whatever lies there already.
 ///
 /// # Errors

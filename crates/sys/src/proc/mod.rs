@@ -127,9 +127,11 @@ impl Process {
     /// ESRCH: it has ended. EACCES: not allowed to look at it. ENOENT: the kernel has no such namespaces.
     pub fn namespace(&self, kind: Namespace) -> Result<u64> {
         let path = format!("ns/{}", kind.name());
-        let stat = rustix::fs::statat(&self.folder, path.as_str(), rustix::fs::AtFlags::empty())
-            .named("stat", || self.path(&path))?;
-        Ok(stat.st_ino)
+        // `net:[4026531840]`: to follow the link would make the kernel build a file for it.
+        let link = rustix::fs::readlinkat(&self.folder, path.as_str(), Vec::with_capacity(64))
+            .named("readlink", || self.path(&path))?;
+        let text = link.to_str().ok().and_then(|text| text.split_once(":[")?.1.strip_suffix(']')?.parse().ok());
+        text.ok_or_else(|| self.bad(&path))
     }
 
     /// `mountinfo`.

@@ -66,10 +66,10 @@ pub enum StartError {
     /// The posture is not the plan's.
     #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
     Posture(Vec<String>),
-    /// A workspace of root cannot be shown to the run's user.
-    #[error("`{}` belongs to root and cannot be shown as the run's own: {why}", path.display())]
+    /// A workspace or write grant of somebody else cannot be shown to the run's user.
+    #[error("`{}` cannot be shown as the run's own: {why}", path.display())]
     Mapping {
-        /// Workspace.
+        /// Workspace or grant.
         path: PathBuf,
         /// The system's words.
         why: String,

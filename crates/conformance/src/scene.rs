@@ -83,17 +83,6 @@ impl Scene {
         self.folder.path()
     }
 
-    /// A folder in the work folder that everybody may write to: from root a grant without a workspace is used by an id
-    /// that nobody else has.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn open_dir(&self, name: &str) -> Result<PathBuf, Wrong> {
-        let path = self.dir(name)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))?;
-        Ok(path)
-    }
-
     /// Hands a path to the ordinary user.
     ///
     /// # Errors

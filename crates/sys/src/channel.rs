@@ -59,18 +59,6 @@ pub fn dev_null() -> Result<OwnedFd> {
     rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).named("open", || "/dev/null".into())
 }
 
-/// A descriptor that only names a directory (`O_PATH`), no part of whose path is a link.
-///
-/// # Errors
-/// ELOOP: a part is a link. ENOENT, ENOTDIR.
-pub fn open_place(path: &std::path::Path) -> Result<OwnedFd> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags};
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)
-        .named("openat2", || path.display().to_string())
-}
-
 /// Makes reads and writes of this open file description answer EAGAIN instead of waiting. Shared with everybody who
 /// holds the same description.
 ///

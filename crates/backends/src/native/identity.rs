@@ -1,6 +1,6 @@
 //! Who the run is, outside and inside.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use policy::value::{Policy, WorkspaceMode};
 
@@ -21,38 +21,60 @@ pub(crate) struct Identity {
     pub(crate) uid: u32,
     /// gid outside.
     pub(crate) gid: u32,
-    /// The workspace belongs to root: show it through an id-mapped mount.
-    pub(crate) map_workspace: bool,
+    /// What belongs to another user than this one is written through an id-mapped mount.
+    pub(crate) maps: bool,
 }
 
-/// Chooses the ids: the caller's; as root the workspace's owner, or an unused pair when that is root (DESIGN 6a).
+impl Identity {
+    /// Whether files of this user must be shown with other numbers, so that they are the run's own.
+    pub(crate) const fn must_map(&self, uid: u32) -> bool {
+        self.maps && uid != self.uid
+    }
+}
+
+/// Chooses the ids: the caller's; as root the owner's of the workspace, else of the first write grant that is not root's,
+/// else an unused pair (DESIGN 6a). What belongs to somebody else is written through id-mapped mounts, and refused in the
+/// process tier, which has none.
 pub(crate) fn choose(policy: &Policy, host: &Capabilities, run: &str, container: bool) -> Result<Identity, StartError> {
     if !host.root() {
-        return Ok(Identity { uid: host.euid, gid: host.egid, map_workspace: false });
+        return Ok(Identity { uid: host.euid, gid: host.egid, maps: false });
     }
-    if let (Some(path), true) = (&policy.workspace.path, policy.workspace.mode != WorkspaceMode::None) {
-        let (uid, gid) = owner(path)?;
-        if uid != 0 {
-            return Ok(Identity { uid, gid, map_workspace: false });
-        }
-        if container {
-            let id = unused(run);
-            return Ok(Identity { uid: id, gid: id, map_workspace: true });
-        }
-        if policy.workspace.mode == WorkspaceMode::Rw {
-            // The run is nobody: without an id-mapped mount it could write nothing there.
-            let why = "the process tier has no id-mapped mounts, and the run is an ordinary user".to_owned();
-            return Err(StartError::Mapping { path: path.clone(), why });
-        }
-    }
+    let workspace = policy.workspace.path.as_ref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let workspace = workspace.map(|path| owner("workspace", path)).transpose()?;
+    let grants = policy.fs.write.iter().map(|grant| owner("fs.write", &grant.from));
+    let grants = grants.collect::<Result<Vec<_>, _>>()?;
     let id = if container { unused(run) } else { NOBODY };
-    Ok(Identity { uid: id, gid: id, map_workspace: false })
+    let first = workspace.iter().chain(&grants).find(|owner| owner.uid != 0);
+    let (uid, gid) = first.map_or((id, id), |owner| (owner.uid, owner.gid));
+    if !container {
+        let written = workspace.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
+        // Without an id-mapped mount the run could write nothing there.
+        if let Some(other) = written.chain(&grants).find(|owner| owner.uid != uid && !owner.by_anybody) {
+            let why = format!(
+                "it belongs to uid {}, the run is uid {uid}, and the process tier has no id-mapped mounts",
+                other.uid
+            );
+            return Err(StartError::Mapping { path: other.path.clone(), why });
+        }
+    }
+    Ok(Identity { uid, gid, maps: container })
 }
 
-fn owner(path: &Path) -> Result<(u32, u32), StartError> {
+/// Whose a path is.
+struct Owner {
+    path: PathBuf,
+    uid: u32,
+    gid: u32,
+    /// Its mode lets everybody write.
+    by_anybody: bool,
+}
+
+fn owner(clause: &'static str, path: &Path) -> Result<Owner, StartError> {
     use std::os::unix::fs::MetadataExt;
-    let meta = std::fs::symlink_metadata(path).map_err(|e| StartError::path("workspace", path, &e))?;
-    Ok((meta.uid(), meta.gid()))
+    const OTHERS_WRITE: u32 = 0o002;
+    let meta = std::fs::metadata(path).map_err(|e| StartError::path(clause, path, &e))?;
+    let by_anybody = meta.mode() & OTHERS_WRITE != 0;
+    Ok(Owner { path: path.to_owned(), uid: meta.uid(), gid: meta.gid(), by_anybody })
 }
 
 /// An id of its own for each run, so that two runs cannot touch each other's files or signal each other.

@@ -98,8 +98,8 @@ pub struct Prepared {
     pub(super) workspace: Option<PathBuf>,
     pub(super) rootless: bool,
     pub(super) expected: super::verify::Expected,
-    /// What root's own workspace consists of, to be id-mapped: given to the guest in this order, from `FIRST_EXTRA` on.
-    pub(super) mapped: Vec<PathBuf>,
+    /// What is to be id-mapped: given to the guest in this order, from `FIRST_EXTRA` on.
+    pub(super) mapped: Vec<tree::Mapped>,
     /// Descriptors are passed out after the mounts.
     pub(super) exports: bool,
     /// Process tier: where a copy of the workspace is to be made.
@@ -156,7 +156,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     let mut mapped = Vec::new();
     let (mut copy_to, mut etc) = (None, None);
     let (rules, cwd, workspace) = if container {
-        let tree = tree::build(policy, host, launch, identity.map_workspace)?;
+        let tree = tree::build(policy, host, launch, identity)?;
         (config.sources, config.ops, etc) = (tree.sources, tree.ops, tree.etc);
         mapped = tree.mapped;
         (tree.rules, tree.cwd, tree.workspace)

@@ -213,10 +213,15 @@ fn streams_to_payload(prepared: &Prepared, streams: &Streams) -> Result<(), Star
 
 fn mapped(prepared: &Prepared) -> Result<Vec<OwnedFd>, StartError> {
     let (uid, gid) = prepared.owner();
-    let one = |path: &std::path::PathBuf| {
-        let failed = |e| StartError::Mapping { path: path.clone(), why: format!("{e}") };
-        let place = sys::channel::open_place(path).map_err(failed)?;
-        sys::idmap::clone_mapped(place, (0, uid), (0, gid)).map_err(failed)
+    let one = |from: &super::tree::Mapped| {
+        let mapping = |why: String| StartError::Mapping { path: from.path.clone(), why };
+        let failed = |e| mapping(format!("{e}"));
+        let place = sys::paths::open_place(&from.path).map_err(failed)?;
+        let found = sys::paths::identity(&place).map_err(failed)?;
+        if (found.device, found.inode) != ((from.is.major, from.is.minor), from.is.ino) {
+            return Err(mapping("it is another folder than the one that was judged".to_owned()));
+        }
+        sys::idmap::clone_mapped(place, (from.uid, uid), (from.gid, gid)).map_err(failed)
     };
     prepared.mapped.iter().map(one).collect()
 }

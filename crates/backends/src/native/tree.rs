@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
 use policy::value::{Grant, Policy, Root, WorkspaceMode};
 
+use super::identity::Identity as Identities;
 use super::landlock::{Access, Rules};
 use super::prepare::{FIRST_EXTRA, GitPart, Launch, Protect};
 use super::proc_view;
@@ -48,11 +49,21 @@ pub(crate) struct Tree {
     /// Working directory of the payload.
     pub(crate) cwd: PathBuf,
     /// To be id-mapped: the guest's descriptors from `FIRST_EXTRA` on, in this order.
-    pub(crate) mapped: Vec<PathBuf>,
+    pub(crate) mapped: Vec<Mapped>,
     /// The workspace, canonical, for read-back.
     pub(crate) workspace: Option<PathBuf>,
     /// Keeps the copy of `/etc` from being removed.
     pub(crate) etc: Option<std::fs::File>,
+}
+
+/// What is shown as the run's own, although it belongs to somebody else.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapped {
+    pub(crate) path: PathBuf,
+    /// What must be found there.
+    pub(crate) is: Identity,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 /// A resolved host path.
@@ -61,6 +72,8 @@ pub(crate) struct Resolved {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
     pub(crate) dir: bool,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 impl Resolved {
@@ -89,7 +102,8 @@ fn found(clause: &'static str, path: &Path, canonical: PathBuf, meta: &Metadata)
     if kind.is_socket() || kind.is_fifo() || kind.is_block_device() {
         return Err(StartError::special(clause, path));
     }
-    Ok(Resolved { dev: meta.dev(), ino: meta.ino(), dir: meta.is_dir(), path: canonical })
+    let (uid, gid) = (meta.uid(), meta.gid());
+    Ok(Resolved { dev: meta.dev(), ino: meta.ino(), dir: meta.is_dir(), path: canonical, uid, gid })
 }
 
 /// Builds the tree of a plan.
@@ -97,11 +111,11 @@ pub(crate) fn build(
     policy: &Policy,
     host: &Capabilities,
     launch: &Launch,
-    map_workspace: bool,
+    identity: Identities,
 ) -> Result<Tree, StartError> {
     let git = launch.git.iter().any(|part| matches!(part, GitPart::Layered(_)));
     let sizes = sizes::divide(policy, git);
-    let mut tree = Builder { policy, host, sizes, tree: Tree::default(), map_workspace, launch };
+    let mut tree = Builder { policy, host, sizes, tree: Tree::default(), identity, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
     tree.root()?;
     tree.kernel_file_systems()?;
@@ -130,8 +144,7 @@ struct Builder<'a> {
     host: &'a Capabilities,
     sizes: Sizes,
     tree: Tree,
-    /// Root's own workspace, and git's folder of it, are shown with other numbers.
-    map_workspace: bool,
+    identity: Identities,
     launch: &'a Launch,
 }
 
@@ -229,7 +242,8 @@ impl Builder<'_> {
 
     fn etc(&mut self) -> Result<(), StartError> {
         if let Some(copy) = self.kept_etc() {
-            let resolved = Resolved { dev: copy.meta.dev(), ino: copy.meta.ino(), dir: true, path: copy.path };
+            let (dev, ino, path) = (copy.meta.dev(), copy.meta.ino(), copy.path);
+            let resolved = Resolved { dev, ino, dir: true, path, uid: copy.meta.uid(), gid: copy.meta.gid() };
             self.bind(&resolved, Path::new("/etc"), Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
             self.allow(Path::new("/etc"), Access::READ, true);
             self.tree.etc = Some(copy.lock);
@@ -371,7 +385,8 @@ impl Builder<'_> {
     fn write(&mut self, grant: &Grant) -> Result<(), StartError> {
         let resolved = resolve("fs.write", &grant.from)?;
         let to = self.really(&grant.to);
-        self.bind(&resolved, &to, self.writable_attrs());
+        let (source, attrs) = (self.own_source(&resolved), self.writable_attrs());
+        self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
         self.allow(&to, self.writable(), resolved.dir);
         Ok(())
     }
@@ -488,13 +503,19 @@ impl Builder<'_> {
         }
     }
 
-    /// Folders are mapped; a file is only read, for which its owner does not count.
+    /// Folders of the workspace and of git are mapped; a file is only read, for which its owner does not count.
     fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
-        if !self.map_workspace || !resolved.dir {
+        if resolved.dir { self.own_source(resolved) } else { self.resolved(resolved) }
+    }
+
+    /// A source whose files are the run's own.
+    fn own_source(&mut self, resolved: &Resolved) -> u32 {
+        if !self.identity.must_map(resolved.uid) {
             return self.resolved(resolved);
         }
         let before = u32::try_from(self.tree.mapped.len()).unwrap_or(u32::MAX);
-        self.tree.mapped.push(resolved.path.clone());
+        let (path, is) = (resolved.path.clone(), resolved.identity());
+        self.tree.mapped.push(Mapped { path, is, uid: resolved.uid, gid: resolved.gid });
         self.source(Source::Fd(FIRST_EXTRA.saturating_add(before)))
     }
 }
@@ -505,7 +526,8 @@ fn device(path: &Path, major: u32, minor: u32) -> Result<Resolved, StartError> {
     if !meta.file_type().is_char_device() || sys::caller::device_numbers(rdev) != (major, minor) {
         return Err(StartError::NotTheDevice { path: path.to_owned() });
     }
-    Ok(Resolved { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), dir: false })
+    let (uid, gid) = (meta.uid(), meta.gid());
+    Ok(Resolved { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), dir: false, uid, gid })
 }
 
 /// A path as the guest reads it. Paths with a NUL never get here: policies and the kernel refuse them.

@@ -59,7 +59,7 @@ fn path(scene: &Scene) -> Held {
 }
 
 fn unwritable(scene: &Scene) -> Held {
-    let mark = scene.open_dir("mark")?.join("ran");
+    let mark = scene.dir("mark")?.join("ran");
     let file = scene.file("nofolder", "")?;
     let value = format!("audit.path={}/log", file.display());
     let script = format!("touch {}", mark.display());

@@ -4,8 +4,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::scene::{text, there};
-use conformance::{Case, Cell, Held, Scene, check};
+use conformance::scene::{root, text, there};
+use conformance::{Case, Cell, Held, Scene, Who, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -32,6 +32,18 @@ pub(crate) const CASES: &[Case] = &[
         tiers: BOTH,
         sentence: "a write grant is written on the host, and nothing beside it",
         cell: Cell::Enforced(write),
+    },
+    Case {
+        clause: ClauseId::FsWrite,
+        tiers: CONTAINER,
+        sentence: "grants of root and of a second user are written as their owners' own, by root's run alone",
+        cell: Cell::Enforced(write_as_owners),
+    },
+    Case {
+        clause: ClauseId::FsWrite,
+        tiers: PROCESS,
+        sentence: "a grant of root is refused, since nobody but root could write there",
+        cell: Cell::Enforced(write_of_root),
     },
     Case {
         clause: ClauseId::FsWrite,
@@ -124,8 +136,8 @@ fn moved(scene: &Scene) -> Held {
 }
 
 fn write(scene: &Scene) -> Held {
-    let out = scene.open_dir("out")?;
-    let beside = scene.open_dir("beside")?;
+    let out = scene.dir("out")?;
+    let beside = scene.dir("beside")?;
     let probe = format!("echo 1 > {}/new && echo 2 > {}/new", out.display(), beside.display());
     let grant = format!("fs.write=[\"{}\"]", out.display());
     let ended = scene.shell(&[&grant, "prefer=[\"limits.disk\",\"limits.files\"]"], &probe)?;
@@ -133,6 +145,55 @@ fn write(scene: &Scene) -> Held {
     check(ended.report.pointer("/weakened/0/clause").is_some(), || format!("not told: {}", ended.said()))?;
     scene.control_shell(&probe)?;
     check(there(&beside.join("new")), || "the control wrote nothing".to_owned())
+}
+
+const PREFER: &str = "prefer=[\"limits.disk\",\"limits.files\"]";
+
+/// A folder and a file that only their owner may use.
+fn private(scene: &Scene, name: &str, uid: u32) -> Result<std::path::PathBuf, conformance::Wrong> {
+    let (folder, file) = (scene.dir(name)?, scene.file(&format!("{name}.txt"), "as it was\n")?);
+    for (path, mode) in [(&folder, 0o700), (&file, 0o600)] {
+        if root() {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid))?;
+        }
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    }
+    Ok(folder)
+}
+
+fn owner_of(path: &Path) -> Result<u32, conformance::Wrong> {
+    Ok(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path)?))
+}
+
+fn write_as_owners(scene: &Scene) -> Held {
+    let (mine, other) = (private(scene, "of-root", 0)?, private(scene, "of-another", 12_345)?);
+    let file = scene.work().join("of-root.txt");
+    let probe = format!("echo 1 >{0}/new && echo 2 >{1}/new && echo 3 >>{2}", mine.display(), other.display(), file.display());
+    let grants: Vec<String> = [&mine, &other, &file].map(|path| format!("\"{}\"", path.display())).into();
+    let ended = scene.shell(&[&format!("fs.write=[{}]", grants.join(",")), PREFER], &probe)?;
+    if scene.who == Who::Rootless {
+        // An ordinary user has no more inside than outside.
+        return check(!root() || ended.code != Some(0), || ended.said());
+    }
+    check(ended.code == Some(0), || ended.said())?;
+    check(text(&file)? == "as it was\n3\n", || "the granted file was not written".to_owned())?;
+    for (path, uid) in [(mine.join("new"), 0), (other.join("new"), 12_345), (file, 0)] {
+        let found = owner_of(&path)?;
+        check(found == uid, || format!("`{}` belongs to {found}, not to {uid}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write_of_root(scene: &Scene) -> Held {
+    let mine = private(scene, "of-root", 0)?;
+    let probe = format!("echo 1 >{}/new", mine.display());
+    let ended = scene.shell(&[&format!("fs.write=[\"{}\"]", mine.display()), PREFER], &probe)?;
+    if scene.who == Who::Rootless {
+        return check(!root() || ended.code != Some(0), || ended.said());
+    }
+    let ids = ended.refusals();
+    check(ended.code == Some(126) && ids.iter().any(|id| id == "run/workspace-of-root"), || ended.said())?;
+    check(!there(&mine.join("new")), || "it was written all the same".to_owned())
 }
 
 fn write_without_quota(scene: &Scene) -> Held {

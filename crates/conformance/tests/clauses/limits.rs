@@ -396,7 +396,7 @@ fn files(scene: &Scene) -> Held {
 }
 
 fn preferred(scene: &Scene) -> Held {
-    let out = scene.open_dir("out")?;
+    let out = scene.dir("out")?;
     let grant = format!("fs.write=[\"{}\"]", out.display());
     let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
     let script = format!("echo 1 > {}/new", out.display());

@@ -119,7 +119,7 @@ fn stdin(scene: &Scene) -> Held {
 fn closed(scene: &Scene) -> Held {
     let product = product::binary()?.display().to_string();
     let tier = scene.tier.word();
-    let mark = scene.open_dir("mark")?;
+    let mark = scene.dir("mark")?;
     let grant = format!("'fs.write=[\"{}\"]'", mark.display());
     for (number, closing) in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"].into_iter().enumerate() {
         let script = format!(

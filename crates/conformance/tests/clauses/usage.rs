@@ -80,7 +80,7 @@ fn kill(scene: &Scene) -> Held {
 
 /// Reads or writes 12 MiB past the page cache, on the file system of the work folder.
 fn direct(scene: &Scene, clause: &str, write: bool) -> Held {
-    let folder = scene.open_dir("rates")?;
+    let folder = scene.dir("rates")?;
     let path = folder.join("disk");
     scene
         .control_shell(&format!("dd if=/dev/zero of={0} bs=1M count=12 conv=fsync && chmod 666 {0}", path.display()))?;

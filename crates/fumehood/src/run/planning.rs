@@ -50,7 +50,7 @@ impl From<StartError> for Failure {
             }
             StartError::Mapping { .. } => (
                 "run/workspace-of-root",
-                "use workspace mode `copy`, or give the folder to an ordinary user (chown)".to_owned(),
+                "give it to an ordinary user (chown), use `--tier container`, or workspace mode `copy`".to_owned(),
             ),
             StartError::Label { .. } => (
                 "run/label",

@@ -160,11 +160,15 @@ pub struct WorkspaceReport {
     pub counts: BTreeMap<String, u64>,
     /// The first [`WorkspaceReport::MOST`] of them; `fumehood diff` shows all.
     pub changes: Vec<WorkspaceChange>,
+    /// What of the workspace does not work or is not protected as one may think, in words.
+    pub notes: Vec<String>,
 }
 
 impl WorkspaceReport {
     /// Most changes that a report names.
     pub const MOST: usize = 200;
+    /// Most notes that a report holds.
+    pub const MOST_NOTES: usize = 20;
 }
 
 /// One changed path.

@@ -68,6 +68,8 @@ pub enum GitPart {
     Writable(PathBuf),
     /// Writable inside; what is written ends with the run.
     Layered(PathBuf),
+    /// An empty file that nobody can replace, where git's folder has none of this name.
+    Held(PathBuf),
     /// A name by which git's own pointers lead to it, or back to the workspace.
     Link {
         /// Inside.

@@ -35,7 +35,8 @@ const BYTES_PER_INODE: u64 = 4096;
 /// A tree needs a few inodes before anybody writes: mount root, `.`, our own folders.
 const LEAST_INODES: u64 = 64;
 
-/// Divides the limits. A git folder that lies elsewhere takes a quarter of the workspace's part.
+/// Divides the limits. A git folder that lies elsewhere takes a quarter of the workspace's part; of `/tmp` where the
+/// workspace has none, for then only git's locks lie there.
 pub(crate) fn divide(policy: &Policy, git: bool) -> Sizes {
     let disk = policy.limits.disk.map_or(u64::MAX, |b| b.0);
     let shm = policy.fs.shm.0.min(disk);
@@ -51,8 +52,11 @@ pub(crate) fn divide(policy: &Policy, git: bool) -> Sizes {
     };
     let total = tmp.saturating_add(shm).saturating_add(run).saturating_add(workspace).max(1);
     let size = |bytes: u64| Size { bytes, inodes: inodes(policy.limits.files, bytes, total) };
-    let git = if git { workspace / 4 } else { 0 };
-    let workspace = workspace.saturating_sub(git);
+    let (tmp, workspace, git) = match (git, layered) {
+        (false, _) => (tmp, workspace, 0),
+        (true, true) => (tmp, workspace.saturating_sub(workspace / 4), workspace / 4),
+        (true, false) => (tmp.saturating_sub(tmp / 4), workspace, tmp / 4),
+    };
     Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace), git: size(git) }
 }
 

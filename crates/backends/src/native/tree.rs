@@ -37,6 +37,9 @@ const HOME: &str = "/tmp/.home";
 /// Where files of the run itself are shown.
 const OURS: &str = "/run/fumehood";
 
+/// For a git folder in a layer: references that are packed there would be gone with it, and `info` is read-only.
+const GIT_CONFIG: &[u8] = b"[gc]\n\tpackRefs = false\n[repack]\n\tupdateServerInfo = false\n";
+
 /// The slot under which the workspace layer is handed out.
 pub(crate) const WORKSPACE_SLOT: u32 = 0;
 
@@ -134,6 +137,7 @@ pub(crate) fn build(
     for part in &launch.git {
         tree.git(part)?;
     }
+    tree.git_config();
     tree.placeholders(&launch.placeholders);
     tree.files(&launch.files);
     Ok(tree.tree)
@@ -433,11 +437,16 @@ impl Builder<'_> {
     }
 
     fn git(&mut self, part: &GitPart) -> Result<(), StartError> {
-        let (GitPart::ReadOnly(path) | GitPart::Writable(path) | GitPart::Layered(path)) = part else {
-            if let GitPart::Link { at, to } = part {
+        let path = match part {
+            GitPart::ReadOnly(path) | GitPart::Writable(path) | GitPart::Layered(path) => path,
+            GitPart::Link { at, to } => {
                 self.op(Op::Symlink { path: text(&self.really(at)), target: text(to) });
+                return Ok(());
             }
-            return Ok(());
+            GitPart::Held(path) => {
+                self.held(path);
+                return Ok(());
+            }
         };
         let resolved = resolve("workspace", path)?;
         let source = self.workspace_source(&resolved);
@@ -448,14 +457,27 @@ impl Builder<'_> {
                 self.allow(&to, self.writable(), resolved.dir);
             }
             GitPart::Layered(_) => self.layered(source, &resolved, path),
-            GitPart::ReadOnly(_) | GitPart::Link { .. } => self.show(source, &resolved, path),
+            GitPart::ReadOnly(_) | GitPart::Held(_) | GitPart::Link { .. } => self.show(source, &resolved, path),
         }
         Ok(())
     }
 
+    fn can_layer(&self) -> bool {
+        self.host.root() || self.host.overlay_on_tmpfs()
+    }
+
+    /// In git's layer, where there is one: below a read-only folder nothing can be made anyway.
+    fn held(&mut self, path: &Path) {
+        if self.can_layer() {
+            let path = text(&self.really(path));
+            self.op(Op::File { path: path.clone(), mode: 0o444, bytes: Vec::new() });
+            self.op(Op::ReadOnly { path, recursive: false });
+        }
+    }
+
     /// Where the kernel cannot layer, git at least reads.
     fn layered(&mut self, source: u32, resolved: &Resolved, path: &Path) {
-        if !self.host.root() && !self.host.overlay_on_tmpfs() {
+        if !self.can_layer() {
             self.show(source, resolved, path);
             return;
         }
@@ -464,6 +486,15 @@ impl Builder<'_> {
         let (size, inodes) = (size.bytes, size.inodes);
         self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&to), size, inodes, attrs, export: None });
         self.allow(&to, self.writable(), true);
+    }
+
+    /// What git reads where nothing else is configured.
+    fn git_config(&mut self) {
+        let layered = self.launch.git.iter().any(|part| matches!(part, GitPart::Layered(_)));
+        if layered && self.policy.workspace.mode == WorkspaceMode::Rw {
+            let path = text(&Path::new(HOME).join(".config/git/config"));
+            self.op(Op::File { path, mode: 0o644, bytes: GIT_CONFIG.to_vec() });
+        }
     }
 
     /// The file that git reads where nothing else is configured.

@@ -168,7 +168,8 @@ fn owner_of(path: &Path) -> Result<u32, conformance::Wrong> {
 fn write_as_owners(scene: &Scene) -> Held {
     let (mine, other) = (private(scene, "of-root", 0)?, private(scene, "of-another", 12_345)?);
     let file = scene.work().join("of-root.txt");
-    let probe = format!("echo 1 >{0}/new && echo 2 >{1}/new && echo 3 >>{2}", mine.display(), other.display(), file.display());
+    let probe =
+        format!("echo 1 >{0}/new && echo 2 >{1}/new && echo 3 >>{2}", mine.display(), other.display(), file.display());
     let grants: Vec<String> = [&mine, &other, &file].map(|path| format!("\"{}\"", path.display())).into();
     let ended = scene.shell(&[&format!("fs.write=[{}]", grants.join(",")), PREFER], &probe)?;
     if scene.who == Who::Rootless {

@@ -9,6 +9,7 @@ mod audit;
 mod end;
 mod environment;
 mod files;
+mod git;
 mod limits;
 mod network;
 mod places;
@@ -30,11 +31,12 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 12] = [
+    let groups: [&[Case]; 13] = [
         tier::CASES,
         places::CASES,
         files::CASES,
         workspace::CASES,
+        git::CASES,
         limits::CASES,
         usage::CASES,
         network::CASES,

@@ -43,10 +43,11 @@ pub(super) fn report(
         running.take().into_iter().for_each(Running::end);
     }
     let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
-    let workspace = match layer {
+    let mut workspace = match layer {
         Some(layer) => layer.read_back(recorded)?,
         None => WorkspaceReport::default(),
     };
+    workspace.notes = home.take_notes();
     let slipped = super::guard::check(protected, &mut home, recorded)?;
     let produced = carried.budget.produced();
     let counters = Counters {

@@ -10,7 +10,7 @@ use policy::{ClauseId, Violation};
 
 use super::home::Home;
 use super::record::Recorded;
-use crate::fault::{Fault, show_path};
+use crate::fault::{Fault, show_path, show_text};
 use crate::protect::{self, ProtectPlan};
 use crate::state::{Cross, Dir};
 use crate::ui::Failure;
@@ -36,12 +36,25 @@ impl Guard {
         let root = path.canonicalize().map_err(|e| unreadable(path, &e.to_string()))?;
         let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
         let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
-        guard.git(&plan, &root, policy);
+        guard.git(&plan, &root, policy, home);
+        if let Some(problem) = &plan.git_problem {
+            home.tell(format!(
+                "git does not work inside: `.git` leads to {}, and {}",
+                show_text(&problem.leads_to),
+                problem.why
+            ));
+        }
         if policy.workspace.mode != WorkspaceMode::Rw || !policy.fs.protect {
             return Ok(guard);
         }
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
         guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
+        for nested in &plan.nested {
+            home.tell(format!(
+                "the repository in {} is not protected: it is nested in the workspace",
+                show_path(nested)
+            ));
+        }
         for stub in &plan.stubs {
             if home.make_stub(&below, &root, &stub.path, stub.kind == protect::Shape::Dir)? {
                 guard.protect.push(Protect::ReadOnly(stub.path.clone()));
@@ -54,12 +67,27 @@ impl Guard {
 
     /// A git folder that lies elsewhere. Read-write: all of it to read, and what git writes to write, but never config or
     /// hooks. With a layer or a copy all of it can be written, and nothing of that reaches the host.
-    fn git(&mut self, plan: &ProtectPlan, root: &Path, policy: &Policy) {
+    fn git(&mut self, plan: &ProtectPlan, root: &Path, policy: &Policy, home: &mut Home) {
         let Some(git) = &plan.git else { return };
+        if matches!(policy.workspace.mode, WorkspaceMode::Overlay | WorkspaceMode::Copy) {
+            let place = show_path(&git.common_dir);
+            home.tell(format!(
+                "git's folder lies elsewhere ({place}): a commit made inside ends with the run; commit after `fumehood apply`, or use `-w PATH:rw`"
+            ));
+        }
         self.links(git, root, policy);
         match policy.workspace.mode {
             WorkspaceMode::Rw => {
-                self.git.push(GitPart::ReadOnly(git.common_dir.clone()));
+                // Of a folder shared with other worktrees git needs more than it may have: locks (`packed-refs.lock`,
+                // `gc.pid`) lie beside what steers it. They lie in a layer; what counts is the host's own, and
+                // `packed-refs` cannot be replaced in the layer, since git would then remove what it believes packed.
+                let shared = git.common_dir != git.git_dir;
+                let whole = git.common_dir.clone();
+                self.git.push(if shared { GitPart::Layered(whole) } else { GitPart::ReadOnly(whole) });
+                let packed = git.common_dir.join("packed-refs");
+                if shared && !git.read.contains(&packed) {
+                    self.git.push(GitPart::Held(packed));
+                }
                 self.git.extend(git.write.iter().cloned().map(GitPart::Writable));
                 self.git.extend(git.read.iter().cloned().map(GitPart::ReadOnly));
             }

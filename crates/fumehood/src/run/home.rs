@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use policy::report::WorkspaceReport;
+
 use super::workspace;
 use crate::state::{Dir, Journal, StateError, Thing};
 
@@ -11,11 +13,24 @@ use crate::state::{Dir, Journal, StateError, Thing};
 pub(super) struct Home {
     journal: Option<Journal>,
     tmp: Option<PathBuf>,
+    notes: Vec<String>,
 }
 
 impl Home {
     pub(super) const fn new(journal: Journal) -> Self {
-        Self { journal: Some(journal), tmp: None }
+        Self { journal: Some(journal), tmp: None, notes: Vec::new() }
+    }
+
+    /// Something about the workspace that whoever reads the report should know.
+    pub(super) fn tell(&mut self, note: String) {
+        if self.notes.len() < WorkspaceReport::MOST_NOTES {
+            self.notes.push(note);
+        }
+    }
+
+    /// What was told.
+    pub(super) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Writes down what is about to be made.

@@ -136,13 +136,16 @@ fn stopped(view: &View<'_>) -> String {
 }
 
 fn changed(view: &View<'_>) -> String {
+    let notes = view.report.workspace.notes.iter();
+    let notes: String = notes.map(|note| labelled(view, "note:", Some(Role::Weak), &show_text(note))).collect();
     let changes = &view.report.workspace.counts;
     if changes.values().all(|n| *n == 0) {
-        return String::new();
+        return notes;
     }
     let parts: Vec<_> = changes.iter().filter(|(_, n)| **n > 0).map(|(kind, n)| format!("{n} {kind}")).collect();
     let run = show_text(&view.report.run);
-    labelled(view, "changed:", None, &format!("{} in the workspace; see `fumehood diff {run}`", parts.join(", ")))
+    let changed = format!("{} in the workspace; see `fumehood diff {run}`", parts.join(", "));
+    labelled(view, "changed:", None, &changed) + &notes
 }
 
 fn enforcers(view: &View<'_>) -> String {

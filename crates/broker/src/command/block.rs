@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::ground::Folders;
-use super::table::Table;
+use super::table::{Style, Table};
 use super::words::{Value, Word};
 
 /// One pattern.
@@ -64,10 +64,26 @@ fn words_hit(rest: &[String], started: &Started<'_>) -> bool {
     let words: Vec<&str> = started.words.iter().filter_map(Word::text).collect();
     let given = options(words.iter().copied(), started.table);
     let operands: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
-    let wanted = options(rest.iter().map(String::as_str), started.table);
+    let wanted = wanted(rest, started.table);
     let plain = rest.iter().filter(|word| !word.starts_with('-'));
     wanted.iter().all(|option| given.contains(option))
         && plain.into_iter().all(|word| operands.contains(&word.as_str()))
+}
+
+/// The options of a pattern: letters behind one dash are options of their own, unless the program knows them together.
+fn wanted(rest: &[String], table: Option<&Table>) -> Vec<String> {
+    let known = |word: &&String| {
+        table.is_some_and(|table| table.style == Style::Find || table.flags.iter().any(|flag| flag.names.contains(*word)))
+    };
+    let mut all = Vec::new();
+    for word in rest.iter().filter(|word| word.starts_with('-')) {
+        if word.starts_with("--") || known(&word) {
+            all.extend(options(std::iter::once(word.as_str()), table).into_iter().take(1));
+        } else {
+            all.extend(options(std::iter::once(word.as_str()), table).into_iter().skip(1));
+        }
+    }
+    all
 }
 
 /// Options one by one, each by its first spelling where a table knows it: `-rf` is `-r` and `-f`.

@@ -68,6 +68,11 @@ pub(super) fn parse<'t>(program: &str, table: &'t Table, words: &[Word]) -> Resu
     parser.finish()
 }
 
+/// `--name=`: whatever follows is the value of that option, also where a pattern becomes several words.
+fn joined(head: &str) -> bool {
+    head.starts_with("--") && head.contains('=')
+}
+
 struct Parser<'t, 'p> {
     program: &'p str,
     table: &'t Table,
@@ -89,8 +94,8 @@ impl<'t> Parser<'t, '_> {
             }
             let text = match &word.value {
                 Value::Literal(text) => text.clone(),
-                Value::One(head) if head.starts_with("--") && head.contains('=') => {
-                    self.joined_unknown(word, head)?;
+                Value::One(_) | Value::Glob(_) if joined(&word.head()) => {
+                    self.joined_unknown(word, &word.head())?;
                     continue;
                 }
                 Value::One(_) | Value::Glob(_) | Value::Many => return Err(self.unproven(word)),

@@ -332,9 +332,9 @@ impl<'j> Walk<'j> {
         }
     }
 
-    /// `< FILE`
+    /// `< FILE`; the name is expanded like an argument.
     fn opened(&mut self, word: &ast::Word) {
-        let Some(word) = self.word(word, Stands::Alone) else { return };
+        let Some(word) = self.word(word, Stands::Argument) else { return };
         let Some(text) = word.text() else {
             let what = format!("the file {} of a redirection is not written out", quote(&word.raw));
             return self.refused(
@@ -352,7 +352,11 @@ impl<'j> Walk<'j> {
 
     /// `> FILE`
     fn written(&mut self, word: &ast::Word) {
-        let Some(word) = self.word(word, Stands::Alone) else { return };
+        let Some(word) = self.word(word, Stands::Argument) else { return };
+        if word.text().is_none() {
+            let what = format!("the file {} of a redirection is not written out", quote(&word.raw));
+            return self.refused("commands.write/unproven", what, "only running tells which file it is", "write it out");
+        }
         if let Some(reason) = word.text().and_then(network) {
             return self.refuse(reason);
         }
@@ -448,5 +452,9 @@ fn looks_assigned(raw: &str) -> bool {
 /// `{name}`, which before a redirection is a variable.
 fn is_descriptor(raw: &str) -> bool {
     let inner = raw.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    inner.is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    inner.is_some_and(|inner| {
+        let name = inner.split('[').next().unwrap_or_default();
+        !name.is_empty() && name.chars().all(plain)
+    })
 }

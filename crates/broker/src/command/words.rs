@@ -61,7 +61,7 @@ impl Word {
 pub(super) enum Stands {
     /// An argument: split and expanded to file names.
     Argument,
-    /// The value of an assignment, or the target of a redirection: neither split nor expanded.
+    /// The value of an assignment, or a here-string: neither split nor expanded to file names.
     Alone,
     /// The body of a here-document: quotes are ordinary characters.
     Document,
@@ -85,6 +85,12 @@ pub(super) fn read(raw: &str, stands: Stands, nested: &mut Vec<String>) -> Resul
     reader.run()?;
     let value = reader.value();
     Ok(Word { raw: raw.to_owned(), value })
+}
+
+/// Whether wildcards stand in it: a bracket that nothing closes is none.
+fn is_pattern(parts: &[(char, bool)]) -> bool {
+    let closed = |at: usize| parts.iter().skip(at).any(|(c, _)| *c == ']');
+    parts.iter().enumerate().any(|(at, (c, active))| *active && (*c != '[' || closed(at)))
 }
 
 /// What is known of unquoted braces.
@@ -134,7 +140,7 @@ impl Reader<'_> {
 
     fn value(self) -> Value {
         let splits = self.many || self.braces.expands;
-        let globs = self.stands == Stands::Argument && self.parts.iter().any(|(_, active)| *active);
+        let globs = self.stands == Stands::Argument && is_pattern(&self.parts);
         match self.head {
             _ if splits => Value::Many,
             Some(_) if globs => Value::Many,
@@ -472,6 +478,7 @@ mod tests {
             ("{}", "{}"),
             ("{a}", "{a}"),
             ("$", "$"),
+            ("[", "["),
         ] {
             assert_eq!(value(raw), literal(text), "{raw}");
         }

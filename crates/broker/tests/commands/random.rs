@@ -1,0 +1,82 @@
+//! No text stops the judge: no panic, no end of the stack, no long thinking; and what it allows it allows again.
+
+use std::time::{Duration, Instant};
+
+use crate::world::World;
+
+/// xorshift: the same lines at every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(below.max(1)).unwrap()).unwrap()
+    }
+}
+
+const PARTS: &[&str] = &[
+    "ls", "rm", "git", "$x", "${x", "}", "$(", ")", "((", "))", "`", "'", "\"", "\\", "\n", ";", "&", "|", "&&", "||", "<", ">", "<<E", "\nE\n",
+    "<<<", "<(", ">&", "2>&1", "{", " ", " ", " ", "if", "then", "fi", "for", "in", "do", "done", "case", "esac", ";;", "while", "[[", "]]",
+    "[", "]", "!", "=", "a=b", "*", "?", "~", "#", "-x", "--", "--y=z", "é", "\u{0}", "\r", "$'", "$\"", "function", "coproc", "time", "select", "+=",
+    "$((", "@(", "\t", "0", "-1", "\u{202e}", "eval", "export", "test", "xargs", "timeout 5", "bash -c", "sed", "awk", "s/a/b/", "{print $1}", "..", "/",
+];
+
+#[test]
+fn random_lines_are_answered() {
+    let world = World::new("dev");
+    let mut random = Random(0x5eed_cafe_f00d_1234);
+    let end = Instant::now() + Duration::from_secs(15);
+    let mut count = 0_u32;
+    while Instant::now() < end && count < 40_000 {
+        let line: String = (0..1 + random.next(24)).map(|_| PARTS[random.next(PARTS.len())]).collect::<Vec<_>>().join(if random.next(2) == 0 { "" } else { " " });
+        let begun = Instant::now();
+        let once = world.judge.line(&line);
+        assert!(begun.elapsed() < Duration::from_secs(8), "{line:?} took {:?}", begun.elapsed());
+        if count % 16 == 0 {
+            assert_eq!(once, world.judge.line(&line), "{line:?}");
+        }
+        count += 1;
+    }
+    assert!(count > 500, "only {count} lines in the time");
+}
+
+#[test]
+fn changed_lines_of_the_corpus_are_answered() {
+    let world = World::new("inspect");
+    let mut random = Random(0x0bad_5eed_0bad_5eed);
+    let lines: Vec<String> = crate::corpus().into_iter().flat_map(|group| group.allow.into_iter().chain(group.deny)).collect();
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        let mut line: Vec<char> = lines[random.next(lines.len())].chars().collect();
+        for _ in 0..1 + random.next(4) {
+            let at = random.next(line.len());
+            match random.next(3) {
+                0 => drop((!line.is_empty()).then(|| line.remove(at))),
+                1 => line.insert(at, char::from(u8::try_from(random.next(128)).unwrap())),
+                _ => line.extend(PARTS[random.next(PARTS.len())].chars()),
+            }
+        }
+        let line: String = line.into_iter().collect();
+        drop(world.judge.line(&line));
+    }
+}
+
+#[test]
+fn deep_and_long_lines_are_answered_in_time() {
+    let world = World::new("inspect");
+    for (open, close) in [
+        ("(", ")"), ("{ ", "; }"), ("$(", ")"), ("if ", "; then :; fi"), ("\"$(", ")\""), ("`", "`"), ("${x:-", "}"), ("[[ ! ", " ]]"), ("[[ ( ", " ) ]]"),
+        ("while ", "; do :; done"), ("case x in x) ", ";; esac"), ("! ", ""), ("time ", ""), ("<(", ")"), ("((", "))"), ("$((", "))"), ("a=", ""), ("ls | ", ""),
+        ("ls && ", ""), ("ls; ", ""), ("timeout 5 ", ""), ("bash -c '", "'"), ("<<E ", "\nE"), ("{a,", "}"), ("\\", ""), ("'", "'"), ("x() { ", "; }"),
+        ("echo \"", "\""), ("for i in ", "; do :; done"), ("[[ a && ", " ]]"), ("if ls; then ", "; fi"), ("f=1 ", ""), (">f ", ""), ("env ", ""),
+    ] {
+        for times in [10, 100, 255, 2_000, 20_000] {
+            let line = format!("{}ls{}", open.repeat(times), close.repeat(times));
+            let begun = Instant::now();
+            drop(world.judge.line(&line));
+            assert!(begun.elapsed() < Duration::from_secs(20), "{open:?} {times} times took {:?}", begun.elapsed());
+        }
+    }
+}

@@ -30,6 +30,7 @@ pub mod rows;
 pub mod schema;
 pub mod show;
 pub mod spot;
+pub mod tool_rows;
 pub mod tools;
 pub mod units;
 pub mod value;

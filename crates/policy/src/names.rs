@@ -47,8 +47,9 @@ pub fn flaw_of_tool(name: &str) -> Option<NameFlaw> {
     let flaw = |why: &str, fix: String| Some(NameFlaw { why: why.to_owned(), fix });
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits) {
-        let why = "names are 1 to 200 of A-Z a-z 0-9 _ - . / (and, in globs, *); others look alike and are refused";
-        return flaw(why, "write it as the tool is called: `tool`, `server.tool`, `server.*`".to_owned());
+        let odd = name.chars().find(|c| !fits(*c)).map(|c| format!("; U+{:04X} is none of them", u32::from(c)));
+        let why = format!("names are 1 to 200 of A-Z a-z 0-9 _ - . / (and, in globs, *){}", odd.unwrap_or_default());
+        return flaw(&why, "write it as the tool is called: `tool`, `server.tool`, `server.*`".to_owned());
     }
     if let Some((server, tool)) = name.split_once('.') {
         if tool.is_empty() {

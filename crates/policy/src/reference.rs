@@ -72,6 +72,7 @@ fn shape_text(shape: Shape) -> String {
         Shape::Inputs => "a table by name of `type`, `max_length`, `enum`, `pattern`, `required`; in a flag `NAME=VALUE`".to_owned(),
         Shape::Secrets => "a table by name of `from` (`env:NAME`, `file:PATH`) and `hosts`".to_owned(),
         Shape::Umask => "octal digits as text".to_owned(),
+        Shape::Tools => "a table, see [tools](tools.md); `[mcp]` beside it".to_owned(),
         Shape::Free => "a table".to_owned(),
     }
 }

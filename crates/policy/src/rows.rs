@@ -43,7 +43,9 @@ pub enum Shape {
     Secrets,
     /// Octal, as text.
     Umask,
-    /// A table that a later issue judges.
+    /// `{ default, tool }`, with `mcp` beside it.
+    Tools,
+    /// A table that is described elsewhere.
     Free,
 }
 
@@ -634,11 +636,11 @@ limits.memory = "1G""#,
     Row {
         clause: ClauseId::Tools,
         flag: None,
-        shape: Shape::Free,
+        shape: Shape::Tools,
         lift: false,
         default: "none",
-        promise: "The tools that may be called, and with what. Refused until the tool gateway is there.",
-        not_promised: "",
+        promise: "The tools that may be called, with which values, how often, at what cost, and who is asked. In a run no tool can be called at all: there is no channel to one.",
+        not_promised: "That a tool does what it says. What runs a tool is held by the sandbox that it runs in.",
         valid: r#"tools = { default = "deny" }"#,
         invalid: r#"tools = { default = "allow" }"#,
     },

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::rows::{ROWS, Row, Shape};
 
-const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([KMGTP](i|iB)?|[kKMGTP]?B)\s*$";
-const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$";
+pub(crate) const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([KMGTP](i|iB)?|[kKMGTP]?B)\s*$";
+pub(crate) const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$";
 
 /// The schema of a whole document.
 #[must_use]
@@ -26,7 +26,7 @@ pub fn schema() -> Value {
     for row in ROWS {
         insert(&mut top, row);
     }
-    top.insert("mcp".to_owned(), json!({ "type": "object" }));
+    top.insert("mcp".to_owned(), crate::tool_rows::schema("mcp"));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Fumehood policy",
@@ -114,6 +114,7 @@ fn shape(shape: Shape) -> Value {
             json!({ "type": "object", "additionalProperties": secret })
         }
         Shape::Umask => json!({ "type": "string", "pattern": "^(0o)?[0-7]{1,4}$" }),
+        Shape::Tools => crate::tool_rows::schema("tools"),
         Shape::Free => json!({ "type": "object" }),
     }
 }

@@ -53,16 +53,20 @@ fn invalid_examples_are_refused_at_their_clause_with_all_four_parts() {
 }
 
 #[test]
-fn the_page_is_fresh() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/policy.md");
-    let page = policy::reference::page();
+fn the_pages_are_fresh() {
+    fresh("policy.md", &policy::reference::page());
+    fresh("tools.md", &policy::tool_rows::page());
+}
+
+fn fresh(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("FUMEHOOD_WRITE").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/reference/policy.md is stale: FUMEHOOD_WRITE=1 cargo test -p fumehood-policy --test reference"
+        "docs/reference/{name} is stale: FUMEHOOD_WRITE=1 cargo test -p fumehood-policy --test reference"
     );
 }
 
@@ -74,4 +78,37 @@ fn the_schema_knows_every_clause_and_nothing_else() {
         assert!(schema.pointer(&format!("/properties/{path}")).is_some(), "{}", row.clause);
     }
     assert_eq!(schema["additionalProperties"], false);
+}
+
+/// A key that the reader does not know is refused with the list of those that it does: compared with the rows.
+#[test]
+fn the_rows_of_tools_are_the_keys_that_are_read() {
+    use policy::tool_rows::{KEYS, KINDS};
+    let table = |table: &str, unknown: &str| match table {
+        "tools" => format!("tools = {{ {unknown} }}"),
+        "tools.tool" => format!("tools.tool = [{{ name = 'a', {unknown} }}]"),
+        "tools.tool.rules" | "tools.tool.examples" => {
+            let key = table.rsplit('.').next().unwrap();
+            format!("tools.tool = [{{ name = 'a', {key} = [{{ {unknown} }}] }}]")
+        }
+        "tools.tool.rate" | "tools.tool.budget" | "tools.tool.result" => {
+            let key = table.rsplit('.').next().unwrap();
+            format!("tools.tool = [{{ name = 'a', {key} = {{ {unknown} }} }}]")
+        }
+        "mcp" => format!("mcp = {{ {unknown} }}"),
+        "mcp.servers" => format!("mcp.servers.a = {{ {unknown} }}"),
+        kind => format!("tools.tool = [{{ name = 'a', guards.x = {{ kind = '{kind}', {unknown} }} }}]"),
+    };
+    let mut tables: Vec<&str> = KEYS.iter().map(|key| key.table).collect();
+    tables.dedup();
+    assert_eq!(tables.len(), 9 + KINDS.len());
+    for name in tables {
+        let mistakes = load(&table(name, "qqqqqqqq = 1")).unwrap_err();
+        let unknown = mistakes.list.iter().find(|mistake| mistake.id == "key/unknown").unwrap();
+        let keys = unknown.fix.strip_prefix("keys here are ").unwrap();
+        let read: std::collections::BTreeSet<&str> = keys.split(", ").map(|key| key.trim_matches('`')).collect();
+        let rows = KEYS.iter().filter(|key| key.table == name).map(|key| key.name);
+        let kind = KINDS.iter().any(|(kind, _)| *kind == name).then_some("kind");
+        assert_eq!(rows.chain(kind).collect::<std::collections::BTreeSet<_>>(), read, "{name}");
+    }
 }

@@ -86,10 +86,30 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Tools,
         tiers: BOTH,
-        sentence: "refused until it is judged",
-        cell: Cell::Refused(&["tools={default=\"deny\"}"], "tools/not-yet"),
+        sentence: "no channel leads to a tool: no listener of the host, no descriptor that was left open",
+        cell: Cell::Enforced(tools),
     },
 ];
+
+fn tools(scene: &Scene) -> Held {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    let code = format!(
+        "
+import os, socket, stat
+for fd in range(3, 256):
+    try: mode = os.fstat(fd).st_mode
+    except OSError: continue
+    if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode): raise SystemExit('descriptor %d is open' % fd)
+try: socket.create_connection(('127.0.0.1', {port}), 3).sendall(b'call')
+except OSError: raise SystemExit(7)"
+    );
+    let ended = scene.python(&["syscalls.profile=default", "tools={default=\"deny\"}"], &code)?;
+    check(ended.code == Some(7) && listener.accept().is_err(), || ended.said())?;
+    scene.control_python(&code)?;
+    check(listener.accept().is_ok(), || "the control was not heard".to_owned())
+}
 
 fn user(scene: &Scene) -> Held {
     let ended = scene.shell(&["process.user=ann"], "id -un; id -u; id -g; id -G; echo $HOME $USER")?;

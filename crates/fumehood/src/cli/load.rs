@@ -34,7 +34,13 @@ pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
             Ingredient::Set(assignment) => made.set(assignment),
         }
     }
-    made.finish().map_err(Failure::Mistakes)
+    let mut loaded = made.finish().map_err(Failure::Mistakes)?;
+    // What only the gate can tell of `[tools]` (schemas, conditions, examples) is told wherever the policy is read.
+    if let Some(tools) = &loaded.policy.tools {
+        let (_, lints) = broker::Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;
+        loaded.lints.extend(lints);
+    }
+    Ok(loaded)
 }
 
 /// The names of the system call profiles that ship with the product.

@@ -22,6 +22,7 @@ pub mod request;
 mod run;
 pub mod spec;
 pub mod target;
+mod tools;
 pub mod world;
 
 use std::ffi::{OsStr, OsString};
@@ -56,6 +57,8 @@ pub const COMMANDS: &[&Spec] = &[
     &approvals::WATCH,
     &approvals::REMEMBERED,
     &approvals::REVOKE,
+    &tools::CHECK,
+    &tools::LS,
     &changes::DIFF,
     &changes::TAKE,
     &changes::DISCARD,

@@ -48,6 +48,7 @@ pub struct Call<'a> {
 pub const GROUPS: &[(&str, &str)] = &[
     ("policy", "Check and show policies"),
     ("audit", "Read and verify the audit log"),
+    ("tools", "Judge calls of tools, and list what may be called"),
     ("approvals", "Answer agents that wait for a person"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];

@@ -13,7 +13,7 @@ use crate::mistake::quote;
 use crate::spot::{Spot, Spotted};
 
 /// The kinds, each with its keys beside `kind`.
-const KINDS: &[(&str, &[&str])] = &[
+pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("email", &["kind", "domains", "subdomains"]),
     ("path", &["kind", "roots", "access", "extensions", "hide"]),
     ("url", &["kind", "schemes", "hosts", "ports", "private"]),
@@ -165,7 +165,13 @@ impl Reader<'_> {
 
     fn choices(&mut self, path: &str, table: &Node) -> Option<Guard> {
         let Some(node) = table.get("values") else {
-            self.incomplete(path, table, "no `values`", "there is nothing to choose from", "add values = [\"a\", \"b\"]");
+            self.incomplete(
+                path,
+                table,
+                "no `values`",
+                "there is nothing to choose from",
+                "add values = [\"a\", \"b\"]",
+            );
             return None;
         };
         let inner = format!("{path}.values");

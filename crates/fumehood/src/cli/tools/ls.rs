@@ -1,0 +1,148 @@
+//! `fumehood tools ls`: the entries of a policy, as the gate reads them.
+
+use policy::tools::{Approval, Budget, CountBy, Decision, Effect, Rate, ToolEntry, Tools};
+use serde_json::{Value as Json, json};
+
+use super::{gated, role};
+use crate::cli::args::Words;
+use crate::cli::flags::POLICY;
+use crate::cli::spec::{Call, Spec};
+use crate::fault::show_text;
+use crate::ui::{Failure, Role, Table};
+
+pub(in crate::cli) const SPEC: Spec = Spec {
+    path: &["tools", "ls"],
+    about: "List what may be called: effect, decision, what is checked, counted and asked",
+    usage: "-p POLICY",
+    more: "Of all entries that match a tool the strictest counts. With --json: {schema, default, tools, lints}.",
+    tables: &[POLICY],
+    words: Words::Mixed(0),
+    hidden: false,
+    run,
+};
+
+fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let (loaded, tools, _gate) = gated(call)?;
+    let place = |entry: &ToolEntry| loaded.documents.locate(entry.name.at).to_string();
+    if call.json {
+        let entries: Vec<Json> = tools.entries.iter().map(|entry| entry_json(entry, &place(entry))).collect();
+        let lints: Vec<Json> = loaded.lints.iter().map(policy::Lint::to_json).collect();
+        let default = tools.default.word();
+        call.voice.json(&json!({ "schema": 1, "default": default, "tools": entries, "lints": lints }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["tool", "decision", "effect", "checked", "counted", "from"]);
+    for entry in &tools.entries {
+        table.painted([
+            (&show_text(&entry.name.value), Some(Role::Name)),
+            (decision_word(entry), Some(role(entry.decision))),
+            (effect_word(entry), None),
+            (&checked(entry), None),
+            (&counted(entry), None),
+            (&show_text(&place(entry)), Some(Role::Aside)),
+        ]);
+    }
+    let mut text = table.render(call.voice.out, 0, call.voice.columns);
+    text.push_str(&rest(&tools));
+    for lint in &loaded.lints {
+        let label = call.voice.out.paint(Role::Weak, "note:");
+        text.push_str(&format!("{label} {}\n", show_text(&lint.to_string())));
+    }
+    call.voice.data(text.as_bytes())?;
+    Ok(0)
+}
+
+fn rest(tools: &Tools) -> String {
+    let whole = if tools.entries.is_empty() { "every tool" } else { "every other tool" };
+    format!("{whole}: {}\n", tools.default.word())
+}
+
+fn decision_word(entry: &ToolEntry) -> &'static str {
+    match (entry.decision, entry.approval) {
+        (Decision::Allow, Approval::Always) => "ask",
+        (Decision::Allow, Approval::First) => "ask first",
+        (decision, _) => decision.word(),
+    }
+}
+
+fn effect_word(entry: &ToolEntry) -> &'static str {
+    match entry.effect {
+        Some(Effect::Read) => "read",
+        Some(Effect::Write) => "write",
+        None => "write (undeclared)",
+    }
+}
+
+fn checked(entry: &ToolEntry) -> String {
+    let mut parts = Vec::new();
+    if entry.schema.is_some() {
+        parts.push("schema".to_owned());
+    }
+    parts.extend(entry.guards.iter().map(|(name, _)| show_text(&name.value)));
+    match entry.rules.len() {
+        0 => {}
+        1 => parts.push("1 rule".to_owned()),
+        more => parts.push(format!("{more} rules")),
+    }
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+fn counted(entry: &ToolEntry) -> String {
+    let mut parts = Vec::new();
+    if let Some(rate) = &entry.rate {
+        let Rate { calls, per, burst: _, by } = &rate.value;
+        parts.push(format!("{calls} in {per} by {}", by_word(*by)));
+    }
+    if let Some(budget) = &entry.budget {
+        let Budget { limit, per, total, unit, by, cost: _, reported: _ } = &budget.value;
+        let amount = |millionths: u64| {
+            let (whole, part) = (millionths / 1_000_000, millionths % 1_000_000);
+            let text = format!("{whole}.{part:06}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        if let Some((limit, per)) = limit.zip(*per) {
+            parts.push(format!("{} {} in {per} by {}", amount(limit), show_text(unit), by_word(*by)));
+        }
+        if let Some(total) = total {
+            parts.push(format!("{} {} in all by {}", amount(*total), show_text(unit), by_word(*by)));
+        }
+    }
+    parts.extend(entry.concurrency.map(|most| format!("{most} at once")));
+    parts.extend(entry.timeout.map(|timeout| format!("{timeout} each")));
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+const fn by_word(by: CountBy) -> &'static str {
+    match by {
+        CountBy::Session => "session",
+        CountBy::Agent => "agent",
+        CountBy::Key => "key",
+        CountBy::Gateway => "gateway",
+    }
+}
+
+fn entry_json(entry: &ToolEntry, place: &str) -> Json {
+    let guards: Vec<&str> = entry.guards.iter().map(|(name, _)| name.value.as_str()).collect();
+    let rate = entry.rate.as_ref().map(|rate| {
+        let Rate { calls, per, burst, by } = &rate.value;
+        json!({ "calls": calls, "per_ms": per.0, "burst": burst, "by": by_word(*by) })
+    });
+    let budget = entry.budget.as_ref().map(|budget| {
+        let Budget { cost, reported, limit, per, total, unit, by } = &budget.value;
+        json!({ "cost_millionths": cost, "reported": reported, "limit_millionths": limit, "per_ms": per.map(|per| per.0),
+                "total_millionths": total, "unit": unit, "by": by_word(*by) })
+    });
+    let approval = match entry.approval {
+        Approval::Never => "never",
+        Approval::First => "first",
+        Approval::Always => "always",
+    };
+    json!({
+        "name": entry.name.value, "decision": entry.decision.word(), "approval": approval,
+        "effect": if entry.effect == Some(Effect::Read) { "read" } else { "write" },
+        "schema": entry.schema.as_ref().map(|schema| &schema.value), "guards": guards,
+        "rules": entry.rules.iter().map(|rule| &rule.when.value).collect::<Vec<_>>(),
+        "rate": rate, "budget": budget, "concurrency": entry.concurrency,
+        "timeout_ms": entry.timeout.map(|timeout| timeout.0), "result_max": entry.result.max.0, "where": place,
+    })
+}

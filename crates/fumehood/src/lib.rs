@@ -14,5 +14,6 @@ pub mod fault;
 pub mod mcp;
 pub mod protect;
 pub mod run;
+pub mod serve;
 pub mod state;
 pub mod ui;

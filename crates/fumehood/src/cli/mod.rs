@@ -20,6 +20,7 @@ mod mcp;
 mod policy;
 pub mod request;
 mod run;
+mod serve;
 pub mod spec;
 pub mod target;
 mod tools;
@@ -33,6 +34,7 @@ use crate::ui::{Failure, Voice, When};
 use args::{Help, closest, usage};
 use spec::{Call, GROUPS, Spec};
 
+pub(crate) use approvals::unusable;
 pub use request::{Code, Ingredient, Interpreter, Request, Script, What};
 pub use world::World;
 
@@ -50,6 +52,7 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &serve::SPEC,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,

@@ -50,6 +50,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("audit", "Read and verify the audit log"),
     ("tools", "Judge calls of tools, and list what may be called"),
     ("approvals", "Answer agents that wait for a person"),
+    ("tools", "Judge the calls of an agent's tools"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];
 

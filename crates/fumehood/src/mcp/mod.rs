@@ -82,7 +82,7 @@ impl servers::Surroundings for Around<'_> {
     }
 }
 
-fn no_tools(layers: &[Ingredient]) -> Failure {
+pub(crate) fn no_tools(layers: &[Ingredient]) -> Failure {
     let named = layers.iter().any(|layer| matches!(layer, Ingredient::Document(_)));
     Failure::Faults {
         code: 126,

@@ -182,7 +182,7 @@ fn desk(call: &Call<'_>) -> Result<Desk, Failure> {
 }
 
 /// What is wrong with the store, as a fault.
-pub(super) fn unusable(error: &StoreError) -> Failure {
+pub(crate) fn unusable(error: &StoreError) -> Failure {
     let (place, fix) = match error {
         StoreError::Folder { path } => (path.clone(), "`chmod 700` it, or set FUMEHOOD_STATE to a folder of your own"),
         StoreError::File { path, why: _ } => {

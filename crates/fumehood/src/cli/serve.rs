@@ -1,0 +1,246 @@
+//! `fumehood tools serve`: the gate over HTTP, or over a pipe.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use broker::call::Caller;
+use broker::http::webhook::Webhook;
+use broker::http::{Engine, Keys, Listen, desk, open};
+use broker::pipe::Pipe;
+use tokio::io::BufReader;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::{Flag, To, Words, usage};
+use super::ask::layers;
+use super::flags::POLICY;
+use super::spec::{Call, Spec};
+use crate::fault::{Fault, show_bytes, show_path};
+use crate::serve::{Commands, House, house};
+use crate::state::State;
+use crate::ui::Failure;
+
+const SERVE: &[Flag] = &[
+    Flag::new(
+        "listen",
+        Some("WHERE"),
+        To::Ours,
+        "127.0.0.1:PORT (default 127.0.0.1:8731; 0 takes a free one), or unix:PATH",
+    ),
+    Flag::new(
+        "stdio",
+        None,
+        To::Ours,
+        "Speak lines of JSON on stdin and stdout instead, for the program that started us",
+    ),
+    Flag::new("answers", None, To::Ours, "With --stdio: that program asks a person and sends the answers"),
+    Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are with --stdio; default local"),
+    Flag::new("agent-key", Some("NAME=FILE"), To::Ours, "One more agent, with a token of its own; may be repeated"),
+    Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "A page that may send requests; may be repeated"),
+    Flag::new(
+        "tool",
+        Some("NAME=FILE"),
+        To::Ours,
+        "A program that is the tool NAME: JSON in, JSON out; may be repeated",
+    ),
+    Flag::new("sandbox", Some("POLICY"), To::Ours, "The policy that those programs run under; default strict"),
+    Flag::new("webhook", Some("URL"), To::Ours, "Tell this URL of each call that waits for a person"),
+    Flag::new(
+        "webhook-secret-file",
+        Some("FILE"),
+        To::Ours,
+        "The key of the webhook's signatures; made if it is missing",
+    ),
+];
+
+pub(super) const SPEC: Spec = Spec {
+    path: &["tools", "serve"],
+    about: "Stand before tools that are called over HTTP or from a program",
+    usage: "-p POLICY [--listen WHERE | --stdio] [--tool NAME=FILE]... [--webhook URL --webhook-secret-file FILE]",
+    more: "Tokens lie in the state folder: `tools.token` for agents, `approvals.token` for people; both are made at first use.\n\
+           docs/reference/http.md has every request. Ends with SIGINT or SIGTERM, or when the pipe is closed.\n\
+           Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
+    tables: &[POLICY, SERVE],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: serve,
+};
+
+fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let (layers, wrong) = layers(&call.parsed.flags);
+    if !wrong.is_empty() {
+        return Err(Failure::Faults { code: 126, faults: wrong });
+    }
+    contradictions(call)?;
+    let house = Arc::new(house(&layers, call.world, commands(call)?)?);
+    let webhook = webhook(call)?;
+    let _telling = webhook.map(|webhook| house.approvals().listen(None, Arc::new(webhook)));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| failed("the gate cannot run", "at its start", &error))?;
+    let done = if call.parsed.has("stdio") {
+        runtime.block_on(over_pipe(call, house))
+    } else {
+        runtime.block_on(over_http(call, house))
+    };
+    // Programs that still run end with us; a thread that reads stdin is not waited for.
+    runtime.shutdown_background();
+    done.map(|()| 0)
+}
+
+fn contradictions(call: &Call<'_>) -> Result<(), Failure> {
+    let has = |flag| call.parsed.has(flag);
+    let both = |one: &str, other: &str, why: &str| {
+        let what = format!("`--{one}` and `--{other}`");
+        Err(Failure::own(usage("usage/two-flags", what, why.to_owned(), "keep one".to_owned())))
+    };
+    for http in ["listen", "agent-key", "allow-origin"] {
+        if has("stdio") && has(http) {
+            return both("stdio", http, "nobody connects to a pipe");
+        }
+    }
+    for pipe in ["answers", "agent"] {
+        if !has("stdio") && has(pipe) {
+            let what = format!("`--{pipe}` without `--stdio`");
+            let why = "over HTTP tokens say who calls and who answers".to_owned();
+            return Err(Failure::own(usage("usage/two-flags", what, why, "drop it, or see --agent-key".to_owned())));
+        }
+    }
+    if has("webhook") != has("webhook-secret-file") {
+        let what = "`--webhook` and `--webhook-secret-file` belong together".to_owned();
+        let why = "what is not signed could come from anybody".to_owned();
+        return Err(Failure::own(usage("usage/two-flags", what, why, "give both".to_owned())));
+    }
+    Ok(())
+}
+
+/// `NAME=FILE` of each such flag.
+fn pairs(call: &Call<'_>, long: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+    let dir = call.world.cwd.clone().unwrap_or_default();
+    let given = call.parsed.flags.iter().filter(|(flag, _)| flag.long == long);
+    given
+        .map(|(_, value)| {
+            let bytes = value.as_deref().map(OsStr::as_bytes).unwrap_or_default();
+            let cut = bytes.iter().position(|byte| *byte == b'=').filter(|cut| *cut > 0 && *cut + 1 < bytes.len());
+            let parts = cut.and_then(|cut| Some((std::str::from_utf8(bytes.get(..cut)?).ok()?, bytes.get(cut + 1..)?)));
+            match parts {
+                Some((name, file)) => Ok((name.to_owned(), dir.join(Path::new(OsStr::from_bytes(file))))),
+                None => Err(Failure::own(usage(
+                    "usage/bad-value",
+                    format!("`--{long} {}`", show_bytes(bytes)),
+                    "it is not NAME=FILE".to_owned(),
+                    format!("--{long} NAME=FILE"),
+                ))),
+            }
+        })
+        .collect()
+}
+
+fn commands(call: &Call<'_>) -> Result<Commands, Failure> {
+    let mut files = BTreeMap::new();
+    for (name, file) in pairs(call, "tool")? {
+        if !broker::names::is_name(&name) {
+            let why = "a tool's name has ASCII letters, digits and `_./-`".to_owned();
+            return Err(Failure::own(usage(
+                "usage/bad-value",
+                format!("`--tool {name}=...`"),
+                why,
+                "--tool mail.send=send.py".to_owned(),
+            )));
+        }
+        if let Some(first) = files.insert(name.clone(), file) {
+            let what = format!("two programs for `{name}`");
+            let why = format!("the first is {}", show_path(&first));
+            return Err(Failure::own(usage("usage/two-flags", what, why, "keep one".to_owned())));
+        }
+    }
+    let policy =
+        call.parsed.value("sandbox").map_or_else(|| "strict".to_owned(), |policy| show_bytes(policy.as_bytes()));
+    // A mistake in it is told now, and not to the first who calls.
+    super::load::policy(&[super::Ingredient::Document(policy.clone())], call.world)?;
+    Commands::new(files, policy, call.world)
+        .map_err(|error| failed("our own binary cannot be found", "/proc/self/exe", &error))
+}
+
+fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {
+    let (Some(url), Some(file)) = (call.parsed.value("webhook"), call.parsed.value("webhook-secret-file")) else {
+        return Ok(None);
+    };
+    let file = call.world.cwd.clone().unwrap_or_default().join(Path::new(file));
+    let url = show_bytes(url.as_bytes());
+    Webhook::new(&url, &file).map(Some).map_err(|why| {
+        Failure::own(Fault {
+            id: "tools/webhook",
+            what: format!("`{url}` cannot be told of calls"),
+            place: show_path(&file),
+            why,
+            fix: "an https URL, and a file that only you may read; `http` on the loopback".to_owned(),
+        })
+    })
+}
+
+async fn over_pipe(call: &Call<'_>, house: Arc<House>) -> Result<(), Failure> {
+    let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let session =
+        broker::mcp::run::session_id().map_err(|why| failed_with("no session can be made", "getrandom(2)", why))?;
+    let pipe = Pipe {
+        hello: house.about.clone(),
+        caller: Caller { agent, session, key: None },
+        answers: call.parsed.has("answers"),
+        engine: house,
+    };
+    let serving = broker::pipe::serve(pipe, BufReader::with_capacity(1 << 16, tokio::io::stdin()), tokio::io::stdout());
+    tokio::select! {
+        done = serving => done.map_err(|error| failed("the pipe broke", "stdin and stdout", &error)),
+        () = told_to_stop() => Ok(()),
+    }
+}
+
+async fn over_http(call: &Call<'_>, house: Arc<House>) -> Result<(), Failure> {
+    let text = call.parsed.value("listen").map_or_else(|| "127.0.0.1:8731".to_owned(), |v| show_bytes(v.as_bytes()));
+    let listen = Listen::parse(&text).map_err(|why| {
+        let fix = "127.0.0.1:PORT, [::1]:PORT or unix:/PATH; a proxy with TLS for others".to_owned();
+        Failure::own(usage("usage/bad-value", format!("`--listen {text}`"), why, fix))
+    })?;
+    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let key = |error: broker::http::KeyError| {
+        let fix = "a file that only you may read (0600), or none: it is then made".to_owned();
+        let place = show_path(&error.path);
+        Failure::own(Fault { id: "tools/token", what: "a token cannot be used".to_owned(), place, why: error.why, fix })
+    };
+    let mut keys = Keys::open(state.path()).map_err(key)?;
+    for (name, file) in pairs(call, "agent-key")? {
+        keys.agent(&name, &file).map_err(key)?;
+    }
+    let origins = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "allow-origin");
+    let origins = origins.filter_map(|(_, value)| value.as_ref()?.to_str().map(str::to_owned)).collect();
+    let door = open(&listen).await.map_err(|error| failed("the door cannot be opened", &text, &error))?;
+    call.voice.say(&format!(
+        "listening on {}\n  agents send the token in {}, people the one in {}\n",
+        door.address(),
+        show_path(&state.path().join("tools.token")),
+        show_path(&state.path().join("approvals.token")),
+    ));
+    let engine: Arc<dyn Engine> = house;
+    desk(door, engine, keys, origins, told_to_stop()).await.map_err(|error| failed("the door broke", &text, &error))
+}
+
+/// SIGINT or SIGTERM. Where neither can be heard, only the end of the pipe or SIGKILL ends us.
+async fn told_to_stop() {
+    let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+fn failed(what: &str, place: &str, error: &std::io::Error) -> Failure {
+    failed_with(what, place, error.to_string().to_lowercase())
+}
+
+fn failed_with(what: &str, place: &str, why: String) -> Failure {
+    let fix = "another port or path, fewer open files, or a free descriptor".to_owned();
+    Failure::own(Fault { id: "tools/serve", what: what.to_owned(), place: place.to_owned(), why, fix })
+}

@@ -1,0 +1,111 @@
+//! `fumehood tools serve`: a policy becomes an engine, and the engine stands behind HTTP or a pipe.
+
+mod command;
+mod record;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use broker::approvals::{Approvals, Settings};
+use broker::call::{Call, Caller, ToolFacts};
+use broker::gate::{Gate, Listed, Surroundings};
+use broker::http::{Boxed, Called, Engine, Run, Wanted};
+use broker::mcp::engine::{Answer, Engine as _, GateOnly};
+use broker::record::Record;
+use broker::rules::Counters;
+use broker::verdict::Verdict;
+use policy::Loaded;
+use serde_json::{Value as Json, json};
+
+use crate::audit::Log;
+use crate::cli::{Ingredient, World};
+use crate::state::State;
+use crate::ui::Failure;
+
+pub use command::Commands;
+pub use record::Recorder;
+
+/// Everything behind a front door.
+#[derive(Debug)]
+pub struct House {
+    gate: GateOnly,
+    /// Names of the policy's entries that are no globs.
+    named: Vec<String>,
+    commands: Commands,
+    approvals: Approvals,
+    record: Arc<Recorder>,
+    facts: ToolFacts,
+    /// What a program that starts us may know of the policy.
+    pub about: Json,
+}
+
+/// The house of a policy.
+///
+/// # Errors
+/// Everything that is wrong with the policy, the state folder, or the audit log.
+pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result<House, Failure> {
+    let Loaded { policy, documents, .. } = crate::cli::load::policy(layers, world)?;
+    let Some(tools) = &policy.tools else { return Err(super::mcp::no_tools(layers)) };
+    let folder = world.cwd.clone().unwrap_or_default();
+    let (gate, _) = Gate::new(tools, &documents, &Surroundings::of(folder.clone())).map_err(Failure::Mistakes)?;
+    let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
+    let log = Log::open(&state, policy.audit.path.as_deref(), record::options(&policy.audit)).map_err(|error| Failure::own(error.fault()))?;
+    let digest = crate::audit::sha256_hex(tools.written.to_string().as_bytes());
+    let settings = Settings { bound_to: format!("{digest} {}", folder.display()), ..Settings::default() };
+    let approvals = Approvals::open_with(state.path(), settings).map_err(|error| crate::cli::unusable(&error))?;
+    let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
+    Ok(House {
+        gate: GateOnly(gate),
+        named: named.collect(),
+        commands,
+        approvals,
+        record: Arc::new(Recorder::new(log)),
+        facts: ToolFacts::default(),
+        about: json!({ "fumehood": env!("CARGO_PKG_VERSION"), "protocol": 1, "policy": { "name": policy.name, "tools": digest } }),
+    })
+}
+
+impl House {
+    fn call_of<'a>(&'a self, what: Wanted<'a>) -> Call<'a> {
+        let Wanted { tool, args, caller, facts } = what;
+        let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+        Call { tool, args, caller, facts: facts.unwrap_or(&self.facts), counters: Counters::default(), now }
+    }
+}
+
+impl Engine for House {
+    fn check(&self, tool: &str, args: Json, caller: &Caller, facts: Option<&ToolFacts>) -> Verdict {
+        self.gate.0.judge(&self.call_of(Wanted { tool, args, caller, facts })).verdict
+    }
+
+    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> Boxed<'a, Called> {
+        let call = self.call_of(what);
+        Box::pin(async move {
+            let Answer { verdict, result } = self.gate.call(call, run).await;
+            Called { verdict, result }
+        })
+    }
+
+    fn implementation(&self, tool: &str, _: &Caller) -> Option<Run> {
+        self.commands.run(tool)
+    }
+
+    fn tools(&self, _: &Caller) -> Boxed<'_, Vec<Json>> {
+        let mut shown = BTreeMap::new();
+        for name in &self.named {
+            if let Listed::Shown { schema } = self.gate.0.lists(name, &self.facts) {
+                let here = self.commands.has(name);
+                shown.insert(name, json!({ "name": name, "schema": schema, "implemented": here }));
+            }
+        }
+        Box::pin(std::future::ready(shown.into_values().collect()))
+    }
+
+    fn approvals(&self) -> &Approvals {
+        &self.approvals
+    }
+
+    fn record(&self) -> Arc<dyn Record> {
+        Arc::clone(&self.record) as Arc<dyn Record>
+    }
+}

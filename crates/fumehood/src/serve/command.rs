@@ -89,9 +89,10 @@ impl How {
         text.push('\n');
         let mut report = Vec::new();
         let mut bounded = stdout.take(MOST_REPORT);
-        // A tool that reads nothing closes its stdin; that is no failure, and neither may hold the other up.
         let feed = async {
-            if stdin.write_all(text.as_bytes()).await.is_err() {}
+            if stdin.write_all(text.as_bytes()).await.is_err() {
+                // A tool that reads nothing closed its stdin: no failure.
+            }
             drop(stdin);
         };
         let (read, ()) = tokio::join!(bounded.read_to_end(&mut report), feed);

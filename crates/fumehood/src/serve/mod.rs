@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use broker::approvals::{Approvals, Settings};
 use broker::call::{Call, Caller, ToolFacts};
-use broker::gate::{Gate, Listed, Surroundings};
+use broker::gate::{Gate, Listed};
 use broker::http::{Boxed, Called, Engine, Run, Wanted};
 use broker::mcp::engine::{Answer, Engine as _, GateOnly};
 use broker::record::Record;
@@ -47,7 +47,7 @@ pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result
     let Loaded { policy, documents, .. } = crate::cli::load::policy(layers, world)?;
     let Some(tools) = &policy.tools else { return Err(super::mcp::no_tools(layers)) };
     let folder = world.cwd.clone().unwrap_or_default();
-    let (gate, _) = Gate::new(tools, &documents, &Surroundings::of(folder.clone())).map_err(Failure::Mistakes)?;
+    let (gate, _) = Gate::new(tools, &documents).map_err(Failure::Mistakes)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let log = Log::open(&state, policy.audit.path.as_deref(), record::options(&policy.audit)).map_err(|error| Failure::own(error.fault()))?;
     let digest = crate::audit::sha256_hex(tools.written.to_string().as_bytes());

@@ -343,6 +343,14 @@ impl Walk<'_> {
                 arg,
                 operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
             } => arg,
+            FunctionArg::ExprNamed {
+                name: Expr::Identifier(_),
+                arg,
+                operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+            } => {
+                self.seen.expressions += 1;
+                arg
+            }
             FunctionArg::Named { .. } | FunctionArg::ExprNamed { .. } => {
                 return Err(Refusal::node("a named argument of another database", "it is not judged"));
             }

@@ -134,8 +134,7 @@ impl Walk<'_> {
                     return Err(Refusal::node("`UNNEST`", "it is of another database"));
                 }
                 array_exprs.iter_mut().try_for_each(|array| self.expression(array))?;
-                let name = Ident::new("unnest");
-                self.derived(alias.as_ref(), Some(&name), Some(vec!["unnest".to_owned(), "ordinality".to_owned()]))
+                self.function_source(alias.as_ref(), &Ident::new("unnest"), Vec::new())
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } => self.table_with_joins(table_with_joins),
             #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named here is refused")]
@@ -182,12 +181,18 @@ impl Walk<'_> {
 
     /// A function that stands for a table: its arguments see the tables before it.
     fn call(&mut self, name: &ObjectName, args: &mut [FunctionArg], alias: Option<&TableAlias>) -> Judged {
-        let mut outputs = self.rules.table_function(name)?;
+        let outputs = self.rules.table_function(name)?;
         args.iter_mut().try_for_each(|arg| self.argument(arg))?;
-        let last = parts(name)?.last().map(|last| (*last).clone());
+        match parts(name)?.last() {
+            Some(last) => self.function_source(alias, &(*last).clone(), outputs),
+            None => Err(Refusal::name("", "it is empty")),
+        }
+    }
+
+    fn function_source(&mut self, alias: Option<&TableAlias>, name: &Ident, mut outputs: Vec<String>) -> Judged {
         outputs.push("ordinality".to_owned());
         // A single value is called as the function is, or as its alias.
-        outputs.extend(last.iter().map(|last| last.value.to_ascii_lowercase()));
+        outputs.push(name.value.to_ascii_lowercase());
         if let Some(alias) = alias {
             outputs.push(self.rules.column_key(&alias.name)?);
             for column in &alias.columns {
@@ -197,7 +202,7 @@ impl Walk<'_> {
                 outputs.push(self.rules.column_key(&column.name)?);
             }
         }
-        self.add(alias, last.as_ref(), Kind::Derived(Some(outputs)))
+        self.add(alias, Some(name), Kind::Derived(Some(outputs)))
     }
 
     fn add(&mut self, alias: Option<&TableAlias>, name: Option<&Ident>, kind: Kind) -> Judged {

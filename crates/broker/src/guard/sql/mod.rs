@@ -25,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use policy::guards::{SqlDialect, SqlGuard};
 use policy::mistake::quote;
 use serde_json::Value as Json;
-use sqlparser::ast::{Expr, Query, Statement, TableFactor, Visit as _, Visitor};
+use sqlparser::ast::{Expr, Ident, Query, Statement, TableFactor, Visit as _, Visitor};
 use sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialect, SQLiteDialect};
 use sqlparser::parser::Parser;
 
@@ -38,6 +38,10 @@ const MOST_DEPTH: usize = 100;
 const MOST_DEPTH_BACK: usize = 800;
 /// Bytes of a printed statement: rewriting a range or a list writes its operand again.
 const MOST_PRINTED: usize = 1 << 18;
+/// Bytes of text whose tree cannot be deep.
+const SMALL: usize = 256;
+/// Bytes of stack for all others; only what is used is ever there.
+const STACK: usize = 64 << 20;
 /// Answers that are kept: a model repeats itself, and parsing costs more than all other guards.
 const MOST_KEPT: usize = 64;
 
@@ -121,6 +125,22 @@ impl Visitor for Counts {
     }
 }
 
+/// Every name of a statement, wherever it stands.
+struct Names<'r> {
+    rules: &'r Rules,
+}
+
+impl Visitor for Names<'_> {
+    type Break = Refusal;
+
+    fn pre_visit_ident(&mut self, ident: &Ident) -> ControlFlow<Refusal> {
+        match self.rules.key(ident) {
+            Ok(_) => ControlFlow::Continue(()),
+            Err(refusal) => ControlFlow::Break(refusal),
+        }
+    }
+}
+
 impl SqlJudge {
     pub(crate) fn new(guard: &SqlGuard, flaws: &mut Flaws<'_>) -> Option<Self> {
         let rules = Rules::new(guard, flaws)?;
@@ -131,7 +151,7 @@ impl SqlJudge {
     pub(crate) fn pass(&self, value: &Json) -> Result<Passed, Blocked> {
         let given = text(value, "tools.guard/sql-text", "a statement")?;
         let answer = self.remembered(given).unwrap_or_else(|| {
-            let answer = self.judge(given);
+            let answer = if given.len() > SMALL { self.judge_apart(given) } else { self.judge(given) };
             self.remember(given, &answer);
             answer
         });
@@ -151,6 +171,18 @@ impl SqlJudge {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_front((given.to_owned(), answer.clone()));
         kept.truncate(MOST_KEPT);
+    }
+
+    /// On a stack of its own: a tree is walked, compared and dropped as deep as it is, and callers' stacks are small.
+    fn judge_apart(&self, given: &str) -> Result<String, Refusal> {
+        let failed = || Refusal::text("the statement", "there was no memory to judge it");
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            match thread.spawn_scoped(scope, || self.judge(given)) {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(failed())),
+                Err(_) => Err(failed()),
+            }
+        })
     }
 
     /// The statement as the tool gets it.
@@ -194,6 +226,10 @@ impl SqlJudge {
     fn judge_one(&self, statement: &mut Statement) -> Result<(), Refusal> {
         let mut there = Counts::default();
         let _: ControlFlow<()> = statement.visit(&mut there);
+        // Names that nothing looks up, such as those of windows, too.
+        if let ControlFlow::Break(refusal) = statement.visit(&mut Names { rules: &self.rules }) {
+            return Err(refusal);
+        }
         let mut walk = Walk { rules: &self.rules, scopes: Scopes::default(), seen: Counts::default() };
         walk.statement(statement)?;
         if walk.seen != there {

@@ -99,6 +99,15 @@ impl Rules {
         Some(Self { dialect, read_only, lists, tables, functions, columns_listed })
     }
 
+    /// Quotes that make a name in this database, whatever its settings.
+    pub(super) const fn quotes(&self, mark: char) -> bool {
+        match self.dialect {
+            SqlDialect::PostgreSql | SqlDialect::Generic => mark == '"',
+            SqlDialect::Sqlite => matches!(mark, '"' | '`' | '['),
+            SqlDialect::MySql => mark == '`',
+        }
+    }
+
     /// A name as the database compares tables and aliases.
     pub(super) fn key(&self, ident: &Ident) -> Result<String, Refusal> {
         if ident.value.is_empty() || ident.value.chars().any(char::is_control) {
@@ -106,6 +115,9 @@ impl Rules {
         }
         if ident.value.starts_with('@') {
             return Err(Refusal::name(&ident.value, "variables of the session are not data"));
+        }
+        if ident.quote_style.is_some_and(|mark| !self.quotes(mark)) {
+            return Err(Refusal::name(&ident.value, "quotes of another database make text of it, or a name, by settings"));
         }
         let lower = || ident.value.to_ascii_lowercase();
         match self.dialect {

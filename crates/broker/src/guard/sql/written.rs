@@ -20,6 +20,9 @@ pub(super) fn judge(given: &str, dialect: &dyn Dialect, kind: SqlDialect) -> Res
         let what = format!("the character U+{:04X}", u32::from(odd));
         return Err(Refusal::text(&what, "databases and readers disagree on what it does"));
     }
+    if given.contains('\\') && matches!(kind, SqlDialect::MySql | SqlDialect::Generic) {
+        return Err(Refusal::text("a backslash", "what it means depends on a setting of the connection"));
+    }
     let tokens = Tokenizer::new(dialect, given).tokenize().map_err(|error| {
         Refusal::text("the text", &format!("it does not fall into words: {}", error.to_string().to_lowercase()))
     })?;
@@ -30,6 +33,10 @@ pub(super) fn judge(given: &str, dialect: &dyn Dialect, kind: SqlDialect) -> Res
         return Err(Refusal::text("the text", "it has more than 400 operators"));
     }
     tokens.iter().try_for_each(comment)?;
+    let hexadecimal = tokens.iter().any(|token| matches!(token, Token::HexStringLiteral(_)));
+    if hexadecimal && kind != SqlDialect::MySql && given.to_ascii_lowercase().contains("0x") {
+        return Err(Refusal::text("a number written as `0x`", "it is a number for the database and bytes for the parser"));
+    }
     if kind == SqlDialect::PostgreSql && spells(&tokens) {
         return Err(Refusal::text("a `U&` name or text", "it spells any name in escapes"));
     }

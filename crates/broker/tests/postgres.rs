@@ -128,7 +128,8 @@ fn unprivileged(program: &Path) -> Command {
 
 impl Server {
     fn start(bin: PathBuf) -> Result<Self, String> {
-        let folder = tempfile::Builder::new().prefix("fumehood-pg").tempdir_in("/tmp").map_err(|error| error.to_string())?;
+        let folder =
+            tempfile::Builder::new().prefix("fumehood-pg").tempdir_in("/tmp").map_err(|error| error.to_string())?;
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).map_err(|error| error.to_string())?;
         }
@@ -171,7 +172,8 @@ impl Server {
     /// Many statements in one session, divided by lines of `@@`.
     fn script(&self, user: &str, database: &str, script: &str) -> (Vec<String>, String) {
         let mut command = self.client(user, database);
-        let child = command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child =
+            command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap();
         let mut input = child.stdin.take().unwrap();
         let text = script.to_owned();
@@ -234,12 +236,15 @@ fn allowed_statements(server: &Server, columns: bool) -> Result<usize, String> {
 
 /// The control: the same statements as they were written fall into the traps.
 fn originals_fall_into_traps(server: &Server) -> Result<usize, String> {
-    let texts: String = allowed("postgresql", true).iter().map(|(statement, _)| format!("{};\n", statement.sql)).collect();
+    let texts: String =
+        allowed("postgresql", true).iter().map(|(statement, _)| format!("{};\n", statement.sql)).collect();
     server.script(READER, "control", &texts);
     let fell = server.psql(OWNER, "control", "SELECT count(*) FROM trap")?;
     match fell.trim().parse::<usize>() {
         Ok(count) if count > 10 => Ok(count),
-        _ => Err(format!("the original texts ran somebody's code {} times only: the traps are no control", fell.trim())),
+        _ => {
+            Err(format!("the original texts ran somebody's code {} times only: the traps are no control", fell.trim()))
+        }
     }
 }
 
@@ -287,7 +292,9 @@ fn hostile_statements(server: &Server) -> Result<(usize, Vec<String>), String> {
 
 fn main() -> ExitCode {
     let Some(bin) = installed() else {
-        println!("skip: the sql guard against PostgreSQL: no server below /usr/lib/postgresql (`scripts/setup test` installs it)");
+        println!(
+            "skip: the sql guard against PostgreSQL: no server below /usr/lib/postgresql (`scripts/setup test` installs it)"
+        );
         println!("0 passed, 0 failed, 1 skipped");
         return ExitCode::SUCCESS;
     };

@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn what_is_no_decimal_number_is_refused() {
-        for text in ["", "-", ".5", "5.", "1e", "0x10", "NaN", "inf", "1e401", "1__0", "_1", "1_", "1 ", "--1", "1e1e1"] {
+        for text in ["", "-", ".5", "5.", "1e", "0x10", "NaN", "inf", "1e401", "1__0", "_1", "1_", "1 ", "--1", "1e1e1"]
+        {
             assert_eq!(Exact::parse(text), None, "{text}");
         }
         assert_eq!(Exact::parse(&"9".repeat(401)), None);

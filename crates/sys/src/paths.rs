@@ -96,7 +96,8 @@ pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     let target = rustix::fs::readlink(link.as_str(), Vec::new()).named("readlink", || link.clone())?.into_bytes();
     let (gone, path) = (target.ends_with(b" (deleted)"), PathBuf::from(OsStr::from_bytes(&target)));
     // A file may be called `x (deleted)`: it is gone only if that name does not lead to it.
-    let there = || open_place(&path).and_then(identity).is_ok_and(|there| identity(&fd).is_ok_and(|here| here == there));
+    let there =
+        || open_place(&path).and_then(identity).is_ok_and(|there| identity(&fd).is_ok_and(|here| here == there));
     if !path.is_absolute() || (gone && !there()) {
         return Err(Error::new("readlink", link, Errno::NOENT));
     }

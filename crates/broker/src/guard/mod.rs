@@ -94,6 +94,18 @@ impl Compiled {
         }
     }
 
+    /// The judge of a URL guard, for whoever dials: it judges redirects and addresses.
+    #[must_use]
+    pub fn url(&self) -> Option<&UrlJudge> {
+        if let Kind::Url(judge) = &self.kind { Some(judge) } else { None }
+    }
+
+    /// The judge of a path guard, for tools that run in this process and take a descriptor.
+    #[must_use]
+    pub fn path(&self) -> Option<&PathJudge> {
+        if let Kind::Path(judge) = &self.kind { Some(judge) } else { None }
+    }
+
     /// Judges a value.
     ///
     /// # Errors

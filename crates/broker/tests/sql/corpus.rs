@@ -65,14 +65,18 @@ impl Statement {
 /// The guard of a database, from a policy document.
 pub(crate) fn guard(database: &str, columns: bool) -> Compiled {
     let tables: Vec<String> = TABLES.iter().map(|(table, _)| format!("{table:?}")).collect();
-    let listed = TABLES.iter().flat_map(|(table, columns)| columns.iter().map(move |column| format!("\"{table}.{column}\"")));
-    let listed = if columns { format!(", columns = [{}]", listed.collect::<Vec<_>>().join(", ")) } else { String::new() };
+    let listed =
+        TABLES.iter().flat_map(|(table, columns)| columns.iter().map(move |column| format!("\"{table}.{column}\"")));
+    let listed =
+        if columns { format!(", columns = [{}]", listed.collect::<Vec<_>>().join(", ")) } else { String::new() };
     compile(&format!("{{ kind = \"sql\", dialect = {database:?}, tables = [{}]{listed} }}", tables.join(", ")))
 }
 
 /// A guard as it is written in a policy.
 pub(crate) fn compile(guard: &str) -> Compiled {
-    let text = format!("version = 1\n[[tools.tool]]\nname = \"t\"\ndecision = \"allow\"\neffect = \"read\"\nguards.q = {guard}\n");
+    let text = format!(
+        "version = 1\n[[tools.tool]]\nname = \"t\"\ndecision = \"allow\"\neffect = \"read\"\nguards.q = {guard}\n"
+    );
     let mut layers = Layers::new(Caller { dir: "/".into(), home: None, profiles: Vec::new() });
     let no_file = |_: &Path| Err::<String, String>("no such file".to_owned());
     layers.document("policy.toml", &text, Format::Toml, Path::new("/"), &no_file);
@@ -98,11 +102,18 @@ pub(crate) fn allowed(database: &str, columns: bool) -> Vec<(Statement, String)>
         match (judge(&guard, &statement.sql), statement.false_refusal(database, columns)) {
             (Ok(printed), None) => passed.push((statement, printed)),
             (Err(_), Some(_)) => {}
-            (Ok(printed), Some(why)) => wrong.push(format!("passes now, was refused ({why}): {} -> {printed}", statement.sql)),
+            (Ok(printed), Some(why)) => {
+                wrong.push(format!("passes now, was refused ({why}): {} -> {printed}", statement.sql))
+            }
             (Err(why), None) => wrong.push(format!("refused: {}\n    {why}", statement.sql)),
         }
     }
-    assert!(wrong.is_empty(), "{database}, columns {columns}: {} of the benign half:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{database}, columns {columns}: {} of the benign half:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     passed
 }
 
@@ -111,5 +122,7 @@ pub(crate) fn allowed(database: &str, columns: bool) -> Vec<(Statement, String)>
 pub(crate) fn naive(sql: &str) -> bool {
     let lower = sql.trim().to_lowercase();
     let writes = ["insert ", "update ", "delete ", "drop ", "alter ", "create "];
-    (lower.starts_with("select") || lower.starts_with("with")) && !lower.contains(';') && !writes.iter().any(|w| lower.contains(w))
+    (lower.starts_with("select") || lower.starts_with("with"))
+        && !lower.contains(';')
+        && !writes.iter().any(|w| lower.contains(w))
 }

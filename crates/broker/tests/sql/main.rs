@@ -147,7 +147,8 @@ fn deep_and_long_statements_are_refused_and_end_nothing() {
 fn guard_of(database: &str, columns: bool) -> &'static broker::guard::Compiled {
     use std::collections::BTreeMap;
     use std::sync::{LazyLock, Mutex};
-    static GUARDS: LazyLock<Mutex<BTreeMap<(String, bool), &'static broker::guard::Compiled>>> = LazyLock::new(Mutex::default);
+    static GUARDS: LazyLock<Mutex<BTreeMap<(String, bool), &'static broker::guard::Compiled>>> =
+        LazyLock::new(Mutex::default);
     let mut guards = GUARDS.lock().unwrap();
     guards.entry((database.to_owned(), columns)).or_insert_with(|| Box::leak(Box::new(guard(database, columns))))
 }

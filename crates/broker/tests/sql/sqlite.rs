@@ -31,9 +31,7 @@ type Seen = Arc<Mutex<BTreeSet<String>>>;
 fn database() -> (Connection, Seen) {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(SCHEMA).unwrap();
-    connection
-        .create_scalar_function("wipe_orders", 0, FunctionFlags::SQLITE_UTF8, |_| Ok(1))
-        .unwrap();
+    connection.create_scalar_function("wipe_orders", 0, FunctionFlags::SQLITE_UTF8, |_| Ok(1)).unwrap();
     let seen = Seen::default();
     (connection, seen)
 }
@@ -44,7 +42,9 @@ fn watch(connection: &mut Connection, seen: &Seen, columns: bool) {
     let hook = move |context: AuthContext<'_>| {
         let (note, answer) = match context.action {
             AuthAction::Select | AuthAction::Recursive => (None, Authorization::Allow),
-            AuthAction::Read { table_name, column_name } => (unlisted(table_name, column_name, columns), Authorization::Allow),
+            AuthAction::Read { table_name, column_name } => {
+                (unlisted(table_name, column_name, columns), Authorization::Allow)
+            }
             AuthAction::Function { function_name } => {
                 let acts = ["load_extension", "wipe_orders", "readfile", "writefile", "fts3_tokenizer"];
                 (acts.contains(&function_name).then(|| format!("calls {function_name}")), Authorization::Allow)
@@ -73,7 +73,8 @@ fn rows(connection: &Connection, sql: &str) -> Result<Vec<String>, rusqlite::Err
     let mut rows = statement.query([])?;
     let mut out = Vec::new();
     while let Some(row) = rows.next()? {
-        let values: Result<Vec<String>, _> = (0..count).map(|at| row.get_ref(at).map(|value| format!("{value:?}"))).collect();
+        let values: Result<Vec<String>, _> =
+            (0..count).map(|at| row.get_ref(at).map(|value| format!("{value:?}"))).collect();
         out.push(values?.join(" | "));
     }
     Ok(out)
@@ -84,7 +85,8 @@ fn state(connection: &mut Connection) -> Vec<String> {
     connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>).unwrap();
     let mut all = rows(connection, "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").unwrap();
     let tables: Vec<String> =
-        rows(connection, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY 1").unwrap();
+        rows(connection, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY 1")
+            .unwrap();
     for table in tables {
         let name = table.trim_start_matches("Text(").to_owned();
         let name: String = decoded(&name);
@@ -140,6 +142,10 @@ fn most_of_the_hostile_half_is_as_bad_as_it_says() {
             not.push(format!("  {:?}: {ran:?} {}", statement.sql, asked.is_ok()));
         }
     }
-    println!("SQLite: {proven} proven, {} not (they do not run here, or only hide others):\n{}", not.len(), not.join("\n"));
+    println!(
+        "SQLite: {proven} proven, {} not (they do not run here, or only hide others):\n{}",
+        not.len(),
+        not.join("\n")
+    );
     assert!(proven >= 60, "only {proven} are proven");
 }

@@ -31,7 +31,9 @@ impl Reader<'_> {
         let names = |r: &mut Self, key: &str, n: &Node, parts, what| {
             r.spotted(&format!("{path}.{key}"), n, |text| dotted(text, parts, what))
         };
-        self.put(table, "tables", &mut guard.tables, |r, key, n| names(r, key, n, &(1..=2), "`table` or `schema.table`"));
+        self.put(table, "tables", &mut guard.tables, |r, key, n| {
+            names(r, key, n, &(1..=2), "`table` or `schema.table`")
+        });
         self.put(table, "columns", &mut guard.columns, |r, key, n| {
             names(r, key, n, &(2..=3), "`table.column` or `table.*`")
         });

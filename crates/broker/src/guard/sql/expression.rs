@@ -78,7 +78,6 @@ impl Walk<'_> {
                 let known = match op {
                     UnaryOperator::Plus | UnaryOperator::Minus | UnaryOperator::Not => true,
                     UnaryOperator::BitwiseNot | UnaryOperator::BangNot => self.rules.dialect != SqlDialect::PostgreSql,
-                    #[expect(clippy::wildcard_enum_match_arm, reason = "an operator that is not named here is refused")]
                     _ => false,
                 };
                 if !known {
@@ -137,7 +136,6 @@ impl Walk<'_> {
             }
             Expr::Tuple(list) | Expr::Array(Array { elem: list, named: true }) => self.all(list),
             Expr::Interval(Interval { value, .. }) => self.expression(value),
-            #[expect(clippy::wildcard_enum_match_arm, reason = "a kind of node that is not named here is refused")]
             other => {
                 let shown: String = other.to_string().chars().take(80).collect();
                 Err(Refusal::node(&format!("the expression {}", quote(&shown)), "its kind is not judged"))
@@ -212,7 +210,6 @@ impl Walk<'_> {
                 [schema, name] if schema == "pg_catalog" => name.clone(),
                 _ => return Err(operator(&names.join("."))),
             },
-            #[expect(clippy::wildcard_enum_match_arm, reason = "all others are compared with the list by their text")]
             op => op.to_string(),
         };
         if self.rules.lists.operators.contains(&name) { Ok(()) } else { Err(operator(&name)) }
@@ -279,7 +276,6 @@ impl Walk<'_> {
                 };
                 if fits { Ok(()) } else { odd("a placeholder of another database", "it is not judged") }
             }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "a spelling of text that is not named here is refused")]
             _ => odd("text in quotes of another database", "it is not judged"),
         }
     }
@@ -305,10 +301,6 @@ impl Walk<'_> {
                         FunctionArgumentClause::IgnoreOrRespectNulls(_) => {}
                         FunctionArgumentClause::OrderBy(list) => self.sort(list)?,
                         FunctionArgumentClause::Separator(text) => self.value(&mut text.value)?,
-                        #[expect(
-                            clippy::wildcard_enum_match_arm,
-                            reason = "a clause that is not named here is refused"
-                        )]
                         _ => return Err(Refusal::node("a clause inside a call", "it is not judged")),
                     }
                 }

@@ -33,7 +33,6 @@ impl Walk<'_> {
                 | JoinOperator::FullOuter(constraint)
                 | JoinOperator::CrossJoin(constraint)
                 | JoinOperator::StraightJoin(constraint) => constraint,
-                #[expect(clippy::wildcard_enum_match_arm, reason = "a join that is not named here is refused")]
                 _ => return Err(Refusal::node("a join of another database", "it is not judged")),
             };
             self.constraint(constraint, first, before)?;
@@ -137,7 +136,6 @@ impl Walk<'_> {
                 self.function_source(alias.as_ref(), &Ident::new("unnest"), Vec::new())
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } => self.table_with_joins(table_with_joins),
-            #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named here is refused")]
             _ => Err(Refusal::node("something in `FROM` that is no table", "it is not judged")),
         }
     }

@@ -117,7 +117,10 @@ impl Rules {
             return Err(Refusal::name(&ident.value, "variables of the session are not data"));
         }
         if ident.quote_style.is_some_and(|mark| !self.quotes(mark)) {
-            return Err(Refusal::name(&ident.value, "quotes of another database make text of it, or a name, by settings"));
+            return Err(Refusal::name(
+                &ident.value,
+                "quotes of another database make text of it, or a name, by settings",
+            ));
         }
         let lower = || ident.value.to_ascii_lowercase();
         match self.dialect {
@@ -283,11 +286,11 @@ fn columns_of(guard: &SqlGuard, table: &str) -> Columns {
 
 /// The identifiers of a dotted name; names that are computed are refused.
 pub(super) fn parts(name: &ObjectName) -> Result<Vec<&Ident>, Refusal> {
-    let plain = |part| match part {
-        &ObjectNamePart::Identifier(ref ident) => Ok(ident),
+    let plain = name.0.iter().map(|part| match part {
+        ObjectNamePart::Identifier(ident) => Ok(ident),
         ObjectNamePart::Function(_) => Err(Refusal::name(&name.to_string(), "a name that is computed is no name")),
-    };
-    name.0.iter().map(plain).collect()
+    });
+    plain.collect()
 }
 
 #[cfg(test)]

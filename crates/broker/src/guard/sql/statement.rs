@@ -32,13 +32,11 @@ impl Walk<'_> {
                     self.seen.statements += 1;
                     self.query(query).map(drop)
                 }
-                #[expect(clippy::wildcard_enum_match_arm, reason = "only queries are explained")]
                 _ => Err(Refusal::node("EXPLAIN of something that is no query", "it is not judged")),
             },
             Statement::Insert(insert) if !self.rules.read_only => self.insert(insert),
             Statement::Update(update) if !self.rules.read_only => self.update(update),
             Statement::Delete(delete) if !self.rules.read_only => self.delete(delete),
-            #[expect(clippy::wildcard_enum_match_arm, reason = "a statement that is not named here is refused")]
             other => {
                 let word: String = other.to_string().split_whitespace().next().unwrap_or_default().to_uppercase();
                 let why = if self.rules.read_only {

@@ -35,7 +35,10 @@ pub(super) fn judge(given: &str, dialect: &dyn Dialect, kind: SqlDialect) -> Res
     tokens.iter().try_for_each(comment)?;
     let hexadecimal = tokens.iter().any(|token| matches!(token, Token::HexStringLiteral(_)));
     if hexadecimal && kind != SqlDialect::MySql && given.to_ascii_lowercase().contains("0x") {
-        return Err(Refusal::text("a number written as `0x`", "it is a number for the database and bytes for the parser"));
+        return Err(Refusal::text(
+            "a number written as `0x`",
+            "it is a number for the database and bytes for the parser",
+        ));
     }
     if kind == SqlDialect::PostgreSql && spells(&tokens) {
         return Err(Refusal::text("a `U&` name or text", "it spells any name in escapes"));

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod approvals;
+pub mod broker;
 pub mod call;
 pub mod command;
 pub mod gate;
@@ -21,6 +22,7 @@ pub mod rules;
 pub mod schema;
 pub mod verdict;
 
+pub use broker::{Answer, Broker, Meters};
 pub use call::{Call, Caller, ToolFacts};
 pub use gate::{Gate, Judged, Listed};
 pub use record::{Event, Record};

@@ -96,6 +96,13 @@ impl Bounds {
         Bounded { result, size, hash, dropped, redacted, escaped, withheld, differs }
     }
 
+    /// A value with what the patterns name replaced, for the record.
+    #[must_use]
+    pub fn redacted(&self, value: &Json) -> Json {
+        let mut work = Work { bounds: self, dropped: 0, redacted: 0, escaped: 0, withheld: Vec::new() };
+        work.json(value.clone())
+    }
+
     /// Bounds the message of a failure.
     #[must_use]
     pub fn failure(&self, failure: ToolFailure) -> ToolFailure {

@@ -1,0 +1,171 @@
+//! The trail of one call in the record: `tool.decided`, `tool.called`, `tool.ended`, `approval.asked`, `approval.ended`.
+//!
+//! A call that was called and whose trail is dropped without an end was cancelled (or its runner broke off): that is
+//! written then.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+
+use super::cost::Costs;
+use super::meters::Counts;
+use crate::approvals::Answer as Said;
+use crate::call::Call;
+use crate::limits::LedgerFault;
+use crate::record::{Event, Record};
+use crate::result::{Bounded, Bounds, ToolFailure};
+use crate::verdict::Verdict;
+
+pub(super) struct Trail<'t> {
+    record: &'t Arc<dyn Record>,
+    counts: &'t Counts,
+    id: String,
+    about: Json,
+    begun: Instant,
+    bounds: Option<Arc<Bounds>>,
+    is_running: bool,
+}
+
+impl<'t> Trail<'t> {
+    pub(super) fn new(record: &'t Arc<dyn Record>, counts: &'t Counts, call: &Call<'_>, begun: Instant) -> Self {
+        let id = number();
+        let about = json!({
+            "call": id, "tool": call.tool, "agent": call.caller.agent, "session": call.caller.session,
+            "key": call.caller.key,
+        });
+        Self { record, counts, id, about, begun, bounds: None, is_running: false }
+    }
+
+    /// Arguments are written down redacted as the tool's results are; what `audit.redact` says comes on top.
+    pub(super) fn redacted_by(&mut self, bounds: Arc<Bounds>) {
+        self.bounds = Some(bounds);
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn write(&self, kind: &'static str, more: Json) -> Result<(), String> {
+        let mut body = self.about.clone();
+        if let (Json::Object(body), Json::Object(more)) = (&mut body, more) {
+            body.extend(more);
+        }
+        self.record.append(&Event { kind, body })
+    }
+
+    fn decided(&self, verdict: &Verdict, approver: Option<&str>) -> Result<(), String> {
+        let args = verdict.args.as_ref().map(|args| match &self.bounds {
+            Some(bounds) => bounds.redacted(args),
+            None => args.clone(),
+        });
+        let reasons: Vec<Json> = verdict
+            .reasons
+            .iter()
+            .map(|reason| {
+                json!({ "id": reason.id, "rule": reason.rule, "decision": reason.decision.word(), "what": self.words(&reason.what) })
+            })
+            .collect();
+        self.write(
+            "tool.decided",
+            json!({
+                "decision": verdict.decision.word(), "rule": verdict.rule, "reasons": reasons, "args": args,
+                "hash": verdict.hash, "approver": approver, "decided_us": micros(self.begun.elapsed()),
+            }),
+        )
+    }
+
+    /// A reason quotes the value that it is about.
+    fn words(&self, text: &str) -> Json {
+        let text = Json::String(text.to_owned());
+        self.bounds.as_ref().map_or_else(|| text.clone(), |bounds| bounds.redacted(&text))
+    }
+
+    /// Denied it is whether or not that can be written.
+    pub(super) fn denied(&self, verdict: &Verdict, approver: Option<&str>) {
+        self.counts.denied(verdict);
+        drop(self.decided(verdict, approver));
+    }
+
+    pub(super) fn allowed(&mut self, verdict: &Verdict, approver: Option<&str>) -> Result<(), String> {
+        self.decided(verdict, approver)?;
+        self.write("tool.called", json!({ "hash": verdict.hash }))?;
+        self.counts.allowed();
+        self.is_running = true;
+        Ok(())
+    }
+
+    pub(super) fn asked(&self, verdict: &Verdict, approval: &str) -> Result<(), String> {
+        self.write("approval.asked", json!({ "id": approval, "rule": verdict.rule, "hash": verdict.hash }))
+    }
+
+    pub(super) fn answered(&self, said: &Said) -> Result<(), String> {
+        let (outcome, id, by, remembered) = match said {
+            Said::Approved { id, by, remembered } => ("approved", id, Some(by), remembered.as_ref()),
+            Said::Denied { id, by, .. } => ("denied", id, Some(by), None),
+            Said::TimedOut { id } => ("timed-out", id, None, None),
+            Said::Lost { id, .. } => ("lost", id, None, None),
+        };
+        self.write("approval.ended", json!({ "id": id, "outcome": outcome, "by": by, "remembered": remembered }))
+    }
+
+    pub(super) fn ended(
+        &mut self,
+        ended: &Result<Bounded, ToolFailure>,
+        took: Duration,
+        is_late: bool,
+        costs: &Costs,
+        unsettled: Option<&LedgerFault>,
+    ) -> Result<(), String> {
+        self.is_running = false;
+        let mut body = json!({
+            "took_us": micros(took),
+            "cost": costs.actual.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(),
+            "cost_refused": costs.refused,
+            "unsettled": unsettled.map(ToString::to_string),
+        });
+        let (outcome, more) = match ended {
+            Ok(bounded) => {
+                self.counts.ended(bounded.size, is_late);
+                let outcome = if bounded.result.is_error { "error" } else { "ok" };
+                let more = json!({
+                    "size": bounded.size, "result_hash": bounded.hash, "dropped": bounded.dropped,
+                    "redacted": bounded.redacted, "escaped": bounded.escaped, "withheld": bounded.withheld,
+                    "text_differs": bounded.differs,
+                });
+                (outcome, more)
+            }
+            Err(failure) => {
+                self.counts.ended(failure.message.len(), is_late);
+                (if is_late { "timed-out" } else { "failed" }, json!({ "message": failure.message }))
+            }
+        };
+        if let (Json::Object(body), Json::Object(more)) = (&mut body, more) {
+            body.insert("outcome".to_owned(), Json::from(outcome));
+            body.extend(more);
+        }
+        self.write("tool.ended", body)
+    }
+}
+
+impl Drop for Trail<'_> {
+    fn drop(&mut self) {
+        if self.is_running {
+            drop(self.write("tool.ended", json!({ "outcome": "cancelled", "took_us": micros(self.begun.elapsed()) })));
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// `c-` and 16 random digits; without random bytes the clock tells calls apart well enough for a log.
+fn number() -> String {
+    let mut bytes = [0; 8];
+    if getrandom::fill(&mut bytes).is_err() {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        bytes = u64::try_from(time.as_nanos() & u128::from(u64::MAX)).unwrap_or(0).to_be_bytes();
+    }
+    bytes.iter().fold("c-".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}

@@ -95,7 +95,8 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     let base = base.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     let stage = Stage::make(base, root).map_err(|error| fault("no folder can be made", error))?;
     let program = program(&stage).map_err(|error| fault("our own program cannot be copied", error))?;
-    let ground = Ground { base: base.to_path_buf(), program, root, promises };
+    let state = call.world.state.state().ok().map(|(path, _)| path);
+    let ground = Ground { base: base.to_path_buf(), program, root, promises, state };
     let mut verdicts = Vec::with_capacity(rows.len());
     let watched = call.world.stderr_terminal && !call.json;
     for (at, row) in rows.iter().enumerate() {

@@ -61,6 +61,8 @@ pub struct Ground {
     pub root: bool,
     /// What is promised.
     pub promises: Promises,
+    /// Where our own state lies.
+    pub state: Option<PathBuf>,
 }
 
 /// A run is killed after this; the probes themselves end earlier.
@@ -135,6 +137,7 @@ fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight,
     let stage = Stage::make(&ground.base, ground.root)?;
     let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
     layout.sampled = row.clauses.iter().find_map(|clause| ground.promises.sampled.get(clause)).cloned();
+    layout.words.insert("state-folders", folders(ground.state.as_deref()));
     let mut scene = scene::make(&row.scene, &mut layout)?;
     let mut call = call(row, ground, &layout)?;
     scene.arrange(&mut call);
@@ -144,6 +147,14 @@ fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight,
         return Ok((Sight::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
     }
     Ok((scene.judge(&observed, &tries), tries))
+}
+
+/// Folders of our state by inode, since the same name inside may be another folder.
+fn folders(state: Option<&Path>) -> String {
+    use std::os::unix::fs::MetadataExt as _;
+    let below = ["", "audit", "runs", "changes", "keys"].iter().filter_map(|name| Some(state?.join(name)));
+    let known = below.filter_map(|path| Some(format!("{}:{}", std::fs::metadata(&path).ok()?.ino(), path.display())));
+    known.collect::<Vec<_>>().join("\t")
 }
 
 fn said(fault: &crate::fault::Fault) -> String {

@@ -6,12 +6,13 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use sys::probe::{ipc, task};
 
-use super::{Entry, Probe, errno};
+use super::{Entry, Probe, errno, rest};
 
 pub(super) const PROBES: &[Entry] = &[
     ("read", read),
@@ -26,6 +27,8 @@ pub(super) const PROBES: &[Entry] = &[
     ("hard-link", hard_link),
     ("plant", plant),
     ("plant-odd", plant_odd),
+    ("capability", capability),
+    ("read-later", read_later),
     ("swap-parent", swap_parent),
     ("create", create),
     ("open-write", open_write),
@@ -267,12 +270,55 @@ fn plant_odd(probe: &Probe) {
                 probe.saw("odd name", fs::write(folder.join(name), b"x").map_err(|error| errno(&error)));
             }
         }
+        "control-pipes" => {
+            // Where a supervisor, an editor or git will look: whoever opens one of them without care waits for ever.
+            for name in [".mcp.json", ".envrc", ".gitattributes", "CLAUDE.md", "Makefile", "sub/package.json"] {
+                let path = folder.join(name);
+                probe.saw(name, rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0));
+            }
+        }
+        "overlay-marks" => {
+            let sub = folder.join("sub");
+            for (name, value) in [(c"user.overlay.opaque", &b"y"[..]), (c"user.overlay.redirect", b"/../../etc")] {
+                probe.saw("an overlay's mark", rustix::fs::setxattr(&sub, name, value, XattrFlags::empty()));
+            }
+            let gone = folder.join("gone");
+            probe.saw("a whiteout", rustix::fs::mknodat(CWD, &gone, FileType::CharacterDevice, Mode::empty(), 0));
+            let removed = fs::remove_file(folder.join("file"));
+            probe.saw("a removal", removed.map_err(|error| errno(&error)));
+        }
         _ => {
             probe.saw("fifo", rustix::fs::mknodat(CWD, folder.join("fifo"), FileType::Fifo, Mode::RWXU, 0));
             let socket = std::os::unix::net::UnixListener::bind(folder.join("socket"));
             probe.saw("socket", socket.map_err(|error| errno(&error)));
         }
     }
+}
+
+/// `FOLDER`: a program with rights that its user has not, by the attribute of its file.
+fn capability(probe: &Probe) {
+    let path = probe.arg(0).join("capable");
+    if let Err(error) = fs::write(&path, b"#!/bin/sh\n") {
+        return probe.saw::<()>("capabilities of a file", Err(errno(&error)));
+    }
+    // VFS_CAP_REVISION_2, effective, all of the first 32 (capability.h).
+    let rights: [u32; 5] = [0x0200_0001, u32::MAX, 0, 0, 0];
+    let bytes: Vec<u8> = rights.iter().flat_map(|part| part.to_le_bytes()).collect();
+    let given = rustix::fs::setxattr(&path, c"security.capability", &bytes, XattrFlags::empty());
+    probe.saw("capabilities of a file", given);
+    removed(&path);
+}
+
+/// `FILE MS`: reads a file that is not there yet, until it is.
+fn read_later(probe: &Probe) {
+    let (path, until) = (probe.arg(0), Instant::now() + Duration::from_millis(probe.number(1)));
+    while Instant::now() < until {
+        if let Ok(text) = bytes(&path) {
+            return probe.read(shown(&path), Ok(text));
+        }
+        rest(Duration::from_millis(20));
+    }
+    probe.read(shown(&path), bytes(&path));
 }
 
 /// Renames a folder away and builds another in its place.

@@ -15,6 +15,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("segment-leave", segment_leave),
     ("queue-leave", queue_leave),
     ("type-in", type_in),
+    ("whose-terminal", whose_terminal),
 ];
 
 /// The uid that counts, for the program that a set-uid bit should have raised.
@@ -66,6 +67,19 @@ fn segment_leave(probe: &Probe) {
 fn queue_leave(probe: &Probe) {
     let Ok(name) = std::ffi::CString::new(format!("/{}", probe.word(0))) else { return };
     probe.saw("message queue", ipc::open_queue(&name, true));
+}
+
+/// Which terminal the caller sits at, by the standard descriptors and by what `/proc` says of this process.
+fn whose_terminal(probe: &Probe) {
+    for number in 0..3 {
+        let link = std::fs::read_link(format!("/proc/self/fd/{number}"));
+        probe.read(format!("link of {number}"), link.map(|path| path.into_os_string().into_encoded_bytes()));
+    }
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+        let name = rustix::termios::ttyname(fd, Vec::new()).map(|name| name.into_bytes());
+        probe.read("ttyname", name.map_err(std::io::Error::from));
+    }
 }
 
 /// `HIGH TEXT`: types into every terminal among the standard descriptors, and into `/dev/tty`.

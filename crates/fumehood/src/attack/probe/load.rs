@@ -23,6 +23,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("sleep", sleep),
     ("stop", stop),
     ("shout", shout),
+    ("complain", complain),
     ("fill", fill),
     ("fill-open", fill_open),
     ("reserve", reserve),
@@ -275,6 +276,16 @@ fn shout(probe: &Probe) {
     }
 }
 
+/// `COUNT`: says on standard error that so many different things were denied, as a program does that is stopped often.
+fn complain(probe: &Probe) {
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stderr().lock());
+    for number in 0..probe.number(0).min(400_000) {
+        if writeln!(out, "cat: /etc/shadow-{number}: Permission denied").is_err() {
+            return;
+        }
+    }
+}
+
 /// `MIB FOLDERS`: one file in each, as large as it may get; how much went is the first number.
 fn fill(probe: &Probe) {
     let block = vec![1_u8; MIB / 4];
@@ -337,6 +348,8 @@ fn fill_open(probe: &Probe) {
 /// `MIB FOLDER`: blocks without writing.
 fn reserve(probe: &Probe) {
     let path = probe.arg(1).join("fumehood-reserve");
+    // The kernel ends who reserves more than a file may hold, unless it would rather hear of it.
+    task::ignore_signals();
     let bytes = u64::try_from(mib(probe, 0) * MIB).unwrap_or(0);
     let flags = OFlags::CREATE | OFlags::RDWR;
     let done = rustix::fs::open(&path, flags, rustix::fs::Mode::RWXU)

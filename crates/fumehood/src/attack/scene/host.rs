@@ -299,6 +299,8 @@ impl Scene for ByErrno {
 
 /// A terminal that the sandbox is started from: nothing may be typed into it.
 struct Terminal {
+    /// Its name must not be learnt.
+    name: Option<String>,
     master: OwnedFd,
     slave: Rc<OwnedFd>,
     token: String,
@@ -310,7 +312,10 @@ impl Scene for Terminal {
         call.terminal = true;
     }
 
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        if let Some(name) = &self.name {
+            return super::by_token(observed, tries, name, "the name of the caller's terminal");
+        }
         let mut typed = Vec::new();
         let mut part = [0; 4096];
         for fd in [&self.master, &*self.slave] {
@@ -332,8 +337,8 @@ impl Scene for Terminal {
     }
 }
 
-/// A terminal of our own in the place of the caller's.
-pub(super) fn terminal(layout: &mut Layout<'_>, _: &str) -> Made {
+/// A terminal of our own in the place of the caller's. `name`: it is asked for its name, else typed into.
+pub(super) fn terminal(layout: &mut Layout<'_>, detail: &str) -> Made {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
@@ -342,7 +347,8 @@ pub(super) fn terminal(layout: &mut Layout<'_>, _: &str) -> Made {
     let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
     let token = format!("t{}", layout.token.get(..8).unwrap_or_default());
     layout.words.insert("typed", token.clone());
-    Ok(Box::new(Terminal { master, slave: Rc::new(slave), token }))
+    let name = (detail == "name").then(|| name.to_string_lossy().into_owned());
+    Ok(Box::new(Terminal { name, master, slave: Rc::new(slave), token }))
 }
 
 /// How many processes carry a marker: for scenes that count after the end.

@@ -102,7 +102,7 @@ impl Scene for Posture {
 /// What a check needs and cannot be read proves nothing.
 fn unreadable(check: &str, seen: &Snapshot) -> bool {
     match check {
-        "core" | "real-time" | "nice" | "locked" | "files" | "file-size" => seen.limits.is_empty(),
+        "core" | "pending" | "real-time" | "nice" | "locked" | "files" | "file-size" => seen.limits.is_empty(),
         "descriptors" => seen.descriptors.is_none(),
         "set-id-mounts" | "device-mounts" => seen.mountinfo.is_empty() || seen.folders.is_empty(),
         "namespaces" => seen.namespaces.len() < 7,
@@ -142,6 +142,7 @@ fn judged(check: &str, seen: &Snapshot) -> Sight {
             more.iter().map(|fd| format!("descriptor {fd}")).collect()
         }
         "core" => over(seen, "Max core file size", 1),
+        "pending" => over(seen, "Max pending signals", 1024),
         "real-time" => over(seen, "Max realtime priority", 0),
         "nice" => over(seen, "Max nice priority", 19),
         "locked" => over(seen, "Max locked memory", 1 << 20),

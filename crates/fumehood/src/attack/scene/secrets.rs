@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -92,10 +92,35 @@ pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> Made {
         let token = layout.token.clone();
         layout.stage.file("ws/.env", token)?;
     }
+    if detail == "appears" {
+        let path = layout.workspace.join("sub/.env");
+        return Ok(Box::new(Appears { secret: Secret::new(layout, "a file that came later"), path }));
+    }
     if detail == "link-chain" {
         symlink("link-to-secret", layout.workspace.join("second"))?;
     }
     Ok(Box::new(Secret::new(layout, "the secret of a file that nobody granted")))
+}
+
+/// The host makes a file while the probe runs.
+struct Appears {
+    secret: Secret,
+    path: PathBuf,
+}
+
+impl Scene for Appears {
+    fn watch(&mut self, moment: &crate::attack::confined::Moment<'_>) {
+        if !moment.tasks.is_empty() && self.path.symlink_metadata().is_err() {
+            // Everybody may read it, so that its owner is not what stops a probe. One that cannot be made leaves the
+            // control without a leak, and the row without a verdict.
+            let made = std::fs::write(&self.path, &self.secret.token);
+            drop(made.and_then(|()| std::fs::set_permissions(&self.path, PermissionsExt::from_mode(0o644))));
+        }
+    }
+
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        self.secret.judge(observed, tries)
+    }
 }
 
 /// A file whose very size is the secret.

@@ -189,13 +189,15 @@ impl Scene for Wall {
 
 /// Bytes that came out, and memory of whoever keeps them.
 struct Output {
+    errors: bool,
     limit: u64,
     keeper: u64,
 }
 
-/// `BYTES`.
+/// `BYTES`, or `BYTES:errors` for what is written beside the output.
 pub(super) fn output(_: &mut Layout<'_>, detail: &str) -> Made {
-    Ok(Box::new(Output { limit: detail.parse().unwrap_or(0), keeper: 0 }))
+    let (limit, errors) = detail.strip_suffix(":errors").map_or((detail, false), |limit| (limit, true));
+    Ok(Box::new(Output { errors, limit: limit.parse().unwrap_or(0), keeper: 0 }))
 }
 
 impl Scene for Output {
@@ -208,7 +210,8 @@ impl Scene for Output {
         if self.keeper > 64 * MIB {
             return Sight::Possible(format!("the supervisor grew to {} MiB", self.keeper / MIB));
         }
-        let bytes = u64::try_from(observed.stdout.len()).unwrap_or(u64::MAX);
+        let kept = if self.errors { &observed.stderr } else { &observed.stdout };
+        let bytes = u64::try_from(kept.len()).unwrap_or(u64::MAX);
         if bytes == 0 {
             return Sight::Unclear("no output came".to_owned());
         }

@@ -234,6 +234,8 @@ class Gateway:
             return called["value"]
         if "failure" in called:
             if raised is not None:
+                with contextlib.suppress(AttributeError):  # What the model may be told of it.
+                    raised.fumehood_failure = called["failure"]  # type: ignore[attr-defined]
                 raise raised
             raise ToolFailed(called["failure"])
         if "result" in called:

@@ -1,0 +1,213 @@
+"""Messages and tools of other packages; the real ones where they are installed, else skipped by name."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Literal
+
+import pytest
+from conftest import allow
+
+from fumehood.tools import Gateway
+from fumehood.tools.adapters import (
+    anthropic_aanswer,
+    anthropic_answer,
+    anthropic_tools,
+    guard_langchain,
+    guard_smolagents,
+    langchain_tools,
+    openai_aanswer,
+    openai_answer,
+    openai_tools,
+    smolagents_tools,
+)
+
+
+@pytest.fixture
+def gate():
+    with Gateway(allow("mail.send", "fails")) as gate:
+        gate.ran = []
+
+        @gate.tool("mail.send")
+        def send(to: Literal["ann", "bob"], text: str = "") -> str:
+            """Send a mail."""
+            gate.ran.append((to, text))
+            return f"sent to {to}"
+
+        @gate.tool
+        def fails(n: int) -> str:
+            """Always fails."""
+            raise ValueError("broken")
+
+        @gate.tool
+        def hidden(n: int) -> str:
+            gate.ran.append("hidden")
+            return "never"
+
+        yield gate
+
+
+def calls(*pairs):
+    return [{"id": f"c{i}", "type": "function", "function": {"name": n, "arguments": a}} for i, (n, a) in enumerate(pairs)]
+
+
+def test_openai_messages(gate):
+    shown = openai_tools(gate)
+    assert shown[0]["function"]["name"] == "mail__send" and shown[0]["function"]["parameters"]["additionalProperties"] is False
+    message = {
+        "role": "assistant",
+        "tool_calls": calls(
+            ("mail__send", '{"to": "ann"}'),
+            ("mail__send", '{"to": "eve"}'),
+            ("mail__send", '{"to": "ann", "to": "eve"}'),
+            ("hidden", '{"n": 1}'),
+            ("unheard", "{}"),
+            ("fails", '{"n": 1}'),
+            ("mail__send", "not json"),
+        ),
+    }
+    answers = openai_answer(gate, message)
+    assert [a["tool_call_id"] for a in answers] == [f"c{i}" for i in range(7)] and {a["role"] for a in answers} == {"tool"}
+    assert answers[0]["content"] == "sent to ann"
+    for index in (1, 2, 3, 4, 6):
+        said = json.loads(answers[index]["content"])
+        assert said["denied"] and said["reasons"][0]["why"], index
+    assert "broken" in answers[5]["content"]
+    assert gate.ran == [("ann", "")]
+    assert openai_answer(gate, {"role": "assistant", "content": "hello"}) == []
+
+
+def test_openai_objects_and_the_responses_api(gate):
+    function = SimpleNamespace(name="mail__send", arguments='{"to": "bob"}')
+    message = SimpleNamespace(tool_calls=[SimpleNamespace(id="x", type="function", function=function)])
+    assert openai_answer(gate, message)[0]["content"] == "sent to bob"
+    output = [{"type": "message"}, {"type": "function_call", "call_id": "y", "name": "mail__send", "arguments": '{"to": "ann"}'}]
+    assert openai_answer(gate, output) == [{"type": "function_call_output", "call_id": "y", "output": "sent to ann"}]
+    assert asyncio.run(openai_aanswer(gate, output))[0]["output"] == "sent to ann"
+    assert openai_tools(gate, responses=True)[0]["name"] == "mail__send"
+
+
+def test_openai_package(gate):
+    openai = pytest.importorskip("openai", reason="openai is not installed")
+    from openai.types.chat import ChatCompletionMessage
+
+    message = ChatCompletionMessage.model_validate({"role": "assistant", "tool_calls": calls(("mail__send", '{"to": "ann"}'))})
+    assert openai_answer(gate, message)[0]["content"] == "sent to ann" and openai.__version__
+
+
+def test_anthropic_blocks(gate):
+    assert anthropic_tools(gate)[0]["input_schema"]["properties"]["to"] == {"enum": ["ann", "bob"]}
+    content = [
+        {"type": "text", "text": "I will"},
+        {"type": "tool_use", "id": "a", "name": "mail__send", "input": {"to": "ann"}},
+        {"type": "tool_use", "id": "b", "name": "mail__send", "input": {"to": "eve"}},
+        {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {}},
+    ]
+    first, second = anthropic_answer(gate, {"role": "assistant", "content": content})
+    assert first == {"type": "tool_result", "tool_use_id": "a", "content": "sent to ann"}
+    assert second["is_error"] and json.loads(second["content"])["denied"]
+    assert asyncio.run(anthropic_aanswer(gate, content))[0] == first
+    assert gate.ran == [("ann", "")] * 2
+
+
+def test_anthropic_package(gate):
+    anthropic = pytest.importorskip("anthropic", reason="anthropic is not installed")
+    from anthropic.types import Message
+
+    block = {"type": "tool_use", "id": "a", "name": "mail__send", "input": {"to": "ann"}}
+    message = Message.model_validate(
+        {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [block], "stop_reason": "tool_use",
+         "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+    )
+    assert anthropic_answer(gate, message)[0]["content"] == "sent to ann" and anthropic.__version__
+
+
+def test_two_tools_under_one_shown_name_are_refused():
+    with Gateway(allow("a.b", "a__b")) as gate:
+
+        @gate.tool("a.b")
+        def one(n: int) -> None: ...
+
+        @gate.tool("a__b")
+        def two(n: int) -> None: ...
+
+        with pytest.raises(ValueError):
+            openai_tools(gate)
+
+
+def test_langchain_tools(gate):
+    pytest.importorskip("langchain_core", reason="langchain-core is not installed")
+    by_name = {tool.name: tool for tool in langchain_tools(gate)}
+    send = by_name["mail__send"]
+    assert send.invoke({"to": "ann"}) == "sent to ann"
+    assert "denied" in send.invoke({"to": "eve"})
+    message = send.invoke({"type": "tool_call", "id": "x", "name": "mail__send", "args": {"to": "eve"}})
+    assert message.status == "error" and "denied" in message.content
+    # Nothing of LangChain's drops what the schema does not name before the gate has seen it.
+    assert "denied" in send.invoke({"to": "ann", "bcc": "eve"})
+    assert "denied" in by_name["hidden"].invoke({"n": 1})
+    assert asyncio.run(send.ainvoke({"to": "bob"})) == "sent to bob"
+    assert gate.ran == [("ann", ""), ("bob", "")]
+
+
+def test_langchain_tools_of_others_are_guarded():
+    pytest.importorskip("langchain_core", reason="langchain-core is not installed")
+    from langchain_core.tools import tool
+
+    ran = []
+
+    @tool
+    def multiply(a: int, b: int) -> int:
+        """Multiply."""
+        ran.append((a, b))
+        return a * b
+
+    @tool
+    def remove(path: str) -> str:
+        """Remove a file."""
+        ran.append(path)
+        return "gone"
+
+    with Gateway(allow("multiply")) as gate:
+        by_name = {tool.name: tool for tool in guard_langchain(gate, [multiply, remove])}
+        assert by_name["multiply"].invoke({"a": 2, "b": 3}) == 6
+        assert "denied" in by_name["remove"].invoke({"path": "/"})
+        assert "denied" in by_name["multiply"].invoke({"a": "2", "b": 3}), "no coercion on the way to the gate"
+    assert ran == [(2, 3)]
+
+
+def test_smolagents_tools(gate):
+    pytest.importorskip("smolagents", reason="smolagents is not installed")
+    from fumehood.tools import Denied
+
+    by_name = {tool.name: tool for tool in smolagents_tools(gate)}
+    assert by_name["mail__send"](to="ann") == "sent to ann"
+    with pytest.raises(Denied):
+        by_name["mail__send"](to="eve")
+    with pytest.raises(Denied):
+        by_name["hidden"](n=1)
+    assert gate.ran == [("ann", "")]
+
+
+def test_smolagents_tools_of_others_are_guarded():
+    smolagents = pytest.importorskip("smolagents", reason="smolagents is not installed")
+    from fumehood.tools import Denied
+
+    ran = []
+
+    class Remove(smolagents.Tool):
+        name = "remove"
+        description = "Removes a file"
+        inputs = {"path": {"type": "string", "description": "which"}}
+        output_type = "string"
+
+        def forward(self, path: str) -> str:
+            ran.append(path)
+            return "gone"
+
+    with Gateway(allow("remove")) as gate:
+        guarded = guard_smolagents(gate, [Remove()])[0]
+        assert guarded(path="/x") == "gone"
+        with pytest.raises(Denied):
+            guarded(path=1)
+    assert ran == ["/x"]

@@ -1,0 +1,314 @@
+"""Guarded functions against the real gate."""
+
+import asyncio
+import os
+import subprocess
+import threading
+import time
+from typing import Annotated, Literal
+
+import pytest
+from conftest import allow
+
+from fumehood.tools import Bounds, Denied, Gateway, GatewayError, ToolFailed, tool
+
+
+def test_an_allowed_call_runs_with_its_values_and_a_denied_one_does_not():
+    ran = []
+    with Gateway(allow("add")) as gate:
+
+        @gate.tool(effect="read")
+        def add(a: int, b: int = 1) -> int:
+            ran.append((a, b))
+            return a + b
+
+        @gate.tool
+        def other(a: int) -> int:
+            ran.append("other")
+            return a
+
+        assert add(1, 2) == 3 and add(a=4) == 5 and gate.call("add", {"a": 1}) == 2
+        with pytest.raises(Denied) as denied:
+            other(1)
+        assert denied.value.id == "tools.entry/none" and "other" in str(denied.value)
+        assert gate.check("add", {"a": 1}).allowed and not gate.check("other", {"a": 1}).allowed
+    assert ran == [(1, 2), (4, 1), (1, 1)]
+
+
+def test_the_hints_are_enforced_before_the_function_sees_anything():
+    ran = []
+    with Gateway(allow("pay")) as gate:
+
+        @gate.tool
+        def pay(to: Literal["ann", "bob"], amount: Annotated[int, Bounds(ge=1, le=100)]) -> str:
+            ran.append((to, amount))
+            return "paid"
+
+        assert pay("ann", 100) == "paid"
+        bad = [
+            {"to": "eve", "amount": 1},
+            {"to": "ann", "amount": 101},
+            {"to": "ann", "amount": "1"},
+            {"to": "ann", "amount": True},
+            {"to": "ann"},
+            {"to": "ann", "amount": 1, "more": 1},
+            {"to": ["ann"], "amount": 1},
+        ]
+        for args in bad:
+            with pytest.raises(Denied):
+                gate.call("pay", args)
+    assert ran == [("ann", 100)]
+
+
+def test_json_of_a_model_is_read_once_and_by_the_gate():
+    ran = []
+    with Gateway(allow("f")) as gate:
+
+        @gate.tool
+        def f(a: int) -> int:
+            ran.append(a)
+            return a
+
+        assert gate.call("f", '{"a": 7}') == 7
+        for text in ('{"a": 1, "a": 2}', '{"a": 1} {}', '{"a": NaN}', "{'a': 1}", "", '{"a": 9007199254740993}', '{"\\u0061": 1, "a": 2}'):
+            with pytest.raises(Denied):
+                gate.call("f", text)
+    assert ran == [7]
+
+
+def test_what_the_function_raises_is_raised_and_what_it_returns_is_json():
+    with Gateway(allow("f", "g", "h")) as gate:
+
+        @gate.tool
+        def f(a: int) -> int:
+            raise KeyError("lost")
+
+        @gate.tool
+        def g(a: int) -> dict:
+            return {"set": {a}, "tuple": (1, "x")}
+
+        @gate.tool
+        def h(a: int) -> object:
+            return object()
+
+        with pytest.raises(KeyError, match="lost"):
+            f(1)
+        assert g(1) == {"set": [1], "tuple": [1, "x"]}
+        with pytest.raises(TypeError):
+            h(1)
+        assert g(2)["set"] == [2], "and the gate lives on"
+
+
+def test_a_tool_of_no_gateway_and_a_tool_of_a_closed_one_run_nothing():
+    ran = []
+
+    @tool("mail.send", effect="write")
+    def send(to: str) -> None:
+        ran.append(to)
+
+    with pytest.raises(RuntimeError, match="no Gateway"):
+        send("a")
+    with Gateway(allow("mail.send")) as gate:
+        gate.add(send)
+        send("b")
+    with pytest.raises(GatewayError):
+        send("c")
+    assert ran == ["b"]
+
+
+def test_a_gate_that_dies_runs_nothing():
+    ran = []
+    gate = Gateway(allow("f"))
+
+    @gate.tool
+    def f(a: int) -> None:
+        ran.append(a)
+
+    f(1)
+    gate._pipe._process.kill()
+    gate._pipe._process.wait()
+    with pytest.raises(GatewayError):
+        f(2)
+    assert ran == [1]
+    gate.close()
+
+
+def test_a_policy_with_a_mistake_is_told_with_its_place():
+    with pytest.raises(GatewayError) as error:
+        Gateway({"tools": {"default": "allow"}})
+    assert "tools.default" in str(error.value)
+    with pytest.raises(GatewayError, match="cannot be started"):
+        Gateway("strict", program="/nonexistent/fumehood")
+
+
+def test_a_gateway_does_not_survive_a_fork():
+    with Gateway(allow("f")) as gate:
+
+        @gate.tool
+        def f(a: int) -> int:
+            return a
+
+        child = os.fork()
+        if child == 0:
+            try:
+                f(1)
+            except GatewayError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert f(2) == 2
+
+
+def test_threads_share_a_gate_and_each_gets_its_own_answer():
+    with Gateway(allow("echo")) as gate:
+
+        @gate.tool
+        def echo(n: int) -> int:
+            return n
+
+        wrong = []
+
+        def work(base: int) -> None:
+            wrong.extend(n for n in range(base, base + 50) if echo(n) != n)
+
+        threads = [threading.Thread(target=work, args=(base,)) for base in range(0, 800, 50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+def test_async_functions_are_awaited_and_cancelling_takes_the_call_back():
+    async def main() -> None:
+        with Gateway(allow("slow", "quick")) as gate:
+
+            @gate.tool
+            async def slow(n: int) -> int:
+                await asyncio.sleep(n)
+                return n
+
+            @gate.tool
+            def quick(n: int) -> int:
+                return n
+
+            assert await slow(0) == 0 and await gate.acall("quick", {"n": 3}) == 3
+            with pytest.raises(TypeError):
+                gate.call("slow", {"n": 0})
+            begun = time.monotonic()
+            many = await asyncio.gather(*(gate.acall("quick", {"n": n}) for n in range(100)))
+            assert many == list(range(100)) and time.monotonic() - begun < 30
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(slow(60), 0.2)
+            with pytest.raises(Denied):
+                await gate.acall("other", {})
+            assert await slow(0) == 0
+
+    asyncio.run(main())
+
+
+def test_two_tools_of_one_name_and_names_that_are_none_are_refused():
+    with Gateway(allow("f")) as gate:
+
+        @gate.tool("f")
+        def one(a: int) -> None: ...
+
+        with pytest.raises(ValueError):
+
+            @gate.tool("f")
+            def two(a: int) -> None: ...
+
+        for name in ("a b", "ｆ", "f\n", "", "x" * 200):
+            with pytest.raises((ValueError, Denied)):
+                tool(name or " ")(lambda: None)
+
+
+def test_a_method_is_no_tool():
+    class House:
+        @tool
+        def f(self: int) -> None: ...
+
+    with pytest.raises(TypeError):
+        House().f(1)
+
+
+def test_a_program_is_a_tool_of_its_own_in_a_sandbox(tmp_path):
+    script = tmp_path / "shout.py"
+    script.write_text("import json, sys\nprint(json.dumps({'said': json.load(sys.stdin)['text'].upper()}))\n")
+    broken = tmp_path / "broken.py"
+    broken.write_text("import sys\nsys.exit('no')\n")
+    flags = ["--tool", f"shout={script}", "--tool", f"broken={broken}", "--sandbox", "python"]
+    with Gateway(allow("shout", "broken", "nothing"), arguments=flags) as gate:
+        assert gate.call("shout", {"text": "hi"}) == {"said": "HI"}
+        with pytest.raises(ToolFailed, match="no"):
+            gate.call("broken", {})
+        with pytest.raises(Denied) as denied:
+            gate.call("nothing", {})
+        assert denied.value.id == "tools.http/no-implementation"
+        assert {tool["name"]: tool["implemented"] for tool in gate.listed()} == {"shout": True, "broken": True, "nothing": False}
+
+
+def asks(name):
+    return {"tools": {"default": "deny", "tool": [{"name": name, "decision": "ask", "effect": "write"}]}}
+
+
+def test_a_person_is_asked_and_answers_from_the_command_line(house):
+    ran = []
+    with Gateway(asks("f")) as gate:
+
+        @gate.tool
+        def f(to: str) -> str:
+            ran.append(to)
+            return "done"
+
+        def answer(*words: str) -> None:
+            env = dict(os.environ)
+            for _ in range(200):
+                listed = subprocess.run([env["FUMEHOOD_BIN"], "approvals", "ls", "--json"], capture_output=True, text=True)
+                import json
+
+                calls = json.loads(listed.stdout)["calls"]
+                if calls:
+                    subprocess.run([env["FUMEHOOD_BIN"], "approvals", words[0], calls[0]["id"], *words[1:]], check=True)
+                    return
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=answer, args=("approve",))
+        thread.start()
+        assert f("ann") == "done"
+        thread.join()
+        thread = threading.Thread(target=answer, args=("deny", "--why", "not bob"))
+        thread.start()
+        with pytest.raises(Denied, match="not bob"):
+            f("bob")
+        thread.join()
+    assert ran == ["ann"]
+
+
+def test_an_embedding_program_asks_its_own_person():
+    asked = []
+
+    def answers(call):
+        asked.append((call["tool"], call["args"]))
+        return (True, "") if call["args"]["to"] == "ann" else (False, "not them")
+
+    with Gateway(asks("f"), answers=answers) as gate:
+
+        @gate.tool
+        def f(to: str) -> str:
+            return "done"
+
+        assert f("ann") == "done"
+        with pytest.raises(Denied, match="not them"):
+            f("bob")
+    assert asked == [("f", {"to": "ann"}), ("f", {"to": "bob"})]
+
+
+def test_a_truthy_answer_is_no_agreement():
+    with Gateway(asks("f"), answers=lambda call: "yes") as gate:  # type: ignore[arg-type,return-value]
+
+        @gate.tool
+        def f(to: str) -> None: ...
+
+        with pytest.raises(Denied):
+            f("ann")

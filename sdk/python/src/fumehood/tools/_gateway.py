@@ -46,7 +46,7 @@ class Gateway:
         env: Mapping[str, str] | None = None,
     ) -> None:
         one = isinstance(policy, (str, os.PathLike, Mapping))
-        policies: Sequence[Any] = [policy] if one else policy  # type: ignore[list-item,assignment]
+        policies: Sequence[Any] = [policy] if one else policy  # type: ignore[assignment]
         if not policies:
             raise ValueError("a Gateway without a policy would allow nothing: name one")
         self._tools: dict[str, Tool[..., Any]] = {}
@@ -250,7 +250,7 @@ def _words(error: BaseException) -> str:
 def _file_of(policy: Any, files: contextlib.ExitStack) -> str:
     """A policy as the name of a file; a mapping is written to one that only we may read, until the gate has read it."""
     if not isinstance(policy, Mapping):
-        return os.fspath(policy)
+        return str(os.fspath(policy))
     folder = files.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-"))
     path = os.path.join(folder, "policy.json")
     with open(path, "w", encoding="utf-8") as out:

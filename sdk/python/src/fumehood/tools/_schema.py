@@ -150,13 +150,12 @@ def _structured(hint: Any, where: str) -> Made | None:
     return None
 
 
+#: ``Required`` and ``NotRequired`` of a ``TypedDict``; Python 3.10 has neither.
+_MARKS = tuple(mark for name in ("Required", "NotRequired") if (mark := getattr(typing, name, None)) is not None)
+
+
 def _bare(hint: Any) -> Any:
-    """Without the ``Required`` or ``NotRequired`` of a ``TypedDict``."""
-    return get_args(hint)[0] if get_origin(hint) in (typing.Required, typing.NotRequired) else hint
-
-
-if not hasattr(typing, "Required"):  # Python 3.10 has them in neither place.
-    typing.Required = typing.NotRequired = object()  # type: ignore[attr-defined,misc,assignment]
+    return get_args(hint)[0] if get_origin(hint) in _MARKS else hint
 
 
 def _object(parts: Mapping[str, Made], required: list[str], finish: Build) -> Made:

@@ -36,7 +36,7 @@ class Tool(Generic[P, R]):
         gateway: Gateway | None = None,
     ) -> None:
         self.function = function
-        self.name = name or getattr(function, "__name__", "")
+        self.name: str = name or str(getattr(function, "__name__", ""))
         if not _NAME.match(self.name):
             raise ValueError(f"{self.name!r} is no name of a tool: ASCII letters, digits and `_./-`")
         self.description = inspect.cleandoc(description or inspect.getdoc(function) or "")

@@ -161,8 +161,8 @@ def guard_langchain(gateway: Gateway, tools: Iterable[BaseTool]) -> list[BaseToo
 
 
 def _foreign_langchain(inner: BaseTool) -> Foreign:
-    schema = inner.tool_call_schema
-    json_schema = schema if isinstance(schema, dict) else schema.model_json_schema()
+    schema: Any = inner.tool_call_schema
+    json_schema: Any = schema if isinstance(schema, dict) else schema.model_json_schema()
     return Foreign(inner.name, inner.description, dict(json_schema), lambda **values: inner.invoke(values))
 
 

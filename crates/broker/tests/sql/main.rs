@@ -1,6 +1,7 @@
 //! The `sql` guard against its corpus, and against what a real SQLite does with what passes.
 
 mod corpus;
+mod random;
 mod sqlite;
 
 use corpus::{BENIGN, HOSTILE, allowed, compile, guard, judge, naive, read};
@@ -151,4 +152,18 @@ fn guard_of(database: &str, columns: bool) -> &'static broker::guard::Compiled {
         LazyLock::new(Mutex::default);
     let mut guards = GUARDS.lock().unwrap();
     guards.entry((database.to_owned(), columns)).or_insert_with(|| Box::leak(Box::new(guard(database, columns))))
+}
+
+#[test]
+fn a_bare_name_is_printed_with_the_one_table_that_may_be_meant() {
+    for database in DATABASES {
+        let printed = judge(
+            guard_of(database, true),
+            "SELECT 1 FROM (SELECT id AS secret FROM orders) AS o WHERE EXISTS (SELECT secret FROM customers)",
+        );
+        // Unqualified it would be `customers.secret`.
+        let wanted =
+            "SELECT 1 FROM (SELECT orders.id AS secret FROM orders) AS o WHERE EXISTS (SELECT o.secret FROM customers)";
+        assert_eq!(printed.as_deref(), Ok(wanted), "{database}");
+    }
 }

@@ -149,3 +149,16 @@ fn most_of_the_hostile_half_is_as_bad_as_it_says() {
     );
     assert!(proven >= 60, "only {proven} are proven");
 }
+
+/// What a statement touches beyond the listed tables and columns, and whether it can be prepared at all.
+pub(crate) fn beyond(sql: &str, columns: bool) -> (BTreeSet<String>, bool) {
+    thread_local! {
+        static DATABASE: std::cell::RefCell<(Connection, Seen)> = std::cell::RefCell::new(database());
+    }
+    DATABASE.with_borrow_mut(|(connection, seen)| {
+        seen.lock().unwrap().clear();
+        watch(connection, seen, columns);
+        let prepared = connection.prepare(sql).is_ok();
+        (seen.lock().unwrap().clone(), prepared)
+    })
+}

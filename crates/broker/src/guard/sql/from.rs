@@ -1,9 +1,10 @@
 //! What stands in `FROM`: tables, queries, functions that stand for tables, joins.
 
+use std::ops::Range;
+
 use policy::guards::SqlDialect;
 use sqlparser::ast::{
-    FunctionArg, Ident, Join, JoinConstraint, JoinOperator, ObjectName, TableAlias, TableFactor, TableFunctionArgs,
-    TableWithJoins,
+    Ident, Join, JoinConstraint, JoinOperator, ObjectName, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins,
 };
 
 use super::rules::{Columns, parts};
@@ -13,16 +14,34 @@ use super::{Refusal, Walk};
 type Judged = Result<(), Refusal>;
 
 impl Walk<'_> {
-    pub(super) fn table_with_joins(&mut self, item: &mut TableWithJoins) -> Judged {
+    /// Two rounds: a condition of an early join may name a table that comes later, which some databases look up before
+    /// those of the query outside. So all tables are known before the first condition is judged.
+    pub(super) fn tables(&mut self, items: &mut [TableWithJoins]) -> Judged {
+        items.iter_mut().try_for_each(|item| self.table_with_joins(item))?;
+        let mut at = 0;
+        items.iter_mut().try_for_each(|item| self.conditions(item, &mut at))
+    }
+
+    fn table_with_joins(&mut self, item: &mut TableWithJoins) -> Judged {
         let TableWithJoins { relation, joins } = item;
-        let first = self.scopes.here().map_or(0, |scope| scope.sources.len());
         self.factor(relation)?;
-        for Join { relation, global, join_operator } in joins {
-            let before = self.scopes.here().map_or(0, |scope| scope.sources.len());
-            self.factor(relation)?;
+        for Join { relation, global, join_operator: _ } in joins {
             if *global {
                 return Err(Refusal::node("`GLOBAL JOIN`", "it is of another database"));
             }
+            self.factor(relation)?;
+        }
+        Ok(())
+    }
+
+    /// The second round; `at` is the place of the next table among the sources.
+    fn conditions(&mut self, item: &mut TableWithJoins, at: &mut usize) -> Judged {
+        let TableWithJoins { relation, joins } = item;
+        let first = *at;
+        self.arguments(relation, at)?;
+        for Join { relation, global: _, join_operator } in joins {
+            let before = *at;
+            self.arguments(relation, at)?;
             let constraint = match join_operator {
                 JoinOperator::Join(constraint)
                 | JoinOperator::Inner(constraint)
@@ -35,12 +54,28 @@ impl Walk<'_> {
                 | JoinOperator::StraightJoin(constraint) => constraint,
                 _ => return Err(Refusal::node("a join of another database", "it is not judged")),
             };
-            self.constraint(constraint, first, before)?;
+            self.constraint(constraint, first..before, before..*at)?;
         }
         Ok(())
     }
 
-    fn constraint(&mut self, constraint: &mut JoinConstraint, first: usize, before: usize) -> Judged {
+    /// Arguments of functions that stand for tables.
+    fn arguments(&mut self, factor: &mut TableFactor, at: &mut usize) -> Judged {
+        if let TableFactor::NestedJoin { table_with_joins, alias: _ } = factor {
+            return self.conditions(table_with_joins, at);
+        }
+        *at += 1;
+        match factor {
+            TableFactor::Table { args: Some(TableFunctionArgs { args, settings: _ }), .. }
+            | TableFactor::Function { args, .. } => args.iter_mut().try_for_each(|arg| self.argument(arg)),
+            TableFactor::UNNEST { array_exprs, .. } => {
+                array_exprs.iter_mut().try_for_each(|array| self.expression(array))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn constraint(&mut self, constraint: &mut JoinConstraint, left: Range<usize>, right: Range<usize>) -> Judged {
         let postgres = self.rules.dialect == SqlDialect::PostgreSql;
         let own = "it calls whatever `=` the connection finds for the types of the columns";
         match constraint {
@@ -56,19 +91,21 @@ impl Walk<'_> {
                 Err(refusal)
             }
             JoinConstraint::Natural => Ok(()),
-            JoinConstraint::Using(columns) => columns.iter().try_for_each(|column| self.shared(column, first, before)),
+            JoinConstraint::Using(columns) => {
+                columns.iter().try_for_each(|column| self.shared(column, left.clone(), right.clone()))
+            }
         }
     }
 
     /// A column of `USING` must be one that may be named, on both sides.
-    fn shared(&self, column: &ObjectName, first: usize, before: usize) -> Judged {
+    fn shared(&self, column: &ObjectName, left: Range<usize>, right: Range<usize>) -> Judged {
         let [name] = parts(column)?[..] else {
             return Err(Refusal::name(&column.to_string(), "in `USING` stand names alone"));
         };
         let key = self.rules.column_key(name)?;
         let Some(scope) = self.scopes.selects.last() else { return Ok(()) };
         let fits = |source: &Source| source.has(&key) || source.is_open();
-        let (left, right) = (scope.sources.get(first..before), scope.sources.get(before..));
+        let (left, right) = (scope.sources.get(left), scope.sources.get(right));
         let both = left.is_some_and(|list| list.iter().any(fits)) && right.is_some_and(|list| list.iter().any(fits));
         if !self.rules.columns_listed || both {
             return Ok(());
@@ -103,7 +140,7 @@ impl Walk<'_> {
                     return Err(Refusal::node("a clause of another database behind a table", "it is not judged"));
                 }
                 match args {
-                    Some(TableFunctionArgs { args, settings: None }) => self.call(name, args, alias.as_ref()),
+                    Some(TableFunctionArgs { args: _, settings: None }) => self.call(name, alias.as_ref()),
                     Some(TableFunctionArgs { args: _, settings: Some(_) }) => {
                         Err(Refusal::node("`SETTINGS`", "it is of another database"))
                     }
@@ -125,14 +162,13 @@ impl Walk<'_> {
                 }
                 self.derived(alias.as_ref(), None, outputs)
             }
-            TableFactor::Function { lateral: _, name, args, with_ordinality: _, alias } => {
-                self.call(name, args, alias.as_ref())
+            TableFactor::Function { lateral: _, name, args: _, with_ordinality: _, alias } => {
+                self.call(name, alias.as_ref())
             }
-            TableFactor::UNNEST { alias, array_exprs, with_offset, with_offset_alias, with_ordinality: _ } => {
+            TableFactor::UNNEST { alias, array_exprs: _, with_offset, with_offset_alias, with_ordinality: _ } => {
                 if *with_offset || with_offset_alias.is_some() || self.rules.dialect != SqlDialect::PostgreSql {
                     return Err(Refusal::node("`UNNEST`", "it is of another database"));
                 }
-                array_exprs.iter_mut().try_for_each(|array| self.expression(array))?;
                 self.function_source(alias.as_ref(), &Ident::new("unnest"), Vec::new())
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } => self.table_with_joins(table_with_joins),
@@ -177,10 +213,9 @@ impl Walk<'_> {
         self.add(alias, name, Kind::Derived(outputs))
     }
 
-    /// A function that stands for a table: its arguments see the tables before it.
-    fn call(&mut self, name: &ObjectName, args: &mut [FunctionArg], alias: Option<&TableAlias>) -> Judged {
+    /// A function that stands for a table.
+    fn call(&mut self, name: &ObjectName, alias: Option<&TableAlias>) -> Judged {
         let outputs = self.rules.table_function(name)?;
-        args.iter_mut().try_for_each(|arg| self.argument(arg))?;
         match parts(name)?.last() {
             Some(last) => self.function_source(alias, &(*last).clone(), outputs),
             None => Err(Refusal::name("", "it is empty")),
@@ -212,9 +247,11 @@ impl Walk<'_> {
             (None, None) => Ident::new(""),
         };
         let key = if alias.value.is_empty() { String::new() } else { self.rules.key(&alias)? };
-        if let Some(scope) = self.scopes.here() {
-            scope.sources.push(Source { key, alias, kind });
+        let Some(scope) = self.scopes.here() else { return Ok(()) };
+        if !key.is_empty() && scope.sources.iter().any(|other| other.key == key) {
+            return Err(Refusal::name(&key, "two tables of one query have this name: give them aliases"));
         }
+        scope.sources.push(Source { key, alias, kind });
         Ok(())
     }
 }

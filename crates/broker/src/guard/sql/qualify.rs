@@ -12,7 +12,7 @@ use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     Ident, ObjectName, ObjectNamePart, Statement, TableFactor, TableFunctionArgs, UnaryOperator, Value, ValueWithSpan,
-    VisitMut as _, VisitorMut,
+    VisitMut as _, Visitor, VisitorMut,
 };
 use sqlparser::tokenizer::Span;
 
@@ -155,7 +155,7 @@ impl Qualify<'_> {
                 Ok(not(negated, nested(and(nested(from), nested(to)))))
             }
             Expr::InList { expr, list, negated } => {
-                self.again(&expr, list.len())?;
+                self.again(&expr, list.len().saturating_sub(1))?;
                 let equal = list.into_iter().map(|item| nested(binary((*expr).clone(), "=", item))).collect();
                 let Some(any) = balanced(equal) else {
                     return Err(Refusal::node("an empty list behind IN", "it is of another database"));
@@ -179,7 +179,7 @@ impl Qualify<'_> {
             Expr::IsDistinctFrom(left, right) => self.distinct(*left, *right, false),
             Expr::IsNotDistinctFrom(left, right) => self.distinct(*left, *right, true),
             Expr::Case { case_token, end_token, operand: Some(operand), conditions, else_result } => {
-                self.again(&operand, conditions.len())?;
+                self.again(&operand, conditions.len().saturating_sub(1))?;
                 let equal =
                     |when: CaseWhen| CaseWhen { condition: binary((*operand).clone(), "=", when.condition), ..when };
                 let conditions = conditions
@@ -238,6 +238,10 @@ impl Qualify<'_> {
     fn again(&mut self, expr: &Expr, times: usize) -> Result<(), Refusal> {
         let mut there = super::Counts::default();
         let ControlFlow::Continue(()) = sqlparser::ast::Visit::visit(expr, &mut there);
+        if times > 0 && sqlparser::ast::Visit::visit(expr, &mut Stable { rules: self.rules }).is_break() {
+            let why = "here it would be written out twice, and give two values";
+            return Err(Refusal::node("a function that gives another value each time", why));
+        }
         self.made = self.made.saturating_add(there.expressions.saturating_mul(times));
         if self.made > MOST_NODES {
             return Err(Refusal::text(
@@ -246,6 +250,22 @@ impl Qualify<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+/// Breaks at a call whose value may be another the next time.
+struct Stable<'r> {
+    rules: &'r Rules,
+}
+
+impl Visitor for Stable<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(call) if !self.rules.is_stable(&call.name) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 

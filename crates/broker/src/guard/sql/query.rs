@@ -138,9 +138,7 @@ impl Walk<'_> {
     fn select(&mut self, select: &mut Select) -> Result<(Outputs, Scope), Refusal> {
         refuse_foreign(select)?;
         self.scopes.selects.push(Scope::default());
-        for item in &mut select.from {
-            self.table_with_joins(item)?;
-        }
+        self.tables(&mut select.from)?;
         if let Some(condition) = &mut select.selection {
             self.expression(condition)?;
         }

@@ -22,6 +22,7 @@ pub(super) struct Lists {
     pub(super) bare: BTreeSet<String>,
     pub(super) operators: BTreeSet<String>,
     pub(super) types: BTreeSet<String>,
+    volatile: BTreeSet<String>,
     effects: BTreeSet<String>,
     tables: BTreeMap<String, Vec<String>>,
 }
@@ -245,6 +246,15 @@ impl Rules {
     /// Whether a function comes with the database, so that it has a place in its catalogue.
     pub(super) fn is_built_in(&self, key: &str) -> bool {
         self.lists.functions.contains(key) || self.lists.tables.contains_key(key)
+    }
+
+    /// Whether a call gives the same value each time that it is written.
+    pub(super) fn is_stable(&self, name: &ObjectName) -> bool {
+        let key = parts(name).ok().and_then(|mut parts| parts.pop()).map(|last| last.value.to_ascii_lowercase());
+        let known = |key: &String| {
+            self.lists.functions.contains(key) || self.lists.grammar.contains(key) || self.lists.bare.contains(key)
+        };
+        key.is_some_and(|key| known(&key) && !self.lists.volatile.contains(&key))
     }
 
     /// The columns of a function that stands for a table.

@@ -101,7 +101,9 @@ impl Scopes {
                 // An open source may have the name too, and is allowed to: the database says that it is ambiguous.
                 ([one], _) => return self.of(one, depth, scope, rules),
                 ([_, _, ..], _) => return Ok(Bare::Plain),
-                ([], [one]) if scope.sources.len() == 1 && depth == 0 => return self.of(one, depth, scope, rules),
+                ([], [one]) if scope.sources.len() == 1 && self.is_outermost(depth) => {
+                    return self.of(one, depth, scope, rules);
+                }
                 ([], [one]) if rules.dialect != SqlDialect::PostgreSql => return self.of(one, depth, scope, rules),
                 ([], [_, ..]) => {
                     let why = "it could come from several tables: write it as `table.column`, and list the columns";
@@ -111,6 +113,11 @@ impl Scopes {
             }
         }
         Ok(Bare::Unknown("no table of the statement has it among its listed columns".to_owned()))
+    }
+
+    /// Whether no table of a query outside can be meant.
+    fn is_outermost(&self, depth: usize) -> bool {
+        self.selects.iter().take(depth).all(|scope| scope.sources.is_empty())
     }
 
     /// The alias by which a source is reached from here.

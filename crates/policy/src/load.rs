@@ -77,6 +77,17 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Makes these the only executables, as the clause `commands` demands; of a list that the policy has already, what is in both.
+    pub fn allow_only(&mut self, executables: Vec<PathBuf>) {
+        let both = match self.policy.fs.exec.take() {
+            Some(own) => own.into_iter().filter(|path| executables.contains(path)).collect(),
+            None => executables,
+        };
+        self.policy.fs.exec = Some(both);
+        let origin = format!("commands ({})", self.origins.of(ClauseId::Commands));
+        self.origins.add(ClauseId::FsExec, &origin);
+    }
+
     /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path.
     #[must_use]
     pub fn policy_on(&self, tier: Tier) -> Cow<'_, Policy> {

@@ -1,4 +1,5 @@
-//! The environment of the payload: ours, then inputs, then what the policy passes and sets. Nothing else goes in.
+//! The environment of the payload: ours, then inputs, then what the policy passes and sets, then what judged commands must
+//! have. Nothing else goes in.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -12,7 +13,7 @@ pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// `KEY=VALUE` strings, later ones having replaced earlier ones.
 pub(crate) fn build(
     policy: &Policy,
-    passed: &BTreeMap<OsString, OsString>,
+    (passed, forced): (&BTreeMap<OsString, OsString>, &[(OsString, OsString)]),
     home: &str,
     tmp: &str,
     term: Option<&OsStr>,
@@ -41,6 +42,10 @@ pub(crate) fn build(
         }
     }
     for (name, value) in &policy.env.set {
+        put(name.as_bytes(), value.as_bytes());
+    }
+    // Last, so that nothing of the policy undoes it.
+    for (name, value) in forced {
         put(name.as_bytes(), value.as_bytes());
     }
     all.into_iter()

@@ -49,6 +49,8 @@ pub struct Launch {
     pub protect: Vec<Protect>,
     /// Values of `env.pass` that the caller has.
     pub passed: BTreeMap<OsString, OsString>,
+    /// Variables that judged commands must have; nothing of the policy undoes them.
+    pub forced: Vec<(OsString, OsString)>,
     /// Standard streams.
     pub stdio: Stdio,
     /// `TERM` of the caller, for a terminal.
@@ -241,7 +243,7 @@ fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> 
         (Some(_) | None, _) => b"/tmp".to_vec(),
     };
     let (home, tmp) = (String::from_utf8_lossy(&home).into_owned(), String::from_utf8_lossy(&tmp).into_owned());
-    environment::build(policy, &launch.passed, &home, &tmp, launch.term.as_deref())
+    environment::build(policy, (&launch.passed, &launch.forced), &home, &tmp, launch.term.as_deref())
 }
 
 /// Landlock layers and the probes that prove them.

@@ -95,14 +95,41 @@ pub(crate) fn secrets(policy: &Policy) -> Support {
     })
 }
 
-pub(crate) fn commands(policy: &Policy) -> Support {
-    when(policy.commands.is_some(), || {
-        unmet(
-            "commands/not-yet",
-            "command policies are not judged by this version",
-            "remove the `commands` table, and use `fs.exec` to name the only executables",
-        )
-    })
+/// What a command policy is not, said in every plan.
+const COMMANDS_OVERSHOOT: &str = "what an allowed program does is not judged: that is the sandbox's";
+
+/// Lines are judged by the broker; the list of executables is held by the kernel too, as `fs.exec`.
+pub(crate) fn commands(policy: &Policy, host: &Capabilities) -> Support {
+    let Some(commands) = &policy.commands else { return Support::NotAsked };
+    let judged = |by: String| {
+        let overshoot = Some(COMMANDS_OVERSHOOT.to_owned());
+        Support::Enforced(Enforced { by, strength: Strength::Broker, overshoot })
+    };
+    if matches!(policy.fs.root, Root::Empty | Root::Image(_)) {
+        return unmet(
+            "commands/no-tree",
+            "programs are looked up before the run, and this root has none that could be",
+            "use `fs.root = \"host\"` or `\"dir:PATH\"`",
+        );
+    }
+    if !commands.exec {
+        return judged("broker:commands".to_owned());
+    }
+    if !matches!(policy.fs.root, Root::Host) {
+        return unmet(
+            "commands/no-kernel-list",
+            "the kernel's list of executables is made for the host's own tree",
+            "use `fs.root = \"host\"`, or say `commands.exec = false`: then the broker alone judges",
+        );
+    }
+    if host.landlock == 0 {
+        return unmet(
+            "commands/no-kernel-list",
+            "this kernel has no Landlock, which holds the list of executables",
+            "boot a kernel with Landlock, or say `commands.exec = false`: then the broker alone judges",
+        );
+    }
+    judged(format!("broker:commands+landlock:{}:execute", host.landlock))
 }
 
 pub(crate) fn tools(policy: &Policy) -> Support {

@@ -117,7 +117,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::SyscallsProfile => kernel("seccomp"),
         ClauseId::SyscallsAllow => when(!policy.syscalls.allow.is_empty(), || kernel("seccomp")),
         ClauseId::SyscallsDeny => when(!policy.syscalls.deny.is_empty(), || kernel("seccomp")),
-        ClauseId::Commands => commands(policy),
+        ClauseId::Commands => commands(policy, host),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => supervisor("supervisor:audit", None),
         ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || supervisor("supervisor:audit", None)),

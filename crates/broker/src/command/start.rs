@@ -395,9 +395,21 @@ fn not_allowed(walk: &Walk<'_>, name: &str) -> Blocked {
     let why = "`commands` is a list of what may run, and it is not on it";
     let instead = match policy::mistake::did_you_mean(name, names()) {
         Some(near) => format!("`{near}`"),
-        None => names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        None => few(programs.iter().filter(|known| known.found.is_some()).map(|known| known.name.as_str())),
     };
     blocked("commands.program/not-allowed", what, why, instead)
+}
+
+/// The first names of a list, and how many more there are.
+fn few<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 12;
+    let all: Vec<&str> = names.collect();
+    let shown: Vec<String> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    match all.len().saturating_sub(SHOWN) {
+        0 if shown.is_empty() => "nothing: none of the listed programs is there".to_owned(),
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 /// Letters that are no ASCII, by number.

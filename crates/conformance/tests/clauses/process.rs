@@ -80,8 +80,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Commands,
         tiers: BOTH,
-        sentence: "refused until it is judged",
-        cell: Cell::Refused(&["commands={presets=[\"inspect\"]}"], "commands/not-yet"),
+        sentence: "only judged commands run, and they start only listed files",
+        cell: Cell::Enforced(commands),
+    },
+    Case {
+        clause: ClauseId::Commands,
+        tiers: BOTH,
+        sentence: "a root in which no program can be looked up is refused",
+        cell: Cell::Refused(&["commands={presets=[\"inspect\"]}", "fs.root=empty"], "commands/no-tree"),
     },
     Case {
         clause: ClauseId::Tools,
@@ -109,6 +115,25 @@ except OSError: raise SystemExit(7)"
     check(ended.code == Some(7) && listener.accept().is_err(), || ended.said())?;
     scene.control_python(&code)?;
     check(listener.accept().is_ok(), || "the control was not heard".to_owned())
+}
+
+/// The broker judges what is asked for; the kernel what is then started.
+fn commands(scene: &Scene) -> Held {
+    let inspect = Scene::values(&["commands={presets=[\"inspect\"]}"]);
+    let ended = scene.run(&inspect, &["ls", "-d", "/usr"])?;
+    check(ended.code == Some(0) && ended.out() == "/usr", || ended.said())?;
+    let mark = scene.work().join("ran");
+    let touch = format!("touch {}", mark.display());
+    let refused = scene.run(&inspect, &["sh", "-c", &touch])?;
+    check(refused.code == Some(126), || refused.said())?;
+    check(refused.said().contains("commands.program/not-allowed") && !mark.exists(), || refused.said())?;
+    // A program that may be given anything: what it starts is on the kernel's list, or does not run.
+    let rule = "programs=[{name=\"sh\",args=[{flags=[\"-c=any\"]}]}]";
+    let script = "/usr/bin/id -u >/dev/null 2>&1; echo $?";
+    let held = scene.run(&Scene::values(&[&format!("commands={{{rule}}}")]), &["sh", "-c", script])?;
+    check(held.code == Some(0) && held.out() == "126", || held.said())?;
+    let control = scene.run(&Scene::values(&[&format!("commands={{{rule},exec=false}}")]), &["sh", "-c", script])?;
+    check(control.out() == "0", || control.said())
 }
 
 fn user(scene: &Scene) -> Held {

@@ -8,6 +8,7 @@ pub mod args;
 pub mod ask;
 mod audit;
 mod changes;
+mod commands;
 mod completions;
 mod doctor;
 mod explain;
@@ -53,6 +54,7 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::TAIL,
     &audit::VERIFY,
     &serve::SPEC,
+    &commands::CHECK,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,

@@ -76,7 +76,7 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     let what = target(&mut call.parsed, std::io::empty())?;
     let request = request(call, what)?;
     let Planned { plan, why, lints } =
-        make_plan(&request.layers, call.world, &Capabilities::probe_with(call.world.user_bus()))?;
+        make_plan(request, call.world, &Capabilities::probe_with(call.world.user_bus()))?;
     if call.json {
         let mut value = plan.to_json();
         if let Some(map) = value.as_object_mut() {

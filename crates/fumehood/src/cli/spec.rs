@@ -49,8 +49,8 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("policy", "Check and show policies"),
     ("audit", "Read and verify the audit log"),
     ("tools", "Judge calls of tools, and list what may be called"),
+    ("commands", "Judge command lines"),
     ("approvals", "Answer agents that wait for a person"),
-    ("tools", "Judge the calls of an agent's tools"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];
 

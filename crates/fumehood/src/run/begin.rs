@@ -70,7 +70,7 @@ pub(super) struct Stage {
 /// Writes the journal and prepares.
 pub(super) fn begin(
     planned: &Planned,
-    request: Request,
+    (request, forced): (Request, super::commands::Forced),
     world: &World,
     recorded: &Recorded,
     host: &Capabilities,
@@ -99,6 +99,7 @@ pub(super) fn begin(
         protect: guard.protect,
         files: Vec::new(),
         passed: passed(policy, world),
+        forced,
         stdio: stdio(&io),
         term: world.variable("TERM").filter(|_| io.terminal).map(OsString::from),
         tmp: tmp.clone(),

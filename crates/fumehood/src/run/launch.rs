@@ -14,7 +14,7 @@ use crate::ui::Failure;
 /// Largest script or piece of code, bytes.
 const LARGEST: u64 = 16 << 20;
 /// Where scripts and code are shown in the container tier.
-const SHOWN: &str = "/run/fumehood";
+pub(super) const SHOWN: &str = "/run/fumehood";
 /// Folders in which programs are looked for.
 const FOLDERS: [&str; 3] = ["usr/local/bin", "usr/bin", "bin"];
 
@@ -72,7 +72,7 @@ fn from_code(code: Code, policy: &Policy, shown: &Path) -> Program {
     Program { argv, file: Some((code.name, code.text)) }
 }
 
-fn unreadable(path: &Path, why: &str) -> Failure {
+pub(super) fn unreadable(path: &Path, why: &str) -> Failure {
     Failure::own(Fault {
         id: "run/script-unreadable",
         what: format!("`{}` cannot be read", show_bytes(path.as_os_str().as_encoded_bytes())),
@@ -83,7 +83,7 @@ fn unreadable(path: &Path, why: &str) -> Failure {
 }
 
 /// The path inside of a script that lies in the workspace.
-fn in_workspace(script: &Path, policy: &Policy, tier: Tier) -> Option<PathBuf> {
+pub(super) fn in_workspace(script: &Path, policy: &Policy, tier: Tier) -> Option<PathBuf> {
     if policy.workspace.mode == WorkspaceMode::None {
         return None;
     }

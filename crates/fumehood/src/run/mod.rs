@@ -8,6 +8,7 @@
 mod aftermath;
 mod base64;
 mod begin;
+mod commands;
 mod early;
 mod guard;
 mod hide;
@@ -22,6 +23,7 @@ mod violations;
 mod watch;
 mod workspace;
 
+pub(crate) use commands::around as commands_around;
 pub use planning::{Planned, choose, plan};
 
 use crate::cli::{Request, World, load};
@@ -52,10 +54,18 @@ impl Manner {
     }
 }
 
-fn through(request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
+fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
     let host = backends::Capabilities::probe_with(world.user_bus());
-    let loaded = match load::policy(&request.layers, world) {
+    let mut loaded = match load::policy(&request.layers, world) {
         Ok(loaded) => loaded,
+        Err(stop) => return Err(record::refused(stop, world)),
+    };
+    let asked = std::mem::replace(&mut request.what, crate::cli::What::Nothing);
+    let forced = match commands::judge(&mut loaded, asked) {
+        Ok((what, forced)) => {
+            request.what = what;
+            forced
+        }
         Err(stop) => return Err(record::refused(stop, world)),
     };
     let early = early::begin(&loaded, &request, world, &host);
@@ -69,7 +79,7 @@ fn through(request: Request, world: &World, voice: Voice, manner: &Manner) -> Re
     let (place, early) = early::or_only_its_place(early, world)?;
     let recorded = record::open(&planned, &request, place)?;
     let begun =
-        begin::begin(&planned, request, world, &recorded, &host, early).map_err(|stop| recorded.abort(stop, &planned))?;
+        begin::begin(&planned, (request, forced), world, &recorded, &host, early).map_err(|stop| recorded.abort(stop, &planned))?;
     let mut stage = begun.start(&planned, &recorded, &host).map_err(|stop| recorded.abort(stop, &planned))?;
     recorded.started(&planned, stage.pid())?;
     let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);

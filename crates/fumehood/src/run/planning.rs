@@ -5,7 +5,7 @@ use policy::value::Tier;
 use policy::{Candidate, Choice, Clause, Loaded, Plan};
 
 use crate::cli::load;
-use crate::cli::{Ingredient, World};
+use crate::cli::{Request, World};
 use crate::fault::{Fault, show_text};
 use crate::state::StateError;
 use crate::ui::Failure;
@@ -77,8 +77,9 @@ impl From<StartError> for Failure {
 ///
 /// # Errors
 /// Mistakes, or every clause that cannot be held.
-pub fn plan(layers: &[Ingredient], world: &World, host: &Capabilities) -> Result<Planned, Failure> {
-    let loaded = load::policy(layers, world)?;
+pub fn plan(request: Request, world: &World, host: &Capabilities) -> Result<Planned, Failure> {
+    let mut loaded = load::policy(&request.layers, world)?;
+    super::commands::judge(&mut loaded, request.what)?;
     choose(&loaded, host)
 }
 

@@ -4,6 +4,7 @@
 mod approvals;
 mod audit;
 mod changes;
+mod commands;
 mod completions;
 mod doctor;
 mod explain;

@@ -1,0 +1,160 @@
+//! `[commands]` of a run: what was asked for is judged before there is a plan, and the kernel gets the list of executables.
+//!
+//! The judgement is the broker's; here stands what it is about: the words after `--`, a script or code of bash as a line, any
+//! other script as words for its interpreter. What was judged is what runs: the program by its absolute path, with the words
+//! and variables that its table puts in.
+
+use std::ffi::OsString;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use broker::command::{Around, Judge, Judgement, MOST_BYTES};
+use broker::guard::Blocked;
+use policy::Loaded;
+use policy::value::{Policy, Root, Tier, WorkspaceMode};
+
+use super::launch;
+use crate::cli::{Code, Script, What};
+use crate::fault::{Fault, show_text};
+use crate::ui::Failure;
+
+/// Variables that the judged programs must have.
+pub(super) type Forced = Vec<(OsString, OsString)>;
+
+/// Judges the request by the policy's commands, if it has any: the request as it is to be run, and the variables that its
+/// programs must have. The policy gets the executables as `fs.exec`.
+pub(super) fn judge(loaded: &mut Loaded, what: What) -> Result<(What, Forced), Failure> {
+    let Some(commands) = loaded.policy.commands.clone() else { return Ok((what, Vec::new())) };
+    if matches!(loaded.policy.fs.root, Root::Empty | Root::Image(_)) {
+        // Nothing can be looked up there: the planner refuses the clause.
+        return Ok((what, Vec::new()));
+    }
+    let tier = policy::first_tier(loaded);
+    let policy = loaded.policy_on(tier).into_owned();
+    let judge = Judge::new(&commands, &loaded.documents, around(&policy)).map_err(Failure::Mistakes)?;
+    loaded.lints.extend(judge.lints().iter().cloned());
+    let shell = is_bash(&what);
+    let what = judged(&judge, what, &policy, tier)?;
+    if commands.exec && matches!(policy.fs.root, Root::Host) {
+        loaded.allow_only(judge.executables(shell));
+    }
+    let forced = judge.environment().into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    Ok((what, forced))
+}
+
+/// Where commands run: the workspace as they see it, else the folder for temporary files.
+pub(crate) fn around(policy: &Policy) -> Around {
+    let workspace = policy.workspace.path.clone().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let root = match &workspace {
+        Some(path) => policy.workspace.at.clone().unwrap_or_else(|| path.clone()),
+        None => PathBuf::from("/tmp"),
+    };
+    let tree = match &policy.fs.root {
+        Root::Dir(path) => path.clone(),
+        Root::Host | Root::Empty | Root::Image(_) => PathBuf::from("/"),
+    };
+    Around { root, inspect: workspace, tree }
+}
+
+fn is_bash(what: &What) -> bool {
+    match what {
+        What::Code(Code { interpreter, .. }) | What::Script(Script { interpreter, .. }) => interpreter.name == "bash",
+        What::Argv(_) | What::Shell | What::Nothing => false,
+    }
+}
+
+fn judged(judge: &Judge, what: What, policy: &Policy, tier: Tier) -> Result<What, Failure> {
+    match what {
+        What::Nothing => Ok(What::Nothing),
+        What::Shell => Err(Failure::Faults { code: 126, faults: vec![interactive()] }),
+        What::Argv(words) => {
+            let launch = judge.launch_argv(&words).map_err(|reasons| refused("the command", &reasons))?;
+            let rest = launch.argv.into_iter().skip(1).map(OsString::from);
+            Ok(What::Argv(std::iter::once(launch.path.into_os_string()).chain(rest).collect()))
+        }
+        What::Code(code) if code.interpreter.name == "bash" => {
+            line(judge, &code.text, "the code")?;
+            Ok(What::Code(code))
+        }
+        What::Script(script) if script.interpreter.name == "bash" => {
+            line(judge, &text(&script)?, "the script")?;
+            Ok(What::Script(script))
+        }
+        What::Code(code) => {
+            let words = words(&code.interpreter.candidates, Path::new(launch::SHOWN).join(&code.name), &code.args);
+            passes(judge.argv(&words), "the code")?;
+            Ok(What::Code(code))
+        }
+        What::Script(script) => {
+            let name = script.path.file_name().unwrap_or_default();
+            let inside = launch::in_workspace(&script.path, policy, tier);
+            let place = inside.unwrap_or_else(|| Path::new(launch::SHOWN).join(name));
+            passes(judge.argv(&words(&script.interpreter.candidates, place, &script.args)), "the script")?;
+            Ok(What::Script(script))
+        }
+    }
+}
+
+fn words(candidates: &[Vec<OsString>], file: PathBuf, args: &[OsString]) -> Vec<OsString> {
+    let interpreter = candidates.first().cloned().unwrap_or_default();
+    interpreter.into_iter().chain(std::iter::once(file.into_os_string())).chain(args.iter().cloned()).collect()
+}
+
+fn line(judge: &Judge, bytes: &[u8], place: &str) -> Result<(), Failure> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let why = format!("the byte at {} fits nowhere", error.valid_up_to());
+        let fault = Fault {
+            id: "commands.line/character",
+            what: format!("{place} is no text"),
+            place: place.to_owned(),
+            why,
+            fix: "UTF-8".to_owned(),
+        };
+        Failure::Faults { code: 126, faults: vec![fault] }
+    })?;
+    passes(judge.line(text), place)
+}
+
+fn passes(judgement: Judgement, place: &str) -> Result<(), Failure> {
+    match judgement {
+        Judgement::Allowed { .. } => Ok(()),
+        Judgement::Refused(reasons) => Err(refused(place, &reasons)),
+    }
+}
+
+/// The text of a script, read without moving: the run reads the same open file again.
+fn text(script: &Script) -> Result<Vec<u8>, Failure> {
+    let mut bytes = vec![0; MOST_BYTES.saturating_add(1)];
+    let mut length = 0_usize;
+    while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        let at = u64::try_from(length).unwrap_or(u64::MAX);
+        match script.file.read_at(rest, at).map_err(|e| launch::unreadable(&script.path, &e.to_string()))? {
+            0 => break,
+            more => length = length.saturating_add(more),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Every reason, each with what would be allowed.
+pub(crate) fn refused(place: &str, reasons: &[Blocked]) -> Failure {
+    let fault = |reason: &Blocked| Fault {
+        id: reason.id,
+        what: show_text(&reason.what),
+        place: place.to_owned(),
+        why: show_text(&reason.why),
+        fix: show_text(&reason.instead),
+    };
+    Failure::Faults { code: 126, faults: reasons.iter().map(fault).collect() }
+}
+
+fn interactive() -> Fault {
+    Fault {
+        id: "commands.shell/interactive",
+        what: "a shell cannot be opened under a policy of commands".to_owned(),
+        place: "`fumehood shell`".to_owned(),
+        why: "what is typed into it would be judged by nobody".to_owned(),
+        fix: "`fumehood run -- CMD ARGS`, or a policy without `commands`".to_owned(),
+    }
+}

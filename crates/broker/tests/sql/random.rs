@@ -91,7 +91,17 @@ impl Dice {
             0 | 1 if depth > 0 => format!("({})", self.query(depth - 1)),
             2 => format!("json_each({})", self.column()),
             _ => {
-                let names = ["customers", "customers", "customers", "orders", "orders", "categories", "categories", "secrets", "a"];
+                let names = [
+                    "customers",
+                    "customers",
+                    "customers",
+                    "orders",
+                    "orders",
+                    "categories",
+                    "categories",
+                    "secrets",
+                    "a",
+                ];
                 self.pick(&names).to_owned()
             }
         };

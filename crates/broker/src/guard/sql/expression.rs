@@ -5,10 +5,11 @@ use policy::mistake::quote;
 use sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
-    Ident, Interval, ObjectName, Subscript, TypedString, UnaryOperator, Value, WindowFrame, WindowFrameBound,
-    WindowSpec, WindowType,
+    Ident, Interval, ObjectName, Query, SelectItem, SetExpr, Subscript, TypedString, UnaryOperator, Value, WindowFrame,
+    WindowFrameBound, WindowSpec, WindowType,
 };
 
+use super::query::plain_star;
 use super::rules::parts;
 use super::scope::Bare;
 use super::{Refusal, Walk};
@@ -130,7 +131,8 @@ impl Walk<'_> {
                 }
                 self.some(else_result.as_deref_mut())
             }
-            Expr::Exists { subquery, negated: _ } | Expr::Subquery(subquery) => self.query(subquery).map(drop),
+            Expr::Exists { subquery, negated: _ } => self.exists(subquery),
+            Expr::Subquery(subquery) => self.query(subquery).map(drop),
             Expr::GroupingSets(lists) | Expr::Cube(lists) | Expr::Rollup(lists) => {
                 lists.iter_mut().try_for_each(|list| self.all(list))
             }
@@ -141,6 +143,20 @@ impl Walk<'_> {
                 Err(Refusal::node(&format!("the expression {}", quote(&shown)), "its kind is not judged"))
             }
         }
+    }
+
+    /// `EXISTS (SELECT * ...)` looks at no column: it is judged and printed as `SELECT 1`.
+    fn exists(&mut self, query: &mut Query) -> Judged {
+        if let SetExpr::Select(select) = query.body.as_mut()
+            && let [SelectItem::Wildcard(options)] = select.projection.as_slice()
+            && plain_star(options).is_ok()
+        {
+            let one = Value::Number("1".to_owned(), false).with_empty_span();
+            select.projection = vec![SelectItem::UnnamedExpr(Expr::Value(one))];
+            // It was not there when the nodes were counted.
+            self.seen.expressions = self.seen.expressions.saturating_sub(1);
+        }
+        self.query(query).map(drop)
     }
 
     fn both(&mut self, left: &mut Expr, right: &mut Expr) -> Judged {

@@ -355,7 +355,7 @@ fn order_options(item: &OrderByExpr) -> Judged {
     if with_fill.is_some() { node("`WITH FILL`", "it is of another database") } else { Ok(()) }
 }
 
-fn plain_star(options: &WildcardAdditionalOptions) -> Judged {
+pub(super) fn plain_star(options: &WildcardAdditionalOptions) -> Judged {
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike,

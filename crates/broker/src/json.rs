@@ -380,3 +380,106 @@ impl Reader<'_> {
         exact(number, start, written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn id(text: &str) -> &'static str {
+        read(text).unwrap_err().id
+    }
+
+    #[test]
+    fn gw_03_what_two_parsers_could_read_differently_is_refused() {
+        for (text, wanted) in [
+            (r#"{"a": 1, "a": 2}"#, "tools.json/duplicate"),
+            (r#"{"a": 1, "\u0061": 2}"#, "tools.json/duplicate"),
+            (r#"{"a": 1} x"#, "tools.json/trailing"),
+            (r#"{"a": 1}{"a": 2}"#, "tools.json/trailing"),
+            ("{} // note", "tools.json/trailing"),
+            ("{/* note */}", "tools.json/syntax"),
+            ("\u{feff}{}", "tools.json/syntax"),
+            ("{\"a\": NaN}", "tools.json/syntax"),
+            ("{\"a\": Infinity}", "tools.json/syntax"),
+            ("{\"a\": 01}", "tools.json/syntax"),
+            ("{\"a\": +1}", "tools.json/syntax"),
+            ("{\"a\": .5}", "tools.json/syntax"),
+            ("{\"a\": 1.}", "tools.json/syntax"),
+            ("{\"a\": 1,}", "tools.json/syntax"),
+            ("{'a': 1}", "tools.json/syntax"),
+            ("{a: 1}", "tools.json/syntax"),
+            ("{\"a\": \"\n\"}", "tools.json/syntax"),
+            (r#"{"a": "\ud800"}"#, "tools.json/surrogate"),
+            (r#"{"a": "\ud800x"}"#, "tools.json/surrogate"),
+            (r#"{"a": "\udc00\ud800"}"#, "tools.json/surrogate"),
+            (r#"{"a": "\x41"}"#, "tools.json/syntax"),
+            ("", "tools.json/syntax"),
+            ("\u{a0}{}", "tools.json/syntax"),
+        ] {
+            assert_eq!(id(text), wanted, "{text:?}");
+        }
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(id(&deep), "tools.json/depth");
+        assert_eq!(read(r#"{"a": "\ud83d\ude00"}"#).unwrap(), json!({"a": "\u{1f600}"}));
+    }
+
+    #[test]
+    fn gw_04_numbers_have_one_form_or_are_refused() {
+        for text in [
+            "1e400",
+            "-1e400",
+            "9007199254740993",
+            "-9007199254740993",
+            "18446744073709551616",
+            "1e300",
+            "1e-400",
+            "9007199254740992.5e1",
+            "123456789012345678901234567890",
+        ] {
+            assert_eq!(id(text), "tools.json/number", "{text}");
+        }
+        for (text, form) in [
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("0e5", "0"),
+            ("1.0", "1"),
+            ("1e2", "100"),
+            ("100E-2", "1"),
+            ("9007199254740992", "9007199254740992"),
+            ("0.1", "0.1"),
+            ("1e-7", "1e-7"),
+            ("0.30000000000000004", "0.30000000000000004"),
+            ("12.50", "12.5"),
+        ] {
+            assert_eq!(canonical(&read(text).unwrap()), form, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_reader_gets_the_same_form() {
+        let value: Json = serde_json::from_str(r#"{"a": 1.0, "b": [2e0, -0.0, 0.5]}"#).unwrap();
+        assert_eq!(settle(&value).unwrap(), read(r#"{"a": 1.0, "b": [2e0, -0.0, 0.5]}"#).unwrap());
+        assert!(settle(&json!(u64::MAX)).is_err() && settle(&json!(1e300)).is_err());
+    }
+
+    #[test]
+    fn the_hash_is_over_tool_and_arguments_in_any_order_of_keys() {
+        let one = hash("t", &json!({"a": 1, "b": 2}));
+        assert_eq!(one, hash("t", &json!({"b": 2, "a": 1})));
+        assert_ne!(one, hash("u", &json!({"a": 1, "b": 2})));
+        assert_ne!(one, hash("t", &json!({"a": 1, "b": 3})));
+        assert_eq!(hash("t", &json!({})), policy::json::sha256_hex(br#"{"args":{},"tool":"t"}"#));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic_and_what_it_reads_serde_reads_alike(text in "[\\[\\]{}\",:0-9a-e.\\\\u+-]{0,24}") {
+            if let Ok(value) = read(&text) {
+                let other: Json = serde_json::from_str(&text).unwrap();
+                proptest::prop_assert_eq!(canonical(&value), canonical(&other));
+                proptest::prop_assert_eq!(read(&canonical(&value)).unwrap(), value);
+            }
+        }
+    }
+}

@@ -118,3 +118,49 @@ fn public(server: Option<&str>, tool: &str) -> String {
         whole.chars().map(|c| if fits(c) { c } else { '-' }).take(MOST_PUBLIC - 1 - mark.len()).collect();
     format!("{spelled}-{mark}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_stay_within_their_server() {
+        for (entry, tool, wanted) in [
+            ("mail.*", "mail.send", true),
+            ("mail.*", "mail2.send", false),
+            ("mail.*", "mail", false),
+            ("*", "mail.send", true),
+            ("*", "send", true),
+            ("*.send", "mail.send", true),
+            ("*.send", "send", false),
+            ("get_*", "get_all", true),
+            ("get_*", "get_.all", false),
+            ("s.a*b*c", "s.aXbYc", true),
+            ("s.a*b*c", "s.aXcYb", false),
+            ("s.*a", "s.aaaa", true),
+            ("s.t", "s.T", false),
+        ] {
+            assert_eq!(matches(entry, tool), wanted, "{entry} {tool}");
+        }
+        // The last star alone moves back: no pattern of stars takes long.
+        assert!(!matches(&format!("s.{}b", "*a".repeat(60)), &format!("s.{}", "a".repeat(180))));
+    }
+
+    #[test]
+    fn gw_15_a_public_name_stands_for_one_tool() {
+        let mut public = Public::default();
+        assert_eq!(public.insert(Some("mail"), "send").unwrap(), "mail__send");
+        assert_eq!(public.insert(Some("mail"), "send").unwrap(), "mail__send");
+        assert_eq!(public.tool("mail__send"), Some("mail.send"));
+        assert_eq!(public.tool("Mail__send"), None);
+        assert_eq!(public.insert(None, "mail__send"), Err(Unnamed::Unfit));
+        assert_eq!(public.insert(Some("ma__il"), "x"), Err(Unnamed::Unfit));
+        assert_eq!(public.insert(Some("mail"), "s\u{435}nd"), Err(Unnamed::Unfit));
+        let spelled = public.insert(Some("mail"), "send.now").unwrap();
+        assert!(spelled.len() <= 64 && spelled.starts_with("mail__send-now-"), "{spelled}");
+        // A tool that is called as another's spelling is refused.
+        let taken = spelled.strip_prefix("mail__").unwrap();
+        assert_eq!(public.insert(Some("mail"), taken), Err(Unnamed::Taken { by: "mail.send.now".to_owned() }));
+        assert!(public.insert(Some("mail"), &"x".repeat(150)).unwrap().len() <= 64);
+    }
+}

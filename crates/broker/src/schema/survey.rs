@@ -10,7 +10,7 @@ use super::Flaw;
 pub(super) const MOST_DEPTH: usize = 64;
 const MOST_NODES: usize = 20_000;
 /// References that follow one another about the same value.
-const MOST_CHAIN: usize = 32;
+const MOST_CHAIN: usize = 64;
 
 /// Keywords whose value is a schema about the same value.
 pub(super) const IN_PLACE: &[&str] = &["not", "if", "then", "else"];

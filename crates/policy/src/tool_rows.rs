@@ -440,7 +440,7 @@ fn write_tables(page: &mut String) -> fmt::Result {
 fn write_table(page: &mut String, table: &str) -> fmt::Result {
     page.push_str("| key | value | if not written | |\n| --- | --- | --- | --- |\n");
     for Key { table: _, name, form, default, about } in of(table) {
-        let default = default.map_or_else(|| "must be written".to_owned(), |default| format!("{default}"));
+        let default = default.unwrap_or("must be written");
         writeln!(page, "| `{name}` | {} | {default} | {about} |", shown(*form))?;
     }
     Ok(())

@@ -33,13 +33,7 @@ pub(super) fn judge(gate: &Gate, call: &Call<'_>) -> Judged {
     entries.iter().for_each(|entry| entry.demands.of(call.caller, &mut limits, &mut reported));
     if limits.len() > MOST_DEMANDS {
         let why = format!("a call is counted at most {MOST_DEMANDS} times");
-        judging.deny(
-            "tools.limits/many",
-            "tools".into(),
-            "too many limits match this tool".to_owned(),
-            why,
-            String::new(),
-        );
+        judging.deny("tools.limits/many", "tools", "too many limits match this tool".to_owned(), why, String::new());
     }
     let verdict = verdict(call.tool, judging.reasons, args);
     let timeout = entries.iter().filter_map(|entry| entry.timeout).min();
@@ -95,8 +89,8 @@ struct Judging<'g, 'c> {
 }
 
 impl Judging<'_, '_> {
-    fn deny(&mut self, id: &'static str, rule: Arc<str>, what: String, why: String, instead: String) {
-        let (rule, decision) = (rule.to_string(), Decision::Deny);
+    fn deny(&mut self, id: &'static str, rule: &str, what: String, why: String, instead: String) {
+        let (rule, decision) = (rule.to_owned(), Decision::Deny);
         self.reasons.push(Reason { id, rule, at: None, decision, what, why, instead });
     }
 
@@ -123,7 +117,7 @@ impl Judging<'_, '_> {
         }
         if let Some(policy::names::NameFlaw { why, fix }) = policy::names::flaw_of_tool(self.call.tool) {
             let what = format!("{} is not the name of a tool", quote(self.call.tool));
-            self.deny("tools.name/unfit", "tools".into(), what, why, fix);
+            self.deny("tools.name/unfit", "tools", what, why, fix);
         } else if self.entries.is_empty() {
             self.reasons.push(Reason {
                 id: "tools.entry/none",
@@ -171,7 +165,7 @@ impl Judging<'_, '_> {
                 format!("an entry with name = {tool}, or effect = \"read\" if it only reads"),
             ),
         };
-        self.deny(id, rule, what, why, instead);
+        self.deny(id, &rule, what, why, instead);
     }
 
     /// The arguments as the tool would get them; none if they are not what schemas and guards want.
@@ -183,14 +177,14 @@ impl Judging<'_, '_> {
         let args = match json::settle(&self.call.args) {
             Ok(args) => args,
             Err(flaw) => {
-                self.deny(flaw.id, "args".into(), flaw.what, flaw.why.to_owned(), flaw.fix.to_owned());
+                self.deny(flaw.id, "args", flaw.what, flaw.why.to_owned(), flaw.fix.to_owned());
                 return None;
             }
         };
         if !args.is_object() {
             let what = format!("the arguments are {}", crate::guard::kind_of(&args));
             let why = "arguments have names".to_owned();
-            self.deny("tools.args/not-object", "args".into(), what, why, "give an object".to_owned());
+            self.deny("tools.args/not-object", "args", what, why, "give an object".to_owned());
             return None;
         }
         let before = self.reasons.len();
@@ -223,7 +217,7 @@ impl Judging<'_, '_> {
                         let what = format!("the tool's own schema cannot be used: {}", flaw.what);
                         let why = format!("{}: {}", quote(&flaw.pointer), flaw.why);
                         let instead = "nothing until the tool's schema is mended".to_owned();
-                        self.deny("tools.schema/unusable", "the tool's own schema".into(), what, why, instead);
+                        self.deny("tools.schema/unusable", "the tool's own schema", what, why, instead);
                     }
                     return None;
                 }
@@ -237,7 +231,7 @@ impl Judging<'_, '_> {
             for misfit in schema.check(args).err().into_iter().flatten() {
                 let known = self.reasons.iter().any(|reason| reason.id == misfit.id && reason.what == misfit.what);
                 if !known {
-                    self.deny(misfit.id, Arc::clone(rule), misfit.what, misfit.why, misfit.instead);
+                    self.deny(misfit.id, rule, misfit.what, misfit.why, misfit.instead);
                 }
             }
         }
@@ -259,7 +253,7 @@ impl Judging<'_, '_> {
             let what = format!("{} is named by no guard, and there is no schema", quote(&format!("args{name}")));
             let why = "without a schema only guarded arguments pass: another could say the same unguarded".to_owned();
             let instead = "leave it out; in the policy, write a `schema` that names it".to_owned();
-            self.deny("tools.schema/none", rule, what, why, instead);
+            self.deny("tools.schema/none", &rule, what, why, instead);
         }
     }
 
@@ -287,13 +281,7 @@ impl Judging<'_, '_> {
         if self.reasons.len() == before && again != *passed {
             let what = "two guards of one argument want two different values".to_owned();
             let why = "what one of them passes, the other changes".to_owned();
-            self.deny(
-                "tools.guard/unstable",
-                "tools".into(),
-                what,
-                why,
-                "give the value in its plainest form".to_owned(),
-            );
+            self.deny("tools.guard/unstable", "tools", what, why, "give the value in its plainest form".to_owned());
         }
     }
 

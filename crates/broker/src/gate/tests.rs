@@ -586,8 +586,7 @@ proptest! {
     ) {
         let args = json!({ "x": x });
         let before = verdict(&of(&entries, Decision::Deny), "s.t", args.clone());
-        let mut more = entries.clone();
-        more.push(added);
+        let more: Vec<usize> = entries.iter().copied().chain([added]).collect();
         let after = verdict(&of(&more, Decision::Deny), "s.t", args);
         // An entry can name what nobody had named: that is what entries are for. Nothing else can be lifted.
         let nameless = ["tools.entry/none", "tools.effect/unnamed", "tools.schema/none"];

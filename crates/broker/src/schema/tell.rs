@@ -92,11 +92,11 @@ pub(super) fn misfit(error: &ValidationError<'_>, schema: &Json) -> Misfit {
 type Words = (&'static str, String, String, String);
 
 fn words(error: &ValidationError<'_>, part: &str, shown: &str, holder: &Json) -> Words {
-    let range =
-        |why: String, instead: String| ("tools.schema/range", format!("{} is {shown}", quote(part)), why, instead);
-    let length = |why: &str, instead: String| {
-        ("tools.schema/length", format!("{} is {shown}", quote(part)), why.to_owned(), instead)
-    };
+    let is = || format!("{} is {shown}", quote(part));
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "kinds of another library: those without words of their own follow"
+    )]
     match error.kind() {
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => unknown(part, unexpected, holder),
@@ -112,22 +112,40 @@ fn words(error: &ValidationError<'_>, part: &str, shown: &str, holder: &Json) ->
             ("tools.schema/type", what, why, format!("give {wanted}"))
         }
         ValidationErrorKind::Enum { options } => {
-            let all =
-                options.as_array().map(|all| all.iter().take(20).map(policy::json::canonical).collect::<Vec<_>>());
-            let all = all.unwrap_or_default().join(", ");
-            let what = format!("{} is {shown}", quote(part));
-            (
-                "tools.schema/value",
-                what,
-                "the schema lists what it may be".to_owned(),
-                format!("one of {}", quote(&all)),
-            )
+            let all = options.as_array().into_iter().flatten().take(20).map(policy::json::canonical);
+            let instead = format!("one of {}", quote(&all.collect::<Vec<_>>().join(", ")));
+            ("tools.schema/value", is(), "the schema lists what it may be".to_owned(), instead)
         }
         ValidationErrorKind::Constant { expected_value } => {
-            let what = format!("{} is {shown}", quote(part));
             let only = quote(&policy::json::canonical(expected_value));
-            ("tools.schema/value", what, "the schema names the only value".to_owned(), format!("give {only}"))
+            ("tools.schema/value", is(), "the schema names the only value".to_owned(), format!("give {only}"))
         }
+        ValidationErrorKind::Pattern { pattern } => {
+            let instead = format!("text that {} matches", quote(pattern));
+            ("tools.schema/pattern", is(), "the pattern does not match".to_owned(), instead)
+        }
+        ValidationErrorKind::Format { format } => {
+            let instead = format!("text in the format {}", quote(format));
+            ("tools.schema/format", is(), format!("it is no {}", quote(format)), instead)
+        }
+        other => bounds(other).map_or_else(
+            || {
+                let what = format!("{} does not fit", quote(part));
+                let keyword = quote(other.keyword());
+                let why = format!("the schema's {keyword} is not met by {shown}");
+                ("tools.schema/misfit", what, why, format!("a value that meets {keyword}"))
+            },
+            |(id, why, instead)| (id, is(), why, instead),
+        ),
+    }
+}
+
+/// What is too small, too large, too short or too long.
+fn bounds(kind: &ValidationErrorKind) -> Option<(&'static str, String, String)> {
+    let range = |why: String, instead: String| Some(("tools.schema/range", why, instead));
+    let length = |why: &str, instead: String| Some(("tools.schema/length", why.to_owned(), instead));
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest of another library's kinds bounds nothing")]
+    match kind {
         ValidationErrorKind::Maximum { limit } => {
             range(format!("at most {limit} is allowed"), format!("{limit} or less"))
         }
@@ -153,29 +171,7 @@ fn words(error: &ValidationError<'_>, part: &str, shown: &str, holder: &Json) ->
         ValidationErrorKind::MinItems { limit } => {
             length("the list is too short", format!("at least {limit} elements"))
         }
-        ValidationErrorKind::Pattern { pattern } => {
-            let what = format!("{} is {shown}", quote(part));
-            (
-                "tools.schema/pattern",
-                what,
-                "the pattern does not match".to_owned(),
-                format!("text that {} matches", quote(pattern)),
-            )
-        }
-        ValidationErrorKind::Format { format } => {
-            let what = format!("{} is {shown}", quote(part));
-            (
-                "tools.schema/format",
-                what,
-                format!("it is no {}", quote(format)),
-                format!("text in the format {}", quote(format)),
-            )
-        }
-        other => {
-            let what = format!("{} does not fit", quote(part));
-            let why = format!("the schema's {} is not met by {shown}", quote(other.keyword()));
-            ("tools.schema/misfit", what, why, format!("a value that meets {}", quote(other.keyword())))
-        }
+        _ => None,
     }
 }
 

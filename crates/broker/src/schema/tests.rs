@@ -2,12 +2,12 @@ use serde_json::json;
 
 use super::*;
 
-fn schema(value: Json) -> Schema {
-    Schema::new(&value, Author::Policy).unwrap_or_else(|flaws| panic!("{flaws:?}"))
+fn schema(value: impl std::borrow::Borrow<Json>) -> Schema {
+    Schema::new(value.borrow(), Author::Policy).unwrap_or_else(|flaws| panic!("{flaws:?}"))
 }
 
-fn fits(schema: &Schema, args: Json) -> bool {
-    schema.check(&args).is_ok()
+fn fits(schema: &Schema, args: impl std::borrow::Borrow<Json>) -> bool {
+    schema.check(args.borrow()).is_ok()
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod policy;
 mod run;
 mod shell;
 mod streams;
+mod tools;
 
 use std::ffi::OsStr;
 use std::io::Write as _;

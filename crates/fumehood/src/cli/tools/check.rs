@@ -153,7 +153,9 @@ fn words(call: &Call<'_>, tool: &str, verdict: &Verdict, judged: Option<&Judged>
         line("rule:", &at.as_ref().map_or_else(|| rule.clone(), |at| format!("{rule} ({at})")));
         line("what:", what);
         line("why:", why);
-        line("instead:", instead);
+        if instead != why {
+            line("instead:", instead);
+        }
         line("id:", id);
     }
     if let Some(args) = &verdict.args {

@@ -352,3 +352,24 @@ fn counters_that_ran_out_make_place_and_a_full_table_denies() {
     let again = fill(1_000_000, 60_000);
     assert!(again >= 8_000, "{again}");
 }
+
+#[test]
+fn a_change_that_broke_off_is_undone_by_whoever_comes_next() {
+    use std::os::unix::fs::FileExt as _;
+    let folder = folder();
+    let clock = Hand::at(5);
+    let demand = rate("a", 9, 1_000_000);
+    let standing = || opened(folder.path(), &clock).unwrap().standing(demand.key, &demand.want).unwrap();
+    let ledger = opened(folder.path(), &clock).unwrap();
+    drop(ledger.reserve(std::slice::from_ref(&demand)).unwrap());
+    drop(ledger.reserve(std::slice::from_ref(&demand)).unwrap());
+    assert_eq!(ledger.standing(demand.key, &demand.want).unwrap(), 2);
+    // The journal still holds what the last change began from: the counter's block and the header's.
+    let file = std::fs::File::options().write(true).open(folder.path().join("counters")).unwrap();
+    file.write_all_at(&2_u64.to_le_bytes(), 32 * 8).unwrap();
+    assert_eq!(standing(), 1);
+    assert_eq!(standing(), 1);
+    // A journal that cannot be is no reason to guess.
+    file.write_all_at(&9_999_u64.to_le_bytes(), 32 * 8).unwrap();
+    assert_eq!(opened(folder.path(), &clock).unwrap_err().id(), "tools.ledger/corrupt");
+}

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value as Json;
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
@@ -21,15 +22,17 @@ const FILTER: &[Flag] = &[
     Flag::new("since", Some("TIME"), To::Ours, "Only events from 2026-11-22T01:30:00Z on, or not older than 10m"),
     Flag::new("lines", Some("N"), To::Ours, "Only the newest N events").short(b'n'),
 ];
+const TOOLS: &[Flag] =
+    &[Flag::new("tools", None, To::Ours, "Only calls of tools and what people said of them, a line for each step")];
 const KEY: &[Flag] =
     &[Flag::new("key", Some("HEX"), To::Ours, "The public key that must have signed; else the one in the keys folder")];
 
 pub(super) const SHOW: Spec = Spec {
     path: &["audit", "show"],
     about: "Print events of the audit log",
-    usage: "[--run RUN] [--kind KIND] [--since TIME] [-n N]",
+    usage: "[--tools] [--run RUN] [--kind KIND] [--since TIME] [-n N]",
     more: "With --json: {schema, events}. Nothing is judged here; `fumehood audit verify` does that.",
-    tables: &[FILTER, FOLDER],
+    tables: &[FILTER, TOOLS, FOLDER],
     words: Words::Mixed(0),
     hidden: false,
     run: show_events,
@@ -109,12 +112,20 @@ fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
 }
 
 fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let filter = filter(call)?;
-    let events = show(&state(call)?, folder(call).as_deref(), &filter).map_err(|e| failed(&e))?;
+    let of_tools = call.parsed.has("tools");
+    let mut filter = filter(call)?;
+    // The newest N of those that are shown, not those among the newest N.
+    let most = if of_tools { filter.limit.take() } else { None };
+    let mut events = show(&state(call)?, folder(call).as_deref(), &filter).map_err(|e| failed(&e))?;
+    if of_tools {
+        events.retain(|event| event.kind.starts_with("tool.") || event.kind.starts_with("approval."));
+        events.drain(..most.map_or(0, |most| events.len().saturating_sub(most)));
+    }
     if call.json {
         call.voice.json(&serde_json::json!({ "schema": 1, "events": events }))?;
         return Ok(0);
     }
+    let line = if of_tools { step } else { line };
     let text: String = events.iter().map(|event| line(event, call.voice.out, call.voice.columns)).collect();
     call.voice.data(text.as_bytes())?;
     Ok(0)
@@ -162,6 +173,52 @@ fn line(event: &Event, palette: Palette, columns: usize) -> String {
     let short: String =
         if body.chars().count() > room { body.chars().take(room - 1).chain(['…']).collect() } else { body };
     format!("{head}{}\n", palette.paint(Role::Aside, &short))
+}
+
+/// `time call tool step`: what was decided and by which rule, who was asked, how it ended.
+fn step(event: &Event, palette: Palette, columns: usize) -> String {
+    let Event { seq: _, time, run: _, kind, body, prev: _, hash: _ } = event;
+    let text = |key: &str| body.get(key).and_then(Json::as_str).unwrap_or_default();
+    let number = |key: &str| body.get(key).and_then(Json::as_u64);
+    let (word, role, rest) = match kind.as_str() {
+        "tool.decided" => {
+            let role = if text("decision") == "deny" { Role::Bad } else { Role::Good };
+            let reason = |key: &str| body.pointer("/reasons/0").and_then(|r| r.get(key)).and_then(Json::as_str);
+            let by =
+                body.get("approver").and_then(Json::as_str).map_or_else(String::new, |by| format!(", {by} agreed"));
+            let (id, what) = (reason("id").unwrap_or_default(), reason("what").unwrap_or_default());
+            (text("decision").to_owned(), role, format!("{id} ({}): {what}{by}", text("rule")))
+        }
+        "tool.ended" => {
+            let role = if text("outcome") == "ok" { Role::Good } else { Role::Bad };
+            let took = number("took_us").map_or_else(String::new, |us| format!("{}.{:03} ms", us / 1000, us % 1000));
+            let size = number("size").map_or_else(String::new, |size| format!(", {size} bytes"));
+            let lost = number("dropped").filter(|n| *n > 0).map_or_else(String::new, |n| format!(", {n} dropped"));
+            (text("outcome").to_owned(), role, format!("{took}{size}{lost} {}", text("message")))
+        }
+        "tool.called" => ("called".to_owned(), Role::Aside, text("hash").to_owned()),
+        "approval.ended" => {
+            let role = if text("outcome") == "approved" { Role::Good } else { Role::Bad };
+            (text("outcome").to_owned(), role, format!("{} by {}", text("id"), text("by")))
+        }
+        other => {
+            let step = other.split_once('.').map_or(other, |(_, step)| step);
+            (step.to_owned(), Role::Aside, format!("{} {}", text("id"), text("by")))
+        }
+    };
+    let who = format!("{}/{}", text("agent"), text("session"));
+    let head = format!(
+        "{}  {:<18}  {:<24} {:<16}",
+        show_text(time),
+        show_text(text("call")),
+        show_text(text("tool")),
+        show_text(&who)
+    );
+    let room = columns.saturating_sub(head.chars().count() + 14).max(30);
+    let rest = show_text(rest.trim());
+    let short: String =
+        if rest.chars().count() > room { rest.chars().take(room - 1).chain(['…']).collect() } else { rest };
+    format!("{head}  {}  {short}\n", palette.paint(role, &format!("{:<10}", show_text(&word))))
 }
 
 fn verify_log(call: &mut Call<'_>) -> Result<u8, Failure> {
@@ -220,5 +277,36 @@ mod tests {
         for odd in ["", "m", "10", "10 m", "-5m", "99999999999999999999d", "9223372036854775807d", "tomorrow"] {
             assert_eq!(at(odd), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn each_step_of_a_call_is_a_line_that_names_rule_and_end() {
+        let event = |kind: &str, body: Json| Event {
+            seq: 1,
+            time: "2026-11-22T08:00:00Z".into(),
+            run: String::new(),
+            kind: kind.into(),
+            body,
+            prev: String::new(),
+            hash: String::new(),
+        };
+        let about = serde_json::json!({ "call": "c-1", "tool": "mail\u{1b}.send", "agent": "a", "session": "s" });
+        let with = |more: Json| {
+            let mut body = about.clone();
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let denied = with(serde_json::json!({
+            "decision": "deny", "rule": "tools.tool[0].rate",
+            "reasons": [{ "id": "tools.rate/exceeded", "what": "10 calls were made within 60 s" }],
+        }));
+        let said = step(&event("tool.decided", denied), Palette::PLAIN, 200);
+        assert!(said.contains("deny") && said.contains("tools.rate/exceeded (tools.tool[0].rate): 10 calls"), "{said}");
+        assert!(!said.contains('\u{1b}'));
+        let ended = with(serde_json::json!({ "outcome": "ok", "took_us": 1_234, "size": 7, "dropped": 3 }));
+        let said = step(&event("tool.ended", ended), Palette::PLAIN, 200);
+        assert!(said.trim_end().ends_with("1.234 ms, 7 bytes, 3 dropped"), "{said}");
+        let answered = with(serde_json::json!({ "outcome": "approved", "id": "a-1", "by": "ann" }));
+        assert!(step(&event("approval.ended", answered), Palette::PLAIN, 200).contains("a-1 by ann"));
     }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use broker::gate::Gate;
-use broker::mcp::engine::GateOnly;
 use broker::mcp::servers::{self, Wrong};
 use broker::mcp::{Asked, Gateway, pinning};
 use policy::Loaded;
@@ -40,13 +39,16 @@ pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<G
     let Asked { servers, allow } = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let launcher = Launcher::new(world, &servers)?;
+    let folder = world.cwd.clone().unwrap_or_default();
+    let broker = crate::serve::broker(gate, policy, tools, &state, &folder)?;
+    let approvals = Some(broker.approvals().clone());
     Ok(Gateway {
         servers,
         allow,
-        engine: Arc::new(GateOnly(gate)),
+        engine: broker,
         pinning: pinning(state.path(), scope(layers, world), manner.strict_pins),
         launch: Arc::new(launcher),
-        approvals: None,
+        approvals,
         eager: manner.eager,
     })
 }

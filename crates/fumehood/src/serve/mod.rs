@@ -1,39 +1,38 @@
 //! `fumehood tools serve`: a policy becomes an engine, and the engine stands behind HTTP or a pipe.
 
 mod command;
+mod desk;
 mod record;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use broker::approvals::{Approvals, Settings};
+use broker::approvals::Approvals;
 use broker::call::{Call, Caller, ToolFacts};
 use broker::gate::{Gate, Listed};
 use broker::http::{Boxed, Called, Engine, Run, Wanted};
-use broker::mcp::engine::{Answer, Engine as _, GateOnly};
 use broker::record::Record;
 use broker::rules::Counters;
 use broker::verdict::Verdict;
+use broker::{Answer, Broker};
 use policy::Loaded;
 use serde_json::{Value as Json, json};
 
-use crate::audit::Log;
 use crate::cli::{Ingredient, World};
 use crate::state::State;
 use crate::ui::Failure;
 
 pub use command::Commands;
+pub use desk::broker;
 pub use record::Recorder;
 
 /// Everything behind a front door.
 #[derive(Debug)]
 pub struct House {
-    gate: GateOnly,
+    broker: Arc<Broker>,
     /// Names of the policy's entries that are no globs.
     named: Vec<String>,
     commands: Commands,
-    approvals: Approvals,
-    record: Arc<Recorder>,
     facts: ToolFacts,
     /// What a program that starts us may know of the policy.
     pub about: Json,
@@ -49,17 +48,13 @@ pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result
     let folder = world.cwd.clone().unwrap_or_default();
     let (gate, _) = Gate::new(tools, &documents).map_err(Failure::Mistakes)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
-    let log = Log::open(&state, policy.audit.path.as_deref(), record::options(&policy.audit)).map_err(|error| Failure::own(error.fault()))?;
-    let digest = crate::audit::sha256_hex(tools.written.to_string().as_bytes());
-    let settings = Settings { bound_to: format!("{digest} {}", folder.display()), ..Settings::default() };
-    let approvals = Approvals::open_with(state.path(), settings).map_err(|error| crate::cli::unusable(&error))?;
+    let broker = desk::broker(gate, &policy, tools, &state, &folder)?;
+    let digest = desk::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
     Ok(House {
-        gate: GateOnly(gate),
+        broker,
         named: named.collect(),
         commands,
-        approvals,
-        record: Arc::new(Recorder::new(log)),
         facts: ToolFacts::default(),
         about: json!({ "fumehood": env!("CARGO_PKG_VERSION"), "protocol": 1, "policy": { "name": policy.name, "tools": digest } }),
     })
@@ -75,13 +70,13 @@ impl House {
 
 impl Engine for House {
     fn check(&self, tool: &str, args: Json, caller: &Caller, facts: Option<&ToolFacts>) -> Verdict {
-        self.gate.0.judge(&self.call_of(Wanted { tool, args, caller, facts })).verdict
+        self.broker.check(&self.call_of(Wanted { tool, args, caller, facts }))
     }
 
     fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> Boxed<'a, Called> {
         let call = self.call_of(what);
         Box::pin(async move {
-            let Answer { verdict, result } = self.gate.call(call, run).await;
+            let Answer { verdict, result, id: _, approver: _, took: _ } = self.broker.call(call, run).await;
             Called { verdict, result }
         })
     }
@@ -93,7 +88,7 @@ impl Engine for House {
     fn tools(&self, _: &Caller) -> Boxed<'_, Vec<Json>> {
         let mut shown = BTreeMap::new();
         for name in &self.named {
-            if let Listed::Shown { schema } = self.gate.0.lists(name, &self.facts) {
+            if let Listed::Shown { schema } = self.broker.lists(name, &self.facts) {
                 let here = self.commands.has(name);
                 shown.insert(name, json!({ "name": name, "schema": schema, "implemented": here }));
             }
@@ -102,10 +97,10 @@ impl Engine for House {
     }
 
     fn approvals(&self) -> &Approvals {
-        &self.approvals
+        self.broker.approvals()
     }
 
     fn record(&self) -> Arc<dyn Record> {
-        Arc::clone(&self.record) as Arc<dyn Record>
+        self.broker.record()
     }
 }

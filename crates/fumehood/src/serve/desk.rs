@@ -1,0 +1,46 @@
+//! The broker of a policy: gate, counters, people and record of one state folder, whichever front door stands before it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use broker::approvals::{Approvals, Settings};
+use broker::limits::{Ledger, LedgerFault};
+use broker::{Broker, Gate};
+use policy::Policy;
+use policy::tools::Tools;
+
+use super::record::{Recorder, options};
+use crate::audit::{Log, sha256_hex};
+use crate::fault::{Fault, show_path};
+use crate::state::State;
+use crate::ui::Failure;
+
+/// Opens everything that a call needs; what cannot be opened refuses all calls, and so the start.
+///
+/// # Errors
+/// The audit log, the counters or the waiting calls cannot be used.
+pub fn broker(
+    gate: Gate,
+    policy: &Policy,
+    tools: &Tools,
+    state: &State,
+    folder: &Path,
+) -> Result<Arc<Broker>, Failure> {
+    let log = Log::open(state, policy.audit.path.as_deref(), options(&policy.audit));
+    let log = log.map_err(|error| Failure::own(error.fault()))?;
+    let settings = Settings { bound_to: format!("{} {}", digest(tools), folder.display()), ..Settings::default() };
+    let approvals = Approvals::open_with(state.path(), settings).map_err(|error| crate::cli::unusable(&error))?;
+    let limits = state.path().join("limits");
+    let ledger = Ledger::open(&limits).map_err(|fault| unusable(&fault, &limits))?;
+    Ok(Arc::new(Broker::new(gate, ledger, approvals, Arc::new(Recorder::new(log)))))
+}
+
+/// Digest of the clause `tools`, as written.
+pub(super) fn digest(tools: &Tools) -> String {
+    sha256_hex(tools.written.to_string().as_bytes())
+}
+
+fn unusable(fault: &LedgerFault, limits: &Path) -> Failure {
+    let [what, why, fix] = fault.parts();
+    Failure::own(Fault { id: fault.id(), what, place: show_path(limits), why, fix })
+}

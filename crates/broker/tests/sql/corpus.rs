@@ -116,13 +116,3 @@ pub(crate) fn allowed(database: &str, columns: bool) -> Vec<(Statement, String)>
     );
     passed
 }
-
-/// A check that many people write: it begins as a query, and there is no semicolon and no word that writes.
-#[allow(dead_code, reason = "one of the two tests that share this file uses it")]
-pub(crate) fn naive(sql: &str) -> bool {
-    let lower = sql.trim().to_lowercase();
-    let writes = ["insert ", "update ", "delete ", "drop ", "alter ", "create "];
-    (lower.starts_with("select") || lower.starts_with("with"))
-        && !lower.contains(';')
-        && !writes.iter().any(|w| lower.contains(w))
-}

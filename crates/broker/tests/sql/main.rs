@@ -1,10 +1,18 @@
 //! The `sql` guard against its corpus, and against what a real SQLite does with what passes.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::disallowed_methods,
+    reason = "a test fails loudly, and reads how long it may run"
+)]
 
 mod corpus;
 mod random;
 mod sqlite;
 
-use corpus::{BENIGN, HOSTILE, allowed, compile, guard, judge, naive, read};
+use corpus::{BENIGN, HOSTILE, allowed, compile, guard, judge, read};
 
 const DATABASES: &[&str] = &["postgresql", "sqlite", "mysql", "generic"];
 
@@ -25,7 +33,7 @@ fn no_hostile_statement_passes_in_any_database_and_a_naive_check_lets_many_throu
                     continue;
                 }
                 naively += usize::from(columns && naive(&statement.sql));
-                if let Ok(printed) = judge(&guard_of(database, columns), &statement.sql) {
+                if let Ok(printed) = judge(guard_of(database, columns), &statement.sql) {
                     passed.push(format!("{database}, columns {columns}: {:?} -> {printed}", statement.sql));
                 }
             }
@@ -166,4 +174,13 @@ fn a_bare_name_is_printed_with_the_one_table_that_may_be_meant() {
             "SELECT 1 FROM (SELECT orders.id AS secret FROM orders) AS o WHERE EXISTS (SELECT o.secret FROM customers)";
         assert_eq!(printed.as_deref(), Ok(wanted), "{database}");
     }
+}
+
+/// A check that many people write: it begins as a query, and there is no semicolon and no word that writes.
+fn naive(sql: &str) -> bool {
+    let lower = sql.trim().to_lowercase();
+    let writes = ["insert ", "update ", "delete ", "drop ", "alter ", "create "];
+    (lower.starts_with("select") || lower.starts_with("with"))
+        && !lower.contains(';')
+        && !writes.iter().any(|w| lower.contains(w))
 }

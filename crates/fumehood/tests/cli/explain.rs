@@ -74,6 +74,7 @@ fn is_an_id(text: &str) -> bool {
     const PATHS: &[&str] = &[
         "application/",
         "attr/",
+        "audio/",
         "bin/",
         "dev/",
         "etc/",

@@ -380,6 +380,10 @@ impl Engine for Broker {
             engine::Answer { verdict, result }
         })
     }
+
+    fn end_session(&self, caller: &Caller) {
+        Self::end_session(self, caller);
+    }
 }
 
 /// Which kind of agreement is wanted: the strictest of all that ask.

@@ -119,7 +119,7 @@ impl Door {
     }
 
     /// The port, if it has one: what a Host header must name.
-    pub(super) fn port(&self) -> Option<u16> {
+    pub(crate) fn port(&self) -> Option<u16> {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
             Socket::Unix(..) => None,
@@ -135,7 +135,7 @@ pub struct Peer {
 
 impl Peer {
     /// It has shown a good token: it may stay.
-    pub(super) fn is_known(&self) {
+    pub(crate) fn is_known(&self) {
         self.known.store(true, Ordering::Relaxed);
     }
 }

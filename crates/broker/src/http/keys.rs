@@ -30,7 +30,7 @@ pub struct KeyError {
 
 /// Who a token belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(crate) enum Who {
     /// Somebody who answers.
     Person,
     /// Somebody who calls.
@@ -83,7 +83,7 @@ impl Keys {
     }
 
     /// Who has this token. Hashes are compared, so that time tells nothing of the token.
-    pub(super) fn who(&self, token: &str) -> Option<Who> {
+    pub(crate) fn who(&self, token: &str) -> Option<Who> {
         let hash = digest(token.as_bytes());
         if self.people == Some(hash) {
             return Some(Who::Person);

@@ -32,6 +32,7 @@ use crate::verdict::Verdict;
 pub use answer::{called_json, result_json};
 pub use desk::desk;
 pub use door::{Connection, Door, Listen, Peer, open};
+pub(crate) use keys::Who;
 pub use keys::{KeyError, Keys};
 
 /// A future that may be sent to another thread.

@@ -29,8 +29,6 @@ pub(super) struct Tool {
     pub(super) facts: ToolFacts,
     /// Whether it may be shown.
     pub(super) standing: Standing,
-    /// The compiled schema of its structured result.
-    pub(super) output: Option<jsonschema::Validator>,
     /// It had hidden characters, which are written out now.
     pub(super) flagged: bool,
 }
@@ -198,9 +196,6 @@ fn draft(tool: &Json) -> Result<Draft, &'static str> {
 
 fn finish(draft: Draft, server: &str, standing: Standing) -> Tool {
     let Draft { own, raw: _, shown, flagged } = draft;
-    let output = shown.get("outputSchema").and_then(|schema| {
-        jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex()).build(schema).ok()
-    });
     Tool {
         named: format!("{server}.{own}"),
         facts: ToolFacts {
@@ -212,7 +207,6 @@ fn finish(draft: Draft, server: &str, standing: Standing) -> Tool {
         own,
         definition: shown,
         standing,
-        output,
         flagged,
     }
 }

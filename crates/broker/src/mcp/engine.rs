@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::call::{Call, ToolFacts};
+use crate::call::{Call, Caller, ToolFacts};
 use crate::gate::Listed;
 use crate::mcp::peer::Boxed;
 use crate::result::{ToolFailure, ToolResult};
@@ -27,6 +27,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Judges a call and, if it is allowed, makes it.
     fn call<'a>(&'a self, call: Call<'a>, run: Run) -> Boxed<'a, Answer>;
+
+    /// A session is over: nothing more comes of it.
+    fn end_session(&self, caller: &Caller) {
+        let _ends = caller;
+    }
 }
 
 /// An engine that others share.

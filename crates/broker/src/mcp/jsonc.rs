@@ -9,17 +9,41 @@ pub const MOST: usize = 4 << 20;
 /// The text with comments, trailing commas and byte order mark as blanks; same length, same lines.
 #[must_use]
 pub fn plain(text: &str) -> String {
+    let mut bytes = without_comments(text).into_bytes();
+    let (mut at, mut comma): (usize, Option<usize>) = (0, None);
+    while let Some(byte) = bytes.get(at).copied() {
+        match byte {
+            b'"' => {
+                at = end_of_string(&bytes, at);
+                comma = None;
+                continue;
+            }
+            b',' => comma = Some(at),
+            b'}' | b']' => {
+                if let Some(place) = comma.take() {
+                    blank(&mut bytes, place, place.saturating_add(1));
+                }
+            }
+            byte if byte.is_ascii_whitespace() => {}
+            _ => comma = None,
+        }
+        at = at.saturating_add(1);
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// The text with comments and byte order mark as blanks; same length, same lines.
+#[must_use]
+pub fn without_comments(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     if bytes.starts_with(b"\xef\xbb\xbf") {
         blank(&mut bytes, 0, 3);
     }
     let mut at = 0;
-    let mut comma: Option<usize> = None;
     while let Some(byte) = bytes.get(at).copied() {
         match (byte, bytes.get(at.saturating_add(1)).copied()) {
             (b'"', _) => {
                 at = end_of_string(&bytes, at);
-                comma = None;
                 continue;
             }
             (b'/', Some(b'/')) => {
@@ -33,14 +57,7 @@ pub fn plain(text: &str) -> String {
                 let Some(end) = end else { break };
                 blank(&mut bytes, at, at.saturating_add(end).saturating_add(4));
             }
-            (b',', _) => comma = Some(at),
-            (b'}' | b']', _) => {
-                if let Some(place) = comma.take() {
-                    blank(&mut bytes, place, place.saturating_add(1));
-                }
-            }
-            (b, _) if b.is_ascii_whitespace() => {}
-            _ => comma = None,
+            _ => {}
         }
         at = at.saturating_add(1);
     }
@@ -57,7 +74,8 @@ fn blank(bytes: &mut [u8], from: usize, to: usize) {
 }
 
 /// The place after the string that begins at `at`.
-fn end_of_string(bytes: &[u8], at: usize) -> usize {
+#[must_use]
+pub fn end_of_string(bytes: &[u8], at: usize) -> usize {
     let mut next = at.saturating_add(1);
     while let Some(byte) = bytes.get(next) {
         match byte {

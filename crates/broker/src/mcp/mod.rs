@@ -10,6 +10,7 @@ mod catalog;
 mod convert;
 mod elicit;
 pub mod engine;
+pub mod front;
 pub mod era;
 pub mod gateway;
 pub mod jsonc;
@@ -21,12 +22,13 @@ pub mod pins;
 pub mod servers;
 pub mod run;
 mod session;
-pub mod stdio;
+
 pub mod text;
 mod tools;
 pub mod upstream;
 pub mod wire;
 
+pub use front::stdio;
 pub use gateway::{Asked, Gateway, pinning};
 pub use session::Session;
 pub use tools::words;

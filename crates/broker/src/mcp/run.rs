@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::ask::handle;
 use super::gateway::Gateway;
-use super::stdio;
+use super::front::{self, stdio};
 use crate::call::Caller;
+use crate::http::{Keys, Listen};
 
 /// Serves one client over the standard streams of this process until it closes them, or a signal comes.
 ///
@@ -24,6 +25,26 @@ pub fn over_stdio(gateway: Gateway, agent: &str) -> Result<(), String> {
         let gateway = Arc::new(gateway);
         stdio::serve(&gateway, caller, input(), output(), stop).await;
     })
+}
+
+/// Serves clients over HTTP on a door of this machine until a signal comes. `told` gets the address before the first
+/// request is taken.
+///
+/// # Errors
+/// Why it cannot listen there, or that there is no runtime.
+pub fn over_http(
+    gateway: Gateway,
+    listen: &Listen,
+    keys: Keys,
+    origins: Vec<String>,
+    told: impl FnOnce(&str),
+) -> Result<(), String> {
+    let served = block_on(async move |stop| {
+        let door = crate::http::open(listen).await?;
+        told(&door.address());
+        front::http::serve(door, Arc::new(gateway), keys, origins, stop).await
+    })?;
+    served.map_err(|error| error.to_string().to_lowercase())
 }
 
 /// Runs to its end what a front door does; `stop` comes with a signal.

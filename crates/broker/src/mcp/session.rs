@@ -126,6 +126,12 @@ impl Session {
         lock(&self.client).take();
         self.tasks.close();
         self.tasks.wait().await;
+        self.gateway.engine.end_session(&self.caller);
+    }
+
+    /// Whether its handshake was made.
+    pub(super) fn is_met(&self) -> bool {
+        lock(&self.client).is_some()
     }
 
     /// The client of a handshake, and its conversation.

@@ -192,8 +192,7 @@ impl Trip {
             result = self.rounds(args) => result,
             () = cancel.cancelled() => Err("the client cancelled the call".to_owned()),
         };
-        let (result, tool) = (result.map_err(failed)?, self.tool);
-        convert::read(result, tool.output.as_ref())
+        convert::read(result.map_err(failed)?)
     }
 
     async fn rounds(&self, args: Json) -> Result<Json, String> {

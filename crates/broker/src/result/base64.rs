@@ -1,7 +1,7 @@
 //! Base64, strictly: the plain alphabet, padded, no blanks, no loose bits. What decoders disagree about is none.
 
 /// The first `most` bytes, if the whole text is base64.
-pub(super) fn head(text: &str, most: usize) -> Option<Vec<u8>> {
+pub(crate) fn head(text: &str, most: usize) -> Option<Vec<u8>> {
     let bytes = text.as_bytes();
     if !bytes.len().is_multiple_of(4) {
         return None;

@@ -7,7 +7,7 @@
 //! labelled as data. Does not promise: to recognise a secret that is encoded (base64, another language), nor that a model
 //! does not do what a text tells it.
 
-mod base64;
+pub(crate) mod base64;
 mod bounds;
 mod cut;
 mod media;

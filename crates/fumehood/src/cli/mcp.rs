@@ -2,6 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt;
 
+use broker::http::{Keys, Listen};
+use broker::mcp::Gateway;
 use policy::ClauseId;
 
 use super::args::{Flag, To, Words, usage};
@@ -10,8 +12,9 @@ use super::flags::{POLICY, RUN as PROGRAM, SAYING};
 use super::request::{Ingredient, What};
 use super::spec::{Call, Spec};
 use super::target::{nothing, target};
-use crate::fault::{Fault, show_bytes};
+use crate::fault::{Fault, show_bytes, show_path};
 use crate::mcp::{Manner, gateway as make};
+use crate::state::State;
 use crate::ui::Failure;
 
 const GATEWAY: &[Flag] = &[
@@ -19,14 +22,17 @@ const GATEWAY: &[Flag] = &[
         .choices(&["trust", "strict"]),
     Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are, for limits and records; default local"),
     Flag::new("lazy", None, To::Ours, "Start servers when they are needed, not with the session"),
+    Flag::new("listen", Some("ADDR"), To::Ours, "Streamable HTTP on 127.0.0.1:PORT or unix:PATH instead of stdin and stdout"),
+    Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "With --listen: pages that may send requests; may be repeated"),
 ];
 
 pub(super) const SERVE_GATEWAY: Spec = Spec {
     path: &["mcp", "gateway"],
     about: "Stand before MCP servers: judge each call, run each server in a sandbox",
-    usage: "-p POLICY [--pins strict] [--agent NAME]",
-    more: "Speaks MCP on stdin and stdout until the client closes them. Servers are those of [mcp.servers] in the policy,\n\
-           each inside its own sandbox; tools are shown and called as [[tools.tool]] allows.\n\
+    usage: "-p POLICY [--pins strict] [--listen ADDR]",
+    more: "Speaks MCP on stdin and stdout until the client closes them; with --listen over HTTP at /mcp, to those who send\n\
+           the token in `tools.token` of the state folder. Servers are those of [mcp.servers] in the policy, each inside\n\
+           its own sandbox; tools are shown and called as [[tools.tool]] allows.\n\
            Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
     tables: &[POLICY, GATEWAY],
     words: Words::Mixed(0),
@@ -61,17 +67,49 @@ fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
     };
     let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let listen = call.parsed.value("listen").map(|address| listen(&show_bytes(address.as_bytes()))).transpose()?;
     let gateway = make(&layers, call.world, Manner { strict_pins, eager: !call.parsed.has("lazy") })?;
-    broker::mcp::run::over_stdio(gateway, &agent).map_err(|why| {
+    let served = match listen {
+        None => broker::mcp::run::over_stdio(gateway, &agent),
+        Some(listen) => over_http(call, gateway, &listen)?,
+    };
+    served.map_err(|why| {
         Failure::own(Fault {
             id: "mcp/runtime",
             what: "the gateway cannot run".to_owned(),
             place: "at its start".to_owned(),
             why,
-            fix: "raise the limits of threads and open files (ulimit -u, -n)".to_owned(),
+            fix: "name a free address; raise the limits of threads and open files (ulimit -u, -n)".to_owned(),
         })
     })?;
     Ok(0)
+}
+
+fn listen(address: &str) -> Result<Listen, Failure> {
+    Listen::parse(address).map_err(|why| {
+        let what = format!("cannot listen on `{address}`");
+        Failure::own(usage("usage/bad-value", what, why, "`--listen 127.0.0.1:7171`, or `--listen unix:/run/x.sock`".to_owned()))
+    })
+}
+
+fn over_http(call: &Call<'_>, gateway: Gateway, listen: &Listen) -> Result<Result<(), String>, Failure> {
+    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let keys = Keys::open(state.path()).map_err(|error| {
+        Failure::own(Fault {
+            id: "mcp/token",
+            what: "the token of the gateway cannot be used".to_owned(),
+            place: show_path(&error.path),
+            why: error.why.clone(),
+            fix: "make it 0600 and your own, or remove it: a new one is made".to_owned(),
+        })
+    })?;
+    let origins = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "allow-origin");
+    let origins = origins.filter_map(|(_, value)| value.as_ref()).map(|value| show_bytes(value.as_bytes())).collect();
+    let token = state.path().join("tools.token");
+    let voice = call.voice;
+    Ok(broker::mcp::run::over_http(gateway, listen, keys, origins, |address| {
+        voice.say(&format!("fumehood: listening on {address}{}; the token is in {}", broker::mcp::front::http::PATH, show_path(&token)));
+    }))
 }
 
 fn upstream(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -18,6 +18,8 @@ pub mod languages;
 pub mod load;
 mod man;
 mod mcp;
+mod mcp_install;
+mod mcp_pins;
 mod policy;
 pub mod request;
 mod run;
@@ -70,6 +72,8 @@ pub const COMMANDS: &[&Spec] = &[
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,
+    &mcp_pins::PINS,
+    &mcp_install::INSTALL,
     &mcp::UPSTREAM,
     &completions::SPEC,
     &man::SPEC,

@@ -1,6 +1,7 @@
 //! The MCP front doors, as far as they are of this program: policies and state folders in, a gateway out, upstream servers
 //! started as runs of our own.
 
+pub mod install;
 mod launch;
 
 use std::path::Path;

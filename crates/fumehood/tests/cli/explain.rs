@@ -95,5 +95,10 @@ fn is_an_id(text: &str) -> bool {
         "usr/",
         "var/",
     ];
-    !PATHS.iter().any(|path| text.starts_with(path))
+    /// Methods of MCP, and keys of its `_meta`.
+    const METHODS: &[&str] = &[
+        "completion/", "elicitation/", "fumehood/", "logging/", "notifications/", "prompts/", "ref/", "resources/", "roots/",
+        "sampling/", "server/", "subscriptions/", "text/", "tools/call", "tools/list",
+    ];
+    !PATHS.iter().chain(METHODS).any(|path| text.starts_with(path))
 }

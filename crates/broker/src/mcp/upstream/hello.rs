@@ -11,7 +11,7 @@ use crate::mcp::era::{self, Era};
 use crate::mcp::peer::{Failure, Peer};
 
 /// How long a server may take to say hello: interpreters and package runners start slowly.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an old server may stay silent on a word that it does not know.
 const PROBE: Duration = Duration::from_secs(8);
 
@@ -30,7 +30,7 @@ pub struct Introduced {
 
 /// Why there is no conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unmet {
+pub(super) enum Unmet {
     /// It ended at a word that it does not know: try the handshake.
     EndedAtProbe(String),
     /// Why.
@@ -39,7 +39,7 @@ pub enum Unmet {
 
 /// Which words to begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub(super) enum Begin {
     /// With the newest.
     Probe,
     /// With the handshake.
@@ -50,7 +50,7 @@ pub enum Begin {
 ///
 /// # Errors
 /// [`Unmet`]
-pub async fn hello(peer: &Peer, capabilities: &Json, begin: Begin) -> Result<Introduced, Unmet> {
+pub(super) async fn hello(peer: &Peer, capabilities: &Json, begin: Begin) -> Result<Introduced, Unmet> {
     if begin == Begin::Probe {
         match probe(peer, capabilities).await {
             Ok(Some(found)) => return Ok(found),

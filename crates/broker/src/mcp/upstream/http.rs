@@ -26,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Why its headers or TLS cannot be set up.
-pub fn start(
+pub(super) fn start(
     url: &str,
     headers: &BTreeMap<String, String>,
     handler: Arc<dyn Handler>,

@@ -8,12 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::gateway::Gateway;
-use super::peer::{Handler, Peer};
-use super::session::Session;
-use super::text;
-use super::upstream::process::{Queue, write};
-use super::wire::{self, Id, Line, Lines, MOST_FROM_CLIENT, RpcError};
+use crate::mcp::gateway::Gateway;
+use crate::mcp::peer::{Handler, Peer};
+use crate::mcp::session::Session;
+use crate::mcp::text;
+use crate::mcp::upstream::process::{Queue, write};
+use crate::mcp::wire::{self, Id, Line, Lines, MOST_FROM_CLIENT, RpcError};
 use crate::call::Caller;
 
 const QUEUE: usize = 256;

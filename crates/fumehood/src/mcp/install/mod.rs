@@ -1,0 +1,258 @@
+//! The gateway in the configuration of a client: one entry in the client's own file, put in so that the rest stays as it
+//! is, kept aside as it was, and taken out again.
+
+mod json;
+mod toml;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use sha2::{Digest as _, Sha256};
+
+use crate::cli::World;
+use crate::fault::{Fault, show_path};
+use crate::state::State;
+use crate::ui::Failure;
+
+/// A client whose file is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// As `--client` names it.
+    pub name: &'static str,
+    /// Its file in a project.
+    project: &'static str,
+    /// Its file in the home.
+    home: &'static str,
+    /// The table of servers.
+    table: &'static str,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    /// The same with the kind of the server in it.
+    JsonTyped,
+    Toml,
+}
+
+/// Every client that is known.
+pub const CLIENTS: &[Client] = &[
+    Client { name: "claude-code", project: ".mcp.json", home: ".claude.json", table: "mcpServers", form: Form::JsonTyped },
+    Client { name: "cursor", project: ".cursor/mcp.json", home: ".cursor/mcp.json", table: "mcpServers", form: Form::Json },
+    Client { name: "codex", project: ".codex/config.toml", home: ".codex/config.toml", table: "mcp_servers", form: Form::Toml },
+    Client { name: "vscode", project: ".vscode/mcp.json", home: ".config/Code/User/mcp.json", table: "servers", form: Form::JsonTyped },
+];
+
+/// What is to stand in a client's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name there.
+    pub name: String,
+    /// Our binary.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+/// A change of a file, before it is made.
+#[derive(Debug)]
+pub struct Change {
+    /// The file itself, links followed.
+    pub file: PathBuf,
+    /// As it is; none if it is not there.
+    pub before: Option<String>,
+    /// As it will be; none if it goes away.
+    pub after: Option<String>,
+}
+
+/// What is kept of a change, so that it can be undone.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    file: PathBuf,
+    before: Option<String>,
+    /// Digest of what was written.
+    after: String,
+}
+
+fn file_failure(path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::own(Fault {
+        id: "mcp.install/file",
+        what: format!("cannot change {}", show_path(path)),
+        place: show_path(path),
+        why: why.to_string().to_lowercase(),
+        fix: "repair the file, or name another with `--file`".to_owned(),
+    })
+}
+
+impl Client {
+    /// The client of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        CLIENTS.iter().find(|client| client.name == name)
+    }
+
+    /// Its file: in the project at the current directory, or the user's own.
+    ///
+    /// # Errors
+    /// If there is no current directory or no home.
+    pub fn file(&self, world: &World, user: bool) -> Result<PathBuf, Failure> {
+        let missing = |what: &str| file_failure(Path::new(if user { self.home } else { self.project }), what);
+        if !user && self.form != Form::Toml {
+            return world.cwd.as_ref().map(|dir| dir.join(self.project)).ok_or_else(|| missing("there is no current directory"));
+        }
+        // Codex trusts a project's file only after its own question: the user's is the one that counts.
+        let codex = world.variable("CODEX_HOME").filter(|_| self.form == Form::Toml).map(PathBuf::from);
+        if let Some(folder) = codex.filter(|folder| folder.is_absolute()) {
+            return Ok(folder.join("config.toml"));
+        }
+        world.home.as_ref().map(|home| home.join(self.home)).ok_or_else(|| missing("`HOME` is not set"))
+    }
+
+    /// The change that puts the entry in, or takes it out; none if there is nothing to take out.
+    ///
+    /// # Errors
+    /// If the file cannot be read or followed.
+    pub fn change(&self, file: &Path, entry: &Entry, put: bool) -> Result<Option<Change>, Failure> {
+        let (file, before) = read(file)?;
+        let text = before.clone().unwrap_or_default();
+        let made = match self.form {
+            Form::Json | Form::JsonTyped => json::edit(&text, self.table, &entry.name, put.then(|| self.json(entry)).as_ref()),
+            Form::Toml => toml::edit(&text, &entry.name, put.then(|| table(entry)).as_ref()),
+        };
+        let made = made.map_err(|why| file_failure(&file, why))?;
+        Ok(made.map(|after| Change { file, before, after: Some(after) }))
+    }
+
+    fn json(&self, entry: &Entry) -> Json {
+        let mut map = serde_json::Map::new();
+        if self.form == Form::JsonTyped {
+            map.insert("type".to_owned(), "stdio".into());
+        }
+        map.insert("command".to_owned(), entry.command.as_str().into());
+        map.insert("args".to_owned(), entry.args.iter().map(String::as_str).collect());
+        Json::Object(map)
+    }
+}
+
+fn table(entry: &Entry) -> ::toml::Table {
+    let mut table = ::toml::Table::new();
+    table.insert("command".to_owned(), entry.command.as_str().into());
+    let args = entry.args.iter().map(|arg| ::toml::Value::from(arg.as_str())).collect();
+    table.insert("args".to_owned(), ::toml::Value::Array(args));
+    table
+}
+
+/// The file itself and its text. A link (dotfiles are kept so) is followed once, here; what it leads to is what is written.
+fn read(path: &Path) -> Result<(PathBuf, Option<String>), Failure> {
+    match std::fs::canonicalize(path) {
+        Ok(file) => {
+            let text = std::fs::read_to_string(&file).map_err(|error| file_failure(&file, error))?;
+            Ok((file, Some(text)))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if std::fs::symlink_metadata(path).is_ok() {
+                return Err(file_failure(path, "it is a link that leads nowhere"));
+            }
+            Ok((path.to_owned(), None))
+        }
+        Err(error) => Err(file_failure(path, error)),
+    }
+}
+
+impl Change {
+    /// Makes the change: what was there is kept in the state folder first, and the file is replaced as a whole.
+    ///
+    /// # Errors
+    /// If it cannot be written, or is no longer what was shown.
+    pub fn make(&self, state: &State, keep: bool) -> Result<(), Failure> {
+        let (_, now) = read(&self.file)?;
+        if now != self.before {
+            return Err(changed(&self.file));
+        }
+        if keep {
+            let kept = Kept {
+                file: self.file.clone(),
+                before: self.before.clone(),
+                after: digest(self.after.as_deref().unwrap_or_default()),
+            };
+            let text = serde_json::to_string(&kept).map_err(|error| file_failure(&self.file, error))?;
+            write(&kept_path(state, &self.file), &text, 0o600)?;
+        }
+        match &self.after {
+            None => std::fs::remove_file(&self.file).map_err(|error| file_failure(&self.file, error)),
+            Some(text) => {
+                let mode = std::fs::metadata(&self.file).map_or(0o600, |meta| meta.mode() & 0o777);
+                if let Some(folder) = self.file.parent() {
+                    std::fs::create_dir_all(folder).map_err(|error| file_failure(folder, error))?;
+                }
+                write(&self.file, text, mode)
+            }
+        }
+    }
+}
+
+fn changed(file: &Path) -> Failure {
+    Failure::own(Fault {
+        id: "mcp.install/changed",
+        what: format!("{} has changed meanwhile", show_path(file)),
+        place: show_path(file),
+        why: "somebody else wrote it, and that would be lost".to_owned(),
+        fix: "try again".to_owned(),
+    })
+}
+
+/// The change that undoes the last one: the file as it was to the byte where nobody has touched it since, else without our
+/// entry; none if there is nothing to undo.
+///
+/// # Errors
+/// If the file cannot be read or followed.
+pub fn undo(client: &Client, file: &Path, entry: &Entry, state: &State) -> Result<Option<Change>, Failure> {
+    let (real, now) = read(file)?;
+    let kept = std::fs::read_to_string(kept_path(state, &real)).ok();
+    let kept: Option<Kept> = kept.and_then(|text| serde_json::from_str(&text).ok());
+    if let (Some(kept), Some(text)) = (kept, &now)
+        && kept.after == digest(text)
+    {
+        return Ok(Some(Change { file: real, before: now, after: kept.before }));
+    }
+    client.change(&real, entry, false)
+}
+
+/// Forgets what was kept for an undo.
+pub fn forget(state: &State, file: &Path) {
+    if std::fs::remove_file(kept_path(state, file)).is_err() {
+        // There was none.
+    }
+}
+
+fn kept_path(state: &State, file: &Path) -> PathBuf {
+    state.path().join(format!("mcp-install-{}.json", digest(&file.to_string_lossy()).get(..16).unwrap_or_default()))
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes beside and renames, so that a reader sees the one or the other.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".fumehood-{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = (|| {
+        let mut file = File::options().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        std::fs::rename(&beside, path)
+    })();
+    written.map_err(|error| {
+        if std::fs::remove_file(&beside).is_err() {
+            // It was not made.
+        }
+        file_failure(path, error)
+    })
+}

@@ -39,7 +39,6 @@ impl Ground {
             Kind::Any | Kind::Module | Kind::Line => true,
             Kind::Path => return self.read_path(program, word, *operand),
             Kind::WritePath => return self.write_path(program, word, folders),
-            Kind::CopySource => return self.copied(program, word, folders),
             Kind::Inside | Kind::Folder => return self.inside(program, word, kind, folders),
             Kind::Rev => return self.revision(program, word, folders),
             Kind::Word => text.is_some_and(|text| !text.is_empty()),
@@ -50,7 +49,6 @@ impl Ground {
             }),
             Kind::Duration => text.is_some_and(duration),
             Kind::Mode => text.is_some_and(mode),
-            Kind::Format => text.is_some_and(scripts::format),
             Kind::Sed => text.is_some_and(scripts::sed),
             Kind::AwkPrint => text.is_some_and(scripts::awk),
             Kind::Jq => text.is_some_and(scripts::jq),
@@ -97,19 +95,6 @@ impl Ground {
         Err(blocked("commands.word/unproven", what, why, "write the path out"))
     }
 
-    /// A file that is copied: a control file is one wherever it goes.
-    fn copied(&self, program: &str, word: &Word, folders: &Folders) -> Result<(), Blocked> {
-        self.read_path(program, word, true)?;
-        let part = match self.places(word, folders) {
-            Some(places) => places.iter().find_map(|place| self.protected(place, &word.value)),
-            None => Some("..".to_owned()),
-        };
-        let Some(part) = part else { return Ok(()) };
-        let what = format!("`{program}` would copy {}", quote(&word.shown()));
-        let why = format!("`{part}` keeps its name where it goes, and may be a control file there");
-        Err(blocked("commands.write/protected", what, why, "another file, written out and without `..`"))
-    }
-
     /// The places that a word means, from each folder where the command may run; none if it has `..` or is not known.
     fn places(&self, word: &Word, folders: &Folders) -> Option<Vec<PathBuf>> {
         let text = match &word.value {
@@ -127,9 +112,7 @@ impl Ground {
     fn inside(&self, program: &str, word: &Word, kind: &Kind, folders: &Folders) -> Result<(), Blocked> {
         let below = |places: Vec<PathBuf>| places.iter().all(|place| place.starts_with(&self.root));
         let known = matches!(word.value, Value::Literal(_)) || matches!(kind, Kind::Inside);
-        // `@file` is a file of further words for some programs.
-        let plain = word.text() != Some("-") && !word.head().starts_with('@');
-        if known && plain && self.places(word, folders).is_some_and(below) {
+        if known && word.text() != Some("-") && self.places(word, folders).is_some_and(below) {
             return Ok(());
         }
         let what =
@@ -194,7 +177,7 @@ impl Ground {
         let rest = place.strip_prefix(&self.root).unwrap_or(place);
         let hit = |part: &str| {
             let lower = part.to_lowercase();
-            let listed = self.data.protected.contains(&lower);
+            let listed = self.data.protected.iter().any(|name| *name == lower);
             let ends = self.data.protected_endings.iter().any(|ending| lower.ends_with(ending.as_str()));
             // `.g*` could be `.git`.
             let pattern = matches!(value, Value::Glob(_)) && lower.starts_with('.') && lower.contains(['*', '?', '[']);

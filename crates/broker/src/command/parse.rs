@@ -89,29 +89,12 @@ pub(super) fn on_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-/// Bash takes a backslash before a line's end out before it looks for words, also between `$` and `(`; parsers take it for a
-/// part of a word. So a line goes on only behind a blank.
-fn broken_word(text: &str) -> Option<Blocked> {
-    let inside = |(at, _): &(usize, &str)| {
-        let before = text.get(..*at).and_then(|before| before.chars().next_back());
-        !matches!(before, None | Some(' ' | '\t' | '\n'))
-    };
-    text.match_indices("\\\n").find(inside).map(|_| {
-        let what = "a word goes on behind a line's end".to_owned();
-        let why = "bash joins what stands before and behind it, and may find something else in it";
-        blocked("commands.word/unproven", what, why, "a blank before the backslash")
-    })
-}
-
 /// The tree of a line.
 pub(super) fn program(text: &str) -> Result<Program, Blocked> {
     let separators = text.chars().filter(|c| matches!(c, ';' | '&' | '|' | '\n')).count();
     if openers(text) > MOST_OPENERS || separators > MOST_SEPARATORS {
         let what = "the line nests or joins too many commands".to_owned();
         return Err(blocked("commands.line/too-big", what, "so long a line is not read", "divide it"));
-    }
-    if let Some(reason) = broken_word(text) {
-        return Err(reason);
     }
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
     Parser::new(text.as_bytes(), &options).parse_program().map_err(|error| {

@@ -77,32 +77,24 @@ const HARMLESS: &[&str] = &[
     "pack.threads",
 ];
 
-/// Looks at the repositories that git would find from `folder` upwards; why git may not be used there. Git passes over what is
-/// no repository, so the search ends at the first that is one, be it above `root`.
+/// Looks at the repositories that git would find from `folder` up to `root`; why git may not be used there.
 pub(super) fn unfit(root: &Path, folder: &Path) -> Option<String> {
     let folder = if folder.starts_with(root) { folder } else { root };
-    for place in folder.ancestors() {
-        if ["HEAD", "objects", "refs"].iter().all(|part| place.join(part).symlink_metadata().is_ok()) {
-            return Some(format!("`{}` looks like a repository itself", place.display()));
-        }
-        let Ok(meta) = place.join(".git").symlink_metadata() else { continue };
-        let modules = place.join(".gitmodules");
-        if let Some(text) = read(&modules)
-            && keys(&text)
-                .is_none_or(|keys| keys.iter().any(|key| key.ends_with(".ignore") || key.ends_with(".update")))
-        {
-            return Some(format!("`{}` says how submodules are entered", modules.display()));
-        }
-        let found = if meta.is_file() { elsewhere(place) } else { Some(place.join(".git")) };
-        let Some(git) = found else { return Some(format!("`{}/.git` leads to no repository", place.display())) };
-        if let Some(why) = configuration(&git) {
-            return Some(why);
-        }
-        if git.join("HEAD").symlink_metadata().is_ok() {
-            return None;
-        }
-    }
-    None
+    let up = folder.ancestors().take_while(|place| place.starts_with(root));
+    up.filter_map(|place| place.join(".git").symlink_metadata().ok().map(|meta| (place, meta))).find_map(
+        |(place, meta)| {
+            let modules = place.join(".gitmodules");
+            if let Some(text) = read(&modules)
+                && keys(&text)
+                    .is_none_or(|keys| keys.iter().any(|key| key.ends_with(".ignore") || key.ends_with(".update")))
+            {
+                return Some(format!("`{}` says how submodules are entered", modules.display()));
+            }
+            let found = if meta.is_file() { elsewhere(place) } else { Some(place.join(".git")) };
+            let Some(git) = found else { return Some(format!("`{}/.git` leads to no repository", place.display())) };
+            configuration(&git)
+        },
+    )
 }
 
 /// The folder that a `.git` file names.

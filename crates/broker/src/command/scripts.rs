@@ -163,7 +163,9 @@ impl Sed {
 /// `/pattern/ { print $1, NR }` and the like: no call, no pipe, no redirection, no `getline`.
 static AWK: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let item = r#"(?:\$?(?:[0-9]+|NF|NR)|"[^"\\]*")"#;
-    let test = r#"(?:/[^/\\\n]*/|(?:NR|NF|\$[0-9]+)\s*(?:==|!=|<=|>=|<|>)\s*(?:[0-9]+|"[^"\\]*")|\$[0-9]+\s*!?~\s*/[^/\\\n]*/)"#;
+    let test = format!(
+        r#"(?:/[^/\\\n]*/|(?:NR|NF|\$[0-9]+)\s*(?:==|!=|<=|>=|<|>)\s*(?:[0-9]+|"[^"\\]*")|\$[0-9]+\s*!?~\s*/[^/\\\n]*/)"#
+    );
     let block = format!(r"\{{\s*print(?:\s+{item}(?:\s*,?\s*{item})*)?\s*;?\s*\}}");
     Regex::new(&format!(r"\A\s*(?:{test}|{block}|{test}\s*{block})\s*\z")).ok()
 });
@@ -186,16 +188,6 @@ pub(super) fn jq(program: &str) -> bool {
 
 /// `%G?` and its like run the program that checks signatures; so does the atom of `for-each-ref`.
 static SIGNATURE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"%[-+ ]*G|signature").ok());
-
-/// Bash's `printf` assigns to the variable that `%n` names.
-static ASSIGNS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"%[-+ #0-9.*']*[hlLjzt]*n").ok());
-
-/// A format of `printf`: not an option, and without `%n`.
-pub(super) fn format(format: &str) -> bool {
-    // Two signs are one of text, which begins nothing.
-    let rest = format.replace("%%", "");
-    !format.starts_with('-') && ASSIGNS.as_ref().is_some_and(|pattern| !pattern.is_match(&rest))
-}
 
 pub(super) fn git_format(format: &str) -> bool {
     SIGNATURE.as_ref().is_some_and(|pattern| !pattern.is_match(format))
@@ -300,16 +292,6 @@ mod tests {
         assert!(jq(".a[] | select(.b > 1) | {c: .d}"));
         for program in ["env", "$ENV.HOME", "input_filename", "import \"x\" as x; .", "include \"x\"; .", "$__loc__"] {
             assert!(!jq(program), "{program}");
-        }
-    }
-
-    #[test]
-    fn a_format_that_assigns_is_no_format() {
-        for good in ["%s\\n", "%5d %-3s", "100%%n", "a\\nb", "%b"] {
-            assert!(format(good), "{good}");
-        }
-        for bad in ["%n", "ab%n", "%5n", "%ln", "%*n", "%%%n", "%'n", "-v"] {
-            assert!(!format(bad), "{bad}");
         }
     }
 

@@ -47,16 +47,12 @@ pub(super) enum Kind {
     Inside,
     /// A folder below it, to go to.
     Folder,
-    /// A path that is copied: it keeps its name where it goes.
-    CopySource,
     /// A path that is written.
     WritePath,
     /// What git takes for a revision or a path of its work tree.
     Rev,
     /// A format of git that runs nothing.
     GitFormat,
-    /// A format of `printf` that assigns nothing.
-    Format,
     /// A script of sed that reads and writes no file and runs nothing.
     Sed,
     /// A program of awk that prints fields.
@@ -96,8 +92,6 @@ impl Kind {
             "inside" => Self::Inside,
             "folder" => Self::Folder,
             "write-path" => Self::WritePath,
-            "copy-source" => Self::CopySource,
-            "format" => Self::Format,
             "rev" => Self::Rev,
             "git-format" => Self::GitFormat,
             "sed" => Self::Sed,
@@ -122,8 +116,7 @@ impl Kind {
             Self::Size => "a number, with a unit if you like: 10K".to_owned(),
             Self::Duration => "a time such as 30s".to_owned(),
             Self::Mode => "a mode such as 644 or u+x".to_owned(),
-            Self::Format => "a format that does not begin with `-` and has no `%n`".to_owned(),
-            Self::Path | Self::CopySource => "a path written as it is, or a pattern that cannot begin with `-`".to_owned(),
+            Self::Path => "a path written as it is, or a pattern that cannot begin with `-`".to_owned(),
             Self::Inside | Self::Folder => "a path below the folder where commands run, without `..`".to_owned(),
             Self::WritePath => "a path in a folder of `commands.write`".to_owned(),
             Self::Rev => "a revision, or a path below the folder where commands run".to_owned(),

@@ -50,6 +50,11 @@ pub struct Called {
     pub result: Option<Result<ToolResult, ToolFailure>>,
 }
 
+/// For a call that is denied anyway, of a tool that nothing here runs.
+pub(crate) fn nowhere() -> Run {
+    Box::new(|_| Box::pin(async { Err(ToolFailure { message: "nothing here runs the tool".to_owned() }) }))
+}
+
 /// A call that somebody wants to be made.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {

@@ -2,11 +2,12 @@
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
+use policy::tools::Decision;
 use serde_json::{Map, Value as Json, json};
 
-use super::Wanted;
 use super::answer::{Problem, called, good};
 use super::desk::{Desk, fields, not_here};
+use super::{Wanted, nowhere};
 use crate::call::Caller;
 
 /// Answers what follows `/v1/tools`.
@@ -28,13 +29,11 @@ pub(super) async fn answer(
     match verb {
         "check" => Ok(good(&desk.engine.check(tool, args, caller, None).to_json())),
         "call" => {
-            let Some(run) = desk.engine.implementation(tool, caller) else {
-                // Whether the policy would allow it is told first: a denied tool is denied, not missing.
-                let verdict = desk.engine.check(tool, args, caller, None);
-                if verdict.decision == policy::tools::Decision::Deny {
-                    return Ok(called(&super::Called { verdict, result: None }));
-                }
-                return Err(no_implementation(tool));
+            let run = match desk.engine.implementation(tool, caller) {
+                Some(run) => run,
+                // A denied tool is denied, and recorded so, not missing.
+                None if desk.engine.check(tool, args.clone(), caller, None).decision == Decision::Deny => nowhere(),
+                None => return Err(no_implementation(tool)),
             };
             Ok(called(&desk.engine.call(Wanted { tool, args, caller, facts: None }, run).await))
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::mistake::quote;
-use policy::tools::Effect;
+use policy::tools::{Decision, Effect};
 use serde_json::{Map, Value as Json, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::approvals::{Approvals, Asker, ParkedCall};
 use crate::call::{Caller, ToolFacts};
-use crate::http::{Boxed, Called, Engine, Run, Wanted};
+use crate::http::{Boxed, Called, Engine, Run, Wanted, nowhere};
 use crate::json;
 use crate::names;
 use crate::record::Event;
@@ -249,14 +249,17 @@ impl Desk {
             Some(_) => return Err(shape(Some(id), "`here` is neither true nor false")),
         };
         let (ran, answered) = oneshot::channel();
-        let run = if here {
-            self.runs_there(id, answered)
-        } else {
-            self.pipe.engine.implementation(&tool, &caller).ok_or_else(|| {
+        let run = match self.pipe.engine.implementation(&tool, &caller) {
+            _ if here => self.runs_there(id, answered),
+            Some(run) => run,
+            // A denied tool is denied, and recorded so, not missing.
+            None if self.pipe.engine.check(&tool, args.clone(), &caller, None).decision == Decision::Deny => nowhere(),
+            None => {
                 let what = format!("nothing here runs {}", quote(&tool));
                 let fix = "run it yourself with `here`, or name a server or a command for it";
-                problem(Some(id), "tools.http/no-implementation", &what, "no server and no command implements it", fix)
-            })?
+                let why = "no server and no command implements it";
+                return Err(problem(Some(id), "tools.http/no-implementation", &what, why, fix));
+            }
         };
         let mut jobs = self.jobs();
         if jobs.contains_key(&id) {

@@ -175,28 +175,44 @@ fn watch_is_a_stream_of_lines_where_nobody_sits() {
 }
 
 /// The product with a terminal of its own as stdin and stderr; what it shows, and a way to type.
-fn at_a_terminal(house: &House) -> (Child, File) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let side = || File::options().read(true).write(true).open(&name).unwrap();
-    let mut command = house.command(&["approvals", "watch", "--color", "never"]);
-    let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-    (child, File::from(master))
+struct Terminal {
+    child: Child,
+    master: File,
+    /// Shown, but not looked at yet.
+    rest: String,
 }
 
-fn read_until(terminal: &mut File, wanted: &str) -> String {
-    let mut seen = Vec::new();
-    let mut buffer = [0; 512];
-    while !String::from_utf8_lossy(&seen).contains(wanted) {
-        let count =
-            terminal.read(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&seen)));
-        assert!(count > 0, "{}", String::from_utf8_lossy(&seen));
-        seen.extend_from_slice(&buffer[..count]);
+impl Terminal {
+    fn new(house: &House) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let side = || File::options().read(true).write(true).open(&name).unwrap();
+        let mut command = house.command(&["approvals", "watch", "--color", "never"]);
+        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+        Self { child, master: File::from(master), rest: String::new() }
     }
-    String::from_utf8_lossy(&seen).into_owned()
+
+    /// Reads until this is shown; what was shown up to its end.
+    fn until(&mut self, wanted: &str) -> String {
+        let mut buffer = [0; 512];
+        loop {
+            if let Some((before, after)) = self.rest.split_once(wanted) {
+                let seen = format!("{before}{wanted}");
+                self.rest = after.to_owned();
+                return seen;
+            }
+            let count = self.master.read(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", self.rest));
+            assert!(count > 0, "{}", self.rest);
+            self.rest.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
 }
 
 #[test]
@@ -204,28 +220,28 @@ fn read_until(terminal: &mut File, wanted: &str) -> String {
 fn watch_asks_at_a_terminal_and_what_was_typed_too_early_agrees_to_nothing() {
     let house = House::new();
     let store = store(&house);
-    let (mut child, mut terminal) = at_a_terminal(&house);
-    read_until(&mut terminal, "waiting for calls");
+    let mut terminal = Terminal::new(&house);
+    terminal.until("waiting for calls");
     // Typed before any call is on the screen: thrown away.
-    terminal.write_all(b"y\ny\ny\n").unwrap();
+    terminal.types("y\ny\ny\n");
     std::thread::sleep(Duration::from_millis(100));
     let first = park(&store, json!({"to": "first\u{1b}[1m"}));
-    let seen = read_until(&mut terminal, "agree?");
+    let seen = terminal.until("agree?");
     assert!(seen.contains(r#""to": "first\u{1b}[1m""#), "{seen}");
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(store.get(first.id()).unwrap().unwrap().state.word(), "waiting");
     // A stray Return agrees to nothing; then a real answer.
-    terminal.write_all(b"\n").unwrap();
-    read_until(&mut terminal, "agree?");
-    terminal.write_all(b"y\n").unwrap();
-    read_until(&mut terminal, "approved: mail.send");
+    terminal.types("\n");
+    terminal.until("agree?");
+    terminal.types("y\n");
+    terminal.until("approved: mail.send");
     assert!(answer(first).is_approved());
     let second = park(&store, json!({"to": "second"}));
-    read_until(&mut terminal, "agree?");
+    terminal.until("agree?");
     // Somebody else is faster: the screen says so, and a late key answers nothing.
     store.deny(second.id(), "bob", "").unwrap();
-    read_until(&mut terminal, "is denied already");
-    read_until(&mut terminal, "waiting for calls");
-    terminal.write_all(b"q\n").unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    terminal.until("is denied already");
+    terminal.until("waiting for calls");
+    terminal.types("q\n");
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
 }

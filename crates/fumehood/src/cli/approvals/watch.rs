@@ -3,16 +3,23 @@
 //! What was typed before a call is on the screen is thrown away: nobody can have meant it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::BufRead as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
 use broker::approvals::{ParkedCall, State};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{QueueSelector, tcflush};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::{Desk, Said, desk, page, unusable};
 use crate::cli::spec::Call;
 use crate::fault::{Fault, show_text};
 use crate::ui::{Failure, Role};
+
+/// How soon to look although nobody rang: time-outs that nobody waits for ring no bell.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) fn watch(call: &mut Call<'_>) -> Result<u8, Failure> {
     let desk = desk(call)?;
@@ -48,32 +55,69 @@ async fn stream(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
             known.insert(one.id, one.state);
         }
         begun = true;
-        // A second later, time-outs that nobody waits for are seen as well.
-        if tokio::time::timeout(std::time::Duration::from_secs(1), changes.changed())
-            .await
-            .is_ok_and(|rung| rung.is_err())
-        {
+        if tokio::time::timeout(LOOK_AGAIN, changes.changed()).await.is_ok_and(|rung| rung.is_err()) {
             return Ok(0);
         }
     }
 }
 
-/// Lines of the terminal, as they are typed.
-fn lines() -> mpsc::Receiver<String> {
-    let (send, receive) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if send.blocking_send(line).is_err() {
-                return;
+/// The terminal, read by the one thread that also shows calls: what was typed before a call was shown is in nobody's hands
+/// and can be thrown away.
+struct Keys {
+    terminal: AsyncFd<OwnedFd>,
+    typed: Vec<u8>,
+}
+
+impl Keys {
+    fn new() -> std::io::Result<Self> {
+        let terminal = std::io::stdin().as_fd().try_clone_to_owned()?;
+        Ok(Self { terminal: AsyncFd::with_interest(terminal, Interest::READABLE)?, typed: Vec::new() })
+    }
+
+    /// The next line; none at the end. Nothing is lost when it is not waited for to the end.
+    async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.typed.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.typed.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line).trim().to_owned());
+            }
+            let mut ready = self.terminal.readable().await.ok()?;
+            // The terminal is shared with the shell and stays blocking: it is asked again before it is read.
+            let mut asked = [PollFd::new(self.terminal.get_ref(), PollFlags::IN)];
+            if !poll(&mut asked, Some(&Timespec::default())).is_ok_and(|count| count > 0) {
+                ready.clear_ready();
+                continue;
+            }
+            let mut part = [0; 1024];
+            match rustix::io::read(self.terminal.get_ref(), &mut part) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.typed.extend_from_slice(part.get(..count).unwrap_or_default()),
             }
         }
-    });
-    receive
+    }
+
+    /// Throws away what was typed so far.
+    fn forget(&mut self) {
+        if tcflush(self.terminal.get_ref(), QueueSelector::IFlush).is_err() {
+            // No terminal any more: the next read says so.
+        }
+        self.typed.clear();
+    }
 }
 
 async fn ask(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
     let mut changes = desk.approvals.changes();
-    let mut typed = lines();
+    let mut typed = Keys::new().map_err(|error| {
+        let (what, fix) =
+            ("the terminal cannot be read".to_owned(), "`fumehood approvals ls` and `approve` need none".to_owned());
+        Failure::own(Fault {
+            id: "approvals/unusable",
+            what,
+            place: "stdin".to_owned(),
+            why: error.to_string().to_lowercase(),
+            fix,
+        })
+    })?;
     let mut later = BTreeSet::new();
     let mut idle = false;
     loop {
@@ -85,10 +129,11 @@ async fn ask(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
             }
             tokio::select! {
                 rung = changes.changed() => if rung.is_err() { return Ok(0) },
-                line = typed.recv() => match line.as_deref().map(str::trim) {
+                line = typed.line() => match line.as_deref() {
                     None | Some("q") => return Ok(0),
                     Some(_) => {}
                 },
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
             }
             continue;
         };
@@ -114,19 +159,19 @@ async fn one(
     desk: &Desk,
     parked: &ParkedCall,
     changes: &mut tokio::sync::watch::Receiver<u64>,
-    typed: &mut mpsc::Receiver<String>,
+    typed: &mut Keys,
 ) -> Result<Next, Failure> {
     let palette = call.voice.err;
     let prompt = |voice: &crate::ui::Voice| {
         voice.say(&format!("{} [y]es, [n]o, [d]etails, [s] later, [q]uit\n", palette.paint(Role::Name, "agree?")));
     };
     call.voice.say(&page::details(parked, palette));
-    forget_typed(typed);
+    typed.forget();
     prompt(&call.voice);
     loop {
         tokio::select! {
-            rung = changes.changed() => {
-                if rung.is_err() {
+            rung = tokio::time::timeout(LOOK_AGAIN, changes.changed()) => {
+                if rung.is_ok_and(|rung| rung.is_err()) {
                     return Ok(Next::End);
                 }
                 let now = desk.approvals.get(&parked.id).map_err(|error| unusable(&error))?;
@@ -135,8 +180,8 @@ async fn one(
                     return Ok(Next::Call);
                 }
             }
-            line = typed.recv() => {
-                let said = match line.as_deref().map(str::trim) {
+            line = typed.line() => {
+                let said = match line.as_deref() {
                     None | Some("q") => return Ok(Next::End),
                     Some("s") => return Ok(Next::Later),
                     Some("y") => Said::Yes(None),
@@ -160,12 +205,4 @@ async fn one(
             }
         }
     }
-}
-
-/// Throws away what was typed before the call was on the screen.
-fn forget_typed(typed: &mut mpsc::Receiver<String>) {
-    if rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush).is_err() {
-        // No terminal any more: the next read says so.
-    }
-    while typed.try_recv().is_ok() {}
 }

@@ -36,3 +36,11 @@ pub fn clocks_since_boot() -> (i64, i64) {
     use rustix::time::{ClockId, clock_gettime};
     (clock_gettime(ClockId::Monotonic).tv_sec, clock_gettime(ClockId::Boottime).tv_sec)
 }
+
+/// Takes the owner's own rights out of the mask of this process: under a mask of 0777 nobody could enter a folder that they
+/// have just made. What the mask says of others stays.
+pub fn keep_owner_rights() {
+    use rustix::fs::Mode;
+    let before = rustix::process::umask(Mode::from_raw_mode(0o077));
+    rustix::process::umask(before & Mode::from_raw_mode(0o077));
+}

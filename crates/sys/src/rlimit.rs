@@ -31,6 +31,21 @@ pub fn get(number: u32) -> Option<Limit> {
     Some((current, maximum))
 }
 
+/// Lets this process have at least so many files open, if its hard limit allows that; how many it may have.
+#[must_use]
+pub fn open_files(least: u64) -> u64 {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    let (soft, hard) = (current.unwrap_or(u64::MAX), maximum.unwrap_or(u64::MAX));
+    if soft >= least {
+        return soft;
+    }
+    let wanted = least.min(hard);
+    match rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        Ok(()) => wanted,
+        Err(_) => soft,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,6 +87,12 @@ impl Drop for Signals {
     }
 }
 
+/// A write past the caller's limit of file sizes answers EFBIG instead of ending the process without a word.
+pub fn ignore_file_size() {
+    // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Writes to a closed pipe answer EPIPE instead of ending the process (Rust's runtime does this for `main` too).
 pub fn ignore_broken_pipes() {
     // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.

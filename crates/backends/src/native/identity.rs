@@ -50,10 +50,9 @@ pub(crate) fn choose(policy: &Policy, host: &Capabilities, run: &str, container:
         let written = workspace.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
         // Without an id-mapped mount the run could write nothing there.
         if let Some(other) = written.chain(&grants).find(|owner| owner.uid != uid && !owner.by_anybody) {
-            let why = format!(
-                "it belongs to uid {}, the run is uid {uid}, and the process tier has no id-mapped mounts",
-                other.uid
-            );
+            let whose = if other.uid == 0 { "root".to_owned() } else { format!("uid {}", other.uid) };
+            let why =
+                format!("it belongs to {whose}, the run is uid {uid}, and the process tier has no id-mapped mounts");
             return Err(StartError::Mapping { path: other.path.clone(), why });
         }
     }

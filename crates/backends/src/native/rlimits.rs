@@ -42,5 +42,10 @@ pub(crate) fn of(policy: &Policy, nproc: bool) -> Vec<Rlimit> {
         // One more for the guest itself.
         list.push(Rlimit { resource: NPROC, value: u64::from(count).saturating_add(1) });
     }
+    // What is allowed here is never more than the caller may have: a lower limit of theirs holds the clause as well.
+    for limit in &mut list {
+        let most = sys::rlimit::get(limit.resource).and_then(|(_, hard)| hard);
+        limit.value = most.map_or(limit.value, |most| limit.value.min(most));
+    }
     list
 }

@@ -20,6 +20,10 @@ use crate::host::Capabilities;
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// EAGAIN, of clone(2): there is a process too many.
+const AGAIN: i32 = 11;
+const NO_MORE_PROCESSES: &str = "this user may have no more processes (`ulimit -u`)";
+
 /// Folder of our control groups, in each hierarchy, below the caller's own group.
 pub const GROUPS: &str = "fumehood";
 
@@ -192,6 +196,9 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
 
 fn refused(error: sys::spawn::SpawnError) -> StartError {
     let words = format!("{}: {}", error.step.words(), error.errno);
+    if error.errno.raw_os_error() == AGAIN {
+        return StartError::system("starting the guest", NO_MORE_PROCESSES);
+    }
     if error.step == sys::spawn::Step::Clone {
         return StartError::Namespaces { why: words };
     }
@@ -297,6 +304,13 @@ impl Started {
     fn failed(&self, step: Step, errno: i32, detail: u32) -> StartError {
         let why = match errno {
             0 => "refused by its own check".to_owned(),
+            AGAIN => {
+                return StartError::Guest {
+                    step: step.name(),
+                    why: NO_MORE_PROCESSES.to_owned(),
+                    detail: String::new(),
+                };
+            }
             errno => std::io::Error::from_raw_os_error(errno).to_string(),
         };
         let index = usize::try_from(detail).unwrap_or(usize::MAX);

@@ -211,7 +211,7 @@ struct Point {
 
 /// Where mounts may be, and with which options.
 fn points(config: &Config) -> BTreeMap<String, Point> {
-    let text = |path: &CStr| path.to_string_lossy().into_owned();
+    let text = |path: &CStr| sys::proc::shown(path.to_bytes());
     let root = Point { needed: true, options: options(Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV), whole: false };
     let mut all = BTreeMap::from([("/".to_owned(), root)]);
     for op in &config.ops {

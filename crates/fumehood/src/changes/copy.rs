@@ -27,12 +27,15 @@ pub struct Baseline {
 /// set-user-id bits stay behind. With `owner` everything belongs to that user and group.
 ///
 /// # Errors
-/// [`ChangesError`]; EFBIG if the tree is beyond `bounds`: half a copy is none.
+/// [`ChangesError`]; `TooLarge` if the tree is beyond `bounds`: half a copy is none.
 pub fn copy_in(from: &Dir, into: &Dir, bounds: Bounds, owner: Option<(Uid, Gid)>) -> Result<Baseline, ChangesError> {
     let mut baseline = Baseline { left: Some(bounds), ..Baseline::default() };
     let mut at = PathBuf::new();
-    baseline.folder(from, into, &mut at, owner, 0).map_err(|errno| ChangesError::Read { path: at, errno })?;
-    Ok(baseline)
+    match baseline.folder(from, into, &mut at, owner, 0) {
+        Ok(()) => Ok(baseline),
+        Err(errno @ (Errno::FBIG | Errno::NOSPC | Errno::DQUOT)) => Err(ChangesError::TooLarge { path: at, errno }),
+        Err(errno) => Err(ChangesError::Read { path: at, errno }),
+    }
 }
 
 impl Baseline {
@@ -70,6 +73,10 @@ impl Baseline {
         let file_name = Path::new(name);
         let left = self.left.get_or_insert_default();
         left.entries = left.entries.checked_sub(1).ok_or(Errno::FBIG)?;
+        if host.kind == Kind::File && host.size > left.bytes {
+            // Before a byte of it is read: a sparse file may be larger than all disks.
+            return Err(Errno::FBIG);
+        }
         match host.kind {
             Kind::Special => {
                 self.refused.push(Refused { path: at.clone(), why: special(stat.st_mode).into() });

@@ -47,6 +47,14 @@ pub enum ChangesError {
         /// The kernel's answer.
         errno: Errno,
     },
+    /// The workspace is larger than its copy may be.
+    #[error("the workspace does not fit into its copy: it ends at {}", show_path(path))]
+    TooLarge {
+        /// The first path for which there is no room.
+        path: PathBuf,
+        /// The kernel's answer, or EFBIG for a limit.
+        errno: Errno,
+    },
     /// A file or folder could not be written.
     #[error("{} cannot be written", show_path(path))]
     Write {
@@ -112,6 +120,14 @@ impl ChangesError {
             Self::Read { path, errno } => {
                 say("changes/read", show_path(path), &errno.to_string(), "make it readable to you")
             }
+            Self::TooLarge { path, errno } => say(
+                "changes/too-large",
+                show_path(path),
+                &format!(
+                    "`limits.disk` and `limits.files` hold for the copy too, which is made before anything runs: {errno}"
+                ),
+                "raise `limits.disk` and `limits.files` (in the container tier `limits.memory` as well); or use `-w PATH:overlay`, or a smaller folder",
+            ),
             Self::Write { path, errno } => say(
                 "changes/write",
                 show_path(path),

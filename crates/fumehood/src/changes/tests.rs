@@ -559,7 +559,7 @@ fn a_copy_is_compared_with_what_was_copied() {
     assert!(matches!(host.apply(), Applied::Done { .. }));
     assert_eq!(std::fs::read_to_string(host.work("dir")).unwrap(), "file");
     let too_small = copy_in(&root, &Dir::open(&host.at("merged")).unwrap(), Bounds { bytes: 2, entries: 100 }, None);
-    assert!(matches!(too_small, Err(ChangesError::Read { errno: rustix::io::Errno::FBIG, .. })));
+    assert!(matches!(too_small, Err(ChangesError::TooLarge { errno: rustix::io::Errno::FBIG, .. })));
 }
 
 #[test]

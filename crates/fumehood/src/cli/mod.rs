@@ -85,6 +85,8 @@ pub const COMMANDS: &[&Spec] = &[
 /// Runs the program that this process is.
 #[must_use]
 pub fn main() -> u8 {
+    sys::caller::keep_owner_rights();
+    sys::signals::ignore_file_size();
     let world = World::read();
     dispatch(&world, std::env::args_os().skip(1).collect())
 }

@@ -27,6 +27,7 @@ pub(crate) use commands::around as commands_around;
 pub use planning::{Planned, choose, plan};
 
 use crate::cli::{Request, World, load};
+use crate::fault::Fault;
 use crate::ui::{Failure, Voice};
 
 /// Runs a request; the exit code.
@@ -54,7 +55,26 @@ impl Manner {
     }
 }
 
+/// A run has some dozens of descriptors open at once, and places those of the guest from 64 on.
+const DESCRIPTORS: u64 = 192;
+
+fn enough_descriptors() -> Result<(), Failure> {
+    let may = sys::rlimit::open_files(DESCRIPTORS);
+    if may >= DESCRIPTORS {
+        return Ok(());
+    }
+    let fault = Fault {
+        id: "run/few-descriptors",
+        what: format!("only {may} files may be open at once"),
+        place: "the caller's limits".to_owned(),
+        why: format!("a run needs {DESCRIPTORS}; nothing was run"),
+        fix: "raise the limit of open files (`ulimit -n`)".to_owned(),
+    };
+    Err(Failure::Faults { code: 126, faults: vec![fault] })
+}
+
 fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
+    enough_descriptors()?;
     let host = backends::Capabilities::probe_with(world.user_bus());
     let mut loaded = match load::policy(&request.layers, world) {
         Ok(loaded) => loaded,

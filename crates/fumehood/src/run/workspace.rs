@@ -2,6 +2,7 @@
 //! process tier writes.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use policy::value::WorkspaceMode;
 
 use super::record::Recorded;
 use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
-use crate::fault::{Fault, show_path};
+use crate::fault::{Fault, show_bytes};
 use crate::state::{Cross, Dir};
 use crate::ui::Failure;
 
@@ -35,7 +36,9 @@ pub(super) struct Layer {
 
 impl From<ChangesError> for Failure {
     fn from(error: ChangesError) -> Self {
-        Self::Faults { code: 125, faults: vec![error.fault()] }
+        // A workspace that is too large for its copy can be made to fit, or shown otherwise: nothing of ours failed.
+        let code = if matches!(error, ChangesError::TooLarge { .. }) { 126 } else { 125 };
+        Self::Faults { code, faults: vec![error.fault()] }
     }
 }
 
@@ -158,7 +161,9 @@ impl Layer {
         let mut tell = |path: &Path, change: &str| {
             *report.counts.entry(change.to_owned()).or_insert(0) += 1;
             if report.changes.len() < WorkspaceReport::MOST {
-                report.changes.push(WorkspaceChange { path: show_path(path), change: change.to_owned() });
+                report
+                    .changes
+                    .push(WorkspaceChange { path: show_bytes(path.as_os_str().as_bytes()), change: change.to_owned() });
             }
         };
         for entry in &manifest.entries {

@@ -149,6 +149,13 @@ pub fn unwritable(errno: Errno, variable: &str) -> (String, String) {
         Errno::NOSPC => ("the disk is full".into(), format!("free some space, or set {variable} to another disk")),
         Errno::DQUOT => ("your quota is used up".into(), format!("free some space, or set {variable} to another disk")),
         Errno::ACCESS | Errno::PERM => ("you have no permission to write there".into(), elsewhere),
+        Errno::MFILE | Errno::NFILE => {
+            ("too many files are open".into(), "raise the limit of open files (`ulimit -n`)".into())
+        }
+        Errno::FBIG => (
+            "the caller's limit of file sizes is reached".into(),
+            "raise the limit of file sizes (`ulimit -f`)".into(),
+        ),
         Errno::NOTDIR => ("a part of the path is no directory".into(), elsewhere),
         other => (other.to_string(), elsewhere),
     }

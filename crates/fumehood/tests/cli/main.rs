@@ -10,6 +10,7 @@ mod doctor;
 mod explain;
 mod gc;
 mod help;
+mod hosts;
 mod house;
 mod man;
 mod plan;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
 
-pub use mountinfo::{Mount, parse as parse_mountinfo};
+pub use mountinfo::{Mount, parse as parse_mountinfo, shown};
 pub use status::{Capabilities, Status, parse as parse_status};
 
 const SMALL: usize = 64 * 1024;
@@ -139,8 +139,8 @@ impl Process {
     /// # Errors
     /// ESRCH, EACCES, EBADMSG as above; EFBIG: above 16 MiB.
     pub fn mounts(&self) -> Result<Vec<Mount>> {
-        let text = self.text("mountinfo", LARGE)?;
-        mountinfo::parse(&text).ok_or_else(|| self.bad("mountinfo"))
+        let bytes = self.bytes("mountinfo", LARGE)?;
+        mountinfo::parse(&mountinfo::as_text(&bytes)).ok_or_else(|| self.bad("mountinfo"))
     }
 
     /// `cgroup`.
@@ -206,7 +206,8 @@ impl Process {
         Ok(numbers)
     }
 
-    /// What its memory counts without pages of files in memory (`Pss` less `Pss_Shmem`), and those pages, in bytes.
+    /// What its memory counts without pages of files in memory (`Pss` less `Pss_Shmem`, and `SwapPss`), and those pages,
+    /// in bytes.
     ///
     /// # Errors
     /// ESRCH, EACCES, EBADMSG as above.
@@ -218,7 +219,9 @@ impl Process {
         };
         let all = field("Pss:").ok_or_else(|| self.bad("smaps_rollup"))?;
         let shared = field("Pss_Shmem:").unwrap_or(0);
-        Ok((all.saturating_sub(shared), shared))
+        // What was swapped out is as much its own as what stayed.
+        let swapped = field("SwapPss:").unwrap_or(0);
+        Ok((all.saturating_sub(shared).saturating_add(swapped), shared))
     }
 
     /// Regular files that it holds open and that no name leads to any more: memory files, and what was removed.
@@ -267,10 +270,13 @@ impl Process {
     }
 
     fn text(&self, file: &str, most: usize) -> Result<String> {
+        String::from_utf8(self.bytes(file, most)?).map_err(|_not_text| self.bad(file))
+    }
+
+    fn bytes(&self, file: &str, most: usize) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.folder, file, flags, Mode::empty()).named("open", || self.path(file))?;
-        let bytes = read_all(&fd, most).named("read", || self.path(file))?;
-        String::from_utf8(bytes).map_err(|_not_text| self.bad(file))
+        read_all(&fd, most).named("read", || self.path(file))
     }
 
     fn path(&self, file: &str) -> String {

@@ -75,7 +75,28 @@ fn unescape(text: &str) -> String {
         bytes.push(octal.unwrap_or(*first));
         rest = if octal.is_some() { tail.get(3..).unwrap_or_default() } else { tail };
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    shown(&bytes)
+}
+
+/// Bytes of a path as text: what is no UTF-8 becomes `\xNN`, so that two names that differ stay two names.
+#[must_use]
+pub fn shown(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// The file as text that [`parse`] reads: the kernel escapes blanks, and leaves bytes that are no UTF-8 as they are.
+pub(super) fn as_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\{byte:03o}")));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -92,6 +113,14 @@ mod tests {
         assert_eq!(mount.propagation, ["shared:1", "master:2"]);
         assert!(mount.has("noatime") && !mount.has("ro"));
         assert_eq!((mount.kind.as_str(), mount.super_options.len()), ("ext3", 2));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_told_from_others() {
+        let line = |byte: u8| [b"36 35 98:0 /a\\012b", &[byte][..], b" /w", &[byte], b" rw - ext3 x rw\n"].concat();
+        let mounts = |byte| parse(&as_text(&line(byte))).unwrap();
+        assert_eq!((mounts(0xff)[0].root.as_str(), mounts(0xff)[0].point.as_str()), ("/a\nb\\xff", "/w\\xff"));
+        assert_ne!(mounts(0xff)[0].point, mounts(0xfe)[0].point);
     }
 
     #[test]

@@ -312,3 +312,77 @@ def test_a_truthy_answer_is_no_agreement():
 
         with pytest.raises(Denied):
             f("ann")
+
+
+def test_what_waits_survives_a_kill_and_its_answer_is_for_one_call_of_that_session(house):
+    """GW-18: the gateway dies while a person is asked; the answer comes after it, and is found by the same call alone."""
+    import json
+
+    ran = []
+
+    def make(gate):
+        @gate.tool
+        def f(to: str) -> str:
+            ran.append(to)
+            return "done"
+
+        return f
+
+    def approvals(*words):
+        return subprocess.run([os.environ["FUMEHOOD_BIN"], "approvals", *words], capture_output=True, text=True)
+
+    def waiting():
+        return json.loads(approvals("ls", "--json").stdout)["calls"]
+
+    # One policy at one place: an approval belongs to it.
+    policy = house / "policy.json"
+    policy.write_text(json.dumps({"version": 1, **asks("f")}))
+    first = Gateway(policy)
+    f = make(first)
+    failed = []
+
+    def call():
+        with first.session("talk"):
+            try:
+                f("ann")
+            except GatewayError as error:
+                failed.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not waiting():
+        time.sleep(0.02)
+    first._pipe._process.kill()
+    thread.join()
+    assert len(failed) == 1 and ran == []
+    (call_id,) = [one["id"] for one in waiting()]
+    assert approvals("approve", call_id).returncode == 0
+
+    with Gateway(policy) as again:
+        f = make(again)
+
+        def is_asked_about(session, to):
+            """Nobody answers this one, so it waits: it was not let through by the answer to another."""
+            before = len(waiting())
+
+            def inside():
+                with again.session(session):  # A thread does not inherit the session of another.
+                    try:
+                        again.call("f", {"to": to})
+                    except (Denied, GatewayError):
+                        pass
+
+            threading.Thread(target=inside, daemon=True).start()
+            for _ in range(250):
+                if len(waiting()) > before:
+                    return True
+                time.sleep(0.02)
+            return False
+
+        assert is_asked_about("another", "ann"), "another session's call is asked about"
+        assert is_asked_about("talk", "eve"), "other arguments are asked about"
+        with again.session("talk"):
+            assert f("ann") == "done"
+        assert ran == ["ann"]
+        assert is_asked_about("talk", "ann"), "and the answer was good for one call"
+    assert ran == ["ann"]

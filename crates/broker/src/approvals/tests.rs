@@ -1,4 +1,5 @@
-//! What GW-18 asks for, against the real store: threads here, processes in `tests/approvals.rs`.
+//! What GW-18 asks for, against the real store: several openings of one file, as processes have them. A gateway that is
+//! killed while a call waits is in `sdk/python/tests/test_gateway.py`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};

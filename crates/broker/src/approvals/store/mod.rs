@@ -363,11 +363,14 @@ fn boot() -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Field 22 of `/proc/PID/stat`; the name before it may hold blanks and brackets.
+/// Field 22 of `/proc/PID/stat`; the name before it may hold blanks and brackets. A process that was killed and that nobody
+/// has reaped yet still has an entry (state `Z`): it waits for nothing any more.
 fn started(pid: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, after) = text.rsplit_once(')')?;
-    after.split_ascii_whitespace().nth(19).map(str::to_owned)
+    let mut fields = after.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") { None } else { fields.nth(18).map(str::to_owned) }
 }
 
 /// `SQLite` has signed integers; times beyond them are not ours.

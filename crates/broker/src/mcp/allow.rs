@@ -62,7 +62,8 @@ impl Allow {
         let mut wrong = Vec::new();
         let mut globs = |list: &[Spotted<String>], between: char, key: &str| {
             let compile = |entry: &Spotted<String>| {
-                let split = entry.value.split_once(between).filter(|(server, glob)| !server.is_empty() && !glob.is_empty());
+                let split =
+                    entry.value.split_once(between).filter(|(server, glob)| !server.is_empty() && !glob.is_empty());
                 let glob = split.map(|(server, glob)| (server, GlobBuilder::new(glob).literal_separator(true).build()));
                 match glob {
                     Some((server, Ok(glob))) => Some((server.to_owned(), glob.compile_matcher())),
@@ -155,16 +156,16 @@ mod tests {
 
     /// A place of nothing: only the reader of documents makes places.
     fn spot() -> policy::spot::Spot {
+        let text = "version = 1\n[tools]\n[mcp]\nresources = [\"a:b\"]\n".to_owned();
         let mut layers = policy::Layers::new(policy::Caller { dir: "/".into(), ..policy::Caller::default() });
-        layers.set("mcp.resources=[\"a:b\"]");
+        layers.policy("./p.toml", &|_: &std::path::Path| Ok(text.clone()));
         let loaded = layers.finish().unwrap();
         loaded.policy.tools.unwrap().mcp.resources[0].at
     }
 
     fn allow(resources: &[&str], prompts: &[&str]) -> Result<Allow, Vec<Wrong>> {
-        let spotted = |list: &[&str]| {
-            list.iter().map(|text| Spotted { value: (*text).to_owned(), at: spot() }).collect()
-        };
+        let spotted =
+            |list: &[&str]| list.iter().map(|text| Spotted { value: (*text).to_owned(), at: spot() }).collect();
         let mcp = Mcp { resources: spotted(resources), prompts: spotted(prompts), ..Mcp::default() };
         Allow::new(&mcp, &Documents::default())
     }
@@ -188,7 +189,9 @@ mod tests {
             assert!(!allow.resource("fs", bad), "{bad}");
         }
         assert!(!allow.resource("other", "file:///work/a"));
-        assert!(allow.prompt("git", "commit-message") && !allow.prompt("git", "push") && !allow.prompt("x", "commit-a"));
+        assert!(
+            allow.prompt("git", "commit-message") && !allow.prompt("git", "push") && !allow.prompt("x", "commit-a")
+        );
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Askable {
             Way::Waiting(needs) => {
                 let (reply, answer) = oneshot::channel();
                 let gone = || RpcError::new(wire::UNAVAILABLE, "the client did not come back");
-                needs.send(Need { method: method.to_owned(), params, reply }).await.map_err(|_| gone())?;
+                needs.send(Need { method: method.to_owned(), params, reply }).await.map_err(|_gone| gone())?;
                 answer.await.unwrap_or_else(|_| Err(gone()))
             }
         }
@@ -150,12 +150,20 @@ fn fit(server: &str, asking: Asking, mut params: Json) -> Outcome {
 ///
 /// # Errors
 /// The first question that is not allowed, or not answered.
-pub(super) async fn next_round(allow: &Allow, server: &str, result: &Json, to: &Askable) -> Result<Map<String, Json>, RpcError> {
+pub(super) async fn next_round(
+    allow: &Allow,
+    server: &str,
+    result: &Json,
+    to: &Askable,
+) -> Result<Map<String, Json>, RpcError> {
     let mut answers = Map::new();
     let asked = result.get("inputRequests").and_then(Json::as_object);
     for (count, (key, request)) in asked.into_iter().flatten().enumerate() {
         if count >= MOST_ASKED {
-            return Err(RpcError::new(wire::UNAVAILABLE, format!("the server asks more than {MOST_ASKED} questions at once")));
+            return Err(RpcError::new(
+                wire::UNAVAILABLE,
+                format!("the server asks more than {MOST_ASKED} questions at once"),
+            ));
         }
         let method = request.get("method").and_then(Json::as_str).unwrap_or_default();
         let params = request.get("params").cloned().unwrap_or_default();
@@ -240,7 +248,10 @@ impl Waiting {
             let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
             away.retain(|_, waiting| waiting.until > now);
             if away.len() >= MOST_WAITING {
-                return Err(RpcError::new(wire::UNAVAILABLE, format!("more than {MOST_WAITING} calls wait for this client")));
+                return Err(RpcError::new(
+                    wire::UNAVAILABLE,
+                    format!("more than {MOST_WAITING} calls wait for this client"),
+                ));
             }
             let until = now.checked_add(PATIENCE).unwrap_or(now);
             away.insert(handle.clone(), Away { running, binding, replies, until });
@@ -253,7 +264,12 @@ impl Waiting {
     /// # Errors
     /// A state that is unknown, used, too old, or of another call.
     pub(super) fn resume(&self, state: &str, binding: &str, answers: Option<&Json>) -> Result<Running, RpcError> {
-        let wrong = || RpcError::new(wire::INVALID_PARAMS, "this `requestState` is not of a call that waits here with these arguments");
+        let wrong = || {
+            RpcError::new(
+                wire::INVALID_PARAMS,
+                "this `requestState` is not of a call that waits here with these arguments",
+            )
+        };
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         // A state that is tried with another call stays with its own.
         if !away.get(state).is_some_and(|waiting| waiting.binding == binding && waiting.until > Instant::now()) {
@@ -263,7 +279,8 @@ impl Waiting {
         drop(away);
         for (key, reply) in replies {
             let answer = answers.and_then(|answers| answers.get(&key)).cloned();
-            let answer = answer.ok_or_else(|| RpcError::new(wire::INVALID_PARAMS, "the client came back without an answer"));
+            let answer =
+                answer.ok_or_else(|| RpcError::new(wire::INVALID_PARAMS, "the client came back without an answer"));
             if reply.send(answer).is_err() {
                 // Whoever asked has gone meanwhile.
             }
@@ -282,7 +299,7 @@ fn ended(done: Result<Outcome, tokio::task::JoinError>) -> Outcome {
 /// If the kernel gives none.
 pub(super) fn handle() -> Result<String, RpcError> {
     let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|_| RpcError::new(wire::INTERNAL, "no random bytes from the kernel"))?;
+    getrandom::fill(&mut bytes).map_err(|error| RpcError::new(wire::INTERNAL, format!("no random bytes: {error}")))?;
     Ok(names::hex(&bytes, 32))
 }
 
@@ -291,7 +308,12 @@ mod tests {
     use super::*;
 
     fn client() -> Client {
-        Client { era: era::Era::Stateless, version: era::STATELESS.to_owned(), name: "t".to_owned(), capabilities: json!({"elicitation": {}}) }
+        Client {
+            era: era::Era::Stateless,
+            version: era::STATELESS.to_owned(),
+            name: "t".to_owned(),
+            capabilities: json!({"elicitation": {}}),
+        }
     }
 
     async fn parked(waiting: &Waiting) -> (String, String) {
@@ -300,7 +322,10 @@ mod tests {
             let answer = askable.ask("elicitation/create", json!({"message": "?"})).await?;
             Ok(json!({ "got": answer }))
         });
-        let result = waiting.go_on(Running::new(task, needs, CancellationToken::new()), "call 1".to_owned(), &CancellationToken::new()).await.unwrap();
+        let result = waiting
+            .go_on(Running::new(task, needs, CancellationToken::new()), "call 1".to_owned(), &CancellationToken::new())
+            .await
+            .unwrap();
         assert_eq!(result["resultType"], "input_required");
         let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
         (result["requestState"].as_str().unwrap().to_owned(), key)
@@ -335,16 +360,28 @@ mod tests {
         }
         let (askable, needs) = Askable::waiting(client());
         let task = tokio::spawn(async move { askable.ask("x", Json::Null).await });
-        let error = waiting.go_on(Running::new(task, needs, CancellationToken::new()), "one more".to_owned(), &CancellationToken::new()).await.unwrap_err();
+        let error = waiting
+            .go_on(
+                Running::new(task, needs, CancellationToken::new()),
+                "one more".to_owned(),
+                &CancellationToken::new(),
+            )
+            .await
+            .unwrap_err();
         assert_eq!(error.code, wire::UNAVAILABLE);
     }
 
     #[test]
     fn a_question_names_who_asks_and_leads_nowhere_else() {
-        let asked = fit("git", Asking::Elicitation, json!({"message": "pass\u{202e}word?", "_meta": {"progressToken": 1}})).unwrap();
+        let asked =
+            fit("git", Asking::Elicitation, json!({"message": "pass\u{202e}word?", "_meta": {"progressToken": 1}}))
+                .unwrap();
         assert_eq!(asked, json!({"message": "[server `git` asks] pass\\u{202e}word?"}));
         for url in ["http://x/", "javascript:alert(1)", "https://a/\n", "file:///x", "https://x/$(id) "] {
-            assert!(fit("git", Asking::Elicitation, json!({"message": "m", "mode": "url", "url": url})).is_err(), "{url}");
+            assert!(
+                fit("git", Asking::Elicitation, json!({"message": "m", "mode": "url", "url": url})).is_err(),
+                "{url}"
+            );
         }
         assert!(fit("git", Asking::Sampling, json!({"messages": "x".repeat(MOST_BYTES)})).is_err());
     }

@@ -72,7 +72,9 @@ impl Catalog {
         }
         for (public, owners) in catalog.tools.refused() {
             let owners = owners.join(", ");
-            catalog.notes.push(format!("`{public}` would stand for more than one tool ({owners}): none of them is shown"));
+            catalog
+                .notes
+                .push(format!("`{public}` would stand for more than one tool ({owners}): none of them is shown"));
         }
         catalog
     }
@@ -90,7 +92,10 @@ pub(super) async fn take(link: &Link, server: &str, reach: &Json, pinning: &Pinn
             listed
         }
         Err(failure) => {
-            part.notes.push(format!("{server}: its tools cannot be listed: {}", text::shown(&failure.into_rpc().message, 300)));
+            part.notes.push(format!(
+                "{server}: its tools cannot be listed: {}",
+                text::shown(&failure.into_rpc().message, 300)
+            ));
             return part;
         }
     };

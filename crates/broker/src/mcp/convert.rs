@@ -28,23 +28,23 @@ pub(super) fn read(result: Json) -> Result<ToolResult, ToolFailure> {
         None => Vec::new(),
     };
     let dropped = parts.len().saturating_sub(MOST_PARTS);
-    let mut content: Vec<Content> = parts.into_iter().take(MOST_PARTS).map(part).collect();
+    let mut content: Vec<Content> = parts.iter().take(MOST_PARTS).map(part).collect();
     if dropped > 0 {
         content.push(Content::Text(format!("[fumehood: {dropped} more parts of the result were left out]")));
     }
     Ok(ToolResult { content, structured, is_error, meta })
 }
 
-fn part(part: Json) -> Content {
+fn part(part: &Json) -> Content {
     let of = |map: &Json, key: &str| map.get(key).and_then(Json::as_str).map(str::to_owned);
     let withheld = |why: &str| Content::Text(format!("[fumehood: a part of the result was withheld: {why}]"));
     match part.get("type").and_then(Json::as_str) {
-        Some("text") => match of(&part, "text") {
+        Some("text") => match of(part, "text") {
             Some(text) => Content::Text(text),
             None => withheld("a text without text"),
         },
         Some(kind @ ("image" | "audio")) => {
-            let (Some(mime), Some(data)) = (of(&part, "mimeType"), of(&part, "data")) else {
+            let (Some(mime), Some(data)) = (of(part, "mimeType"), of(part, "data")) else {
                 return withheld("data without a type");
             };
             if kind == "image" { Content::Image { mime, data } } else { Content::Audio { mime, data } }
@@ -59,9 +59,9 @@ fn part(part: Json) -> Content {
                 _ => withheld("a resource that is neither text nor data"),
             }
         }
-        Some("resource_link") => match (of(&part, "uri"), of(&part, "name")) {
+        Some("resource_link") => match (of(part, "uri"), of(part, "name")) {
             (Some(uri), Some(name)) => {
-                Content::Link { uri, name, description: of(&part, "description"), mime: of(&part, "mimeType") }
+                Content::Link { uri, name, description: of(part, "description"), mime: of(part, "mimeType") }
             }
             _ => withheld("a link to nothing"),
         },
@@ -72,7 +72,7 @@ fn part(part: Json) -> Content {
 
 /// As it stands on the wire.
 #[must_use]
-pub(super) fn write(result: &ToolResult) -> Json {
+pub fn written(result: &ToolResult) -> Json {
     let mut map = Map::new();
     map.insert("content".to_owned(), result.content.iter().map(write_part).collect());
     if let Some(structured) = &result.structured {
@@ -116,7 +116,8 @@ fn drop_nulls(value: &mut Json) {
 mod tests {
     use super::*;
 
-    const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    const PNG: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
     #[test]
     fn every_known_part_passes_unchanged() {
@@ -127,7 +128,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "x://2", "blob": "AAEC"}},
             {"type": "resource_link", "uri": "x://3", "name": "n"},
         ], "structuredContent": {"a": 1}, "isError": false, "_meta": {"k": 1}});
-        assert_eq!(write(&read(wire.clone()).unwrap()), wire);
+        assert_eq!(written(&read(wire.clone()).unwrap()), wire);
     }
 
     #[test]

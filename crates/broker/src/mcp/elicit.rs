@@ -40,11 +40,13 @@ impl Asker for Client {
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
             // Calls that run side by side are told of each other's questions: each is asked once.
-            let mine = call.tool == self.tool && self.session.upgrade().is_some_and(|session| session.ask_once(&call.id));
+            let mine =
+                call.tool == self.tool && self.session.upgrade().is_some_and(|session| session.ask_once(&call.id));
             if !mine {
                 return;
             }
-            let Ok(answer) = self.askable.ask("elicitation/create", question(call, self.askable.client().era)).await else {
+            let Ok(answer) = self.askable.ask("elicitation/create", question(call, self.askable.client().era)).await
+            else {
                 // Whoever cannot be asked leaves the call to others: the command line, a webhook, the time.
                 return;
             };

@@ -70,7 +70,8 @@ impl Listeners {
     /// # Errors
     /// If there are too many.
     pub(super) fn open(&self, peer: &Peer, id: &Id, wishes: &Json, uris: Vec<String>) -> Result<Json, RpcError> {
-        let keys = [("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged")];
+        let keys =
+            [("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged")];
         let wanted = keys.iter().filter(|(_, key)| wishes.get(*key) == Some(&Json::Bool(true)));
         let mut granted = Map::new();
         let mut lists = Vec::new();

@@ -26,13 +26,21 @@ type Owned = (String, Json);
 
 impl Session {
     /// The lists of all servers that have one; a server that is not there leaves a note.
-    async fn gather(&self, has: &'static str, method: &'static str, key: &'static str, allowed: impl Fn(&str) -> bool) -> (Vec<Owned>, Vec<String>) {
+    async fn gather(
+        &self,
+        has: &'static str,
+        method: &'static str,
+        key: &'static str,
+        allowed: impl Fn(&str) -> bool,
+    ) -> (Vec<Owned>, Vec<String>) {
         let mut set = tokio::task::JoinSet::new();
         for (name, upstream) in self.upstreams.iter().filter(|(name, _)| allowed(name)) {
             let (name, upstream) = (name.clone(), upstream.clone());
             set.spawn(async move {
                 let listed = match upstream.link().await {
-                    Ok(link) if link.has(has) => link.list(method, key).await.map_err(|failure| failure.into_rpc().message),
+                    Ok(link) if link.has(has) => {
+                        link.list(method, key).await.map_err(|failure| failure.into_rpc().message)
+                    }
                     Ok(_) => Ok((Vec::new(), None)),
                     Err(down) => Err(down.words(&name)),
                 };
@@ -52,7 +60,8 @@ impl Session {
             }
         }
         notes.sort();
-        let owned = found.into_iter().flat_map(|(name, entries)| entries.into_iter().map(move |entry| (name.clone(), entry)));
+        let owned =
+            found.into_iter().flat_map(|(name, entries)| entries.into_iter().map(move |entry| (name.clone(), entry)));
         (owned.collect(), notes)
     }
 
@@ -70,7 +79,11 @@ impl Session {
         let mut by_address: BTreeMap<String, Vec<Owned>> = BTreeMap::new();
         for (server, mut entry) in found {
             let Some(uri) = entry.get(address).and_then(Json::as_str).map(str::to_owned) else { continue };
-            let shown = if address == "uri" { allow.resource(&server, &uri) } else { !text::is_hidden(&uri) && allow.template(&server) };
+            let shown = if address == "uri" {
+                allow.resource(&server, &uri)
+            } else {
+                !text::is_hidden(&uri) && allow.template(&server)
+            };
             if shown {
                 text::clean_all(&mut entry);
                 by_address.entry(uri).or_default().push((server, entry));
@@ -82,18 +95,25 @@ impl Session {
                 Ok([(_, entry)]) => entries.push(entry),
                 Err(owned) => {
                     let servers: Vec<_> = owned.iter().map(|(server, _)| server.as_str()).collect();
-                    notes.push(format!("`{}` is claimed by {}: it is not shown", text::shown(&uri, 200), servers.join(" and ")));
+                    notes.push(format!(
+                        "`{}` is claimed by {}: it is not shown",
+                        text::shown(&uri, 200),
+                        servers.join(" and ")
+                    ));
                 }
             }
         }
-        with_notes(page(key, entries, params)?, notes)
+        with_notes(page(key, entries, params)?, &notes)
     }
 
     /// The one server whose resource this is.
     async fn owner_of(&self, uri: &str) -> Result<(String, std::sync::Arc<Link>), RpcError> {
         let allow = &self.gateway.allow;
         let unknown = || {
-            RpcError::new(wire::NO_RESOURCE, format!("no resource `{}` is allowed here: mcp.resources names none", text::shown(uri, 200)))
+            RpcError::new(
+                wire::NO_RESOURCE,
+                format!("no resource `{}` is allowed here: mcp.resources names none", text::shown(uri, 200)),
+            )
         };
         let mut allowed: Vec<&String> = self.upstreams.keys().filter(|server| allow.resource(server, uri)).collect();
         if allowed.len() > 1 {
@@ -131,7 +151,10 @@ impl Session {
         let allow = &self.gateway.allow;
         if let Some(contents) = result.get_mut("contents").and_then(Json::as_array_mut) {
             contents.retain(|content| {
-                content.get("uri").and_then(Json::as_str).is_some_and(|found| found == uri || allow.resource(&server, found))
+                content
+                    .get("uri")
+                    .and_then(Json::as_str)
+                    .is_some_and(|found| found == uri || allow.resource(&server, found))
             });
         }
         Ok(result)
@@ -178,7 +201,8 @@ impl Session {
 
     pub(super) async fn list_prompts(&self, params: &Json) -> Outcome {
         let allow = &self.gateway.allow;
-        let (found, notes) = self.gather("prompts", "prompts/list", "prompts", |server| allow.any_prompt(Some(server))).await;
+        let (found, notes) =
+            self.gather("prompts", "prompts/list", "prompts", |server| allow.any_prompt(Some(server))).await;
         let mut table = names::Table::default();
         for (server, mut entry) in found {
             let Some(own) = entry.get("name").and_then(Json::as_str).map(str::to_owned) else { continue };
@@ -190,7 +214,7 @@ impl Session {
             table.add(public, |(server, _): &Owned| server.clone(), (server, entry));
         }
         let entries = table.iter().map(|(_, (_, entry))| entry.clone()).collect();
-        with_notes(page("prompts", entries, params)?, notes)
+        with_notes(page("prompts", entries, params)?, &notes)
     }
 
     /// The server and own name of a prompt.
@@ -240,8 +264,11 @@ impl Session {
             Some("ref/resource") => {
                 let template = text_of(&reference, "uri")?;
                 let allow = &self.gateway.allow;
-                let (found, _) = self.gather("resources", "resources/templates/list", "resourceTemplates", |s| allow.template(s)).await;
-                let mut owners = found.iter().filter(|(_, entry)| entry.get("uriTemplate").and_then(Json::as_str) == Some(template));
+                let (found, _) = self
+                    .gather("resources", "resources/templates/list", "resourceTemplates", |s| allow.template(s))
+                    .await;
+                let mut owners =
+                    found.iter().filter(|(_, entry)| entry.get("uriTemplate").and_then(Json::as_str) == Some(template));
                 let (Some((server, _)), None) = (owners.next(), owners.next()) else {
                     return Err(RpcError::new(wire::INVALID_PARAMS, "no such template is allowed here"));
                 };
@@ -258,7 +285,8 @@ impl Session {
         if !link.has("completions") {
             return Ok(json!({ "completion": { "values": [] } }));
         }
-        let mut result = link.request("completion/complete", ours, None).await.map_err(super::peer::Failure::into_rpc)?;
+        let mut result =
+            link.request("completion/complete", ours, None).await.map_err(super::peer::Failure::into_rpc)?;
         bounded(&mut result)?;
         Ok(result)
     }
@@ -277,7 +305,10 @@ impl Session {
                 return Ok(result);
             }
             if context.client.era == Era::Stateless {
-                return Err(RpcError::new(wire::UNAVAILABLE, "the server asks something back, which is passed for calls of tools only"));
+                return Err(RpcError::new(
+                    wire::UNAVAILABLE,
+                    "the server asks something back, which is passed for calls of tools only",
+                ));
             }
             more = ask::next_round(&self.gateway.allow, server, &result, &askable).await?;
         }
@@ -291,7 +322,10 @@ impl Session {
         }
         *lock(&self.log_level) = Some(level.into());
         for upstream in self.upstreams.values() {
-            let Some(link) = upstream.link_now().filter(|link| link.has("logging") && link.who.era == Era::Handshake) else { continue };
+            let Some(link) = upstream.link_now().filter(|link| link.has("logging") && link.who.era == Era::Handshake)
+            else {
+                continue;
+            };
             if link.request("logging/setLevel", json!({ "level": level }), None).await.is_err() {
                 // It keeps its own level; ours below holds all the same.
             }
@@ -310,17 +344,27 @@ impl Session {
         }
         text::clean_all(&mut params);
         let data = params.get("data").cloned().unwrap_or_default();
-        let data = if data.to_string().len() > MOST_LOG { Json::from("[fumehood: a message larger than 64 KiB was left out]") } else { data };
+        let data = if data.to_string().len() > MOST_LOG {
+            Json::from("[fumehood: a message larger than 64 KiB was left out]")
+        } else {
+            data
+        };
         let logger = match params.get("logger").and_then(Json::as_str) {
             Some(logger) => format!("{server}/{}", text::shown(logger, 80)),
             None => server.to_owned(),
         };
         let level = LEVELS.get(said).copied().unwrap_or("info");
-        peer.mention("notifications/message", json!({ "level": level, "logger": logger, "data": data }), self.route_of(server).as_ref());
+        peer.mention(
+            "notifications/message",
+            json!({ "level": level, "logger": logger, "data": data }),
+            self.route_of(server).as_ref(),
+        );
     }
 
     pub(super) fn resource_updated(&self, server: &str, params: &Json) {
-        let Some(uri) = params.get("uri").and_then(Json::as_str).filter(|uri| self.listeners.wants(server, uri)) else { return };
+        let Some(uri) = params.get("uri").and_then(Json::as_str).filter(|uri| self.listeners.wants(server, uri)) else {
+            return;
+        };
         if let Some((_, peer)) = self.client() {
             peer.mention("notifications/resources/updated", json!({ "uri": uri }), None);
         }
@@ -344,7 +388,7 @@ fn text_of<'a>(params: &'a Json, key: &str) -> Result<&'a str, RpcError> {
     found.ok_or_else(|| RpcError::new(wire::INVALID_PARAMS, format!("`{key}` is missing")))
 }
 
-fn with_notes(mut map: Map<String, Json>, notes: Vec<String>) -> Outcome {
+fn with_notes(mut map: Map<String, Json>, notes: &[String]) -> Outcome {
     if !notes.is_empty() {
         map.insert("_meta".to_owned(), json!({ "fumehood/notes": notes }));
     }
@@ -355,7 +399,10 @@ fn with_notes(mut map: Map<String, Json>, notes: Vec<String>) -> Outcome {
 fn bounded(result: &mut Json) -> Result<(), RpcError> {
     let size = serde_json::to_vec(result).map_or(usize::MAX, |bytes| bytes.len());
     if size > MOST {
-        return Err(RpcError::new(wire::UNAVAILABLE, format!("the answer has {size} bytes; {MOST} is the most that passes")));
+        return Err(RpcError::new(
+            wire::UNAVAILABLE,
+            format!("the answer has {size} bytes; {MOST} is the most that passes"),
+        ));
     }
     text::clean_all(result);
     if let Some(map) = result.as_object_mut() {

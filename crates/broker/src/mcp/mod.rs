@@ -10,17 +10,17 @@ mod catalog;
 mod convert;
 mod elicit;
 pub mod engine;
-pub mod front;
 pub mod era;
+pub mod front;
 pub mod gateway;
 pub mod jsonc;
-mod lists;
 mod listen;
+mod lists;
 pub mod names;
 pub mod peer;
 pub mod pins;
-pub mod servers;
 pub mod run;
+pub mod servers;
 mod session;
 
 pub mod text;
@@ -31,6 +31,7 @@ pub mod wire;
 pub use front::stdio;
 pub use gateway::{Asked, Gateway, pinning};
 pub use session::Session;
+pub use convert::written;
 pub use tools::words;
 
 /// Names the one TLS library that is linked. Twice is as good as once.

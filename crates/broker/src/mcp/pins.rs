@@ -145,7 +145,7 @@ fn canonical(value: &Json) -> String {
             format!("{{{}}}", parts.join(","))
         }
         Json::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
-        plain => plain.to_string(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.to_string(),
     }
 }
 

@@ -10,8 +10,8 @@ use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
 
 use super::ask::handle;
-use super::gateway::Gateway;
 use super::front::{self, stdio};
+use super::gateway::Gateway;
 use crate::call::Caller;
 use crate::http::{Keys, Listen};
 
@@ -25,6 +25,14 @@ pub fn over_stdio(gateway: Gateway, agent: &str) -> Result<(), String> {
         let gateway = Arc::new(gateway);
         stdio::serve(&gateway, caller, input(), output(), stop).await;
     })
+}
+
+/// Serves one client of any handler over the standard streams of this process.
+///
+/// # Errors
+/// Why there is no runtime.
+pub fn handler_over_stdio<H: crate::mcp::peer::Handler>(handler: Arc<H>) -> Result<(), String> {
+    block_on(async move |stop| stdio::converse(handler, input(), output(), stop).await)
 }
 
 /// Serves clients over HTTP on a door of this machine until a signal comes. `told` gets the address before the first

@@ -156,7 +156,8 @@ impl Session {
 
     /// Starts all servers side by side.
     fn warm(&self) {
-        for upstream in self.upstreams.values().cloned() {
+        for upstream in self.upstreams.values() {
+            let upstream = upstream.clone();
             self.tasks.spawn(async move {
                 if upstream.link().await.is_err() {
                     // The next list says so.
@@ -200,7 +201,10 @@ impl Session {
             (None, None) if incoming.method == "initialize" => Client::of_handshake(&incoming.params),
             (None, None) if incoming.method == "ping" => Client::of_handshake(&Json::Null),
             (None, None) => {
-                return Err(RpcError::new(wire::INVALID_PARAMS, "neither a handshake came before, nor does the request describe itself"));
+                return Err(RpcError::new(
+                    wire::INVALID_PARAMS,
+                    "neither a handshake came before, nor does the request describe itself",
+                ));
             }
         };
         Ok(Context {
@@ -433,9 +437,12 @@ impl Session {
 
 fn keep(method: &str) -> Keep {
     match method {
-        "tools/list" | "resources/list" | "resources/templates/list" | "resources/read" | "prompts/list" | "server/discover" => {
-            Keep::Never
-        }
+        "tools/list"
+        | "resources/list"
+        | "resources/templates/list"
+        | "resources/read"
+        | "prompts/list"
+        | "server/discover" => Keep::Never,
         _ => Keep::Silent,
     }
 }

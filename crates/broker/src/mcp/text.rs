@@ -90,7 +90,12 @@ pub fn clean_schema(schema: &mut Json) -> Cleaned {
                             *text = clean;
                             if changed { Cleaned::Escaped } else { Cleaned::Clean }
                         }
-                        other => clean_schema(other),
+                        Json::Null
+                        | Json::Bool(_)
+                        | Json::Number(_)
+                        | Json::String(_)
+                        | Json::Array(_)
+                        | Json::Object(_) => clean_schema(value),
                     },
                 );
             }
@@ -118,13 +123,14 @@ pub fn clean_all(value: &mut Json) -> bool {
             }
             changed
         }
-        Json::Array(items) => items.iter_mut().fold(false, |any, item| clean_all(item) || any),
+        Json::Array(items) => items.iter_mut().map(clean_all).filter(|changed| *changed).count() > 0,
         Json::Object(map) => {
             let hidden = map.keys().any(|key| is_hidden(key));
             if hidden {
                 *map = std::mem::take(map).into_iter().map(|(key, value)| (escaped(&key).0, value)).collect();
             }
-            map.values_mut().fold(hidden, |any, item| clean_all(item) || any)
+            let below = map.values_mut().map(clean_all).filter(|changed| *changed).count() > 0;
+            hidden || below
         }
     }
 }

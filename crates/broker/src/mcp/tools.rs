@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ask::{self, Askable, Running};
 use super::catalog::Tool;
+use super::convert;
 use super::engine::{Answer, Run};
 use super::era::{self, Era};
 use super::peer::{Failure, Progress};
@@ -18,7 +19,6 @@ use super::session::{Context, Session, lock};
 use super::text;
 use super::upstream::Link;
 use super::wire::{self, Outcome, RpcError};
-use super::convert;
 use crate::call::Call;
 use crate::gate::Listed;
 use crate::result::{ToolFailure, ToolResult};
@@ -118,27 +118,26 @@ impl Session {
         let progress = context.progress.clone().map(|token| forward(context, token));
         // Not the request's own: without a handshake that ends when the client is asked, and the call goes on.
         let cancel = CancellationToken::new();
-        let ends = cancel.clone();
+        let trip = Trip { session: me.clone(), tool, meta, askable, progress, cancel: cancel.clone() };
         let task = tokio::spawn(async move {
-            let outcome = me.make(tool, args, meta, askable, progress, ends).await;
+            let outcome = me.make(args, trip).await;
             drop(listed);
             outcome
         });
         Ok(Running::new(task, needs, cancel))
     }
 
-    async fn make(
-        self: &Arc<Self>,
-        tool: Arc<Tool>,
-        args: Json,
-        meta: Map<String, Json>,
-        askable: Askable,
-        progress: Option<Progress>,
-        cancel: CancellationToken,
-    ) -> Outcome {
-        let listening = self.approvals_by(&tool.named, &askable);
-        let call = Call { tool: &tool.named, args, caller: &self.caller, facts: &tool.facts, counters: crate::rules::Counters::default(), now: super::now_ms() };
-        let trip = Trip { session: self.clone(), tool: tool.clone(), meta, askable, progress, cancel: cancel.clone() };
+    async fn make(self: &Arc<Self>, args: Json, trip: Trip) -> Outcome {
+        let (tool, cancel) = (trip.tool.clone(), trip.cancel.clone());
+        let listening = self.approvals_by(&tool.named, &trip.askable);
+        let call = Call {
+            tool: &tool.named,
+            args,
+            caller: &self.caller,
+            facts: &tool.facts,
+            counters: crate::rules::Counters::default(),
+            now: super::now_ms(),
+        };
         let run: Run = Box::new(move |args| Box::pin(trip.there_and_back(args)));
         let mut calling = self.gateway.engine.call(call, run);
         let answer = tokio::select! {
@@ -213,7 +212,8 @@ impl Trip {
                 return Ok(result);
             }
             let next = ask::next_round(&self.session.gateway.allow, server, &result, &self.askable).await;
-            more = next.map_err(|error| format!("the tool asks what it may not, or was not answered: {}", error.message))?;
+            more =
+                next.map_err(|error| format!("the tool asks what it may not, or was not answered: {}", error.message))?;
         }
         Err(format!("the tool asked its client {MOST_ROUNDS} times without an end"))
     }
@@ -260,7 +260,7 @@ fn held(tool: &Tool) -> Json {
 /// The answer of the engine, for the client: a result, or why there is none, in words for the model.
 fn said(answer: &Answer) -> Json {
     match &answer.result {
-        Some(Ok(result)) => convert::write(result),
+        Some(Ok(result)) => convert::written(result),
         Some(Err(failure)) => json!({ "content": [{ "type": "text", "text": failure.message }], "isError": true }),
         None => {
             let verdict = &answer.verdict;

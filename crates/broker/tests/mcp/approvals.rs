@@ -15,7 +15,9 @@ async fn the_clients_own_user_is_asked_with_the_exact_arguments() {
     let mut client = stage.met(json!({"elicitation": {}})).await;
     for (decision, reaches) in [("approve", true), ("deny", false)] {
         let before = stage.calls("a").len();
-        let id = client.ask("tools/call", json!({"name": "a__echo", "arguments": {"x": format!("pay\u{202e} {decision}")}})).await;
+        let id = client
+            .ask("tools/call", json!({"name": "a__echo", "arguments": {"x": format!("pay\u{202e} {decision}")}}))
+            .await;
         let asked = client.until(|m| m["method"] == "elicitation/create").await;
         let words = asked["params"]["message"].as_str().unwrap();
         assert!(words.contains("a.echo") && words.contains("hash: ") && words.contains(decision), "{words}");
@@ -48,7 +50,12 @@ async fn a_client_without_state_comes_back_with_its_users_answer() {
     assert_eq!(stage.calls("a").len(), 0);
     let (key, _) = first["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
     let answers = json!({ key: {"action": "accept", "content": {"decision": "approve"}} });
-    let done = client.request("tools/call", call(json!({"requestState": first["result"]["requestState"], "inputResponses": answers}))).await;
+    let done = client
+        .request(
+            "tools/call",
+            call(json!({"requestState": first["result"]["requestState"], "inputResponses": answers})),
+        )
+        .await;
     assert!(!is_error(&done), "{done}");
     assert_eq!(stage.calls("a").len(), 1);
     client.end().await;

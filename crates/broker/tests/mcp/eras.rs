@@ -31,7 +31,10 @@ async fn every_pairing_of_revisions_lists_and_calls() {
         assert!(!found.to_string().contains("IGNORE ALL"));
         let listed = client.request("tools/list", Client::described(json!({}), json!({}))).await;
         assert!(listed["result"]["tools"].as_array().unwrap().len() > 20, "{era}: {listed}");
-        assert_eq!((listed["result"]["ttlMs"].as_u64(), listed["result"]["cacheScope"].as_str()), (Some(0), Some("private")));
+        assert_eq!(
+            (listed["result"]["ttlMs"].as_u64(), listed["result"]["cacheScope"].as_str()),
+            (Some(0), Some("private"))
+        );
         let answer = stateless_call(&mut client, "a__echo", json!({})).await;
         assert_eq!(answer["result"]["resultType"], "complete", "{era}: {answer}");
         assert_eq!(answer["result"]["structuredContent"], json!({"got": {"x": 1}}));
@@ -39,7 +42,10 @@ async fn every_pairing_of_revisions_lists_and_calls() {
         for message in stage.calls("a") {
             let says = message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion").is_some();
             assert_eq!(says, era == "stateless", "{era}: {message}");
-            assert_ne!(message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"], "raw", "who asks is us");
+            assert_ne!(
+                message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"], "raw",
+                "who asks is us"
+            );
         }
     }
 }
@@ -50,7 +56,8 @@ async fn a_request_without_state_must_describe_itself_and_in_a_known_revision() 
     let mut client = stage.client();
     let answer = client.request("tools/list", json!({})).await;
     assert_eq!(answer["error"]["code"], -32602);
-    let answer = client.request("tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}})).await;
+    let answer =
+        client.request("tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}})).await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("clientCapabilities"));
     let mut params = Client::described(json!({}), json!({}));
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
@@ -94,11 +101,18 @@ async fn a_client_without_state_comes_back_with_its_answers_whatever_the_server_
         let answers = json!({ key: {"action": "accept", "content": {"name": "Ada"}} });
 
         // A state is bound to its call: another tool, other arguments, another state.
-        let other = stateless_call(&mut client, "a__echo", json!({"requestState": state, "inputResponses": answers})).await;
+        let other =
+            stateless_call(&mut client, "a__echo", json!({"requestState": state, "inputResponses": answers})).await;
         assert_eq!(other["error"]["code"], -32602);
-        let other = stateless_call(&mut client, tool, json!({"requestState": state, "inputResponses": answers, "arguments": {"x": 2}})).await;
+        let other = stateless_call(
+            &mut client,
+            tool,
+            json!({"requestState": state, "inputResponses": answers, "arguments": {"x": 2}}),
+        )
+        .await;
         assert_eq!(other["error"]["code"], -32602);
-        let other = stateless_call(&mut client, tool, json!({"requestState": "00000000000000000000000000000000"})).await;
+        let other =
+            stateless_call(&mut client, tool, json!({"requestState": "00000000000000000000000000000000"})).await;
         assert_eq!(other["error"]["code"], -32602);
 
         let done = stateless_call(&mut client, tool, json!({"requestState": state, "inputResponses": answers})).await;
@@ -118,7 +132,12 @@ async fn another_session_cannot_take_up_a_call_that_waits() {
     let (mut one, mut two) = (Client::of(gateway.clone()), Client::of(gateway));
     let first = stateless_call(&mut one, "a__ask_user", json!({})).await;
     let state = first["result"]["requestState"].clone();
-    let stolen = stateless_call(&mut two, "a__ask_user", json!({"requestState": state, "inputResponses": {"q0": {"action": "accept"}}})).await;
+    let stolen = stateless_call(
+        &mut two,
+        "a__ask_user",
+        json!({"requestState": state, "inputResponses": {"q0": {"action": "accept"}}}),
+    )
+    .await;
     assert_eq!(stolen["error"]["code"], -32602);
     one.end().await;
     two.end().await;
@@ -139,7 +158,9 @@ async fn streams_without_a_session_tell_of_changes_until_they_are_cancelled() {
     let stage = Stage::new(ALL);
     let mut client = stage.client();
     client.request("tools/list", Client::described(json!({}), json!({}))).await;
-    let listen = client.ask("subscriptions/listen", Client::described(json!({"notifications": {"toolsListChanged": true}}), json!({}))).await;
+    let listen = client
+        .ask("subscriptions/listen", Client::described(json!({"notifications": {"toolsListChanged": true}}), json!({})))
+        .await;
     let told = client.until(|m| m["method"] == "notifications/subscriptions/acknowledged").await;
     assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);
     assert_eq!(told["params"]["notifications"], json!({"toolsListChanged": true}));

@@ -71,7 +71,8 @@ impl Door {
     /// A handshake; the id of the session.
     async fn begin(&self, capabilities: Json) -> String {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "h", "version": "1"}});
-        let answer = self.post(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}), &[]).await;
+        let answer =
+            self.post(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}), &[]).await;
         assert_eq!(answer.status(), 200);
         let session = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
         assert_eq!(answer.json::<Json>().await.unwrap()["result"]["protocolVersion"], "2025-11-25");
@@ -107,7 +108,10 @@ async fn events(mut response: reqwest::Response, time: Duration) -> Vec<Json> {
         bytes.extend_from_slice(&chunk);
     }
     let text = String::from_utf8(bytes).unwrap();
-    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(|data| serde_json::from_str(data).unwrap()).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -140,7 +144,8 @@ async fn gw_20_a_page_a_stranger_and_another_host_are_not_let_in() {
     let bearer = format!("Bearer {}", people.trim());
     assert_eq!(door.post(&body, &[("authorization", &bearer)]).await.status(), 403, "who agrees does not call");
     for method in [reqwest::Method::OPTIONS, reqwest::Method::PUT, reqwest::Method::PATCH] {
-        let answer = door.http.request(method, format!("{}/mcp", door.base)).headers(door.headers(&[])).send().await.unwrap();
+        let answer =
+            door.http.request(method, format!("{}/mcp", door.base)).headers(door.headers(&[])).send().await.unwrap();
         assert_eq!(answer.status(), 405);
         assert!(answer.headers().get("access-control-allow-origin").is_none());
     }
@@ -161,7 +166,8 @@ async fn gw_20_a_session_belongs_to_its_token_and_cannot_be_guessed() {
             assert_eq!(door.post(&list, &[("mcp-session-id", forged)]).await.status(), 404, "{forged}");
         }
     }
-    let other = [("mcp-session-id", session.as_str()), ("authorization", "Bearer another-agents-own-token-long-enough")];
+    let other =
+        [("mcp-session-id", session.as_str()), ("authorization", "Bearer another-agents-own-token-long-enough")];
     assert_eq!(door.post(&list, &other).await.status(), 404);
     assert_eq!(door.post(&list, &[("mcp-session-id", &session)]).await.status(), 200, "the control");
     let url = format!("{}/mcp", door.base);
@@ -202,9 +208,11 @@ async fn a_question_comes_on_the_stream_of_its_call_and_changes_on_the_standing_
 
     let mut call = door.call(&session, 2, "a__ask_user", json!({})).await;
     let chunk = tokio::time::timeout(PATIENCE, call.chunk()).await.unwrap().unwrap().unwrap();
-    let asked: Json = serde_json::from_str(std::str::from_utf8(&chunk).unwrap().trim().strip_prefix("data: ").unwrap()).unwrap();
+    let asked: Json =
+        serde_json::from_str(std::str::from_utf8(&chunk).unwrap().trim().strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(asked["method"], "elicitation/create");
-    let reply = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
+    let reply =
+        json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
     assert_eq!(door.post(&reply, &[("mcp-session-id", &session)]).await.status(), 202);
     let rest = events(call, PATIENCE).await;
     assert!(rest[0].to_string().contains("Ada"), "{rest:?}");
@@ -230,12 +238,26 @@ async fn gw_20_an_id_in_use_and_what_is_no_message_are_refused() {
     let (slow, again) = tokio::join!(slow, again);
     assert_eq!(again.status(), 400);
     assert_eq!(text(&slow.json::<Json>().await.unwrap()), "slow");
-    for body in ["[]", "{", "null", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"id\":2}", "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]"] {
-        let request = door.http.post(format!("{}/mcp", door.base)).headers(door.headers(&[("mcp-session-id", &session)])).body(body);
+    for body in [
+        "[]",
+        "{",
+        "null",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"id\":2}",
+        "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
+    ] {
+        let request = door
+            .http
+            .post(format!("{}/mcp", door.base))
+            .headers(door.headers(&[("mcp-session-id", &session)]))
+            .body(body);
         assert_eq!(request.send().await.unwrap().status(), 400, "{body}");
     }
-    let huge = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{{\"x\":\"{}\"}}}}", "x".repeat(5 << 20));
-    let request = door.http.post(format!("{}/mcp", door.base)).headers(door.headers(&[("mcp-session-id", &session)])).body(huge);
+    let huge = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{{\"x\":\"{}\"}}}}",
+        "x".repeat(5 << 20)
+    );
+    let request =
+        door.http.post(format!("{}/mcp", door.base)).headers(door.headers(&[("mcp-session-id", &session)])).body(huge);
     assert!(request.send().await.map_or(true, |answer| answer.status() == 413));
     assert_eq!(stage.calls("a").len(), 2);
     door.end().await;
@@ -258,15 +280,25 @@ async fn requests_without_state_need_no_session_and_say_the_same_in_headers_and_
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": Client::described(call, json!({}))});
     let lies = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list"), ("mcp-name", "a__echo")];
     assert_eq!(door.post(&body, &lies).await.status(), 400);
-    assert_eq!(door.post(&body, &[("mcp-method", "tools/call"), ("mcp-name", "a__echo")]).await.status(), 400, "the revision must be in the header");
+    assert_eq!(
+        door.post(&body, &[("mcp-method", "tools/call"), ("mcp-name", "a__echo")]).await.status(),
+        400,
+        "the revision must be in the header"
+    );
     assert_eq!(door.alone("no/such", json!({}), None).await.status(), 404);
     let url = format!("{}/mcp", door.base);
-    let get = door.http.get(&url).headers(door.headers(&[("mcp-protocol-version", "2026-07-28")])).send().await.unwrap();
+    let get =
+        door.http.get(&url).headers(door.headers(&[("mcp-protocol-version", "2026-07-28")])).send().await.unwrap();
     assert_eq!(get.status(), 405);
     assert_eq!(stage.calls("a").len(), 1);
 
     // Asked back, over several requests.
-    let first = door.alone("tools/call", json!({"name": "a__ask_user", "arguments": {}}), Some("a__ask_user")).await.json::<Json>().await.unwrap();
+    let first = door
+        .alone("tools/call", json!({"name": "a__ask_user", "arguments": {}}), Some("a__ask_user"))
+        .await
+        .json::<Json>()
+        .await
+        .unwrap();
     let key = first["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     let next = json!({"name": "a__ask_user", "arguments": {}, "requestState": first["result"]["requestState"],
         "inputResponses": { key: {"action": "accept", "content": {"name": "Ada"}} }});
@@ -303,7 +335,8 @@ async fn sessions_over_http_have_servers_of_their_own_and_leave_nothing() {
     let log = stage.path("a.log").display().to_string();
     door.end().await;
     let of = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-    let left = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(of).filter(|line| line.contains(&log)).count();
+    let left =
+        std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(of).filter(|line| line.contains(&log)).count();
     assert_eq!(left, 0);
 }
 
@@ -320,7 +353,14 @@ async fn a_server_behind_http_is_reached_and_comes_back_after_its_session_is_gon
     assert_eq!(answer["result"]["structuredContent"], json!({"got": {"deep": [1, {"x": null}]}}));
     let params = json!({"name": "far__a__progress", "arguments": {}, "_meta": {"progressToken": 9}});
     client.request("tools/call", params).await;
-    assert_eq!(client.heard.iter().filter(|m| m["method"] == "notifications/progress" && m["params"]["progressToken"] == 9).count(), 5);
+    assert_eq!(
+        client
+            .heard
+            .iter()
+            .filter(|m| m["method"] == "notifications/progress" && m["params"]["progressToken"] == 9)
+            .count(),
+        5
+    );
     client.end().await;
     door.end().await;
 }

@@ -58,7 +58,12 @@ async fn pauses_between_starts_grow() {
     while begun.elapsed() < Duration::from_secs(4) {
         let answer = client.request("tools/list", json!({})).await;
         let note = answer["result"]["_meta"]["fumehood/notes"][0].as_str().unwrap().to_owned();
-        starts += usize::from(note.contains("again in 0.2") || note.contains("again in 0.5 ") || note.contains("again in 1.0 ") || note.contains("again in 2.0 "));
+        starts += usize::from(
+            note.contains("again in 0.2")
+                || note.contains("again in 0.5 ")
+                || note.contains("again in 1.0 ")
+                || note.contains("again in 2.0 "),
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(starts <= 40, "pauses do not hold: {starts}");
@@ -155,7 +160,10 @@ async fn two_hundred_calls_at_once_each_get_their_own_answer() {
     let mut ids = Vec::new();
     for number in 0..200 {
         let server = if number % 2 == 0 { "a" } else { "b" };
-        ids.push((client.ask("tools/call", json!({"name": format!("{server}__echo"), "arguments": {"n": number}})).await, number));
+        ids.push((
+            client.ask("tools/call", json!({"name": format!("{server}__echo"), "arguments": {"n": number}})).await,
+            number,
+        ));
     }
     for _ in 0..200 {
         let answer = client.until(|message| message.get("result").is_some()).await;

@@ -11,9 +11,31 @@ async fn gw_01_a_name_that_is_not_listed_byte_for_byte_reaches_no_server() {
     assert!(client.tools().await.contains(&"a__echo".to_owned()));
     let long = format!("a__echo{}", "x".repeat(100_000));
     for name in [
-        "A__echo", "a__Echo", "a__ECHO", "a__echo ", " a__echo", "a__echo\0", "a__echo\u{0}x", "a__\u{435}cho", "\u{ff41}__echo",
-        "a__ech\u{200b}o", "a.echo", "a_echo", "a___echo", "b__a__echo", "a__b__echo", "echo", "__echo", "a__", "", "mcp__a__echo",
-        "a__echo/../b__echo", "a__echo\n", &long, "a__e\u{0301}cho", "\u{202e}ohce__a",
+        "A__echo",
+        "a__Echo",
+        "a__ECHO",
+        "a__echo ",
+        " a__echo",
+        "a__echo\0",
+        "a__echo\u{0}x",
+        "a__\u{435}cho",
+        "\u{ff41}__echo",
+        "a__ech\u{200b}o",
+        "a.echo",
+        "a_echo",
+        "a___echo",
+        "b__a__echo",
+        "a__b__echo",
+        "echo",
+        "__echo",
+        "a__",
+        "",
+        "mcp__a__echo",
+        "a__echo/../b__echo",
+        "a__echo\n",
+        &long,
+        "a__e\u{0301}cho",
+        "\u{202e}ohce__a",
     ] {
         let answer = client.call(name, json!({})).await;
         assert_eq!(answer["error"]["code"], -32602, "{name:?} gave {answer}");
@@ -49,7 +71,12 @@ async fn gw_15_a_server_cannot_speak_for_another() {
     let schema = json!({"type": "object", "properties": {"to": {}}});
     let tool = |name: &str| json!({"name": name, "inputSchema": schema});
     // Names that would be another server's if anybody took names apart, and one that comes twice.
-    std::fs::write(&listed, json!([tool("b__echo"), tool("_b__echo"), tool("ok"), tool("ok2"), tool("ok2"), tool("x y"), tool("\u{0455}")]).to_string()).unwrap();
+    std::fs::write(
+        &listed,
+        json!([tool("b__echo"), tool("_b__echo"), tool("ok"), tool("ok2"), tool("ok2"), tool("x y"), tool("\u{0455}")])
+            .to_string(),
+    )
+    .unwrap();
     let stage = stage.server("a", &["--tools", listed.to_str().unwrap()]).server("b", &[]);
     let mut client = stage.met(json!({})).await;
     let tools = client.tools().await;
@@ -69,7 +96,8 @@ async fn gw_15_a_resource_that_two_servers_claim_is_nobodys_and_one_with_a_tools
     let stage = Stage::new(&policy).server("b", &[]);
     let mut client = stage.met(json!({})).await;
     let answer = client.request("resources/list", json!({})).await;
-    let uris: Vec<_> = answer["result"]["resources"].as_array().unwrap().iter().map(|r| r["uri"].as_str().unwrap()).collect();
+    let uris: Vec<_> =
+        answer["result"]["resources"].as_array().unwrap().iter().map(|r| r["uri"].as_str().unwrap()).collect();
     assert_eq!(uris, ["file:///work/a.txt"]);
     assert!(answer["result"]["_meta"]["fumehood/notes"][0].as_str().unwrap().contains("claimed by a and b"));
     let answer = client.request("resources/read", json!({"uri": "memo://shared"})).await;

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use crate::stage::{ALL, QUIET, Stage, text};
 
-const SOME: &str = "\n[mcp]\nresources = [\"a:file:///work/**\"]\nprompts = [\"a.hello\"]\nsampling = [\"a\"]\nroots = [\"a\"]\n";
+const SOME: &str =
+    "\n[mcp]\nresources = [\"a:file:///work/**\"]\nprompts = [\"a.hello\"]\nsampling = [\"a\"]\nroots = [\"a\"]\n";
 
 #[tokio::test]
 async fn without_allowlists_there_are_neither_resources_nor_prompts() {
@@ -28,12 +29,22 @@ async fn allowed_resources_are_read_cleaned_and_others_are_not() {
     let listed = client.request("resources/list", json!({})).await;
     let resources = listed["result"]["resources"].as_array().unwrap();
     assert_eq!(resources.len(), 1);
-    assert_eq!((resources[0]["uri"].as_str(), resources[0]["description"].as_str()), (Some("file:///work/a.txt"), Some("r\\u{200b}")));
+    assert_eq!(
+        (resources[0]["uri"].as_str(), resources[0]["description"].as_str()),
+        (Some("file:///work/a.txt"), Some("r\\u{200b}"))
+    );
     let read = client.request("resources/read", json!({"uri": "file:///work/new.txt"})).await;
     let contents = read["result"]["contents"].as_array().unwrap();
     assert_eq!(contents.len(), 1, "what was not asked for and is not allowed stays out: {read}");
     assert!(contents[0]["text"].as_str().unwrap().contains("\\u{1b}[31m"));
-    for uri in ["file:///work/../etc/passwd", "file:///secret/b", "file:///work/%2e%2e/x", "FILE:///work/a", "file:/work/a", ""] {
+    for uri in [
+        "file:///work/../etc/passwd",
+        "file:///secret/b",
+        "file:///work/%2e%2e/x",
+        "FILE:///work/a",
+        "file:/work/a",
+        "",
+    ] {
         let answer = client.request("resources/read", json!({ "uri": uri })).await;
         assert!(answer.get("error").is_some(), "{uri}");
     }

@@ -24,7 +24,11 @@ async fn gw_19_structure_that_its_own_schema_does_not_allow_does_not_pass() {
     let stage = Stage::new(ALL);
     let file = stage.path("tools.json");
     let output = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    std::fs::write(&file, json!([{"name": "structured", "inputSchema": {"type": "object"}, "outputSchema": output}]).to_string()).unwrap();
+    std::fs::write(
+        &file,
+        json!([{"name": "structured", "inputSchema": {"type": "object"}, "outputSchema": output}]).to_string(),
+    )
+    .unwrap();
     let stage = stage.server("a", &["--tools", file.to_str().unwrap()]);
     let mut client = stage.met(json!({})).await;
     let answer = client.call("a__structured", json!({})).await;

@@ -10,10 +10,10 @@ use broker::approvals::Approvals;
 use broker::broker::Broker;
 use broker::gate::Gate;
 use broker::limits::Ledger;
-use broker::record::{Event, Record};
 use broker::mcp::servers::{How, Server};
 use broker::mcp::upstream::{Launch, Start};
 use broker::mcp::{Asked, Gateway, pinning};
+use broker::record::{Event, Record};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,14 @@ impl Stage {
     /// One server `a`, and what the policy says beside it.
     pub fn new(policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let stage = Self { dir, policy: policy.to_owned(), servers: BTreeMap::new(), far: Vec::new(), strict_pins: false, record: Written::default() };
+        let stage = Self {
+            dir,
+            policy: policy.to_owned(),
+            servers: BTreeMap::new(),
+            far: Vec::new(),
+            strict_pins: false,
+            record: Written::default(),
+        };
         stage.server("a", &[])
     }
 
@@ -97,7 +104,13 @@ impl Stage {
         let headers = BTreeMap::from([("Authorization".to_owned(), format!("Bearer {token}"))]);
         let reach = How::Url { url: url.to_owned(), headers };
         self.servers.clear();
-        self.far.push(Server { name: name.to_owned(), reach, env: BTreeMap::new(), policy: "strict".into(), from: "test".into() });
+        self.far.push(Server {
+            name: name.to_owned(),
+            reach,
+            env: BTreeMap::new(),
+            policy: "strict".into(),
+            from: "test".into(),
+        });
         self
     }
 
@@ -129,7 +142,8 @@ impl Stage {
             all.extend(args.iter().cloned());
             text.push_str(&format!("\n[mcp.servers.{name}]\ncommand = \"/usr/bin/python3\"\nargs = {}\n", json!(all)));
         }
-        let mut layers = policy::Layers::new(policy::Caller { dir: self.dir.path().into(), ..policy::Caller::default() });
+        let mut layers =
+            policy::Layers::new(policy::Caller { dir: self.dir.path().into(), ..policy::Caller::default() });
         layers.policy("./p.toml", &|_: &Path| Ok(text.clone()));
         let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
         let tools = loaded.policy.tools.as_ref().unwrap();
@@ -193,7 +207,8 @@ impl Client {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
         let stop = CancellationToken::new();
-        let (caller, ends) = (Caller { agent: "test".into(), session: format!("s{:p}", &stop), key: None }, stop.clone());
+        let (caller, ends) =
+            (Caller { agent: "test".into(), session: format!("s{:p}", &stop), key: None }, stop.clone());
         let serving = tokio::spawn(async move {
             broker::mcp::stdio::serve(&gateway, caller, read, write, ends).await;
         });
@@ -269,7 +284,12 @@ impl Client {
 
     pub async fn tools(&mut self) -> Vec<String> {
         let answer = self.request("tools/list", json!({})).await;
-        answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        answer["result"]["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// Parameters that describe themselves.

@@ -18,11 +18,21 @@ use crate::state::State;
 use crate::ui::Failure;
 
 const GATEWAY: &[Flag] = &[
-    Flag::new("pins", Some("HOW"), To::Ours, "Tools at first sight: trust (recorded, default) or strict (held until accepted)")
-        .choices(&["trust", "strict"]),
+    Flag::new(
+        "pins",
+        Some("HOW"),
+        To::Ours,
+        "Tools at first sight: trust (recorded, default) or strict (held until accepted)",
+    )
+    .choices(&["trust", "strict"]),
     Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are, for limits and records; default local"),
     Flag::new("lazy", None, To::Ours, "Start servers when they are needed, not with the session"),
-    Flag::new("listen", Some("ADDR"), To::Ours, "Streamable HTTP on 127.0.0.1:PORT or unix:PATH instead of stdin and stdout"),
+    Flag::new(
+        "listen",
+        Some("ADDR"),
+        To::Ours,
+        "Streamable HTTP on 127.0.0.1:PORT or unix:PATH instead of stdin and stdout",
+    ),
     Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "With --listen: pages that may send requests; may be repeated"),
 ];
 
@@ -39,6 +49,45 @@ pub(super) const SERVE_GATEWAY: Spec = Spec {
     hidden: false,
     run: gateway,
 };
+
+const SERVER: &[Flag] = &[
+    Flag::new("apply", None, To::Ours, "Offer the tool `apply`, which takes changes over into the workspace"),
+    Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are, for limits and records; default local"),
+];
+
+pub(super) const SERVE: Spec = Spec {
+    path: &["mcp", "serve"],
+    about: "Be an MCP server: code, commands and files of a workspace, each call in a sandbox",
+    usage: "-p POLICY [-w PATH] [--apply]",
+    more: "Tools: run_code, run_command, read_file, write_file, list_files, diff, explain_denial, and apply if asked for.\n\
+           Each call is a run under the policy; results carry violations. What a call changes is kept aside until applied.\n\
+           Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
+    tables: &[POLICY, SERVER],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: serve,
+};
+
+fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let (layers, wrong) = layers(&call.parsed.flags);
+    if !wrong.is_empty() {
+        return Err(Failure::Faults { code: 126, faults: wrong });
+    }
+    let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let server = crate::mcp::own_server(&layers, call.world, &agent, call.parsed.has("apply"))?;
+    broker::mcp::run::handler_over_stdio(server).map_err(no_runtime)?;
+    Ok(0)
+}
+
+fn no_runtime(why: String) -> Failure {
+    Failure::own(Fault {
+        id: "mcp/runtime",
+        what: "the front door cannot run".to_owned(),
+        place: "at its start".to_owned(),
+        why,
+        fix: "name a free address; raise the limits of threads and open files (ulimit -u, -n)".to_owned(),
+    })
+}
 
 /// A run that ends with the process that started it, and without the limits of time and output that a preset means for
 /// scripts: a server talks for as long as its session lasts.
@@ -63,7 +112,12 @@ fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
         Some(b"strict") => true,
         Some(other) => {
             let what = format!("`--pins {}`", show_bytes(other));
-            return Err(Failure::own(usage("usage/bad-value", what, "no such choice".to_owned(), "trust or strict".to_owned())));
+            return Err(Failure::own(usage(
+                "usage/bad-value",
+                what,
+                "no such choice".to_owned(),
+                "trust or strict".to_owned(),
+            )));
         }
     };
     let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
@@ -73,22 +127,19 @@ fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
         None => broker::mcp::run::over_stdio(gateway, &agent),
         Some(listen) => over_http(call, gateway, &listen)?,
     };
-    served.map_err(|why| {
-        Failure::own(Fault {
-            id: "mcp/runtime",
-            what: "the gateway cannot run".to_owned(),
-            place: "at its start".to_owned(),
-            why,
-            fix: "name a free address; raise the limits of threads and open files (ulimit -u, -n)".to_owned(),
-        })
-    })?;
+    served.map_err(no_runtime)?;
     Ok(0)
 }
 
 fn listen(address: &str) -> Result<Listen, Failure> {
     Listen::parse(address).map_err(|why| {
         let what = format!("cannot listen on `{address}`");
-        Failure::own(usage("usage/bad-value", what, why, "`--listen 127.0.0.1:7171`, or `--listen unix:/run/x.sock`".to_owned()))
+        Failure::own(usage(
+            "usage/bad-value",
+            what,
+            why,
+            "`--listen 127.0.0.1:7171`, or `--listen unix:/run/x.sock`".to_owned(),
+        ))
     })
 }
 
@@ -108,7 +159,11 @@ fn over_http(call: &Call<'_>, gateway: Gateway, listen: &Listen) -> Result<Resul
     let token = state.path().join("tools.token");
     let voice = call.voice;
     Ok(broker::mcp::run::over_http(gateway, listen, keys, origins, |address| {
-        voice.say(&format!("fumehood: listening on {address}{}; the token is in {}", broker::mcp::front::http::PATH, show_path(&token)));
+        voice.say(&format!(
+            "fumehood: listening on {address}{}; the token is in {}",
+            broker::mcp::front::http::PATH,
+            show_path(&token)
+        ));
     }))
 }
 

@@ -77,7 +77,8 @@ fn client(call: &Call<'_>) -> Result<&'static Client, Failure> {
         let all = names().collect::<Vec<_>>().join(", ");
         let (what, fix) = match &typed {
             Some(typed) => {
-                let near = closest(typed, names()).map_or_else(|| format!("one of {all}"), |near| format!("`--client {near}`"));
+                let near = closest(typed, names())
+                    .map_or_else(|| format!("one of {all}"), |near| format!("`--client {near}`"));
                 (format!("unknown client `{typed}`"), near)
             }
             None => ("no client was named".to_owned(), format!("`--client` with one of {all}")),
@@ -110,7 +111,12 @@ fn entry(call: &Call<'_>, taking_out: bool) -> Result<Entry, Failure> {
     if !taking_out {
         if !layers.iter().any(|layer| matches!(layer, Ingredient::Document(_))) {
             let why = "a gateway without a policy lets nothing through".to_owned();
-            return Err(Failure::own(usage("mcp/no-tools", "no policy was named".to_owned(), why, "`-p POLICY`".to_owned())));
+            return Err(Failure::own(usage(
+                "mcp/no-tools",
+                "no policy was named".to_owned(),
+                why,
+                "`-p POLICY`".to_owned(),
+            )));
         }
         // A mistake is told now, not when the client starts it.
         crate::cli::load::policy(&layers, call.world)?;

@@ -114,12 +114,14 @@ fn row(table: &mut Table, changes: &mut String, name: &str, pin: &Pin) {
 
 /// What changed, as lines; nothing in it acts on a terminal.
 fn difference(name: &str, trusted: Option<&Seen>, held: &Seen) -> String {
-    let plain = |seen: Option<&Seen>| {
-        seen.map(|seen| format!("{:#}\n", sorted(&seen.definition))).unwrap_or_default()
-    };
+    let plain = |seen: Option<&Seen>| seen.map(|seen| format!("{:#}\n", sorted(&seen.definition))).unwrap_or_default();
     let (old, new) = (plain(trusted), plain(Some(held)));
     let diff = similar::TextDiff::from_lines(&old, &new);
-    let text = diff.unified_diff().context_radius(2).header(&format!("{name} (trusted)"), &format!("{name} (now)")).to_string();
+    let text = diff
+        .unified_diff()
+        .context_radius(2)
+        .header(&format!("{name} (trusted)"), &format!("{name} (now)"))
+        .to_string();
     let mut out = String::from("\n");
     for line in text.lines() {
         out.push_str(&format!("  {}\n", show_text(line)));
@@ -135,11 +137,17 @@ fn sorted(value: &Json) -> Json {
             Json::Object(entries.into_iter().collect())
         }
         Json::Array(items) => items.iter().map(sorted).collect(),
-        plain => plain.clone(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.clone(),
     }
 }
 
-fn change(call: &Call<'_>, state: &State, store: &Pins, scope: Option<&str>, (what, name): (&str, &str)) -> Result<u8, Failure> {
+fn change(
+    call: &Call<'_>,
+    state: &State,
+    store: &Pins,
+    scope: Option<&str>,
+    (what, name): (&str, &str),
+) -> Result<u8, Failure> {
     let (server, tool) = match name.split_once('.') {
         Some((server, tool)) => (server, Some(tool)),
         None => (name, None),

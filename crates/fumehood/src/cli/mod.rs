@@ -72,6 +72,7 @@ pub const COMMANDS: &[&Spec] = &[
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,
+    &mcp::SERVE,
     &mcp_pins::PINS,
     &mcp_install::INSTALL,
     &mcp::UPSTREAM,

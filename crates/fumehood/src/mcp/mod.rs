@@ -3,11 +3,14 @@
 
 pub mod install;
 mod launch;
+pub mod server;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use broker::call::Caller;
 use broker::gate::Gate;
+use broker::mcp::engine::Engine;
 use broker::mcp::servers::{self, Wrong};
 use broker::mcp::{Asked, Gateway, pinning};
 use policy::Loaded;
@@ -52,6 +55,38 @@ pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<G
         approvals,
         eager: manner.eager,
     })
+}
+
+/// Our own server under a policy.
+///
+/// # Errors
+/// Everything that is wrong with the policy, or that our own binary cannot be found.
+pub fn own_server(
+    layers: &[Ingredient],
+    world: &World,
+    agent: &str,
+    may_apply: bool,
+) -> Result<Arc<server::Server>, Failure> {
+    let loaded = crate::cli::load::policy(layers, world)?;
+    let own = |what: &str, why: String| {
+        let (what, place, fix) = (what.to_owned(), "/proc/self/exe".to_owned(), "mount /proc".to_owned());
+        Failure::own(Fault { id: "mcp/own-binary", what, place, why, fix })
+    };
+    let actor = server::Actor::new(layers, world, may_apply)
+        .map_err(|error| own("cannot find our own binary", error.to_string().to_lowercase()))?;
+    let engine = match &loaded.policy.tools {
+        None => None,
+        Some(tools) => {
+            let (gate, _) = Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;
+            let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
+            let folder = world.cwd.clone().unwrap_or_default();
+            let engine: Arc<dyn Engine> = crate::serve::broker(gate, &loaded.policy, tools, &state, &folder)?;
+            Some(engine)
+        }
+    };
+    let session = broker::mcp::run::session_id().map_err(|why| own("cannot name a session", why))?;
+    let caller = Caller { agent: agent.to_owned(), session, key: None };
+    Ok(server::Server::new(actor, engine, caller))
 }
 
 /// Which policy pins are of: the documents that make it, by their full paths.

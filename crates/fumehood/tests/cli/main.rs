@@ -13,6 +13,7 @@ mod help;
 mod hosts;
 mod house;
 mod man;
+mod mcp;
 mod plan;
 mod policy;
 mod run;

@@ -185,7 +185,9 @@ impl Front {
             return Err(early(StatusCode::NOT_ACCEPTABLE, None, &error));
         }
         match message {
-            Message::Request { id, method, params } if describes || named == Some(era::STATELESS) && method != "initialize" => {
+            Message::Request { id, method, params }
+                if describes || named == Some(era::STATELESS) && method != "initialize" =>
+            {
                 same(headers, &id, &method, &params)?;
                 self.stand_alone(&id, value, caller).await
             }
@@ -205,7 +207,8 @@ impl Front {
 
     /// A handshake: a new session.
     async fn begin(&self, id: &Id, value: Json, mut caller: Caller) -> Result<Response<Body>, Early> {
-        let unavailable = |why: String| early(StatusCode::SERVICE_UNAVAILABLE, Some(id), &RpcError::new(wire::UNAVAILABLE, why));
+        let unavailable =
+            |why: String| early(StatusCode::SERVICE_UNAVAILABLE, Some(id), &RpcError::new(wire::UNAVAILABLE, why));
         if lock(&self.held).len() >= MOST_SESSIONS {
             return Err(unavailable(format!("more than {MOST_SESSIONS} sessions")));
         }
@@ -215,7 +218,13 @@ impl Front {
         let session = Session::new(&self.gateway, caller);
         let streams = Arc::new(Streams::default());
         let peer = Peer::new(streams.clone(), session.clone());
-        let held = Held { agent, session: session.clone(), peer: peer.clone(), streams: streams.clone(), used: Mutex::new(Instant::now()) };
+        let held = Held {
+            agent,
+            session: session.clone(),
+            peer: peer.clone(),
+            streams: streams.clone(),
+            used: Mutex::new(Instant::now()),
+        };
         lock(&self.held).insert(name.clone(), Arc::new(held));
         let mut response = ask(&peer, &streams, id, value, None).await?;
         if session.is_met() {

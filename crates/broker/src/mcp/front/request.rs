@@ -55,7 +55,9 @@ pub(super) fn admit(headers: &HeaderMap, port: Option<u16>, origins: &[String], 
     };
     match token.and_then(|(_, token)| keys.who(token.trim())) {
         Some(Who::Agent(caller)) => Ok(caller),
-        Some(Who::Person) => Err(refused(StatusCode::FORBIDDEN, wire::INVALID_REQUEST, "the people's token calls no tools")),
+        Some(Who::Person) => {
+            Err(refused(StatusCode::FORBIDDEN, wire::INVALID_REQUEST, "the people's token calls no tools"))
+        }
         None => Err(refused(StatusCode::UNAUTHORIZED, wire::INVALID_REQUEST, "send `Authorization: Bearer TOKEN`")),
     }
 }
@@ -95,14 +97,20 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Json, Early>
     let bytes = match tokio::time::timeout(SLOW, to_bytes(body, MOST_FROM_CLIENT)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => return Err(too_large()),
-        Err(_) => return Err(refused(StatusCode::REQUEST_TIMEOUT, wire::INVALID_REQUEST, "the message came too slowly")),
+        Err(_) => {
+            return Err(refused(StatusCode::REQUEST_TIMEOUT, wire::INVALID_REQUEST, "the message came too slowly"));
+        }
     };
     let Ok(text) = std::str::from_utf8(&bytes) else {
         return Err(refused(StatusCode::BAD_REQUEST, wire::PARSE, "it is no UTF-8 text"));
     };
     crate::json::read(text).map_err(|flaw| {
         let id = serde_json::from_str::<Json>(text).ok().and_then(|value| value.get("id").and_then(Id::of));
-        early(StatusCode::BAD_REQUEST, id.as_ref(), &RpcError::new(wire::PARSE, crate::mcp::text::shown(&flaw.to_string(), 300)))
+        early(
+            StatusCode::BAD_REQUEST,
+            id.as_ref(),
+            &RpcError::new(wire::PARSE, crate::mcp::text::shown(&flaw.to_string(), 300)),
+        )
     })
 }
 
@@ -115,7 +123,9 @@ fn media(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let texts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut kinds = texts.flat_map(|text| text.split(',')).map(|one| one.split(';').next().unwrap_or_default().trim());
-    kinds.any(|one| one == kind || one == "*/*" || kind.split_once('/').is_some_and(|(main, _)| one == format!("{main}/*")))
+    kinds.any(|one| {
+        one == kind || one == "*/*" || kind.split_once('/').is_some_and(|(main, _)| one == format!("{main}/*"))
+    })
 }
 
 /// The revision that the header names.
@@ -162,7 +172,10 @@ fn agree(headers: &HeaderMap, name: &'static str, said: Option<&str>, id: &Id) -
     if one.is_some() && one.as_deref() == said {
         return Ok(());
     }
-    let error = RpcError::new(wire::HEADER_MISMATCH, format!("the header `{name}` is not there once, saying what the body says"));
+    let error = RpcError::new(
+        wire::HEADER_MISMATCH,
+        format!("the header `{name}` is not there once, saying what the body says"),
+    );
     Err(early(StatusCode::BAD_REQUEST, Some(id), &error))
 }
 
@@ -211,7 +224,9 @@ mod tests {
         for good in ["127.0.0.1:80", "localhost:80", "[::1]:80", "localhost"] {
             assert!(host(&headers(&[("host", good)]), Some(80)).is_ok(), "{good}");
         }
-        for bad in ["evil.example:80", "127.0.0.1:81", "localhost.evil:80", "LOCALHOST:80", "127.0.0.1:80 ", "", "127.1:80"] {
+        for bad in
+            ["evil.example:80", "127.0.0.1:81", "localhost.evil:80", "LOCALHOST:80", "127.0.0.1:80 ", "", "127.1:80"]
+        {
             assert!(host(&headers(&[("host", bad)]), Some(80)).is_err(), "{bad}");
         }
         assert!(host(&headers(&[("host", "localhost:80"), ("host", "localhost:80")]), Some(80)).is_err());

@@ -8,13 +8,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::call::Caller;
 use crate::mcp::gateway::Gateway;
 use crate::mcp::peer::{Handler, Peer};
 use crate::mcp::session::Session;
 use crate::mcp::text;
 use crate::mcp::upstream::process::{Queue, write};
 use crate::mcp::wire::{self, Id, Line, Lines, MOST_FROM_CLIENT, RpcError};
-use crate::call::Caller;
 
 const QUEUE: usize = 256;
 /// After its last word a client may wait so long for answers to what it asked before.
@@ -83,15 +83,15 @@ fn hear(peer: &Peer, line: &[u8]) {
             Err(flaw) => {
                 // Only to answer to somebody: nothing else of this reading is used.
                 let id = serde_json::from_str::<Json>(text).ok().and_then(|value| value.get("id").and_then(Id::of));
-                complain(peer, id, &flaw.to_string());
+                complain(peer, id.as_ref(), &flaw.to_string());
             }
         },
     }
 }
 
-fn complain(peer: &Peer, id: Option<Id>, why: &str) {
+fn complain(peer: &Peer, id: Option<&Id>, why: &str) {
     let error = RpcError::new(wire::PARSE, text::shown(why, 300));
-    peer.refuse(id.as_ref(), &error);
+    peer.refuse(id, &error);
 }
 
 async fn last_words(peer: &Peer) {

@@ -35,8 +35,10 @@ pub(super) fn start(
 ) -> Result<Peer, String> {
     let mut named = HashMap::new();
     for (name, value) in headers {
-        let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{}` is no header", text::shown(name, 60)));
-        let value = HeaderValue::try_from(value.as_str()).map_err(|_| "a header has a value that cannot be sent".to_owned());
+        let name = HeaderName::try_from(name.as_str())
+            .map_err(|error| format!("`{}` is no header: {error}", text::shown(name, 60)));
+        let value = HeaderValue::try_from(value.as_str())
+            .map_err(|error| format!("a header has a value that cannot be sent: {error}"));
         named.insert(name?, value?);
     }
     crate::mcp::install_tls();

@@ -358,7 +358,8 @@ impl Link {
                 params.insert("cursor".to_owned(), cursor.as_str().into());
             }
             let page = tokio::time::timeout(PAGE, self.request(method, Json::Object(params), None)).await;
-            let late = || RpcError::new(wire::UNAVAILABLE, format!("no answer to {method} within {} s", PAGE.as_secs()));
+            let late =
+                || RpcError::new(wire::UNAVAILABLE, format!("no answer to {method} within {} s", PAGE.as_secs()));
             let mut page = page.unwrap_or_else(|_| Err(Failure::Rpc(late())))?;
             if let Some(Json::Array(found)) = page.get_mut(key).map(Json::take) {
                 entries.extend(found);

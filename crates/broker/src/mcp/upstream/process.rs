@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::mcp::peer::{Boxed, Handler, Outlet, Peer};
-use crate::mcp::wire::{Id, Line, Lines, MOST_FROM_SERVER};
 use crate::mcp::text;
+use crate::mcp::wire::{Id, Line, Lines, MOST_FROM_SERVER};
 
 /// Frames that wait for a slow reader.
 const QUEUE: usize = 256;
@@ -103,7 +103,8 @@ pub fn start(
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     // A signal from the terminal is for the gateway, which ends its servers in order.
     command.process_group(0);
-    let mut child = command.spawn().map_err(|error| format!("it could not be started: {}", error.to_string().to_lowercase()))?;
+    let mut child =
+        command.spawn().map_err(|error| format!("it could not be started: {}", error.to_string().to_lowercase()))?;
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else { return Err("it has no streams".to_owned()) };
     let words = Words::default();
@@ -225,7 +226,8 @@ async fn wait(mut child: Child, quit: &CancellationToken) -> String {
     let ended = match ended {
         Some(status) => Some(status),
         None => {
-            if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
+            if let Some(pid) =
+                child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
                 && rustix::process::kill_process(pid, rustix::process::Signal::TERM).is_err()
             {
                 // It ended just now: `wait` says so.

@@ -104,7 +104,11 @@ pub(super) fn edit(text: &str, table: &str, name: &str, entry: Option<&Json>) ->
             }
         }
     }
-    if jsonc::read(&made).as_ref() == Ok(&wanted) { Ok(Some(made)) } else { Err("the change would have changed more".to_owned()) }
+    if jsonc::read(&made).as_ref() == Ok(&wanted) {
+        Ok(Some(made))
+    } else {
+        Err("the change would have changed more".to_owned())
+    }
 }
 
 fn change(text: &str, table: &str, name: &str, entry: Option<&Json>) -> Option<String> {
@@ -130,7 +134,8 @@ fn change(text: &str, table: &str, name: &str, entry: Option<&Json>) -> Option<S
         }
         (Some(member), None) => remove(text, member),
         (None, Some(entry)) => {
-            let indent = indent_of(text, inner.last().map(|member| member.from)).unwrap_or_else(|| format!("{outer_indent}{outer_indent}"));
+            let indent = indent_of(text, inner.last().map(|member| member.from))
+                .unwrap_or_else(|| format!("{outer_indent}{outer_indent}"));
             insert(text, (inner_member.value.0, inner_end), inner.last(), name, entry, &indent)
         }
         (None, None) => None,
@@ -150,11 +155,20 @@ fn shaped(value: &Json, indent: &str) -> String {
 }
 
 /// One more member at the end of an object.
-fn insert(text: &str, (open, close): (usize, usize), last: Option<&Member>, key: &str, value: &Json, indent: &str) -> Option<String> {
+fn insert(
+    text: &str,
+    (open, close): (usize, usize),
+    last: Option<&Member>,
+    key: &str,
+    value: &Json,
+    indent: &str,
+) -> Option<String> {
     let line = format!("{}: {}", Json::from(key), shaped(value, indent));
     let Some(last) = last else {
-        let outer = indent_of(text, Some(text.get(..open)?.rfind('\n').map_or(0, |n| n.saturating_add(1)))).unwrap_or_default();
-        let closing: String = text.get(..open)?.rsplit('\n').next()?.chars().take_while(|c| c.is_whitespace()).collect();
+        let outer =
+            indent_of(text, Some(text.get(..open)?.rfind('\n').map_or(0, |n| n.saturating_add(1)))).unwrap_or_default();
+        let closing: String =
+            text.get(..open)?.rsplit('\n').next()?.chars().take_while(|c| c.is_whitespace()).collect();
         let closing = if closing.is_empty() { outer } else { closing };
         return Some(format!("{}\n{indent}{line}\n{closing}{}", text.get(..open.checked_add(1)?)?, text.get(close..)?));
     };
@@ -168,7 +182,12 @@ fn insert(text: &str, (open, close): (usize, usize), last: Option<&Member>, key:
     let is_last_on_line = after.saturating_add(rest_of_line.len()) < close && rest_of_line.trim().is_empty();
     let place = if is_last_on_line { after.saturating_add(rest_of_line.len()) } else { after };
     let (first, second) = if comma.is_some() { ("", ",") } else { (",", "") };
-    Some(format!("{}{first}{}\n{indent}{line}{second}{}", text.get(..after)?, text.get(after..place)?, text.get(place..)?))
+    Some(format!(
+        "{}{first}{}\n{indent}{line}{second}{}",
+        text.get(..after)?,
+        text.get(after..place)?,
+        text.get(place..)?
+    ))
 }
 
 /// Takes a member out, with the comma that goes with it.
@@ -182,13 +201,18 @@ fn remove(text: &str, member: &Member) -> Option<String> {
     if bytes.get(next) == Some(&b',') {
         // Up to what follows, so that its own blanks stay in front of it.
         let end = next.checked_add(1)?;
-        let start = if before.get(previous) == Some(&b'{') || before.get(previous) == Some(&b',') { previous.checked_add(1)? } else { from };
+        let start = if before.get(previous) == Some(&b'{') || before.get(previous) == Some(&b',') {
+            previous.checked_add(1)?
+        } else {
+            from
+        };
         return Some(format!("{}{}", text.get(..start)?, text.get(end..)?));
     }
     let start = if before.get(previous) == Some(&b',') { previous } else { previous.checked_add(1)? };
     let rest = text.get(to..)?;
     // An object that is empty now closes on its own line.
-    let rest = if before.get(previous) == Some(&b'{') { rest.trim_start_matches([' ', '\t', '\n', '\r']) } else { rest };
+    let rest =
+        if before.get(previous) == Some(&b'{') { rest.trim_start_matches([' ', '\t', '\n', '\r']) } else { rest };
     Some(format!("{}{rest}", text.get(..start)?))
 }
 

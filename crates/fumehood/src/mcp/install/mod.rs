@@ -42,10 +42,34 @@ enum Form {
 
 /// Every client that is known.
 pub const CLIENTS: &[Client] = &[
-    Client { name: "claude-code", project: ".mcp.json", home: ".claude.json", table: "mcpServers", form: Form::JsonTyped },
-    Client { name: "cursor", project: ".cursor/mcp.json", home: ".cursor/mcp.json", table: "mcpServers", form: Form::Json },
-    Client { name: "codex", project: ".codex/config.toml", home: ".codex/config.toml", table: "mcp_servers", form: Form::Toml },
-    Client { name: "vscode", project: ".vscode/mcp.json", home: ".config/Code/User/mcp.json", table: "servers", form: Form::JsonTyped },
+    Client {
+        name: "claude-code",
+        project: ".mcp.json",
+        home: ".claude.json",
+        table: "mcpServers",
+        form: Form::JsonTyped,
+    },
+    Client {
+        name: "cursor",
+        project: ".cursor/mcp.json",
+        home: ".cursor/mcp.json",
+        table: "mcpServers",
+        form: Form::Json,
+    },
+    Client {
+        name: "codex",
+        project: ".codex/config.toml",
+        home: ".codex/config.toml",
+        table: "mcp_servers",
+        form: Form::Toml,
+    },
+    Client {
+        name: "vscode",
+        project: ".vscode/mcp.json",
+        home: ".config/Code/User/mcp.json",
+        table: "servers",
+        form: Form::JsonTyped,
+    },
 ];
 
 /// What is to stand in a client's file.
@@ -103,7 +127,11 @@ impl Client {
     pub fn file(&self, world: &World, user: bool) -> Result<PathBuf, Failure> {
         let missing = |what: &str| file_failure(Path::new(if user { self.home } else { self.project }), what);
         if !user && self.form != Form::Toml {
-            return world.cwd.as_ref().map(|dir| dir.join(self.project)).ok_or_else(|| missing("there is no current directory"));
+            return world
+                .cwd
+                .as_ref()
+                .map(|dir| dir.join(self.project))
+                .ok_or_else(|| missing("there is no current directory"));
         }
         // Codex trusts a project's file only after its own question: the user's is the one that counts.
         let codex = world.variable("CODEX_HOME").filter(|_| self.form == Form::Toml).map(PathBuf::from);
@@ -121,7 +149,9 @@ impl Client {
         let (file, before) = read(file)?;
         let text = before.clone().unwrap_or_default();
         let made = match self.form {
-            Form::Json | Form::JsonTyped => json::edit(&text, self.table, &entry.name, put.then(|| self.json(entry)).as_ref()),
+            Form::Json | Form::JsonTyped => {
+                json::edit(&text, self.table, &entry.name, put.then(|| self.json(entry)).as_ref())
+            }
             Form::Toml => toml::edit(&text, &entry.name, put.then(|| table(entry)).as_ref()),
         };
         let made = made.map_err(|why| file_failure(&file, why))?;

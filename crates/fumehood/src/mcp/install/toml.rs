@@ -30,7 +30,8 @@ pub(super) fn edit(text: &str, name: &str, entry: Option<&Table>) -> Result<Opti
             None => drop(servers.remove(name)),
         }
     }
-    if wanted.get("mcp_servers").and_then(Value::as_table).is_some_and(Table::is_empty) && !made.contains("mcp_servers") {
+    if wanted.get("mcp_servers").and_then(Value::as_table).is_some_and(Table::is_empty) && !made.contains("mcp_servers")
+    {
         wanted.remove("mcp_servers");
     }
     let read: Result<Table, _> = made.parse();
@@ -68,7 +69,12 @@ mod tests {
     #[test]
     fn a_table_goes_in_and_out_and_the_rest_stays() {
         let entry: Table = "command = \"f\"\nargs = [\"x\"]\n".parse().unwrap();
-        for text in ["", "model = \"x\" # mine\n", "[mcp_servers.git]\ncommand = \"uvx\"\n\n[mcp_servers.git.env]\nA = \"1\"\n", "a = 1"] {
+        for text in [
+            "",
+            "model = \"x\" # mine\n",
+            "[mcp_servers.git]\ncommand = \"uvx\"\n\n[mcp_servers.git.env]\nA = \"1\"\n",
+            "a = 1",
+        ] {
             let made = edit(text, "fumehood", Some(&entry)).unwrap().unwrap();
             assert!(made.starts_with(text), "{made}");
             let again = edit(&made, "fumehood", Some(&entry)).unwrap().unwrap();

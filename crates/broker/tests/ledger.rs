@@ -1,6 +1,7 @@
 //! The ledger among processes: this test starts itself again as its own children.
 //!
 //! A child is the same binary with `child` as the filter; what it does stands in a file, since a test takes no arguments.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -113,18 +114,22 @@ fn what_a_killed_process_reserved_still_counts_and_the_places_it_held_are_free()
     until("the children hold their places", || (0..2).all(|number| lines(folder.path(), number) == 2));
     let ledger = Ledger::open(&folder.path().join("limits")).unwrap();
     let [rate, budget, places] = demands();
-    assert!(ledger.reserve(&[places.clone()]).is_err());
+    assert!(ledger.reserve(std::slice::from_ref(&places)).is_err());
     killed[0].kill().unwrap();
     killed[0].wait().unwrap();
-    let mine: Vec<Reservation> = (0..2).map(|_| ledger.reserve(&[places.clone()]).unwrap()).collect();
-    assert!(ledger.reserve(&[places.clone()]).is_err());
+    let mine: Vec<Reservation> = (0..2).map(|_| ledger.reserve(std::slice::from_ref(&places)).unwrap()).collect();
+    assert!(ledger.reserve(std::slice::from_ref(&places)).is_err());
     assert_eq!(ledger.standing(rate.key, &rate.want).unwrap(), 4);
     assert_eq!(ledger.standing(budget.key, &budget.want).unwrap(), 20);
     drop(mine);
     killed[1].kill().unwrap();
     killed[1].wait().unwrap();
-    assert_eq!((0..9).filter_map(|_| ledger.reserve(&[places.clone()]).ok()).count(), 9, "each is let go at once");
-    let all: Vec<Reservation> = (0..4).map(|_| ledger.reserve(&[places.clone()]).unwrap()).collect();
+    assert_eq!(
+        (0..9).filter_map(|_| ledger.reserve(std::slice::from_ref(&places)).ok()).count(),
+        9,
+        "each is let go at once"
+    );
+    let all: Vec<Reservation> = (0..4).map(|_| ledger.reserve(std::slice::from_ref(&places)).unwrap()).collect();
     assert!(ledger.reserve(&[places]).is_err());
     drop(all);
 }
@@ -149,8 +154,8 @@ fn processes_that_are_killed_anywhere_leave_counters_that_are_whole() {
             let want = Want::Rate { calls: 1000, per_ms: 60_000, burst: 1000 };
             ledger.standing(Key::new(&["churn", &key.to_string()]), &want).unwrap();
         }
-        let all: Vec<Reservation> = (0..4).map(|_| ledger.reserve(&[places.clone()]).unwrap()).collect();
-        assert!(ledger.reserve(&[places.clone()]).is_err());
+        let all: Vec<Reservation> = (0..4).map(|_| ledger.reserve(std::slice::from_ref(&places)).unwrap()).collect();
+        assert!(ledger.reserve(std::slice::from_ref(&places)).is_err());
         drop(all);
         std::fs::remove_file(folder.path().join("child-0/won")).unwrap();
     }

@@ -60,7 +60,14 @@ const ROOMS: [Room; 7] = [
     },
     Room {
         package: "fumehood-conformance",
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-broker", "fumehood"],
+        rooms: &[
+            "fumehood-policy",
+            "fumehood-sys",
+            "fumehood-guest",
+            "fumehood-backends",
+            "fumehood-broker",
+            "fumehood",
+        ],
         others: None,
     },
 ];

@@ -53,21 +53,22 @@ fn invalid_examples_are_refused_at_their_clause_with_all_four_parts() {
 }
 
 #[test]
-fn the_pages_are_fresh() {
-    fresh("policy.md", &policy::reference::page());
-    fresh("tools.md", &policy::tool_rows::page());
+fn the_pages_are_fresh() -> std::io::Result<()> {
+    fresh("policy.md", &policy::reference::page())?;
+    fresh("tools.md", &policy::tool_rows::page())
 }
 
-fn fresh(name: &str, page: &str) {
+fn fresh(name: &str, page: &str) -> std::io::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("FUMEHOOD_WRITE").is_some() {
-        std::fs::write(&path, page).unwrap();
+        std::fs::write(&path, page)?;
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
         "docs/reference/{name} is stale: FUMEHOOD_WRITE=1 cargo test -p fumehood-policy --test reference"
     );
+    Ok(())
 }
 
 #[test]

@@ -64,12 +64,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     pub(super) fn by(prepared: &Prepared) -> Self {
-        Self {
-            tier: prepared.tier,
-            run: prepared.run.clone(),
-            limits: prepared.limits.clone(),
-            stdio: prepared.stdio,
-        }
+        Self { tier: prepared.tier, run: prepared.run.clone(), limits: prepared.limits.clone(), stdio: prepared.stdio }
     }
 
     /// Makes the groups with their limits, the pipes and the socket.
@@ -84,12 +79,7 @@ impl Wanted {
         let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
         let (streams, inner) = Streams::make(self.stdio)?;
         let id_maps = if container && !host.root() {
-            IdMaps::BySelf {
-                outside_uid: host.euid,
-                outside_gid: host.egid,
-                inside_uid: INSIDE,
-                inside_gid: INSIDE,
-            }
+            IdMaps::BySelf { outside_uid: host.euid, outside_gid: host.egid, inside_uid: INSIDE, inside_gid: INSIDE }
         } else {
             IdMaps::Later
         };

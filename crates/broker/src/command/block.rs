@@ -73,7 +73,9 @@ fn words_hit(rest: &[String], started: &Started<'_>) -> bool {
 /// The options of a pattern: letters behind one dash are options of their own, unless the program knows them together.
 fn wanted(rest: &[String], table: Option<&Table>) -> Vec<String> {
     let known = |word: &&String| {
-        table.is_some_and(|table| table.style == Style::Find || table.flags.iter().any(|flag| flag.names.contains(*word)))
+        table.is_some_and(|table| {
+            table.style == Style::Find || table.flags.iter().any(|flag| flag.names.contains(*word))
+        })
     };
     let mut all = Vec::new();
     for word in rest.iter().filter(|word| word.starts_with('-')) {

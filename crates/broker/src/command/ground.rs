@@ -177,7 +177,7 @@ impl Ground {
         let rest = place.strip_prefix(&self.root).unwrap_or(place);
         let hit = |part: &str| {
             let lower = part.to_lowercase();
-            let listed = self.data.protected.iter().any(|name| *name == lower);
+            let listed = self.data.protected.contains(&lower);
             let ends = self.data.protected_endings.iter().any(|ending| lower.ends_with(ending.as_str()));
             // `.g*` could be `.git`.
             let pattern = matches!(value, Value::Glob(_)) && lower.starts_with('.') && lower.contains(['*', '?', '[']);

@@ -163,9 +163,7 @@ impl Sed {
 /// `/pattern/ { print $1, NR }` and the like: no call, no pipe, no redirection, no `getline`.
 static AWK: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let item = r#"(?:\$?(?:[0-9]+|NF|NR)|"[^"\\]*")"#;
-    let test = format!(
-        r#"(?:/[^/\\\n]*/|(?:NR|NF|\$[0-9]+)\s*(?:==|!=|<=|>=|<|>)\s*(?:[0-9]+|"[^"\\]*")|\$[0-9]+\s*!?~\s*/[^/\\\n]*/)"#
-    );
+    let test = r#"(?:/[^/\\\n]*/|(?:NR|NF|\$[0-9]+)\s*(?:==|!=|<=|>=|<|>)\s*(?:[0-9]+|"[^"\\]*")|\$[0-9]+\s*!?~\s*/[^/\\\n]*/)"#;
     let block = format!(r"\{{\s*print(?:\s+{item}(?:\s*,?\s*{item})*)?\s*;?\s*\}}");
     Regex::new(&format!(r"\A\s*(?:{test}|{block}|{test}\s*{block})\s*\z")).ok()
 });

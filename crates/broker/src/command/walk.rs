@@ -355,7 +355,12 @@ impl<'j> Walk<'j> {
         let Some(word) = self.word(word, Stands::Argument) else { return };
         if word.text().is_none() {
             let what = format!("the file {} of a redirection is not written out", quote(&word.raw));
-            return self.refused("commands.write/unproven", what, "only running tells which file it is", "write it out");
+            return self.refused(
+                "commands.write/unproven",
+                what,
+                "only running tells which file it is",
+                "write it out",
+            );
         }
         if let Some(reason) = word.text().and_then(network) {
             return self.refuse(reason);

@@ -28,10 +28,10 @@ mod tools;
 pub mod upstream;
 pub mod wire;
 
+pub use convert::written;
 pub use front::stdio;
 pub use gateway::{Asked, Gateway, pinning};
 pub use session::Session;
-pub use convert::written;
 pub use tools::words;
 
 /// Names the one TLS library that is linked. Twice is as good as once.

@@ -6,7 +6,21 @@ use crate::world::World;
 /// What people write first: the first word is on a list, or no word is on another.
 fn naive(line: &str) -> bool {
     const GOOD: &[&str] = &[
-        "ls", "cat", "echo", "find", "git", "timeout", "tar", "awk", "printf", "bash", "./git", "PATH=./bin", "xargs", "env", "sort",
+        "ls",
+        "cat",
+        "echo",
+        "find",
+        "git",
+        "timeout",
+        "tar",
+        "awk",
+        "printf",
+        "bash",
+        "./git",
+        "PATH=./bin",
+        "xargs",
+        "env",
+        "sort",
     ];
     const BAD: &[&str] = &["rm", "curl", "wget", "evil"];
     let first = line.split_whitespace().next().unwrap_or_default();
@@ -58,8 +72,21 @@ fn cmd_04_the_environment_before_a_command_is_a_list() {
     world.put("bin/ls", &world.canary().replace("${0##*/}", "planted"));
     row(&world, "PATH=./bin ls", "planted", "commands.env/not-allowed", "LC_ALL=C ls");
     row(&world, "PATH=./bin; ls", "planted", "commands.env/not-allowed", "path=./bin; ls");
-    row(&world, "echo x | { read PATH <<< ./bin; ls; }", "planted", "commands.argument/type", "echo x | { read path <<< ./bin; ls; }");
-    for line in ["LD_PRELOAD=./x ls", "GIT_SSH_COMMAND=x git log", "BASH_ENV=x ls", "PYTHONSTARTUP=x ls", "export PATH=.", "env NODE_OPTIONS=x ls"] {
+    row(
+        &world,
+        "echo x | { read PATH <<< ./bin; ls; }",
+        "planted",
+        "commands.argument/type",
+        "echo x | { read path <<< ./bin; ls; }",
+    );
+    for line in [
+        "LD_PRELOAD=./x ls",
+        "GIT_SSH_COMMAND=x git log",
+        "BASH_ENV=x ls",
+        "PYTHONSTARTUP=x ls",
+        "export PATH=.",
+        "env NODE_OPTIONS=x ls",
+    ] {
         assert!(!world.allows(line), "{line}");
     }
 }
@@ -114,10 +141,17 @@ fn cmd_09_programs_do_not_run_programs() {
     let world = World::new("inspect");
     world.put("a.txt", "one\n");
     row(&world, "find . -name a.txt -exec evil {} \\;", "evil", "commands.argument/flag", "find . -name a.txt -print");
-    row(&world, "find . -name a.txt -execdir evil {} +", "evil", "commands.argument/flag", "find . -name '*.txt' -type f");
+    row(
+        &world,
+        "find . -name a.txt -execdir evil {} +",
+        "evil",
+        "commands.argument/flag",
+        "find . -name '*.txt' -type f",
+    );
     row(&world, "awk 'BEGIN{system(\"evil\")}'", "evil", "commands.argument/type", "awk '{print $1}' a.txt");
     row(&world, "awk '{print | \"evil\"}' a.txt", "evil", "commands.argument/type", "awk '{print $1, $2}' a.txt");
-    for line in ["sed '1e id' a", "rg --pre x y", "sort --compress-program=x a", "vim -c :!x", "man -P x ls", "less a"] {
+    for line in ["sed '1e id' a", "rg --pre x y", "sort --compress-program=x a", "vim -c :!x", "man -P x ls", "less a"]
+    {
         assert!(!world.allows(line), "{line}");
     }
 }
@@ -127,8 +161,16 @@ fn cmd_10_git_launches_nothing() {
     let world = World::new("inspect");
     row(&world, "git -c alias.s=!evil s", "evil", "commands.argument/flag", "git status");
     for line in [
-        "git --exec-path=x log", "git fetch --upload-pack=x .", "git clone ext::x", "git diff --ext-diff", "git grep -Ox y", "git rebase -x y",
-        "git bisect run x", "git -calias.s=!evil s", "git --config-env=core.pager=X log", "git log --format=%G?",
+        "git --exec-path=x log",
+        "git fetch --upload-pack=x .",
+        "git clone ext::x",
+        "git diff --ext-diff",
+        "git grep -Ox y",
+        "git rebase -x y",
+        "git bisect run x",
+        "git -calias.s=!evil s",
+        "git --config-env=core.pager=X log",
+        "git log --format=%G?",
     ] {
         assert!(!world.allows(line), "{line}");
     }
@@ -139,7 +181,9 @@ fn cmd_10_git_launches_nothing() {
 fn cmd_10_a_repositorys_own_configuration_starts_nothing() {
     use broker::command::{Around, Judgement};
     let world = World::new("inspect");
-    let git = |words: &str| world.run(&format!("git init -q . && git config user.name a && git config user.email a@b && {words}"));
+    let git = |words: &str| {
+        world.run(&format!("git init -q . && git config user.name a && git config user.email a@b && {words}"))
+    };
     world.put("a.txt", "one\n");
     world.put(".gitattributes", "*.txt filter=x\n");
     git("git add a.txt && git commit -qm x && git config filter.x.clean 'evil; cat'");
@@ -185,8 +229,21 @@ fn cmd_12_interpreters_run_scripts_of_the_workspace_alone() {
     dev.put("evil.sh", "evil\n");
     assert!(dev.allows("bash run.sh") && dev.allows("python3 a.py") && dev.allows("python3 -Im pytest"));
     for line in [
-        "python3 -c x", "python3 -Ic x", "python3 -m http.server", "python3 -m pip install x", "python3 -W error a.py", "python3 -X importtime a.py",
-        "node -e 1", "node --import x a.js", "node -r x a.js", "perl -e 1", "ruby -r x", "php -r x", "python3", "python3 -", "python3 /dev/stdin",
+        "python3 -c x",
+        "python3 -Ic x",
+        "python3 -m http.server",
+        "python3 -m pip install x",
+        "python3 -W error a.py",
+        "python3 -X importtime a.py",
+        "node -e 1",
+        "node --import x a.js",
+        "node -r x a.js",
+        "perl -e 1",
+        "ruby -r x",
+        "php -r x",
+        "python3",
+        "python3 -",
+        "python3 /dev/stdin",
     ] {
         assert!(!dev.allows(line), "{line}");
     }
@@ -195,11 +252,29 @@ fn cmd_12_interpreters_run_scripts_of_the_workspace_alone() {
 #[test]
 fn cmd_13_data_becomes_no_command() {
     let world = World::new("inspect");
-    row(&world, "printf 'evil\\n' | xargs -I{} sh -c {}", "sh", "commands.program/not-allowed", "printf 'a\\n' | xargs -n1 basename --");
+    row(
+        &world,
+        "printf 'evil\\n' | xargs -I{} sh -c {}",
+        "sh",
+        "commands.program/not-allowed",
+        "printf 'a\\n' | xargs -n1 basename --",
+    );
     assert_eq!(world.why("printf 'evil\\n' | xargs -I{} {} x"), "commands.program/unproven");
-    row(&world, "echo evil | xargs timeout 5", "evil", "commands.program/unproven", "echo a | xargs timeout 5 basename --");
+    row(
+        &world,
+        "echo evil | xargs timeout 5",
+        "evil",
+        "commands.program/unproven",
+        "echo a | xargs timeout 5 basename --",
+    );
     let dev = World::new("dev");
-    row(&dev, "printf '%s\\n' -c evil | xargs bash", "evil", "commands.word/unproven", "printf '%s\\n' -c | xargs basename --");
+    row(
+        &dev,
+        "printf '%s\\n' -c evil | xargs bash",
+        "evil",
+        "commands.word/unproven",
+        "printf '%s\\n' -c | xargs basename --",
+    );
 }
 
 #[test]
@@ -243,7 +318,17 @@ fn cmd_16_expansions_name_no_program_and_no_option() {
 #[test]
 fn cmd_17_every_separator_separates() {
     let world = World::new("inspect");
-    for line in ["ls\nevil x", "ls;evil x", "ls&evil x", "ls&&evil x", "ls|evil x", "ls|&evil x", "ls ||evil x; true | evil", "ls #\nevil x", "ls \\\n;evil x"] {
+    for line in [
+        "ls\nevil x",
+        "ls;evil x",
+        "ls&evil x",
+        "ls&&evil x",
+        "ls|evil x",
+        "ls|&evil x",
+        "ls ||evil x; true | evil",
+        "ls #\nevil x",
+        "ls \\\n;evil x",
+    ] {
         row(&world, line, "evil", "commands.program/not-allowed", "ls; cat a.txt # evil");
     }
     row(&world, "case a in a) ls;;& a) evil;; esac", "evil", "commands.program/not-allowed", "case a in a) ls;; esac");
@@ -272,7 +357,18 @@ fn cmd_19_lines_inside_lines_are_judged() {
     row(&dev, "timeout 5 bash -c 'ls; evil'", "evil", "commands.program/not-allowed", "timeout 5 bash -c 'ls; ls'");
     let deep = (0..12).fold("ls".to_owned(), |line, _| format!("echo $({line})"));
     assert_eq!(dev.why(&deep), "commands.line/too-big");
-    for line in ["source /dev/stdin", ". ./f", "bash -ic ls", "su -c ls", "docker run x", "make -f -", "npm exec x", "uv run x", "npx x", "bash -c \"$x\""] {
+    for line in [
+        "source /dev/stdin",
+        ". ./f",
+        "bash -ic ls",
+        "su -c ls",
+        "docker run x",
+        "make -f -",
+        "npm exec x",
+        "uv run x",
+        "npx x",
+        "bash -c \"$x\"",
+    ] {
         assert!(!dev.allows(line), "{line}");
     }
 }
@@ -281,7 +377,12 @@ fn cmd_19_lines_inside_lines_are_judged() {
 fn cmd_20_what_is_written_is_judged_wherever_it_is_named() {
     let dev = World::new("dev");
     let hook = dev.work().join(".git/hooks/pre-commit");
-    for line in ["ls > .git/hooks/pre-commit", "echo x >| .git/hooks/pre-commit", "cd .git/hooks && echo x > pre-commit", "echo x &> .gi\"t\"/hooks/pre-commit"] {
+    for line in [
+        "ls > .git/hooks/pre-commit",
+        "echo x >| .git/hooks/pre-commit",
+        "cd .git/hooks && echo x > pre-commit",
+        "echo x &> .gi\"t\"/hooks/pre-commit",
+    ] {
         std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
         std::os::unix::fs::chown(hook.parent().unwrap(), Some(65_534), Some(65_534)).unwrap();
         assert!(naive(line));
@@ -291,7 +392,17 @@ fn cmd_20_what_is_written_is_judged_wherever_it_is_named() {
         assert_eq!(dev.why(line), "commands.write/protected", "{line}");
     }
     assert!(dev.allows("ls > out.txt") && dev.allows("cd src && echo x > out.txt"));
-    for line in ["ls | tee .git/config", "cp a .git/hooks/x", "cp -t .git/hooks a", "dd of=x", "ln -s a b", "install -m4755 a b", "printf -v x y", "mapfile x < a", "chmod u+s a"] {
+    for line in [
+        "ls | tee .git/config",
+        "cp a .git/hooks/x",
+        "cp -t .git/hooks a",
+        "dd of=x",
+        "ln -s a b",
+        "install -m4755 a b",
+        "printf -v x y",
+        "mapfile x < a",
+        "chmod u+s a",
+    ] {
         assert!(!dev.allows(line), "{line}");
     }
 }
@@ -299,12 +410,30 @@ fn cmd_20_what_is_written_is_judged_wherever_it_is_named() {
 #[test]
 fn blocked_words_are_found_in_every_spelling() {
     let dev = World::new("dev");
-    for line in ["rm -rf x", "rm -fr x", "rm -r -f x", "rm --recursive --force x", "rm -R -f x", "rm x -f -r", "r'm' -\"r\"f x", "timeout 5 rm -vrf x"] {
+    for line in [
+        "rm -rf x",
+        "rm -fr x",
+        "rm -r -f x",
+        "rm --recursive --force x",
+        "rm -R -f x",
+        "rm x -f -r",
+        "r'm' -\"r\"f x",
+        "timeout 5 rm -vrf x",
+    ] {
         assert_eq!(dev.why(line), "commands.block/matched", "{line}");
     }
     assert!(dev.allows("rm -r x") && dev.allows("rm -f x") && dev.allows("echo 'rm -rf /'"));
     let world = World::new("inspect");
-    for line in ["cat /etc/passwd", "cat /etc//passwd", "cat ../etc/passwd", "cat /etc/pass*", "cat /etc/[p]asswd", "cat < /etc/passwd", "grep -r x /etc", "sort -- /etc/passwd"] {
+    for line in [
+        "cat /etc/passwd",
+        "cat /etc//passwd",
+        "cat ../etc/passwd",
+        "cat /etc/pass*",
+        "cat /etc/[p]asswd",
+        "cat < /etc/passwd",
+        "grep -r x /etc",
+        "sort -- /etc/passwd",
+    ] {
         assert_eq!(world.why(line), "commands.block/matched", "{line}");
     }
     assert!(world.allows("cat /etc/hostname") && world.allows("cat /etc/passwd.md5") && world.allows("ls /etc"));

@@ -17,10 +17,91 @@ impl Random {
 }
 
 const PARTS: &[&str] = &[
-    "ls", "rm", "git", "$x", "${x", "}", "$(", ")", "((", "))", "`", "'", "\"", "\\", "\n", ";", "&", "|", "&&", "||", "<", ">", "<<E", "\nE\n",
-    "<<<", "<(", ">&", "2>&1", "{", " ", " ", " ", "if", "then", "fi", "for", "in", "do", "done", "case", "esac", ";;", "while", "[[", "]]",
-    "[", "]", "!", "=", "a=b", "*", "?", "~", "#", "-x", "--", "--y=z", "é", "\u{0}", "\r", "$'", "$\"", "function", "coproc", "time", "select", "+=",
-    "$((", "@(", "\t", "0", "-1", "\u{202e}", "eval", "export", "test", "xargs", "timeout 5", "bash -c", "sed", "awk", "s/a/b/", "{print $1}", "..", "/",
+    "ls",
+    "rm",
+    "git",
+    "$x",
+    "${x",
+    "}",
+    "$(",
+    ")",
+    "((",
+    "))",
+    "`",
+    "'",
+    "\"",
+    "\\",
+    "\n",
+    ";",
+    "&",
+    "|",
+    "&&",
+    "||",
+    "<",
+    ">",
+    "<<E",
+    "\nE\n",
+    "<<<",
+    "<(",
+    ">&",
+    "2>&1",
+    "{",
+    " ",
+    " ",
+    " ",
+    "if",
+    "then",
+    "fi",
+    "for",
+    "in",
+    "do",
+    "done",
+    "case",
+    "esac",
+    ";;",
+    "while",
+    "[[",
+    "]]",
+    "[",
+    "]",
+    "!",
+    "=",
+    "a=b",
+    "*",
+    "?",
+    "~",
+    "#",
+    "-x",
+    "--",
+    "--y=z",
+    "é",
+    "\u{0}",
+    "\r",
+    "$'",
+    "$\"",
+    "function",
+    "coproc",
+    "time",
+    "select",
+    "+=",
+    "$((",
+    "@(",
+    "\t",
+    "0",
+    "-1",
+    "\u{202e}",
+    "eval",
+    "export",
+    "test",
+    "xargs",
+    "timeout 5",
+    "bash -c",
+    "sed",
+    "awk",
+    "s/a/b/",
+    "{print $1}",
+    "..",
+    "/",
 ];
 
 #[test]
@@ -30,11 +111,14 @@ fn random_lines_are_answered() {
     let end = Instant::now() + Duration::from_secs(15);
     let mut count = 0_u32;
     while Instant::now() < end && count < 40_000 {
-        let line: String = (0..1 + random.next(24)).map(|_| PARTS[random.next(PARTS.len())]).collect::<Vec<_>>().join(if random.next(2) == 0 { "" } else { " " });
+        let line: String = (0..1 + random.next(24))
+            .map(|_| PARTS[random.next(PARTS.len())])
+            .collect::<Vec<_>>()
+            .join(if random.next(2) == 0 { "" } else { " " });
         let begun = Instant::now();
         let once = world.judge.line(&line);
         assert!(begun.elapsed() < Duration::from_secs(8), "{line:?} took {:?}", begun.elapsed());
-        if count % 16 == 0 {
+        if count.is_multiple_of(16) {
             assert_eq!(once, world.judge.line(&line), "{line:?}");
         }
         count += 1;
@@ -46,7 +130,8 @@ fn random_lines_are_answered() {
 fn changed_lines_of_the_corpus_are_answered() {
     let world = World::new("inspect");
     let mut random = Random(0x0bad_5eed_0bad_5eed);
-    let lines: Vec<String> = crate::corpus().into_iter().flat_map(|group| group.allow.into_iter().chain(group.deny)).collect();
+    let lines: Vec<String> =
+        crate::corpus().into_iter().flat_map(|group| group.allow.into_iter().chain(group.deny)).collect();
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
         let mut line: Vec<char> = lines[random.next(lines.len())].chars().collect();
@@ -67,10 +152,40 @@ fn changed_lines_of_the_corpus_are_answered() {
 fn deep_and_long_lines_are_answered_in_time() {
     let world = World::new("inspect");
     for (open, close) in [
-        ("(", ")"), ("{ ", "; }"), ("$(", ")"), ("if ", "; then :; fi"), ("\"$(", ")\""), ("`", "`"), ("${x:-", "}"), ("[[ ! ", " ]]"), ("[[ ( ", " ) ]]"),
-        ("while ", "; do :; done"), ("case x in x) ", ";; esac"), ("! ", ""), ("time ", ""), ("<(", ")"), ("((", "))"), ("$((", "))"), ("a=", ""), ("ls | ", ""),
-        ("ls && ", ""), ("ls; ", ""), ("timeout 5 ", ""), ("bash -c '", "'"), ("<<E ", "\nE"), ("{a,", "}"), ("\\", ""), ("'", "'"), ("x() { ", "; }"),
-        ("echo \"", "\""), ("for i in ", "; do :; done"), ("[[ a && ", " ]]"), ("if ls; then ", "; fi"), ("f=1 ", ""), (">f ", ""), ("env ", ""),
+        ("(", ")"),
+        ("{ ", "; }"),
+        ("$(", ")"),
+        ("if ", "; then :; fi"),
+        ("\"$(", ")\""),
+        ("`", "`"),
+        ("${x:-", "}"),
+        ("[[ ! ", " ]]"),
+        ("[[ ( ", " ) ]]"),
+        ("while ", "; do :; done"),
+        ("case x in x) ", ";; esac"),
+        ("! ", ""),
+        ("time ", ""),
+        ("<(", ")"),
+        ("((", "))"),
+        ("$((", "))"),
+        ("a=", ""),
+        ("ls | ", ""),
+        ("ls && ", ""),
+        ("ls; ", ""),
+        ("timeout 5 ", ""),
+        ("bash -c '", "'"),
+        ("<<E ", "\nE"),
+        ("{a,", "}"),
+        ("\\", ""),
+        ("'", "'"),
+        ("x() { ", "; }"),
+        ("echo \"", "\""),
+        ("for i in ", "; do :; done"),
+        ("[[ a && ", " ]]"),
+        ("if ls; then ", "; fi"),
+        ("f=1 ", ""),
+        (">f ", ""),
+        ("env ", ""),
     ] {
         for times in [10, 100, 255, 2_000, 20_000] {
             let line = format!("{}ls{}", open.repeat(times), close.repeat(times));

@@ -13,8 +13,9 @@ const REAL: &[&str] =
     &["env", "timeout", "nice", "nohup", "setsid", "stdbuf", "xargs", "find", "git", "tar", "awk", "bash"];
 /// Beside every program of the tables.
 const OTHERS: &[&str] = &[
-    "curl", "wget", "nc", "ssh", "sh", "dash", "perl", "make", "tar", "dd", "id", "x", "evil", "sudo", "busybox", "docker", "ln", "install",
-    "less", "vim", "watch", "command", "python3", "bash", "kill", "gzip", "cpio", "rsync", "zip", "evil.exe",
+    "curl", "wget", "nc", "ssh", "sh", "dash", "perl", "make", "tar", "dd", "id", "x", "evil", "sudo", "busybox",
+    "docker", "ln", "install", "less", "vim", "watch", "command", "python3", "bash", "kill", "gzip", "cpio", "rsync",
+    "zip", "evil.exe",
 ];
 const NOBODY: u32 = 65_534;
 
@@ -53,7 +54,11 @@ impl World {
     }
 
     pub(crate) fn of(text: &str) -> Self {
-        let root = tempfile::Builder::new().prefix("canaries").permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+        let root = tempfile::Builder::new()
+            .prefix("canaries")
+            .permissions(std::fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .unwrap();
         let bin = root.path().join("usr/bin");
         std::fs::create_dir_all(&bin).unwrap();
         let log = root.path().join("log");
@@ -154,7 +159,9 @@ fn names() -> BTreeSet<String> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         let table: toml::Table = toml::from_str(&text).unwrap();
-        all.extend(table.keys().filter(|name| !["cd", ":", "exit", "read", "set", "unset"].contains(&name.as_str())).cloned());
+        all.extend(
+            table.keys().filter(|name| !["cd", ":", "exit", "read", "set", "unset"].contains(&name.as_str())).cloned(),
+        );
     }
     all
 }

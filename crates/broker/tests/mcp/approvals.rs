@@ -43,7 +43,7 @@ async fn a_client_without_state_comes_back_with_its_users_answer() {
         for (key, value) in more.as_object().unwrap() {
             params[key] = value.clone();
         }
-        Client::described(params, json!({"elicitation": {"form": {}}}))
+        Client::described(params, &json!({"elicitation": {"form": {}}}))
     };
     let first = client.request("tools/call", call(json!({}))).await;
     assert_eq!(first["result"]["resultType"], "input_required", "{first}");

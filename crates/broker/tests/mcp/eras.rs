@@ -11,7 +11,7 @@ async fn stateless_call(client: &mut Client, name: &str, more: Json) -> Json {
     for (key, value) in more.as_object().unwrap() {
         params[key] = value.clone();
     }
-    client.request("tools/call", Client::described(params, json!({"elicitation": {"form": {}}}))).await
+    client.request("tools/call", Client::described(params, &json!({"elicitation": {"form": {}}}))).await
 }
 
 #[tokio::test]
@@ -26,10 +26,10 @@ async fn every_pairing_of_revisions_lists_and_calls() {
         client.end().await;
 
         let mut client = stage.client();
-        let found = client.request("server/discover", Client::described(json!({}), json!({}))).await;
+        let found = client.request("server/discover", Client::described(json!({}), &json!({}))).await;
         assert!(found["result"]["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")), "{found}");
         assert!(!found.to_string().contains("IGNORE ALL"));
-        let listed = client.request("tools/list", Client::described(json!({}), json!({}))).await;
+        let listed = client.request("tools/list", Client::described(json!({}), &json!({}))).await;
         assert!(listed["result"]["tools"].as_array().unwrap().len() > 20, "{era}: {listed}");
         assert_eq!(
             (listed["result"]["ttlMs"].as_u64(), listed["result"]["cacheScope"].as_str()),
@@ -59,13 +59,13 @@ async fn a_request_without_state_must_describe_itself_and_in_a_known_revision() 
     let answer =
         client.request("tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}})).await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("clientCapabilities"));
-    let mut params = Client::described(json!({}), json!({}));
+    let mut params = Client::described(json!({}), &json!({}));
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
     let answer = client.request("tools/list", params).await;
     assert_eq!(answer["error"]["code"], -32022);
     assert!(answer["error"]["data"]["supported"].as_array().unwrap().contains(&json!("2025-11-25")));
     for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe"] {
-        let answer = client.request(method, Client::described(json!({}), json!({}))).await;
+        let answer = client.request(method, Client::described(json!({}), &json!({}))).await;
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     client.end().await;
@@ -157,9 +157,12 @@ async fn a_server_of_the_newest_revision_may_not_ask_what_is_not_allowed() {
 async fn streams_without_a_session_tell_of_changes_until_they_are_cancelled() {
     let stage = Stage::new(ALL);
     let mut client = stage.client();
-    client.request("tools/list", Client::described(json!({}), json!({}))).await;
+    client.request("tools/list", Client::described(json!({}), &json!({}))).await;
     let listen = client
-        .ask("subscriptions/listen", Client::described(json!({"notifications": {"toolsListChanged": true}}), json!({})))
+        .ask(
+            "subscriptions/listen",
+            Client::described(json!({"notifications": {"toolsListChanged": true}}), &json!({})),
+        )
         .await;
     let told = client.until(|m| m["method"] == "notifications/subscriptions/acknowledged").await;
     assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);

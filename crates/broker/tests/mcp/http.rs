@@ -88,7 +88,7 @@ impl Door {
 
     /// A request without state, with the headers that go with it.
     async fn alone(&self, method: &str, params: Json, name: Option<&str>) -> reqwest::Response {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": Client::described(params, json!({"elicitation": {"form": {}}}))});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": Client::described(params, &json!({"elicitation": {"form": {}}}))});
         let mut more = vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
         more.extend(name.map(|name| ("mcp-name", name)));
         self.post(&body, &more).await
@@ -277,7 +277,8 @@ async fn requests_without_state_need_no_session_and_say_the_same_in_headers_and_
         assert_eq!(answer.status(), 400);
         assert_eq!(answer.json::<Json>().await.unwrap()["error"]["code"], -32020, "{name:?}");
     }
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": Client::described(call, json!({}))});
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": Client::described(call, &json!({}))});
     let lies = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list"), ("mcp-name", "a__echo")];
     assert_eq!(door.post(&body, &lies).await.status(), 400);
     assert_eq!(

@@ -2,7 +2,13 @@
 //!
 //! Here servers run without a sandbox: what they may do on the host is not the question, what passes the gateway is.
 #![forbid(unsafe_code)]
-#![expect(missing_docs, reason = "tests are sentences")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly"
+)]
 
 mod approvals;
 mod eras;

@@ -19,12 +19,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use tokio_util::sync::CancellationToken;
 
 /// Longer than anything here may take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough for what must not happen.
-pub const QUIET: Duration = Duration::from_millis(700);
+pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
 /// Everything of one server is allowed, as reading.
-pub const ALL: &str = r#"
+pub(crate) const ALL: &str = r#"
 [[tools.tool]]
 name = "a.*"
 decision = "allow"
@@ -36,18 +36,18 @@ effect = "read"
 "#;
 
 /// A folder with logs of servers, and a policy.
-pub struct Stage {
-    pub dir: tempfile::TempDir,
+pub(crate) struct Stage {
+    pub(crate) dir: tempfile::TempDir,
     policy: String,
     servers: BTreeMap<String, Vec<String>>,
     far: Vec<Server>,
     strict_pins: bool,
-    pub record: Written,
+    pub(crate) record: Written,
 }
 
 /// What was written down.
 #[derive(Clone, Default)]
-pub struct Written(pub Arc<std::sync::Mutex<Vec<Event>>>);
+pub(crate) struct Written(pub Arc<std::sync::Mutex<Vec<Event>>>);
 
 impl Record for Written {
     fn append(&self, event: &Event) -> Result<(), String> {
@@ -57,7 +57,7 @@ impl Record for Written {
 }
 
 impl Written {
-    pub fn of(&self, kind: &str) -> Vec<Json> {
+    pub(crate) fn of(&self, kind: &str) -> Vec<Json> {
         self.0.lock().unwrap().iter().filter(|event| event.kind == kind).map(|event| event.body.clone()).collect()
     }
 }
@@ -79,7 +79,7 @@ impl Launch for Direct {
 
 impl Stage {
     /// One server `a`, and what the policy says beside it.
-    pub fn new(policy: &str) -> Self {
+    pub(crate) fn new(policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let stage = Self {
             dir,
@@ -93,14 +93,14 @@ impl Stage {
     }
 
     /// One server more, with arguments of the fake.
-    pub fn server(mut self, name: &str, args: &[&str]) -> Self {
+    pub(crate) fn server(mut self, name: &str, args: &[&str]) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.servers.insert(name.to_owned(), args);
         self
     }
 
     /// A server behind HTTP instead of all others.
-    pub fn http(mut self, name: &str, url: &str, token: &str) -> Self {
+    pub(crate) fn http(mut self, name: &str, url: &str, token: &str) -> Self {
         let headers = BTreeMap::from([("Authorization".to_owned(), format!("Bearer {token}"))]);
         let reach = How::Url { url: url.to_owned(), headers };
         self.servers.clear();
@@ -114,27 +114,27 @@ impl Stage {
         self
     }
 
-    pub fn strict_pins(mut self) -> Self {
+    pub(crate) fn strict_pins(mut self) -> Self {
         self.strict_pins = true;
         self
     }
 
-    pub fn path(&self, below: &str) -> PathBuf {
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
         self.dir.path().join(below)
     }
 
     /// What reached a server.
-    pub fn log(&self, server: &str) -> Vec<Json> {
+    pub(crate) fn log(&self, server: &str) -> Vec<Json> {
         let text = std::fs::read_to_string(self.path(&format!("{server}.log"))).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Calls that reached a server.
-    pub fn calls(&self, server: &str) -> Vec<Json> {
+    pub(crate) fn calls(&self, server: &str) -> Vec<Json> {
         self.log(server).into_iter().filter(|message| message["method"] == "tools/call").collect()
     }
 
-    pub fn gateway(&self) -> Arc<Gateway> {
+    pub(crate) fn gateway(&self) -> Arc<Gateway> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/upstream.py");
         let mut text = format!("version = 1\n{}", self.policy);
         for (name, args) in &self.servers {
@@ -168,12 +168,12 @@ impl Stage {
     }
 
     /// A client that has not said anything.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::of(self.gateway())
     }
 
     /// A client that has made its handshake.
-    pub async fn met(&self, capabilities: Json) -> Client {
+    pub(crate) async fn met(&self, capabilities: Json) -> Client {
         let mut client = self.client();
         client.handshake(capabilities).await;
         client
@@ -192,18 +192,18 @@ impl broker::mcp::servers::Surroundings for Nothing {
 }
 
 /// A client that speaks raw messages over a pair of streams.
-pub struct Client {
+pub(crate) struct Client {
     write: WriteHalf<DuplexStream>,
     read: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     /// What came while something else was waited for.
-    pub heard: Vec<Json>,
+    pub(crate) heard: Vec<Json>,
     next: i64,
-    pub stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Client {
-    pub fn of(gateway: Arc<Gateway>) -> Self {
+    pub(crate) fn of(gateway: Arc<Gateway>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
         let stop = CancellationToken::new();
@@ -217,29 +217,29 @@ impl Client {
         Self { write, read, heard: Vec::new(), next: 1, stop, serving: Some(serving) }
     }
 
-    pub async fn raw(&mut self, text: &str) {
+    pub(crate) async fn raw(&mut self, text: &str) {
         self.write.write_all(text.as_bytes()).await.unwrap();
         self.write.write_all(b"\n").await.unwrap();
     }
 
-    pub async fn send(&mut self, message: Json) {
+    pub(crate) async fn send(&mut self, message: Json) {
         self.raw(&message.to_string()).await;
     }
 
     /// The next message; `None` if nothing comes in time.
-    pub async fn next_within(&mut self, time: Duration) -> Option<Json> {
+    pub(crate) async fn next_within(&mut self, time: Duration) -> Option<Json> {
         match tokio::time::timeout(time, self.read.next_line()).await {
             Ok(line) => line.unwrap().map(|line| serde_json::from_str(&line).unwrap()),
             Err(_) => None,
         }
     }
 
-    pub async fn next(&mut self) -> Json {
+    pub(crate) async fn next(&mut self) -> Json {
         self.next_within(PATIENCE).await.expect("a message in time")
     }
 
     /// The first message that fits; what comes before it is kept in `heard`.
-    pub async fn until(&mut self, fits: impl Fn(&Json) -> bool) -> Json {
+    pub(crate) async fn until(&mut self, fits: impl Fn(&Json) -> bool) -> Json {
         loop {
             let message = self.next().await;
             if fits(&message) {
@@ -250,14 +250,14 @@ impl Client {
     }
 
     /// Sends a request; its id.
-    pub async fn ask(&mut self, method: &str, params: Json) -> i64 {
+    pub(crate) async fn ask(&mut self, method: &str, params: Json) -> i64 {
         let id = self.next;
         self.next += 1;
         self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
         id
     }
 
-    pub async fn answer(&mut self, id: i64) -> Json {
+    pub(crate) async fn answer(&mut self, id: i64) -> Json {
         let is_it = |message: &Json| message["id"] == id && message.get("method").is_none();
         if let Some(at) = self.heard.iter().position(is_it) {
             return self.heard.remove(at);
@@ -265,12 +265,12 @@ impl Client {
         self.until(|message| message["id"] == id && message.get("method").is_none()).await
     }
 
-    pub async fn request(&mut self, method: &str, params: Json) -> Json {
+    pub(crate) async fn request(&mut self, method: &str, params: Json) -> Json {
         let id = self.ask(method, params).await;
         self.answer(id).await
     }
 
-    pub async fn handshake(&mut self, capabilities: Json) -> Json {
+    pub(crate) async fn handshake(&mut self, capabilities: Json) -> Json {
         let info = json!({"name": "raw", "version": "1"});
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info});
         let answer = self.request("initialize", params).await;
@@ -278,11 +278,11 @@ impl Client {
         answer
     }
 
-    pub async fn call(&mut self, name: &str, arguments: Json) -> Json {
+    pub(crate) async fn call(&mut self, name: &str, arguments: Json) -> Json {
         self.request("tools/call", json!({"name": name, "arguments": arguments})).await
     }
 
-    pub async fn tools(&mut self) -> Vec<String> {
+    pub(crate) async fn tools(&mut self) -> Vec<String> {
         let answer = self.request("tools/list", json!({})).await;
         answer["result"]["tools"]
             .as_array()
@@ -293,7 +293,7 @@ impl Client {
     }
 
     /// Parameters that describe themselves.
-    pub fn described(mut params: Json, capabilities: Json) -> Json {
+    pub(crate) fn described(mut params: Json, capabilities: &Json) -> Json {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
@@ -303,7 +303,7 @@ impl Client {
     }
 
     /// Ends the conversation; done when nothing of it runs any more.
-    pub async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.stop.cancel();
         let serving = self.serving.take().unwrap();
         tokio::time::timeout(PATIENCE, serving).await.expect("the session ends in time").unwrap();
@@ -311,10 +311,10 @@ impl Client {
 }
 
 /// The text of a result.
-pub fn text(answer: &Json) -> &str {
+pub(crate) fn text(answer: &Json) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
-pub fn is_error(answer: &Json) -> bool {
+pub(crate) fn is_error(answer: &Json) -> bool {
     answer["result"]["isError"] == true
 }

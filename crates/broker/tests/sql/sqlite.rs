@@ -37,6 +37,7 @@ fn database() -> (Connection, Seen) {
 }
 
 /// Notes all that is beyond reading listed columns, and forbids nothing but other files.
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it does is noted")]
 fn watch(connection: &mut Connection, seen: &Seen, columns: bool) {
     let notes = Arc::clone(seen);
     let hook = move |context: AuthContext<'_>| {

@@ -59,7 +59,7 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn text(call: &Call<'_>, judgement: &Judgement) -> String {
-    let paint = |role, text: &str| call.voice.out.paint(role, text).to_string();
+    let paint = |role, text: &str| call.voice.out.paint(role, text);
     match judgement {
         Judgement::Allowed { programs, shell } => {
             let how = if *shell { "read by bash" } else { "executed without a shell" };

@@ -98,8 +98,8 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
     };
     let (place, early) = early::or_only_its_place(early, world)?;
     let recorded = record::open(&planned, &request, place)?;
-    let begun =
-        begin::begin(&planned, (request, forced), world, &recorded, &host, early).map_err(|stop| recorded.abort(stop, &planned))?;
+    let begun = begin::begin(&planned, (request, forced), world, &recorded, &host, early)
+        .map_err(|stop| recorded.abort(stop, &planned))?;
     let mut stage = begun.start(&planned, &recorded, &host).map_err(|stop| recorded.abort(stop, &planned))?;
     recorded.started(&planned, stage.pid())?;
     let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);

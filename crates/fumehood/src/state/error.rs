@@ -152,10 +152,9 @@ pub fn unwritable(errno: Errno, variable: &str) -> (String, String) {
         Errno::MFILE | Errno::NFILE => {
             ("too many files are open".into(), "raise the limit of open files (`ulimit -n`)".into())
         }
-        Errno::FBIG => (
-            "the caller's limit of file sizes is reached".into(),
-            "raise the limit of file sizes (`ulimit -f`)".into(),
-        ),
+        Errno::FBIG => {
+            ("the caller's limit of file sizes is reached".into(), "raise the limit of file sizes (`ulimit -f`)".into())
+        }
         Errno::NOTDIR => ("a part of the path is no directory".into(), elsewhere),
         other => (other.to_string(), elsewhere),
     }

@@ -2,7 +2,8 @@
 
 use crate::House;
 
-const POLICY: &str = "version = 1\n[commands]\npresets = [\"inspect\"]\nwrappers = [\"env\"]\nblock = [\"/etc/passwd\"]\n";
+const POLICY: &str =
+    "version = 1\n[commands]\npresets = [\"inspect\"]\nwrappers = [\"env\"]\nblock = [\"/etc/passwd\"]\n";
 
 fn house() -> House {
     let house = House::new();
@@ -16,7 +17,11 @@ fn an_allowed_line_shows_what_would_be_started() {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     assert_eq!(said.out, "allowed: read by bash\n  /usr/bin/ls -l\n  /usr/bin/wc -l\n");
     let said = house().run(&["commands", "check", "-p", "p.toml", "--", "ls", "-l", "$x"]);
-    assert_eq!((said.code, said.out.as_str()), (0, "allowed: executed without a shell\n  /usr/bin/ls -l $x\n"), "{said:?}");
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (0, "allowed: executed without a shell\n  /usr/bin/ls -l $x\n"),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -97,8 +97,21 @@ fn is_an_id(text: &str) -> bool {
     ];
     /// Methods of MCP, and keys of its `_meta`.
     const METHODS: &[&str] = &[
-        "completion/", "elicitation/", "fumehood/", "logging/", "notifications/", "prompts/", "ref/", "resources/", "roots/",
-        "sampling/", "server/", "subscriptions/", "text/", "tools/call", "tools/list",
+        "completion/",
+        "elicitation/",
+        "fumehood/",
+        "logging/",
+        "notifications/",
+        "prompts/",
+        "ref/",
+        "resources/",
+        "roots/",
+        "sampling/",
+        "server/",
+        "subscriptions/",
+        "text/",
+        "tools/call",
+        "tools/list",
     ];
     !PATHS.iter().chain(METHODS).any(|path| text.starts_with(path))
 }

@@ -89,10 +89,9 @@ impl Reader<'_> {
                 let rules: Option<Vec<ArgRule>> = rules.iter().map(|rule| self.arg_rule(path, rule)).collect();
                 rules.map(ProgramArgs::Rules)
             }
-            Value::Text(_) | Value::Bare(_) => {
-                self.word(path, node, &[("workspace", true), ("read-only", false)])
-                    .map(|workspace| if workspace { ProgramArgs::Workspace } else { ProgramArgs::ReadOnly })
-            }
+            Value::Text(_) | Value::Bare(_) => self
+                .word(path, node, &[("workspace", true), ("read-only", false)])
+                .map(|workspace| if workspace { ProgramArgs::Workspace } else { ProgramArgs::ReadOnly }),
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Table(_) => {
                 let fix = "write \"read-only\", \"workspace\", or a list of rules: [{ flags = [\"-l\"], positional = \"path\" }]";
                 self.wrong_type(path, node, "a word or a list of rules", fix);

@@ -69,6 +69,7 @@ struct Keys {
 }
 
 impl Keys {
+    #[expect(deprecated, reason = "its successor is unsafe; the descriptor is our own and lives as long as this")]
     fn new() -> std::io::Result<Self> {
         let terminal = std::io::stdin().as_fd().try_clone_to_owned()?;
         Ok(Self { terminal: AsyncFd::with_interest(terminal, Interest::READABLE)?, typed: Vec::new() })

@@ -17,6 +17,8 @@ from pathlib import Path
 
 FUMEHOOD, CACHE = sys.argv[1], Path(sys.argv[2])
 BENCH = int(sys.argv[sys.argv.index("--bench") + 1]) if "--bench" in sys.argv else 0
+# Of this run alone: the direct server is not in a sandbox, and its file would be found by the next run.
+DATABASE = f"/tmp/fumehood-peer-{os.getpid()}.db"
 PYTHON, NODE = CACHE / "py/bin", CACHE / "node/node_modules/@modelcontextprotocol"
 
 from mcp import ClientSession, StdioServerParameters  # noqa: E402
@@ -31,7 +33,7 @@ def peers(work):
          [("convert_time", {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"})]),
         ("git", PYTHON / "mcp-server-git", [str(PYTHON / "mcp-server-git"), "--repository", work],
          [("git_log", {"repo_path": work, "max_count": 1}), ("git_branch", {"repo_path": work, "branch_type": "local"})]),
-        ("sqlite", CACHE / "py-sqlite/bin/mcp-server-sqlite", [str(CACHE / "py-sqlite/bin/mcp-server-sqlite"), "--db-path", "/tmp/t.db"],
+        ("sqlite", CACHE / "py-sqlite/bin/mcp-server-sqlite", [str(CACHE / "py-sqlite/bin/mcp-server-sqlite"), "--db-path", DATABASE],
          [("create_table", {"query": "create table t (a int)"}), ("list_tables", {})]),
         ("filesystem", NODE / "server-filesystem/dist/index.js", [node, str(NODE / "server-filesystem/dist/index.js"), work],
          [("read_text_file", {"path": work + "/a.txt"}), ("list_directory", {"path": work})]),
@@ -122,6 +124,7 @@ async def main():
             while getattr(error, "exceptions", None):
                 error = error.exceptions[0]
             print(f"FAILED   {name}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+    Path(DATABASE).unlink(missing_ok=True)
     sys.exit(1 if failed else 0)
 
 

@@ -3,9 +3,9 @@
 //! A line is allowed only if each program that bash would start for it is known beforehand, each of its words fits the
 //! table of that program, and nothing is written outside the folders of the policy. What cannot be proven is refused.
 //!
-//! The way of a line: [`parse`] (bounds, then the tree) -> [`walk`] (every command, word and redirection) -> [`words`] (what a word
-//! becomes) -> [`start`] (bash's own word, wrapper or program) -> [`options`] (words against the table) -> [`ground`] (each word
-//! against its type) and [`block`]. [`table`] is the data, [`resolve`] finds the files.
+//! The way of a line: `parse` (bounds, then the tree) -> `walk` (every command, word and redirection) -> `words` (what a word
+//! becomes) -> `start` (bash's own word, wrapper or program) -> `options` (words against the table) -> `ground` (each word
+//! against its type) and `block`. `table` is the data, `resolve` finds the files.
 //!
 //! *Does not promise*: a boundary. An allowed program does what it does; only the sandbox around it holds that.
 

@@ -2,7 +2,7 @@
 //!
 //! The program that holds the other end embeds the agent; it is trusted with names of sessions, and it may run tools
 //! itself: the gate then sends the arguments as they were judged (`run`), waits for what the tool answered (`ran`), and
-//! gives back what of it may be seen (`called`). Everything else is as over HTTP, by the same [`Engine`].
+//! gives back what of it may be seen (`called`). Everything else is as over HTTP, by the same [`Engine`](crate::http::Engine).
 //!
 //! | to the gate | from the gate |
 //! | --- | --- |

@@ -52,7 +52,7 @@ fn millionths(value: &Json) -> Option<u64> {
     if let Some(whole) = number.as_u64() {
         return whole.checked_mul(1_000_000);
     }
-    let double = number.as_f64().filter(|double| double.is_finite() && *double >= 0.0)?;
+    let double = number.as_f64().filter(|double| double.is_finite() && *double >= 0.0)?.abs();
     // Display of a double is its shortest decimal form, without an exponent.
     let text = double.to_string();
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));

@@ -4,8 +4,8 @@
 //! mount namespace and refuses when they have changed, so that nobody can swap a path in between (FS-16).
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 

@@ -73,7 +73,12 @@ impl Confined {
         let expected = &self.started.prepared.expected;
         inside(expected, &self.posture, &mut wrong);
         probes(&self, &mut wrong);
-        must(&mut wrong, "time at which the mounts were final", !expected.container || self.started.mounts_seen, "never");
+        must(
+            &mut wrong,
+            "time at which the mounts were final",
+            !expected.container || self.started.mounts_seen,
+            "never",
+        );
         if let Err(error) = outside(expected, &self.started.child, &mut wrong) {
             wrong.push(format!("the kernel's view could not be read: {error}"));
         }

@@ -86,10 +86,8 @@ pub fn attach(mount: Fd, to: Fd) -> Result<()> {
 /// That of move_mount(2).
 pub fn attach_at(mount: Fd, dir: Fd, name: &CStr) -> Result<()> {
     // SAFETY: both paths end with NUL and outlive the call; the kernel only reads them.
-    unsafe {
-        call(__NR_move_mount, [mount.raw(), text(c""), dir.raw(), text(name), uint(MOVE_MOUNT_F_EMPTY_PATH)])
-    }
-    .map(drop)
+    unsafe { call(__NR_move_mount, [mount.raw(), text(c""), dir.raw(), text(name), uint(MOVE_MOUNT_F_EMPTY_PATH)]) }
+        .map(drop)
 }
 
 /// Attaches a detached mount over the root directory, above whatever lies there already.

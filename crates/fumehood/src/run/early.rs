@@ -66,8 +66,11 @@ fn journal(policy: &Policy, world: &World) -> Result<(State, RunId, Home), Failu
     Ok((state, id, home))
 }
 
-/// The journal of a run.
+/// The journal of a run. What dead runs left is removed first: also a run that will be killed while it starts has swept.
+/// The look costs one readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and `gc`
+/// tells of it.
 pub(super) fn open(state: &State, id: &RunId, policy: &Policy) -> Result<Home, Failure> {
+    drop(crate::state::sweep(state, jiff::Timestamp::now(), crate::state::Scope::Start));
     let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     Ok(Home::new(Journal::begin(state, id.clone(), workspace, jiff::Timestamp::now())?))
 }

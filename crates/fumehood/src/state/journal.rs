@@ -67,15 +67,16 @@ impl Journal {
         let name = format!("{id}.json");
         let path = state.path().join("runs").join(&name);
         let failed = |errno| StateError::NotWritable { path: path.clone(), variable: "FUMEHOOD_STATE", errno };
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
-        let file = runs.open_file(&name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+        // All of the first line is known before there is a file: one without it looks like a run that is just beginning.
         let head = Head {
             schema: 1,
             owner: Owner::this(),
             time: now.to_string(),
             workspace: workspace.map(|w| crate::fault::show_bytes(w.as_os_str().as_encoded_bytes())),
         };
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let file = runs.open_file(&name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         let mut journal = Self { file, runs, path, id, stubs: Vec::new() };
         journal.line(&head)?;
         Ok(journal)

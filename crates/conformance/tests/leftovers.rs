@@ -61,8 +61,12 @@ fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
 fn nothing_is_left(scene: &Scene, before: &Survey) -> Held {
     let clean = until(Duration::from_secs(10), || left(scene, before).is_ok_and(|left| left.is_empty()));
     check(clean, || format!("left behind: {:?}", left(scene, before)))?;
-    let journals = std::fs::read_dir(scene.state().join("runs"))?.count();
-    check(journals == 0, || format!("{journals} journals are left"))
+    let mut journals = Vec::new();
+    for entry in std::fs::read_dir(scene.state().join("runs"))? {
+        let path = entry?.path();
+        journals.push(format!("{}: {:?}", path.display(), std::fs::read_to_string(&path)));
+    }
+    check(journals.is_empty(), || format!("journals are left: {journals:#?}"))
 }
 
 fn scenes() -> Result<Vec<Scene>, Wrong> {

@@ -4,6 +4,7 @@
 //! (`ROW,TOGETHER,KILLS`).
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +19,18 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs whose journal was seen: one that is killed early has nothing in the log yet.
+static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+fn see_journals(scene: &Scene) -> Held {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    for entry in std::fs::read_dir(scene.state().join("runs"))? {
+        let name = entry?.file_name();
+        seen.extend(name.to_str().and_then(|name| name.strip_suffix(".json")).map(str::to_owned));
+    }
+    Ok(())
 }
 
 /// How often.
@@ -39,7 +52,8 @@ fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
     let log = text(&scene.state().join("audit/audit.jsonl"))?;
     let ours = |thing: &String| {
         let run = thing.rsplit('/').next().unwrap_or_default().trim_start_matches("fumehood-");
-        !(thing.starts_with("group ") || thing.starts_with("folder ")) || log.contains(run)
+        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).contains(run);
+        !(thing.starts_with("group ") || thing.starts_with("folder ")) || seen || log.contains(run)
     };
     Ok(Survey::take().beyond(before).into_iter().filter(ours).collect())
 }
@@ -47,8 +61,12 @@ fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
 fn nothing_is_left(scene: &Scene, before: &Survey) -> Held {
     let clean = until(Duration::from_secs(10), || left(scene, before).is_ok_and(|left| left.is_empty()));
     check(clean, || format!("left behind: {:?}", left(scene, before)))?;
-    let journals = std::fs::read_dir(scene.state().join("runs"))?.count();
-    check(journals == 0, || format!("{journals} journals are left"))
+    let mut journals = Vec::new();
+    for entry in std::fs::read_dir(scene.state().join("runs"))? {
+        let path = entry?.path();
+        journals.push(format!("{}: {:?}", path.display(), std::fs::read_to_string(&path)));
+    }
+    check(journals.is_empty(), || format!("journals are left: {journals:#?}"))
 }
 
 fn scenes() -> Result<Vec<Scene>, Wrong> {
@@ -117,6 +135,7 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
                 finished += 1;
             }
             live.end().unwrap();
+            see_journals(scene).unwrap();
             let dead = until(Duration::from_secs(5), || {
                 left(scene, &before).is_ok_and(|left| !left.iter().any(|thing| thing.starts_with("process ")))
             });

@@ -26,13 +26,32 @@ fn at(step: Step) -> impl Fn(Errno) -> Failed {
     move |errno| Failed::Step(step, errno.into())
 }
 
+/// What the payload's first process is made of; made while the supervisor judges the posture.
+pub(crate) struct Ready<'a> {
+    arguments: Pointers<'a>,
+    environment: Pointers<'a>,
+    stack: Stack,
+}
+
+impl<'a> Ready<'a> {
+    pub(crate) fn new(view: &View<'a>) -> bare::Result<Self> {
+        Ok(Self {
+            arguments: pointers(view.argv.len(), view.argv.iter())?,
+            environment: pointers(view.env.len(), view.env.iter())?,
+            stack: Stack::new()?,
+        })
+    }
+}
+
 /// Starts it and tells so; its pid.
 pub(crate) fn start(guest: &mut Guest<'_>) -> Result<i32, Failed> {
     let view = guest.view;
     let spawn = at(Step::Spawn);
-    let arguments = pointers(view.argv.len(), view.argv.iter()).map_err(&spawn)?;
-    let environment = pointers(view.env.len(), view.env.iter()).map_err(&spawn)?;
-    let mut stack = Stack::new().map_err(&spawn)?;
+    let ready = match guest.ready.take() {
+        Some(ready) => ready,
+        None => Ready::new(&view).map_err(&spawn)?,
+    };
+    let Ready { arguments, environment, mut stack } = ready;
     let mut failed = None;
     let pid = {
         let (guest, failed) = (&*guest, &mut failed);

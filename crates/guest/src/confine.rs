@@ -89,6 +89,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) payload_layer: Option<(Ruleset, u32)>,
     pub(crate) layers: u8,
     pub(crate) scope_proven: bool,
+    /// Made before *go*, while the supervisor judges.
+    pub(crate) ready: Option<child::Ready<'a>>,
     /// The kernel's word for the label that the next program gets.
     label: Option<Owned>,
     tree: Tree,
@@ -146,6 +148,7 @@ pub fn run() -> i32 {
         payload_layer: None,
         layers: 0,
         scope_proven: false,
+        ready: None,
         label: None,
         witness: None,
         posture: Posture::default(),
@@ -548,6 +551,7 @@ fn send_posture(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn go(guest: &mut Guest<'_>) -> Taken {
+    guest.ready = Some(child::Ready::new(&guest.view)?);
     guest.link.wait_for(ToGuest::Go)?;
     // It shares our memory and none of our controls, so it must be gone before the payload is there.
     match guest.witness.take() {

@@ -22,6 +22,8 @@ pub mod error;
 #[cfg(feature = "std")]
 pub mod fsids;
 #[cfg(feature = "std")]
+pub mod heap;
+#[cfg(feature = "std")]
 pub mod idmap;
 #[cfg(feature = "std")]
 pub mod landlock;

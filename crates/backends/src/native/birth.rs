@@ -33,10 +33,7 @@ const STACK: usize = 64 << 10;
 /// What the guest's process is made of, all of it open before it is made.
 #[derive(Debug)]
 pub(super) struct Order {
-    container: bool,
-    namespaces: Namespaces,
-    id_maps: IdMaps,
-    time: bool,
+    manner: Manner,
     program: OwnedFd,
     config: OwnedFd,
     theirs: OwnedFd,
@@ -67,35 +64,11 @@ impl Wanted {
         Self { tier: prepared.tier, run: prepared.run.clone(), limits: prepared.limits.clone(), stdio: prepared.stdio }
     }
 
-    /// Makes the groups with their limits, the pipes and the socket.
+    /// Makes everything for a start now: the groups with their limits, the pipes and the socket.
     pub(super) fn order(&self, host: &Capabilities, mapped: Vec<OwnedFd>) -> Result<(Order, Kept), StartError> {
-        let container = self.tier == Tier::Container;
-        let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
-            .map_err(|e| StartError::system("making the guest's memory file", e))?;
-        let failed = |e| StartError::system("making the guest's config", e);
-        let config = sys::memfd::Later::new(c"fumehood-config").map_err(failed)?;
-        let shared = config.as_fd().try_clone_to_owned();
-        let shared = shared.map_err(|e| StartError::system("making the guest's config", e))?;
-        let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
-        let (streams, inner) = Streams::make(self.stdio)?;
-        let id_maps = if container && !host.root() {
-            IdMaps::BySelf { outside_uid: host.euid, outside_gid: host.egid, inside_uid: INSIDE, inside_gid: INSIDE }
-        } else {
-            IdMaps::Later
-        };
-        let order = Order {
-            container,
-            namespaces: if container { namespaces(host) } else { Namespaces::NONE },
-            id_maps,
-            time: container && host.time_namespace(),
-            program,
-            config: shared,
-            theirs,
-            inner,
-            mapped,
-            group: self.group(host)?,
-        };
-        Ok((order, Kept { config, control: Control::new(ours), streams }))
+        let (mut order, kept) = Manner::of(self.tier == Tier::Container, host).order(self.stdio, mapped)?;
+        order.group = self.group(host)?;
+        Ok((order, kept))
     }
 
     fn group(&self, host: &Capabilities) -> Result<Option<Group>, StartError> {
@@ -104,6 +77,42 @@ impl Wanted {
             .create(GROUPS, &self.run, &self.limits)
             .map(Some)
             .map_err(|e| StartError::system("making the control groups", e))
+    }
+}
+
+/// What the host says about how a guest is made.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    container: bool,
+    namespaces: Namespaces,
+    id_maps: IdMaps,
+    time: bool,
+}
+
+impl Manner {
+    fn of(container: bool, host: &Capabilities) -> Self {
+        let own =
+            IdMaps::BySelf { outside_uid: host.euid, outside_gid: host.egid, inside_uid: INSIDE, inside_gid: INSIDE };
+        Self {
+            container,
+            namespaces: if container { namespaces(host) } else { Namespaces::NONE },
+            id_maps: if container && !host.root() { own } else { IdMaps::Later },
+            time: container && host.time_namespace(),
+        }
+    }
+
+    /// Everything but the groups: nothing of it can be seen on the host.
+    fn order(self, stdio: Stdio, mapped: Vec<OwnedFd>) -> Result<(Order, Kept), StartError> {
+        let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
+            .map_err(|e| StartError::system("making the guest's memory file", e))?;
+        let failed = |e| StartError::system("making the guest's config", e);
+        let config = sys::memfd::Later::new(c"fumehood-config").map_err(failed)?;
+        let shared = config.as_fd().try_clone_to_owned();
+        let shared = shared.map_err(|e| StartError::system("making the guest's config", e))?;
+        let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
+        let (streams, inner) = Streams::make(stdio)?;
+        let order = Order { manner: self, program, config: shared, theirs, inner, mapped, group: None };
+        Ok((order, Kept { config, control: Control::new(ours), streams }))
     }
 }
 
@@ -122,13 +131,13 @@ impl Order {
         fds.extend(self.mapped.iter().zip(first..).map(|(mount, at)| (mount.as_fd(), at)));
         let tasks = self.group.as_ref().map(Group::tasks).unwrap_or_default();
         let spawn = Spawn {
-            namespaces: self.namespaces,
+            namespaces: self.manner.namespaces,
             cgroup: self.group.as_ref().and_then(Group::birthplace),
             tasks: &tasks,
-            cgroup_namespace: self.container,
-            id_maps: self.id_maps,
-            time_offsets: self.time.then(from_zero),
-            ambient: if self.container { AMBIENT } else { 0 },
+            cgroup_namespace: self.manner.container,
+            id_maps: self.manner.id_maps,
+            time_offsets: self.manner.time.then(from_zero),
+            ambient: if self.manner.container { AMBIENT } else { 0 },
             fds: &fds,
             program: self.program.as_fd(),
             argv: &[c"fumehood-guest"],
@@ -161,20 +170,31 @@ pub(super) struct Maker {
     _until_dropped: Sender<()>,
 }
 
+/// A thread that gets ready to make a guest: nothing of it can be seen on the host yet.
+#[derive(Debug)]
+pub struct Ready {
+    tier: Tier,
+    stdio: Stdio,
+    group: Sender<Option<Group>>,
+    made: Receiver<Result<Made, StartError>>,
+    maker: Maker,
+}
+
 /// A guest that is being made, and waits for a plan. Dropping it ends it and removes its groups.
 #[derive(Debug)]
 pub struct Birth {
     wanted: Wanted,
     /// What is made, once it is there; taken by whoever uses or ends it.
-    made: Option<Receiver<Made>>,
-    kept: Option<Kept>,
+    made: Option<Receiver<Result<Made, StartError>>>,
     maker: Maker,
 }
 
 /// What the thread hands over: the process, and what belongs to it.
+#[derive(Debug)]
 struct Made {
     child: Result<Child, SpawnError>,
     group: Option<Group>,
+    kept: Kept,
 }
 
 /// A guest that was born early.
@@ -185,24 +205,69 @@ pub(super) struct Born {
     pub(super) maker: Maker,
 }
 
+impl Ready {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The host refused it.
+    pub fn new(tier: Tier, stdio: Stdio, host: &Capabilities) -> Result<Self, StartError> {
+        let manner = Manner::of(tier == Tier::Container, host);
+        let (made, receiver) = channel();
+        let (group, chosen) = channel();
+        let (until, over) = channel::<()>();
+        let work = move || {
+            let work = work(manner, stdio, &chosen);
+            // Whoever should take it waits for it, or is gone with the whole process.
+            if let Some(work) = work {
+                drop(made.send(work));
+            }
+            match over.recv() {
+                // The other side is gone, which is what was waited for.
+                Ok(()) | Err(_) => {}
+            }
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
+        thread.map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
+        Ok(Self { tier, stdio, group, made: receiver, maker: Maker { _until_dropped: until } })
+    }
+}
+
+/// What the thread does; `None` if nobody wants a guest after all.
+fn work(manner: Manner, stdio: Stdio, group: &Receiver<Option<Group>>) -> Option<Result<Made, StartError>> {
+    let ready = manner.order(stdio, Vec::new());
+    let group = group.recv().ok()?;
+    let (mut order, kept) = match ready {
+        Ok(ready) => ready,
+        Err(error) => {
+            drop(group.map(|group| group.end(PATIENCE)));
+            return Some(Err(error));
+        }
+    };
+    order.group = group;
+    let child = order.carry_out(|_pid| ()).map(|(child, ())| child);
+    Some(Ok(Made { child, group: order.group, kept }))
+}
+
 /// What can be known of a start before its plan is made.
 #[derive(Debug)]
 pub struct Foreseen<'a> {
-    /// As it stands on the container tier.
+    /// As it stands on the tier.
     pub policy: &'a Policy,
     /// Run id.
     pub run: &'a str,
-    /// Where the streams will lead.
-    pub stdio: Stdio,
 }
 
 impl Foreseen<'_> {
-    /// Whether a guest of the container tier can be made ahead: not where root's own workspace must be shown, which is
-    /// handed over open, nor where the host lacks what the plan will be refused for.
+    /// Whether a guest can be made ahead: not where root's own workspace must be shown, which is handed over open, nor
+    /// where the host lacks what the plan will be refused for.
     #[must_use]
-    pub fn possible(&self, host: &Capabilities) -> bool {
-        let workspace = self.policy.workspace.path.is_some() && self.policy.workspace.mode != WorkspaceMode::None;
-        !(host.root() && workspace) && host.namespaces().is_ok() && host.cgroups().is_ok()
+    pub fn possible(tier: Tier, policy: &Policy, host: &Capabilities) -> bool {
+        let workspace = policy.workspace.path.is_some() && policy.workspace.mode != WorkspaceMode::None;
+        match tier {
+            Tier::Container => !(host.root() && workspace) && host.namespaces().is_ok() && host.cgroups().is_ok(),
+            Tier::Process => host.cgroups().is_ok(),
+            Tier::Language | Tier::Gvisor | Tier::Vm => false,
+        }
     }
 
     /// The control groups that will be made, by path: to be written down before [`Foreseen::begin`].
@@ -211,30 +276,24 @@ impl Foreseen<'_> {
         host.cgroups().map(|all| all.places(GROUPS, self.run, &groups(self.policy, host))).unwrap_or_default()
     }
 
-    /// Makes the groups, and begins to make the guest.
+    /// Makes the groups, and lets the thread make the guest.
     ///
     /// # Errors
-    /// The host refused a group, a descriptor or a thread; nothing of it is left.
-    pub fn begin(&self, host: &Capabilities) -> Result<Birth, StartError> {
+    /// The host refused a group; nothing of it is left.
+    pub fn begin(&self, ready: Ready, host: &Capabilities) -> Result<Birth, StartError> {
+        let Ready { tier, stdio, group, made, maker } = ready;
         let limits = groups(self.policy, host);
-        let wanted = Wanted { tier: Tier::Container, run: self.run.to_owned(), limits, stdio: self.stdio };
-        let (order, kept) = wanted.order(host, Vec::new())?;
-        let (made, receiver) = channel();
-        let (until, over) = channel::<()>();
-        let work = move || {
-            let child = order.carry_out(|_pid| ()).map(|(child, ())| child);
-            // Whoever should take it waits for it, or is gone with the whole process.
-            drop(made.send(Made { child, group: order.group }));
-            drop((order.program, order.config, order.theirs, order.inner));
-            match over.recv() {
-                // The other side is gone, which is what was waited for.
-                Ok(()) | Err(_) => {}
-            }
-        };
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
-        thread.map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
-        Ok(Birth { wanted, made: Some(receiver), kept: Some(kept), maker: Maker { _until_dropped: until } })
+        let wanted = Wanted { tier, run: self.run.to_owned(), limits, stdio };
+        if let Err(unsent) = group.send(wanted.group(host)?) {
+            drop(unsent.0.map(|group| group.end(PATIENCE)));
+            return Err(gone());
+        }
+        Ok(Birth { wanted, made: Some(made), maker })
     }
+}
+
+fn gone() -> StartError {
+    StartError::Internal("the thread that makes the guest is gone".to_owned())
 }
 
 impl Birth {
@@ -246,19 +305,17 @@ impl Birth {
 
     /// Waits until it is made.
     pub(super) fn finish(mut self) -> Result<Born, StartError> {
-        let gone = || StartError::Internal("the thread that makes the guest is gone".to_owned());
-        let made = self.made.take().and_then(|made| made.recv().ok()).ok_or_else(gone)?;
-        let kept = self.kept.take().ok_or_else(gone)?;
+        let made = self.made.take().and_then(|made| made.recv().ok()).ok_or_else(gone)??;
         // What is left to drop is a closed handle: the drop below finds nothing to end.
         let (over, _) = channel();
         let maker = std::mem::replace(&mut self.maker, Maker { _until_dropped: over });
-        Ok(Born { child: made.child, group: made.group, kept, maker })
+        Ok(Born { child: made.child, group: made.group, kept: made.kept, maker })
     }
 }
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some(Ok(made)) = self.made.take().map(|made| made.recv()) else { return };
+        let Some(Ok(Ok(made))) = self.made.take().map(|made| made.recv()) else { return };
         if let Ok(child) = made.child {
             let signalled = sys::pidfd::send_signal(&child.pidfd, 9);
             let reaped = sys::pidfd::wait(&child.pidfd);

@@ -129,12 +129,6 @@ pub(super) fn begin(
     Ok(Begun { birth, prepared, program: named, home, signals, protected: guard.plan, request: io })
 }
 
-/// What dead runs left is removed at the next start; the look costs one readdir when there is nothing. A leftover that
-/// cannot be removed is no reason not to run; `gc` tells of it.
-fn sweep(recorded: &Recorded) {
-    drop(crate::state::sweep(&recorded.state, jiff::Timestamp::now(), crate::state::Scope::Start));
-}
-
 pub(super) fn stdio(io: &Io) -> Stdio {
     if io.terminal {
         let (rows, cols) = Terminal::size_of(std::io::stdin()).unwrap_or((24, 80));
@@ -227,7 +221,6 @@ impl Begun {
         let mut started = native::start(self.prepared, host, self.birth)?;
         // While the guest is busy with itself.
         recorded.plan(planned)?;
-        sweep(recorded);
         if started.exports() {
             let mut made = Layer::new(started.layer()?, root.unwrap_or_default());
             if policy.workspace.mode == WorkspaceMode::Copy {

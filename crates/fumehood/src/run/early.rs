@@ -1,12 +1,13 @@
-//! What is begun before there is a plan: the journal, and the guest of the container tier.
+//! What is begun before there is a plan: the journal, and the guest.
 //!
-//! Making its namespaces takes the kernel as long as planning takes us, so both are done at once. The journal comes first,
+//! Making its namespaces takes the kernel as long as planning takes us, and its way to its first instruction takes longer
+//! than the looks at the host's files, so both are done at once. The journal comes first,
 //! as always; a refusal, or a plan that asks for another guest, ends what was begun here and leaves nothing.
 
 use backends::Capabilities;
-use backends::native::{Birth, Foreseen};
+use backends::native::{Birth, Foreseen, Ready};
 use policy::Loaded;
-use policy::value::{Policy, Tier, WorkspaceMode};
+use policy::value::{Policy, WorkspaceMode};
 
 use super::begin::{Io, stdio};
 use super::home::Home;
@@ -30,26 +31,31 @@ pub(super) struct Early {
     id: RunId,
 }
 
-/// Begins a run whose tier will be `container`, as far as that can be known. `None` is no failure: whatever is in the way
+impl Early {
+    /// Ends what was begun: nothing of it is left but where a record may be written.
+    pub(super) fn end(self) -> (State, RunId) {
+        drop(self.begun);
+        (self.state, self.id)
+    }
+}
+
+/// Begins a run on the tier that is tried first. `None` is no failure: whatever is in the way
 /// is met again on the ordinary way, where it has its words.
 pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Capabilities) -> Option<Early> {
-    if policy::first_tier(loaded) != Tier::Container || matches!(request.what, What::Nothing) {
+    let tier = policy::first_tier(loaded);
+    let policy = loaded.policy_on(tier);
+    if matches!(request.what, What::Nothing) || !Foreseen::possible(tier, &policy, host) {
         return None;
     }
-    let policy = loaded.policy_on(Tier::Container);
-    let stdio = stdio(&Io::of(request, world));
-    let possible = Foreseen { policy: &policy, run: "", stdio }.possible(host);
-    if !possible {
-        return None;
-    }
+    // Before any other thread is there: all of them inherit the mask, and no signal of the caller may fall between.
+    let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).ok()?;
+    let ready = Ready::new(tier, stdio(&Io::of(request, world)), host).ok()?;
     let (state, id, mut home) = journal(&policy, world).ok()?;
-    let foreseen = Foreseen { policy: &policy, run: id.as_str(), stdio };
+    let foreseen = Foreseen { policy: &policy, run: id.as_str() };
     for path in foreseen.groups(host) {
         home.note(&Thing::Cgroup(path)).ok()?;
     }
-    // Before the guest is there: it inherits the mask, and no signal of the caller may fall between.
-    let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).ok()?;
-    let birth = foreseen.begin(host).ok()?;
+    let birth = foreseen.begin(ready, host).ok()?;
     Some(Early { begun: Begun { birth, signals, home }, state, id })
 }
 
@@ -60,8 +66,11 @@ fn journal(policy: &Policy, world: &World) -> Result<(State, RunId, Home), Failu
     Ok((state, id, home))
 }
 
-/// The journal of a run.
+/// The journal of a run. What dead runs left is removed first: also a run that will be killed while it starts has swept.
+/// The look costs one readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and `gc`
+/// tells of it.
 pub(super) fn open(state: &State, id: &RunId, policy: &Policy) -> Result<Home, Failure> {
+    drop(crate::state::sweep(state, jiff::Timestamp::now(), crate::state::Scope::Start));
     let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     Ok(Home::new(Journal::begin(state, id.clone(), workspace, jiff::Timestamp::now())?))
 }

@@ -35,6 +35,7 @@ use crate::ui::{Failure, Voice};
 /// # Errors
 /// Mistakes of the policy, a refusal, or our own failure; nothing was run then, or nothing runs any more.
 pub fn run(request: Request, world: &World, voice: Voice) -> Result<u8, Failure> {
+    sys::heap::keep();
     let manner = Manner::of(&request);
     let code = through(request, world, voice, &manner)?;
     Ok(u8::try_from(code).unwrap_or(125))
@@ -78,7 +79,7 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
     let host = backends::Capabilities::probe_with(world.user_bus());
     let mut loaded = match load::policy(&request.layers, world) {
         Ok(loaded) => loaded,
-        Err(stop) => return Err(record::refused(stop, world)),
+        Err(stop) => return Err(record::refused(stop, world, None)),
     };
     let asked = std::mem::replace(&mut request.what, crate::cli::What::Nothing);
     let forced = match commands::judge(&mut loaded, asked) {
@@ -86,15 +87,12 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
             request.what = what;
             forced
         }
-        Err(stop) => return Err(record::refused(stop, world)),
+        Err(stop) => return Err(record::refused(stop, world, None)),
     };
     let early = early::begin(&loaded, &request, world, &host);
     let planned = match planning::choose(&loaded, &host) {
         Ok(planned) => planned,
-        Err(stop) => {
-            drop(early);
-            return Err(record::refused(stop, world));
-        }
+        Err(stop) => return Err(record::refused(stop, world, early.map(early::Early::end))),
     };
     let (place, early) = early::or_only_its_place(early, world)?;
     let recorded = record::open(&planned, &request, place)?;

@@ -31,14 +31,14 @@ pub(super) fn open(planned: &Planned, request: &Request, (state, id): (State, Ru
     Ok(Recorded { state, id, log, what: RefCell::new(Some(what(&request.what, audit.content))) })
 }
 
-/// Records a refusal as far as there is a log to write to; the refusal stands either way.
-pub(super) fn refused(stop: Failure, world: &World) -> Failure {
-    let body = stop.json();
-    if let Ok(state) = State::open(&world.state)
+/// Records a refusal as far as there is a log to write to; the refusal stands either way. `place`: where the run was
+/// begun already.
+pub(super) fn refused(stop: Failure, world: &World, place: Option<(State, RunId)>) -> Failure {
+    let place = place.or_else(|| Some((State::open(&world.state).ok()?, RunId::new(jiff::Timestamp::now()).ok()?)));
+    if let Some((state, id)) = place
         && let Ok(log) = Log::open(&state, None, Options::default())
-        && let Ok(id) = RunId::new(jiff::Timestamp::now())
     {
-        drop(log.append(id.as_str(), &Kind::run_refused(), &body));
+        drop(log.append(id.as_str(), &Kind::run_refused(), &stop.json()));
     }
     stop
 }

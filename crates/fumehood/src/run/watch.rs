@@ -69,6 +69,8 @@ pub(super) struct Watch<'a> {
     judged_at: Instant,
     judged_us: u64,
     done: bool,
+    /// The program's pages were let go.
+    settled: bool,
     interrupts: u32,
     /// Bytes and files are counted by looking.
     own_folder: bool,
@@ -128,6 +130,7 @@ impl<'a> Watch<'a> {
             judged_at: now,
             judged_us: 0,
             done: false,
+            settled: false,
             interrupts: 0,
             own_folder,
             warn: Lasting::default(),
@@ -355,6 +358,11 @@ impl<'a> Watch<'a> {
             return;
         }
         if now.saturating_duration_since(self.sampled_at) >= self.period() {
+            if !self.settled && now.saturating_duration_since(self.started) >= EASY {
+                // This takes longer: until it ends, what the start needed of our own program is only in the way.
+                self.settled = true;
+                sys::heap::let_go_of_program();
+            }
             self.sample(now);
         }
     }

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -67,18 +68,25 @@ impl Journal {
         let name = format!("{id}.json");
         let path = state.path().join("runs").join(&name);
         let failed = |errno| StateError::NotWritable { path: path.clone(), variable: "FUMEHOOD_STATE", errno };
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
-        let file = runs.open_file(&name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         let head = Head {
             schema: 1,
             owner: Owner::this(),
             time: now.to_string(),
             workspace: workspace.map(|w| crate::fault::show_bytes(w.as_os_str().as_encoded_bytes())),
         };
-        let mut journal = Self { file, runs, path, id, stubs: Vec::new() };
-        journal.line(&head)?;
-        Ok(journal)
+        let mut line = serde_json::to_vec(&head).or(Err(failed(Errno::INVAL)))?;
+        line.push(b'\n');
+        let file = match appear_whole(&runs, &name, &line) {
+            Some(file) => file,
+            None => {
+                let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+                let mut file = runs.open_file(&name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+                rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+                file.write_all(&line).map_err(|e| failed(errno_of(&e)))?;
+                file
+            }
+        };
+        Ok(Self { file, runs, path, id, stubs: Vec::new() })
     }
 
     /// The run.
@@ -152,6 +160,18 @@ impl Journal {
         line.push(b'\n');
         self.file.write_all(&line).map_err(|e| failed(errno_of(&e)))
     }
+}
+
+/// A journal that has its lock and its first line before it has its name: whoever is killed in between leaves nothing.
+/// `None` where the file system or a missing /proc does not allow that, or anything else is in the way.
+fn appear_whole(runs: &Dir, name: &str, line: &[u8]) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::openat(runs, ".", flags, Mode::RUSR | Mode::WUSR).ok()?);
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).ok()?;
+    file.write_all(line).ok()?;
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, link.as_str(), runs, name, AtFlags::SYMLINK_FOLLOW).ok()?;
+    Some(file)
 }
 
 impl Thing {

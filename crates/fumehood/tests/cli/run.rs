@@ -256,3 +256,34 @@ fn a_state_folder_that_cannot_be_written_refuses_the_run() {
     assert!(matches!(said.code, 125 | 126) && said.out.is_empty(), "{said:?}");
     assert!(said.err.contains("FUMEHOOD_STATE"), "{}", said.err);
 }
+
+/// The guest and its groups are begun beside the planning: what a refusal finds of them goes.
+#[test]
+fn a_refusal_leaves_nothing_of_what_was_begun_before_it() {
+    let house = House::new();
+    // A label of the module that this host does not have.
+    let lsm = std::fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
+    let label = if lsm.contains("selinux") { "apparmor:x" } else { "selinux:u:r:t:s0" };
+    for tier in ["container", "process"] {
+        let said = house.run(&["run", "--tier", tier, "--set", &format!("process.label={label}"), "--", "true"]);
+        assert_eq!(said.code, 126, "{said:?}");
+        let log = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        let run = last["run"].as_str().unwrap();
+        assert_eq!(last["kind"], "run.refused", "{last}");
+        assert_eq!(std::fs::read_dir(house.state().join("runs")).map_or(0, Iterator::count), 0);
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        for mount in mounts.lines().filter(|line| line.contains(" - cgroup")) {
+            let point = std::path::Path::new(mount.split(' ').nth(4).unwrap());
+            assert!(!holds(point, run, 6), "{run} below {}", point.display());
+        }
+    }
+}
+
+/// Whether a folder of this name is somewhere below.
+fn holds(folder: &std::path::Path, name: &str, depth: usize) -> bool {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        let below = depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entry.file_name() == name || below && holds(&entry.path(), name, depth - 1)
+    })
+}

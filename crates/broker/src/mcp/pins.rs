@@ -185,10 +185,13 @@ impl Pins {
         Ok((whole, each))
     }
 
-    /// When the store was changed last; none if there is none yet.
+    /// Which version of the store this is; none if there is none yet. Each version is a file of its own, since the clock of
+    /// files is too coarse to tell two changes of one moment apart.
     #[must_use]
-    pub fn changed(&self) -> Option<std::time::SystemTime> {
-        std::fs::symlink_metadata(self.folder.join(FILE)).and_then(|meta| meta.modified()).ok()
+    pub fn changed(&self) -> Option<(std::time::SystemTime, u64)> {
+        use std::os::unix::fs::MetadataExt as _;
+        let meta = std::fs::symlink_metadata(self.folder.join(FILE)).ok()?;
+        Some((meta.modified().ok()?, meta.ino()))
     }
 
     /// Everything that is pinned.

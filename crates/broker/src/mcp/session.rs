@@ -54,7 +54,7 @@ pub struct Session {
     catalog: Mutex<Option<(u64, Arc<Catalog>)>>,
     /// Counts what makes a catalog old.
     age: AtomicU64,
-    pins_seen: Mutex<Option<std::time::SystemTime>>,
+    pins_seen: Mutex<Option<(std::time::SystemTime, u64)>>,
     changes: Mutex<BTreeSet<&'static str>>,
     /// Parked calls that the client was asked about.
     asked_about: Mutex<BTreeSet<String>>,

@@ -5,6 +5,13 @@ use serde_json::Value as Json;
 
 use crate::rules::Counters;
 
+/// Milliseconds since the epoch: what a call has as its `now`.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Who calls. Front doors fill it from what they know (policy, key, connection), never from the caller's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {

@@ -68,14 +68,9 @@ impl Default for Settings {
             denial_stands: Duration::from_secs(300),
             keep: Duration::from_secs(14 * 24 * 3600),
             bound_to: String::new(),
-            clock: wall_clock,
+            clock: crate::call::now_ms,
         }
     }
-}
-
-fn wall_clock() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Something that is told of each parked call and may get it answered: a webhook, a client that can elicit.

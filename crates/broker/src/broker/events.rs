@@ -167,5 +167,5 @@ fn number() -> String {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         bytes = u64::try_from(time.as_nanos() & u128::from(u64::MAX)).unwrap_or(0).to_be_bytes();
     }
-    bytes.iter().fold("c-".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    format!("c-{}", policy::json::hex(&bytes))
 }

@@ -47,11 +47,7 @@ fn is_bad(c: char) -> bool {
     if c.is_ascii() {
         return c.is_control() && !matches!(c, '\n' | '\t');
     }
-    let invisible = matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}');
-    c.is_control() || c.is_whitespace() || invisible
+    c.is_control() || c.is_whitespace() || crate::unseen::is_unseen(c) || c == '\u{fe0f}'
 }
 
 /// How many things of a line may nest.

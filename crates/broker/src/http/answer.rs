@@ -107,23 +107,6 @@ pub fn called_json(called: &Called) -> Json {
 #[must_use]
 pub fn result_json(result: &ToolResult) -> Json {
     let ToolResult { content, structured, is_error, meta: _ } = result;
-    let content: Vec<_> = content.iter().map(part_json).collect();
+    let content: Vec<_> = content.iter().map(Content::to_json).collect();
     json!({ "content": content, "structured": structured, "is_error": is_error })
-}
-
-fn part_json(part: &Content) -> Json {
-    match part {
-        Content::Text(text) => json!({ "type": "text", "text": text }),
-        Content::Image { mime, data } => json!({ "type": "image", "mimeType": mime, "data": data }),
-        Content::Audio { mime, data } => json!({ "type": "audio", "mimeType": mime, "data": data }),
-        Content::ResourceText { uri, mime, text } => {
-            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "text": text } })
-        }
-        Content::ResourceBlob { uri, mime, blob } => {
-            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "blob": blob } })
-        }
-        Content::Link { uri, name, description, mime } => json!({
-            "type": "resource_link", "uri": uri, "name": name, "description": description, "mimeType": mime,
-        }),
-    }
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use policy::json::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::call::Caller;
@@ -157,8 +158,4 @@ pub(super) fn secret(path: &Path) -> Result<Vec<u8>, KeyError> {
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -9,12 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use policy::json::{hex, unhex};
 use serde_json::json;
 use sha2::Sha256;
 use url::{Host, Url};
 
 use super::Boxed;
-use super::keys::{hex, secret};
+use super::keys::secret;
 use crate::approvals::{Approvals, Asker, ParkedCall};
 
 /// How old a delivery may be when it arrives.
@@ -122,11 +123,6 @@ pub fn verify(secret: &[u8], timestamp: &str, signature: &str, body: &str, now: 
     mac.update(body.as_bytes());
     let given = signature.strip_prefix("v1=").and_then(unhex);
     fresh && given.is_some_and(|given| mac.verify_slice(&given).is_ok())
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?, 16).ok()).collect()
 }
 
 /// TLS needs one implementation of its ciphers for the whole process; whoever is first names it, and all name the same.

@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::allow::{Allow, Asking, is_plain_uri};
 use super::era::{self, Client};
-use super::names;
 use super::peer::Peer;
 use super::text;
 use super::wire::{self, Id, Outcome, RpcError};
@@ -300,7 +299,7 @@ fn ended(done: Result<Outcome, tokio::task::JoinError>) -> Outcome {
 pub(super) fn handle() -> Result<String, RpcError> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(|error| RpcError::new(wire::INTERNAL, format!("no random bytes: {error}")))?;
-    Ok(names::hex(&bytes, 32))
+    Ok(policy::json::hex(&bytes))
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ pub(super) async fn take(link: &Link, server: &str, reach: &Json, pinning: &Pinn
 
 fn pin(part: &mut Part, server: &str, reach: &Json, drafts: Vec<Draft>, pinning: &Pinning) {
     let named: Vec<(&str, &Json)> = drafts.iter().map(|draft| (draft.own.as_str(), &draft.raw)).collect();
-    let now = super::now_ms() / 1000;
+    let now = crate::call::now_ms() / 1000;
     let judged = pinning.pins.judge((&pinning.scope, server), reach, &named, pinning.first, now);
     let (whole, each) = match judged {
         Ok(judged) => judged,

@@ -3,7 +3,7 @@
 //! Only what is understood passes: content of an unknown kind is named to the model instead of being handed on. Whether a
 //! picture is one, and structure fits its schema, the broker judges for every front door.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
 use super::{era, text};
 use crate::result::{Content, ToolFailure, ToolResult};
@@ -87,20 +87,7 @@ pub fn written(result: &ToolResult) -> Json {
 }
 
 fn write_part(part: &Content) -> Json {
-    let mut value = match part {
-        Content::Text(text) => json!({ "type": "text", "text": text }),
-        Content::Image { mime, data } => json!({ "type": "image", "mimeType": mime, "data": data }),
-        Content::Audio { mime, data } => json!({ "type": "audio", "mimeType": mime, "data": data }),
-        Content::ResourceText { uri, mime, text } => {
-            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "text": text } })
-        }
-        Content::ResourceBlob { uri, mime, blob } => {
-            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "blob": blob } })
-        }
-        Content::Link { uri, name, description, mime } => {
-            json!({ "type": "resource_link", "uri": uri, "name": name, "description": description, "mimeType": mime })
-        }
-    };
+    let mut value = part.to_json();
     drop_nulls(&mut value);
     value
 }
@@ -114,6 +101,8 @@ fn drop_nulls(value: &mut Json) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const PNG: &str =

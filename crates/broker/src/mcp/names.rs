@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest as _, Sha256};
-
 pub use policy::names::{MOST_SERVER, is_server};
 
 /// The name of a server of a client's file, made fit: other characters become `-`.
@@ -21,26 +19,6 @@ pub fn fit_server(name: &str) -> String {
 #[must_use]
 pub fn public(server: &str, own: &str) -> Option<String> {
     crate::names::Public::default().insert(Some(server), own).ok()
-}
-
-/// The first `digits` hexadecimal digits of bytes.
-#[must_use]
-pub fn hex(bytes: &[u8], digits: usize) -> String {
-    let mut text = String::with_capacity(digits.saturating_add(1));
-    for byte in bytes {
-        if text.len() >= digits {
-            break;
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text.truncate(digits);
-    text
-}
-
-/// SHA-256 of a text, in hexadecimal.
-#[must_use]
-pub fn sha256(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()), 64)
 }
 
 /// Public names and what each stands for. A name that two would have stands for neither.

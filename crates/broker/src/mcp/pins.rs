@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::names::sha256;
+use policy::json::sha256_hex;
 
 /// What a client sees of a tool, and so what is pinned.
 pub const SEEN: &[&str] = &["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
@@ -129,10 +129,10 @@ pub fn definition(tool: &Json) -> Json {
 /// The digest of a definition.
 #[must_use]
 pub fn digest(definition: &Json) -> String {
-    sha256(&canonical(definition))
+    sha256_hex(canonical(definition).as_bytes())
 }
 
-/// Sorted keys, no blanks.
+/// Sorted keys, no blanks, numbers as the server wrote them: RFC 8785 has one form for `1` and `1.0`, and a pin tells them apart.
 fn canonical(value: &Json) -> String {
     match value {
         Json::Object(map) => {

@@ -2,17 +2,13 @@
 
 use serde_json::Value as Json;
 
+use crate::unseen::is_unseen;
+
 /// Characters that no reader sees, or that reorder what they see: format, bidi, tag and variation characters, and every
 /// control but tab and line feed.
 #[must_use]
 pub fn hides(c: char) -> bool {
-    let control = c.is_control() && c != '\n' && c != '\t';
-    control
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    (c.is_control() && c != '\n' && c != '\t') || is_unseen(c)
 }
 
 /// Whether a text hides something.

@@ -136,7 +136,7 @@ impl Session {
             caller: &self.caller,
             facts: &tool.facts,
             counters: crate::rules::Counters::default(),
-            now: super::now_ms(),
+            now: crate::call::now_ms(),
         };
         let run: Run = Box::new(move |args| Box::pin(trip.there_and_back(args)));
         let mut calling = self.gateway.engine.call(call, run);

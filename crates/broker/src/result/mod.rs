@@ -15,7 +15,7 @@ mod redact;
 mod shape;
 mod visible;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 pub use bounds::{Bounded, Bounds};
 pub use shape::Shapes;
@@ -68,6 +68,27 @@ pub enum Content {
         /// Its type.
         mime: Option<String>,
     },
+}
+
+impl Content {
+    /// In the shape of MCP; what is not known is null.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Text(text) => json!({ "type": "text", "text": text }),
+            Self::Image { mime, data } => json!({ "type": "image", "mimeType": mime, "data": data }),
+            Self::Audio { mime, data } => json!({ "type": "audio", "mimeType": mime, "data": data }),
+            Self::ResourceText { uri, mime, text } => {
+                json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "text": text } })
+            }
+            Self::ResourceBlob { uri, mime, blob } => {
+                json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "blob": blob } })
+            }
+            Self::Link { uri, name, description, mime } => json!({
+                "type": "resource_link", "uri": uri, "name": name, "description": description, "mimeType": mime,
+            }),
+        }
+    }
 }
 
 /// What a tool answered.

@@ -1,14 +1,12 @@
 //! Text that nothing acts on and nobody overlooks: what a terminal obeys, what cannot be seen, what turns the direction of
 //! text, and the marks by which chat formats tell who speaks, are written out as `\u{..}`.
 
+use crate::unseen::is_unseen;
+
 /// Whether a character is written out.
 pub(super) fn is_hidden(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t'))
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    // A blank pattern of Braille looks like nothing, and an emoji's selector can carry bits.
+    (c.is_control() && !matches!(c, '\n' | '\t')) || is_unseen(c) || matches!(c, '\u{2800}' | '\u{fe0f}')
 }
 
 /// The text with all that written out, and how many characters were.

@@ -1,37 +1,7 @@
 //! Bytes as text: hex, and the canonical JSON of the policy room, so that one value has one spelling everywhere.
 
-use sha2::{Digest as _, Sha256};
-
-pub use policy::json::canonical;
 pub(super) use policy::json::write_text as write_string;
-
-/// SHA-256 in lower-case hex.
-#[must_use]
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-/// Lower-case hex.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-    }
-    text
-}
-
-/// The bytes of a hex text; `None` if it is none.
-#[must_use]
-pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    digits.chunks_exact(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
+pub use policy::json::{canonical, hex, sha256_hex, unhex};
 
 #[cfg(test)]
 mod tests {

@@ -53,8 +53,19 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
     })
 }
 
+/// The documents and clauses that a call names; `code` if something is wrong with them.
+pub(super) fn asked_layers(call: &Call<'_>, code: u8) -> Result<Vec<Ingredient>, Failure> {
+    let (layers, wrong) = layers(&call.parsed.flags);
+    if wrong.is_empty() { Ok(layers) } else { Err(Failure::Faults { code, faults: wrong }) }
+}
+
+/// Who calls or is called by a flag; `local` where nothing tells agents apart.
+pub(super) fn named(call: &Call<'_>, flag: &str) -> String {
+    call.parsed.value(flag).map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()))
+}
+
 /// What the flags say about the policy, documents first: they are weaker than flags, wherever they stand on the line.
-pub(super) fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
+fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
     let (mut documents, mut layers, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
     for (flag, value) in flags {
         let value = value.as_deref().unwrap_or_default();

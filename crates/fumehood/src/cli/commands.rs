@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use broker::command::{Judge, Judgement};
 
 use super::args::{Words, usage};
-use super::ask::layers;
+use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::load;
 use super::spec::{Call, Spec};
@@ -31,10 +31,7 @@ pub(super) const CHECK: Spec = Spec {
 };
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (ingredients, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 126, faults: wrong });
-    }
+    let ingredients = asked_layers(call, 126)?;
     let loaded = load::policy(&ingredients, call.world)?;
     let policy = loaded.policy_on(policy::first_tier(&loaded)).into_owned();
     let Some(commands) = &policy.commands else { return Err(Failure::Faults { code: 126, faults: vec![without()] }) };

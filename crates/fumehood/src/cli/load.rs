@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use broker::Gate;
 use policy::document::MOST_BYTES;
 use policy::{Caller, Layers, Loaded};
 
@@ -17,6 +18,14 @@ use crate::ui::Failure;
 /// # Errors
 /// [`Failure::Mistakes`] with everything that is wrong (126), or a current directory that is gone (125).
 pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
+    gated(layers, world).map(|(loaded, _)| loaded)
+}
+
+/// The policy with the gate of its `[tools]`, if it has any: a front door takes the one that its reading made.
+///
+/// # Errors
+/// As [`policy`].
+pub fn gated(layers: &[Ingredient], world: &World) -> Result<(Loaded, Option<Gate>), Failure> {
     let Some(dir) = world.cwd.clone() else {
         return Err(Failure::own(Fault {
             id: "state/no-directory",
@@ -36,11 +45,10 @@ pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
     }
     let mut loaded = made.finish().map_err(Failure::Mistakes)?;
     // What only the gate can tell of `[tools]` (schemas, conditions, examples) is told wherever the policy is read.
-    if let Some(tools) = &loaded.policy.tools {
-        let (_, lints) = broker::Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;
-        loaded.lints.extend(lints);
-    }
-    Ok(loaded)
+    let Some(tools) = &loaded.policy.tools else { return Ok((loaded, None)) };
+    let (gate, lints) = Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;
+    loaded.lints.extend(lints);
+    Ok((loaded, Some(gate)))
 }
 
 /// The names of the system call profiles that ship with the product.

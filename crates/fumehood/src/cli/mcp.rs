@@ -7,7 +7,7 @@ use broker::mcp::Gateway;
 use policy::ClauseId;
 
 use super::args::{Flag, To, Words, usage};
-use super::ask::{layers, request};
+use super::ask::{asked_layers, named, request};
 use super::flags::{POLICY, RUN as PROGRAM, SAYING};
 use super::request::{Ingredient, What};
 use super::spec::{Call, Spec};
@@ -69,11 +69,8 @@ pub(super) const SERVE: Spec = Spec {
 };
 
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 126, faults: wrong });
-    }
-    let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let layers = asked_layers(call, 126)?;
+    let agent = named(call, "agent");
     let server = crate::mcp::own_server(&layers, call.world, &agent, call.parsed.has("apply"))?;
     broker::mcp::run::handler_over_stdio(server).map_err(no_runtime)?;
     Ok(0)
@@ -103,10 +100,7 @@ pub(super) const UPSTREAM: Spec = Spec {
 };
 
 fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 126, faults: wrong });
-    }
+    let layers = asked_layers(call, 126)?;
     let strict_pins = match call.parsed.value("pins").map(OsStrExt::as_bytes) {
         None | Some(b"trust") => false,
         Some(b"strict") => true,
@@ -120,7 +114,7 @@ fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
             )));
         }
     };
-    let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let agent = named(call, "agent");
     let listen = call.parsed.value("listen").map(|address| listen(&show_bytes(address.as_bytes()))).transpose()?;
     let gateway = make(&layers, call.world, Manner { strict_pins, eager: !call.parsed.has("lazy") })?;
     let served = match listen {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::args::{Flag, To, Words, closest, usage};
-use super::ask::layers;
+use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::request::Ingredient;
 use super::spec::{Call, Spec};
@@ -96,10 +96,7 @@ fn entry(call: &Call<'_>, taking_out: bool) -> Result<Entry, Failure> {
         let why = "it becomes a part of tool names and of keys in the file".to_owned();
         return Err(Failure::own(usage("usage/bad-value", what, why, "letters, digits, - and _".to_owned())));
     }
-    let (layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 125, faults: wrong });
-    }
+    let layers = asked_layers(call, 125)?;
     let mut args = vec!["mcp".to_owned(), "gateway".to_owned()];
     for layer in &layers {
         match layer {

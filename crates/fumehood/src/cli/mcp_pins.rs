@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
 use super::args::{Words, closest, usage};
-use super::ask::layers;
+use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
 use crate::audit::{Kind, Log, Options};
@@ -32,10 +32,7 @@ fn pins(call: &mut Call<'_>) -> Result<u8, Failure> {
     let words: Vec<String> = call.parsed.words.iter().map(|word| show_bytes(word.as_bytes())).collect();
     let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
     let store = Pins::new(state.path());
-    let (layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 125, faults: wrong });
-    }
+    let layers = asked_layers(call, 125)?;
     let scope = (!layers.is_empty()).then(|| crate::mcp::scope(&layers, call.world));
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] | ["ls"] => list(call, &store, scope.as_deref()),

@@ -9,7 +9,7 @@ use policy::{Lint, Loaded};
 use serde_json::json;
 
 use super::args::{Words, closest, usage};
-use super::ask::layers;
+use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::load;
 use super::request::Ingredient;
@@ -63,10 +63,7 @@ pub(super) const PRESETS: Spec = Spec {
 
 /// The policy that a call names by a file, `-p` and flags.
 fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
-    let (mut layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 126, faults: wrong });
-    }
+    let mut layers = asked_layers(call, 126)?;
     if let Some(word) = call.parsed.words.first() {
         layers.insert(0, Ingredient::Document(show_bytes(word.as_bytes())));
     }

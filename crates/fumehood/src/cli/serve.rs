@@ -14,7 +14,7 @@ use tokio::io::BufReader;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{Flag, To, Words, usage};
-use super::ask::layers;
+use super::ask::{asked_layers, named};
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
 use crate::fault::{Fault, show_bytes, show_path};
@@ -69,10 +69,7 @@ pub(super) const SPEC: Spec = Spec {
 };
 
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 126, faults: wrong });
-    }
+    let layers = asked_layers(call, 126)?;
     contradictions(call)?;
     let house = Arc::new(house(&layers, call.world, commands(call)?)?);
     let webhook = webhook(call)?;
@@ -181,7 +178,7 @@ fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {
 }
 
 async fn over_pipe(call: &Call<'_>, house: Arc<House>) -> Result<(), Failure> {
-    let agent = call.parsed.value("agent").map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
+    let agent = named(call, "agent");
     let session =
         broker::mcp::run::session_id().map_err(|why| failed_with("no session can be made", "getrandom(2)", why))?;
     let pipe = Pipe {

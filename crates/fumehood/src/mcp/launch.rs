@@ -57,7 +57,7 @@ impl Launcher {
 }
 
 /// The file that this process runs: not a name that somebody could put another program behind.
-fn own_binary() -> Result<PathBuf, Failure> {
+pub(super) fn own_binary() -> Result<PathBuf, Failure> {
     std::fs::read_link("/proc/self/exe").map_err(|error| {
         Failure::own(Fault {
             id: "mcp/own-binary",

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use broker::call::Caller;
-use broker::gate::Gate;
 use broker::mcp::engine::Engine;
 use broker::mcp::servers::{self, Wrong};
 use broker::mcp::{Asked, Gateway, pinning};
@@ -36,10 +35,9 @@ pub struct Manner {
 /// # Errors
 /// Everything that is wrong with the policy, its servers or theirs.
 pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<Gateway, Failure> {
-    let loaded = crate::cli::load::policy(layers, world)?;
+    let (loaded, gate) = crate::cli::load::gated(layers, world)?;
     let Loaded { policy, documents, .. } = &loaded;
-    let Some(tools) = &policy.tools else { return Err(no_tools(layers)) };
-    let (gate, _) = Gate::new(tools, documents).map_err(Failure::Mistakes)?;
+    let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(no_tools(layers)) };
     let Asked { servers, allow } = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let launcher = Launcher::new(world, &servers)?;
@@ -67,24 +65,21 @@ pub fn own_server(
     agent: &str,
     may_apply: bool,
 ) -> Result<Arc<server::Server>, Failure> {
-    let loaded = crate::cli::load::policy(layers, world)?;
-    let own = |what: &str, why: String| {
-        let (what, place, fix) = (what.to_owned(), "/proc/self/exe".to_owned(), "mount /proc".to_owned());
-        Failure::own(Fault { id: "mcp/own-binary", what, place, why, fix })
-    };
-    let actor = server::Actor::new(layers, world, may_apply)
-        .map_err(|error| own("cannot find our own binary", error.to_string().to_lowercase()))?;
-    let engine = match &loaded.policy.tools {
-        None => None,
-        Some(tools) => {
-            let (gate, _) = Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;
+    let (Loaded { policy, .. }, gate) = crate::cli::load::gated(layers, world)?;
+    let actor = server::Actor::new(launch::own_binary()?, layers, world, may_apply);
+    let engine = match (&policy.tools, gate) {
+        (None, _) | (_, None) => None,
+        (Some(tools), Some(gate)) => {
             let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
             let folder = world.cwd.clone().unwrap_or_default();
-            let engine: Arc<dyn Engine> = crate::serve::broker(gate, &loaded.policy, tools, &state, &folder)?;
+            let engine: Arc<dyn Engine> = crate::serve::broker(gate, &policy, tools, &state, &folder)?;
             Some(engine)
         }
     };
-    let session = broker::mcp::run::session_id().map_err(|why| own("cannot name a session", why))?;
+    let session = broker::mcp::run::session_id().map_err(|why| {
+        let (what, place, fix) = ("cannot name a session", "/proc/self/exe".to_owned(), "mount /proc".to_owned());
+        Failure::own(Fault { id: "mcp/own-binary", what: what.to_owned(), place, why, fix })
+    })?;
     let caller = Caller { agent: agent.to_owned(), session, key: None };
     Ok(server::Server::new(actor, engine, caller))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use broker::approvals::Approvals;
 use broker::call::{Call, Caller, ToolFacts};
-use broker::gate::{Gate, Listed};
+use broker::gate::Listed;
 use broker::http::{Boxed, Called, Engine, Run, Wanted};
 use broker::record::Record;
 use broker::rules::Counters;
@@ -43,10 +43,9 @@ pub struct House {
 /// # Errors
 /// Everything that is wrong with the policy, the state folder, or the audit log.
 pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result<House, Failure> {
-    let Loaded { policy, documents, .. } = crate::cli::load::policy(layers, world)?;
-    let Some(tools) = &policy.tools else { return Err(super::mcp::no_tools(layers)) };
+    let (Loaded { policy, .. }, gate) = crate::cli::load::gated(layers, world)?;
+    let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(super::mcp::no_tools(layers)) };
     let folder = world.cwd.clone().unwrap_or_default();
-    let (gate, _) = Gate::new(tools, &documents).map_err(Failure::Mistakes)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let broker = desk::broker(gate, &policy, tools, &state, &folder)?;
     let digest = desk::digest(tools);
@@ -63,7 +62,7 @@ pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result
 impl House {
     fn call_of<'a>(&'a self, what: Wanted<'a>) -> Call<'a> {
         let Wanted { tool, args, caller, facts } = what;
-        let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+        let now = broker::call::now_ms();
         Call { tool, args, caller, facts: facts.unwrap_or(&self.facts), counters: Counters::default(), now }
     }
 }

@@ -310,7 +310,7 @@ fn seal(ask: &Ask) -> String {
         digest.update(part.len().to_le_bytes());
         digest.update(part.as_bytes());
     }
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    policy::json::hex(&digest.finalize())
 }
 
 /// 130 random bits that are easy to read out loud: no `i`, `l`, `o`, `u`.

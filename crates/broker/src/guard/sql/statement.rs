@@ -2,8 +2,8 @@
 
 use sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, Delete, DescribeAlias, DoUpdate, Expr, FromTable, Ident, Insert,
-    ObjectName, OnConflict, OnConflictAction, OnInsert, SelectItem, Statement, TableAliasWithoutColumns, TableFactor,
-    TableObject, TableWithJoins, Update,
+    ObjectName, OnConflict, OnConflictAction, OnInsert, OrderByExpr, SelectItem, Statement, TableAliasWithoutColumns,
+    TableFactor, TableObject, TableWithJoins, Update,
 };
 
 use super::rules::{Columns, parts};
@@ -161,13 +161,7 @@ impl Walk<'_> {
         let target = self.one_table(table)?;
         self.scopes.selects.push(Scope { sources: vec![target.clone()], outputs: Default::default() });
         self.assign(assignments, &target)?;
-        if let Some(selection) = selection {
-            self.expression(selection)?;
-        }
-        self.sort(order_by)?;
-        if let Some(limit) = limit {
-            self.expression(limit)?;
-        }
+        self.narrowed(selection.as_mut(), order_by, limit.as_mut())?;
         self.returning(returning.as_mut())?;
         self.scopes.selects.pop();
         Ok(())
@@ -195,16 +189,24 @@ impl Walk<'_> {
         };
         let target = self.one_table(table)?;
         self.scopes.selects.push(Scope { sources: vec![target], outputs: Default::default() });
+        self.narrowed(selection.as_mut(), order_by, limit.as_mut())?;
+        self.returning(returning.as_mut())?;
+        self.scopes.selects.pop();
+        Ok(())
+    }
+
+    /// Which rows of its table a statement is about.
+    fn narrowed(
+        &mut self,
+        selection: Option<&mut Expr>,
+        order_by: &mut [OrderByExpr],
+        limit: Option<&mut Expr>,
+    ) -> Judged {
         if let Some(selection) = selection {
             self.expression(selection)?;
         }
         self.sort(order_by)?;
-        if let Some(limit) = limit {
-            self.expression(limit)?;
-        }
-        self.returning(returning.as_mut())?;
-        self.scopes.selects.pop();
-        Ok(())
+        limit.map_or(Ok(()), |limit| self.expression(limit))
     }
 
     fn one_table(&mut self, table: &mut TableWithJoins) -> Result<Source, Refusal> {

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use broker::json::{MOST_BYTES, read};
 use broker::rules::Counters;
@@ -15,6 +14,7 @@ use serde_json::Value as Json;
 
 use super::{gated, role};
 use crate::cli::args::{Flag, To, Words, usage};
+use crate::cli::ask::named;
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
 use crate::fault::{Fault, show_bytes, show_text};
@@ -50,17 +50,14 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Err(Failure::own(usage("usage/no-tool", "no `--tool`".to_owned(), why, "--tool NAME".to_owned())));
     };
     let (_, _, gate) = gated(call)?;
-    let name =
-        |flag: &str| call.parsed.value(flag).map_or_else(|| "local".to_owned(), |name| show_bytes(name.as_bytes()));
-    let caller = Caller { agent: name("agent"), session: name("session"), key: None };
+    let caller = Caller { agent: named(call, "agent"), session: named(call, "session"), key: None };
     let facts = facts(call)?;
     let args = match call.parsed.value("args") {
         Some(value) => read(&text("--args", value)?),
         None => Ok(Json::Object(serde_json::Map::new())),
     };
     let judged = args.map(|args| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        let now = broker::call::now_ms();
         let one = ToolCall { tool: &tool, args, caller: &caller, facts: &facts, counters: Counters::default(), now };
         gate.judge(&one)
     });

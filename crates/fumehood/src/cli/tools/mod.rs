@@ -7,21 +7,16 @@ pub(super) use check::SPEC as CHECK;
 pub(super) use ls::SPEC as LS;
 
 use policy::Loaded;
-use policy::mistake::Mistakes;
 use policy::tools::{Decision, Mcp, Tools};
 
-use super::ask::layers;
+use super::ask::asked_layers;
 use super::load;
 use super::spec::Call;
 use crate::ui::{Failure, Role};
 
 /// The policy of a call, and its gate; a policy without `[tools]` names no tool and so denies all.
 fn gated(call: &Call<'_>) -> Result<(Loaded, Tools, broker::Gate), Failure> {
-    let (layers, wrong) = layers(&call.parsed.flags);
-    if !wrong.is_empty() {
-        return Err(Failure::Faults { code: 126, faults: wrong });
-    }
-    let loaded = load::policy(&layers, call.world)?;
+    let (loaded, gate) = load::gated(&asked_layers(call, 126)?, call.world)?;
     let none = || Tools {
         default: Decision::Deny,
         entries: Vec::new(),
@@ -29,8 +24,10 @@ fn gated(call: &Call<'_>) -> Result<(Loaded, Tools, broker::Gate), Failure> {
         written: serde_json::Value::Null,
     };
     let tools = loaded.policy.tools.as_deref().cloned().unwrap_or_else(none);
-    let (gate, _lints) =
-        broker::Gate::new(&tools, &loaded.documents).map_err(|mistakes: Mistakes| Failure::Mistakes(mistakes))?;
+    let gate = match gate {
+        Some(gate) => gate,
+        None => broker::Gate::new(&tools, &loaded.documents).map_err(Failure::Mistakes)?.0,
+    };
     Ok((loaded, tools, gate))
 }
 

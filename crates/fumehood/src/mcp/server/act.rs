@@ -66,11 +66,9 @@ impl Done {
 }
 
 impl Actor {
-    /// An actor under this policy.
-    ///
-    /// # Errors
-    /// Our own binary cannot be found.
-    pub fn new(layers: &[Ingredient], world: &World, may_apply: bool) -> std::io::Result<Self> {
+    /// An actor under this policy, whose runs are made by `program`.
+    #[must_use]
+    pub fn new(program: PathBuf, layers: &[Ingredient], world: &World, may_apply: bool) -> Self {
         let mut policy: Vec<OsString> = Vec::new();
         for layer in layers {
             match layer {
@@ -79,14 +77,14 @@ impl Actor {
                 Ingredient::Set(text) => policy.extend(["--set".into(), text.into()]),
             }
         }
-        Ok(Self {
-            program: std::fs::read_link("/proc/self/exe")?,
+        Self {
+            program,
             folder: world.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
             env: world.env.clone(),
             policy,
             may_apply,
             runs: Arc::default(),
-        })
+        }
     }
 
     /// Whether a tool is there at all.

@@ -9,13 +9,13 @@ mod tools;
 
 use std::sync::{Arc, Weak};
 
-use broker::call::{Call, Caller, ToolFacts};
+use broker::call::{Call, Caller, ToolFacts, now_ms};
 use broker::gate::Listed;
 use broker::mcp::engine::{Engine, Run};
 use broker::mcp::era::{self, Client, Era, Keep};
 use broker::mcp::peer::{Handler, Incoming, Peer};
 use broker::mcp::wire::{self, Outcome, RpcError};
-use broker::mcp::{now_ms, words};
+use broker::mcp::words;
 use broker::rules::Counters;
 use serde_json::{Value as Json, json};
 

@@ -24,7 +24,7 @@ pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
 /// The policy with the gate of its `[tools]`, if it has any: a front door takes the one that its reading made.
 ///
 /// # Errors
-/// As [`policy`].
+/// As [`policy()`].
 pub fn gated(layers: &[Ingredient], world: &World) -> Result<(Loaded, Option<Gate>), Failure> {
     let Some(dir) = world.cwd.clone() else {
         return Err(Failure::own(Fault {

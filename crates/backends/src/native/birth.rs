@@ -1,13 +1,18 @@
 //! The making of the guest's process, now or beside the planning.
 //!
 //! New namespaces cost more than all the rest of a start that waits for no other process, and nothing of a plan is needed
-//! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So the
-//! groups are made and the process is born as soon as there is a policy, on a thread of its own, and the plan is made
-//! meanwhile. The guest then waits for its config. A plan that differs from what was guessed, or that is refused, ends it:
-//! nothing but the guest's own program has run in it.
+//! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So as
+//! soon as there is a policy a thread of its own writes the journal, makes the groups and has the process born, while the
+//! first thread asks the host and makes the plan. The guest then waits for its config, which is written as soon as its
+//! process is there, while that is on its way to its program. A plan that differs from what was guessed, or that is
+//! refused, ends it: nothing but the guest's own program has run in it.
+//!
+//! The two threads speak by three channels: what the first one says ([`Tell`]), the notebook that comes back when the
+//! groups are made, and what became of the process ([`Said`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use policy::Policy;
@@ -27,8 +32,9 @@ use crate::host::Capabilities;
 /// DAC_OVERRIDE, FOWNER, SETGID, SETUID, SETPCAP, NET_ADMIN, SYS_CHROOT, SYS_ADMIN, SYS_RESOURCE, MKNOD.
 const AMBIENT: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 27;
 
-/// Room for the few calls of the thread that makes the guest; the guest's own first steps have a stack of their own.
-const STACK: usize = 64 << 10;
+/// Room for the thread that makes the guest, which also removes what dead runs left, tree by tree; only what is touched
+/// costs memory. The guest's own first steps have a stack of their own.
+const STACK: usize = 1 << 20;
 
 /// What the guest's process is made of, all of it open before it is made.
 #[derive(Debug)]
@@ -69,6 +75,11 @@ impl Wanted {
         let (mut order, kept) = Manner::of(self.tier == Tier::Container, host).order(self.stdio, mapped)?;
         order.group = self.group(host)?;
         Ok((order, kept))
+    }
+
+    /// The control groups that will be made, by path: to be written down before.
+    fn places(&self, host: &Capabilities) -> Vec<PathBuf> {
+        host.cgroups().map(|all| all.places(GROUPS, &self.run, &self.limits)).unwrap_or_default()
     }
 
     fn group(&self, host: &Capabilities) -> Result<Option<Group>, StartError> {
@@ -164,132 +175,204 @@ fn namespaces(host: &Capabilities) -> Namespaces {
         .fold(time, Namespaces::and)
 }
 
+/// Where everything that a run makes on the host is written down before it is made.
+pub trait Notebook: Send + 'static {
+    /// The run's id, which names its groups.
+    fn run(&self) -> &str;
+
+    /// Writes down a control group that is about to be made.
+    ///
+    /// # Errors
+    /// It cannot be written down: then it must not be made.
+    fn note(&mut self, group: PathBuf) -> Result<(), StartError>;
+}
+
+/// What the first thread says to the one that makes the guest. A closed channel is the end: whoever made a guest ends
+/// then, and the kernel kills the guest with the thread that made it.
+#[derive(Debug)]
+enum Tell {
+    /// The host was asked: make the groups with these limits, then the guest.
+    Make(Limits),
+    /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
+    Told,
+}
+
+/// What became of the process.
+#[derive(Debug)]
+enum Said {
+    /// It is there, on its way to its program.
+    Begun(i32, Kept),
+    /// It executes its program, or there is none.
+    Made(Result<Child, SpawnError>, Option<Group>),
+}
+
 /// Keeps the thread that made a guest: the kernel kills the guest when that thread ends, and it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Maker {
-    _until_dropped: Sender<()>,
+    _until_dropped: Sender<Tell>,
 }
 
-/// A thread that gets ready to make a guest: nothing of it can be seen on the host yet.
+/// Whether a guest can be made ahead, by what costs nothing to ask: not where root's own workspace must be shown, which
+/// is handed over open.
+#[must_use]
+pub fn foreseeable(tier: Tier, policy: &Policy, host: &Capabilities) -> bool {
+    let workspace = policy.workspace.path.is_some() && policy.workspace.mode != WorkspaceMode::None;
+    match tier {
+        Tier::Container => !(host.root() && workspace),
+        Tier::Process => true,
+        Tier::Language | Tier::Gvisor | Tier::Vm => false,
+    }
+}
+
+/// A thread that opens its notebook and gets everything ready to make a guest.
 #[derive(Debug)]
-pub struct Ready {
+pub struct Ready<N> {
     tier: Tier,
     stdio: Stdio,
-    group: Sender<Option<Group>>,
-    made: Receiver<Result<Made, StartError>>,
-    maker: Maker,
+    to: Sender<Tell>,
+    noted: Receiver<N>,
+    said: Receiver<Said>,
+}
+
+impl<N: Notebook> Ready<N> {
+    /// Starts the thread. `open` is the first thing that it does; `None` and nothing is made.
+    ///
+    /// # Errors
+    /// The host refused it.
+    pub fn new(
+        tier: Tier,
+        stdio: Stdio,
+        host: &Arc<Capabilities>,
+        open: impl FnOnce() -> Option<N> + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let ((to, told), (note, noted), (say, said)) = (channel(), channel(), channel());
+        let host = Arc::clone(host);
+        let work = move || {
+            // What is in the way is met again on the ordinary way, where it has its words.
+            let prepared = prepared((tier, stdio), &host, &told, &note, open);
+            // Only now: who hears that no notebook comes finds nothing left of it.
+            drop(note);
+            if let Some((order, kept)) = prepared {
+                carry_out(order, kept, &told, &say);
+            }
+            drop(say);
+            while told.recv().is_ok() {}
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
+        thread.map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
+        Ok(Self { tier, stdio, to, noted, said })
+    }
+
+    /// Asks the host, and lets the thread make the groups and the guest. `None`: this host has no groups, and nothing
+    /// was made.
+    pub fn begin(self, policy: &Policy, host: &Capabilities) -> Option<Coming<N>> {
+        let Self { tier, stdio, to, noted, said } = self;
+        if host.cgroups().is_err() {
+            drop(to);
+            // Its notebook is closed when the thread is done with it.
+            drop(noted.recv());
+            return None;
+        }
+        let limits = groups(policy, host);
+        // A thread that is gone shows when the notebook is asked for.
+        drop(to.send(Tell::Make(limits.clone())));
+        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some((to, said)) })
+    }
+}
+
+/// On the thread: the notebook, then everything for the guest, its groups last. The notebook goes back before the
+/// guest is made, which takes the kernel longer than all of this.
+fn prepared<N: Notebook>(
+    (tier, stdio): (Tier, Stdio),
+    host: &Capabilities,
+    told: &Receiver<Tell>,
+    note: &Sender<N>,
+    open: impl FnOnce() -> Option<N>,
+) -> Option<(Order, Kept)> {
+    let mut notes = open()?;
+    let container = tier == Tier::Container;
+    if container && host.namespaces().is_err() {
+        return None;
+    }
+    let (mut order, kept) = Manner::of(container, host).order(stdio, Vec::new()).ok()?;
+    let Ok(Tell::Make(limits)) = told.recv() else { return None };
+    let wanted = Wanted { tier, run: notes.run().to_owned(), limits, stdio };
+    for place in wanted.places(host) {
+        notes.note(place).ok()?;
+    }
+    order.group = wanted.group(host).ok()?;
+    if note.send(notes).is_err() {
+        order.undo();
+        return None;
+    }
+    Some((order, kept))
+}
+
+fn carry_out(mut order: Order, kept: Kept, told: &Receiver<Tell>, say: &Sender<Said>) {
+    let child = order.carry_out(|pid| {
+        // Whoever should hear it waits for it, or is gone with the whole process. Until it answers, the number is the
+        // guest's: one that failed is reaped only afterwards.
+        drop(say.send(Said::Begun(pid, kept)));
+        drop(told.recv());
+    });
+    let group = order.group.take();
+    // The payload's ends of its streams, above all: what is still open here would keep them from ending.
+    drop(order);
+    drop(say.send(Said::Made(child.map(|(child, ())| child), group)));
+}
+
+type Ways = (Sender<Tell>, Receiver<Said>);
+
+/// A guest that will be made. Dropping it ends it and removes its groups.
+#[derive(Debug)]
+pub struct Coming<N: Notebook> {
+    limits: Limits,
+    tier: Tier,
+    stdio: Stdio,
+    noted: Option<Receiver<N>>,
+    ways: Option<Ways>,
+}
+
+impl<N: Notebook> Coming<N> {
+    /// The notebook, once all is written down and the groups are made, and the guest. `None`: something was in the way,
+    /// and nothing is left of it.
+    #[must_use]
+    pub fn noted(mut self) -> Option<(N, Birth)> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<(N, Birth)> {
+        let notes = self.noted.take()?.recv().ok()?;
+        let (tier, run, stdio) = (self.tier, notes.run().to_owned(), self.stdio);
+        let wanted = Wanted { tier, run, limits: std::mem::take(&mut self.limits), stdio };
+        Some((notes, Birth { wanted, ways: self.ways.take() }))
+    }
+}
+
+impl<N: Notebook> Drop for Coming<N> {
+    fn drop(&mut self) {
+        if let Some((notes, birth)) = self.take() {
+            drop(birth);
+            drop(notes);
+        }
+    }
 }
 
 /// A guest that is being made, and waits for a plan. Dropping it ends it and removes its groups.
 #[derive(Debug)]
 pub struct Birth {
     wanted: Wanted,
-    /// What is made, once it is there; taken by whoever uses or ends it.
-    made: Option<Receiver<Result<Made, StartError>>>,
-    maker: Maker,
-}
-
-/// What the thread hands over: the process, and what belongs to it.
-#[derive(Debug)]
-struct Made {
-    child: Result<Child, SpawnError>,
-    group: Option<Group>,
-    kept: Kept,
+    /// Taken by whoever uses or ends it.
+    ways: Option<Ways>,
 }
 
 /// A guest that was born early.
-pub(super) struct Born {
+pub(super) struct Born<T> {
     pub(super) child: Result<Child, SpawnError>,
     pub(super) group: Option<Group>,
-    pub(super) kept: Kept,
+    /// What came of telling it; `None` when there was nobody to tell.
+    pub(super) told: Option<T>,
     pub(super) maker: Maker,
-}
-
-impl Ready {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The host refused it.
-    pub fn new(tier: Tier, stdio: Stdio, host: &Capabilities) -> Result<Self, StartError> {
-        let manner = Manner::of(tier == Tier::Container, host);
-        let (made, receiver) = channel();
-        let (group, chosen) = channel();
-        let (until, over) = channel::<()>();
-        let work = move || {
-            let work = work(manner, stdio, &chosen);
-            // Whoever should take it waits for it, or is gone with the whole process.
-            if let Some(work) = work {
-                drop(made.send(work));
-            }
-            match over.recv() {
-                // The other side is gone, which is what was waited for.
-                Ok(()) | Err(_) => {}
-            }
-        };
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
-        thread.map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
-        Ok(Self { tier, stdio, group, made: receiver, maker: Maker { _until_dropped: until } })
-    }
-}
-
-/// What the thread does; `None` if nobody wants a guest after all.
-fn work(manner: Manner, stdio: Stdio, group: &Receiver<Option<Group>>) -> Option<Result<Made, StartError>> {
-    let ready = manner.order(stdio, Vec::new());
-    let group = group.recv().ok()?;
-    let (mut order, kept) = match ready {
-        Ok(ready) => ready,
-        Err(error) => {
-            drop(group.map(|group| group.end(PATIENCE)));
-            return Some(Err(error));
-        }
-    };
-    order.group = group;
-    let child = order.carry_out(|_pid| ()).map(|(child, ())| child);
-    Some(Ok(Made { child, group: order.group, kept }))
-}
-
-/// What can be known of a start before its plan is made.
-#[derive(Debug)]
-pub struct Foreseen<'a> {
-    /// As it stands on the tier.
-    pub policy: &'a Policy,
-    /// Run id.
-    pub run: &'a str,
-}
-
-impl Foreseen<'_> {
-    /// Whether a guest can be made ahead: not where root's own workspace must be shown, which is handed over open, nor
-    /// where the host lacks what the plan will be refused for.
-    #[must_use]
-    pub fn possible(tier: Tier, policy: &Policy, host: &Capabilities) -> bool {
-        let workspace = policy.workspace.path.is_some() && policy.workspace.mode != WorkspaceMode::None;
-        match tier {
-            Tier::Container => !(host.root() && workspace) && host.namespaces().is_ok() && host.cgroups().is_ok(),
-            Tier::Process => host.cgroups().is_ok(),
-            Tier::Language | Tier::Gvisor | Tier::Vm => false,
-        }
-    }
-
-    /// The control groups that will be made, by path: to be written down before [`Foreseen::begin`].
-    #[must_use]
-    pub fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
-        host.cgroups().map(|all| all.places(GROUPS, self.run, &groups(self.policy, host))).unwrap_or_default()
-    }
-
-    /// Makes the groups, and lets the thread make the guest.
-    ///
-    /// # Errors
-    /// The host refused a group; nothing of it is left.
-    pub fn begin(&self, ready: Ready, host: &Capabilities) -> Result<Birth, StartError> {
-        let Ready { tier, stdio, group, made, maker } = ready;
-        let limits = groups(self.policy, host);
-        let wanted = Wanted { tier, run: self.run.to_owned(), limits, stdio };
-        if let Err(unsent) = group.send(wanted.group(host)?) {
-            drop(unsent.0.map(|group| group.end(PATIENCE)));
-            return Err(gone());
-        }
-        Ok(Birth { wanted, made: Some(made), maker })
-    }
 }
 
 fn gone() -> StartError {
@@ -303,24 +386,40 @@ impl Birth {
         self.wanted == Wanted::by(prepared) && prepared.mapped.is_empty()
     }
 
-    /// Waits until it is made.
-    pub(super) fn finish(mut self) -> Result<Born, StartError> {
-        let made = self.made.take().and_then(|made| made.recv().ok()).ok_or_else(gone)??;
-        // What is left to drop is a closed handle: the drop below finds nothing to end.
-        let (over, _) = channel();
-        let maker = std::mem::replace(&mut self.maker, Maker { _until_dropped: over });
-        Ok(Born { child: made.child, group: made.group, kept: made.kept, maker })
+    /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
+    /// until it is there.
+    pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Result<Born<T>, StartError> {
+        let (to, said) = self.ways.take().ok_or_else(gone)?;
+        let mut tell = Some(tell);
+        let mut told = None;
+        loop {
+            match said.recv().map_err(|_closed| gone())? {
+                Said::Begun(pid, kept) => {
+                    told = tell.take().map(|tell| tell(pid, kept));
+                    // A thread that is gone shows at the next word.
+                    drop(to.send(Tell::Told));
+                }
+                Said::Made(child, group) => {
+                    return Ok(Born { child, group, told, maker: Maker { _until_dropped: to } });
+                }
+            }
+        }
     }
 }
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some(Ok(Ok(made))) = self.made.take().map(|made| made.recv()) else { return };
-        if let Ok(child) = made.child {
-            let signalled = sys::pidfd::send_signal(&child.pidfd, 9);
-            let reaped = sys::pidfd::wait(&child.pidfd);
-            drop((signalled, reaped));
+        let Some((to, said)) = self.ways.take() else { return };
+        // Nobody will tell it anything.
+        drop(to);
+        while let Ok(word) = said.recv() {
+            let Said::Made(child, group) = word else { continue };
+            if let Ok(child) = child {
+                let signalled = sys::pidfd::send_signal(&child.pidfd, 9);
+                let reaped = sys::pidfd::wait(&child.pidfd);
+                drop((signalled, reaped));
+            }
+            drop(group.map(|group| group.end(PATIENCE)));
         }
-        drop(made.group.map(|group| group.end(PATIENCE)));
     }
 }

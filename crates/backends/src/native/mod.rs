@@ -26,7 +26,7 @@ mod survey;
 mod tree;
 mod verify;
 
-pub use birth::{Birth, Foreseen, Ready};
+pub use birth::{Birth, Coming, Notebook, Ready, foreseeable};
 pub use control::Control;
 pub use etc_cache::sweep as sweep_cache;
 pub use label::Lsm;

@@ -111,30 +111,13 @@ impl Running {
     /// Usage now, from the control groups, else from the processes of the tree.
     #[must_use]
     pub fn sample(&self) -> Sample {
-        let mut sample = Sample::default();
-        let mut counted = sys::cgroup::Usage::default();
-        if let Some(group) = &self.held.group
-            && let Ok(usage) = group.usage()
-        {
-            counted = usage;
-        }
-        sample.oom_kills = counted.oom_kills.unwrap_or(0);
-        sample.pids_refused = counted.pids_refused.unwrap_or(0);
-        sample.io_read = counted.io_read.unwrap_or(0);
-        sample.io_written = counted.io_written.unwrap_or(0);
+        let counted = self.held.group.as_ref().and_then(|group| group.usage().ok()).unwrap_or_default();
         let tree = if counted.memory.is_none() || counted.pids.is_none() || counted.cpu_user_us.is_none() {
             super::survey::tree(self.pid(), &self.held.in_memory)
         } else {
             super::survey::Survey::default()
         };
-        sample.user_us = counted.cpu_user_us.unwrap_or(tree.user_us);
-        sample.system_us = counted.cpu_system_us.unwrap_or(tree.system_us);
-        sample.memory = counted.memory.unwrap_or(tree.memory);
-        sample.memory_peak = counted.memory_peak.unwrap_or(sample.memory);
-        // The guest is one process of the group.
-        sample.pids = counted.pids.unwrap_or(tree.pids).saturating_sub(1);
-        sample.pids_peak = counted.pids_peak.map_or(sample.pids, |n| n.saturating_sub(1));
-        sample
+        sample(&counted, &tree)
     }
 
     /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.
@@ -150,12 +133,30 @@ impl Running {
     }
 
     /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
-    pub fn begin_end(&self) {
+    pub fn begin_end(&mut self) {
         self.held.begin_end();
     }
 
     /// Reaps the guest and removes its groups; nothing of the run is left afterwards.
     pub fn end(mut self) {
         self.held.end();
+    }
+}
+
+fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey) -> Sample {
+    let memory = counted.memory.unwrap_or(tree.memory);
+    // The guest is one process of the group.
+    let pids = counted.pids.unwrap_or(tree.pids).saturating_sub(1);
+    Sample {
+        user_us: counted.cpu_user_us.unwrap_or(tree.user_us),
+        system_us: counted.cpu_system_us.unwrap_or(tree.system_us),
+        memory,
+        memory_peak: counted.memory_peak.unwrap_or(memory),
+        pids,
+        pids_peak: counted.pids_peak.map_or(pids, |n| n.saturating_sub(1)),
+        io_read: counted.io_read.unwrap_or(0),
+        io_written: counted.io_written.unwrap_or(0),
+        oom_kills: counted.oom_kills.unwrap_or(0),
+        pids_refused: counted.pids_refused.unwrap_or(0),
     }
 }

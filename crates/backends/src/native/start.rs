@@ -47,6 +47,8 @@ pub(super) struct Held {
     pub(super) child: Child,
     pub(super) group: Option<sys::cgroup::Group>,
     pub(super) reaped: bool,
+    /// Everything was told to die.
+    ending: bool,
     /// Where file systems are mounted whose bytes are memory.
     pub(super) in_memory: Vec<String>,
     /// The kernel holds the memory limit.
@@ -68,7 +70,11 @@ impl Drop for Held {
 
 impl Held {
     /// Tells whatever is left to die, and does not wait for it: that takes the kernel longest of all.
-    pub(super) fn begin_end(&self) {
+    pub(super) fn begin_end(&mut self) {
+        if self.ending {
+            return;
+        }
+        self.ending = true;
         let killed = self.group.as_ref().map(sys::cgroup::Group::kill_begin);
         let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
         drop((killed, signalled));
@@ -126,8 +132,13 @@ fn start_now(prepared: Prepared, host: &Capabilities) -> Result<Started, StartEr
 }
 
 fn go_on(prepared: Prepared, birth: Birth) -> Result<Started, StartError> {
-    let Born { child, group, kept, maker } = birth.finish()?;
-    let Kept { config, control, streams } = kept;
+    // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
+    let born = birth.finish(|pid, kept| {
+        let Kept { config, control, streams } = kept;
+        let told = streams_to_payload(&prepared, &streams).and_then(|()| tell(pid, config, &prepared, &control));
+        (told, control, streams)
+    })?;
+    let Born { child, group, told, maker } = born;
     let child = match child {
         Ok(child) => child,
         Err(error) => {
@@ -135,16 +146,25 @@ fn go_on(prepared: Prepared, birth: Birth) -> Result<Started, StartError> {
             return Err(refused(error));
         }
     };
-    let pid = child.pid;
-    let started = Started::new(prepared, Held::new(child, group, Some(maker)), control, streams);
-    streams_to_payload(&started.prepared, &started.streams)?;
-    tell(pid, config, &started.prepared, &started.control)?;
-    Ok(started)
+    // Only now, so that the guest is ended if it was not told.
+    let held = Held::new(child, group, Some(maker));
+    let untold = || StartError::Internal("the guest was not told its config".to_owned());
+    let (told, control, streams) = told.ok_or_else(untold)?;
+    told.map(|()| Started::new(prepared, held, control, streams))
 }
 
 impl Held {
     fn new(child: Child, group: Option<sys::cgroup::Group>, maker: Option<Maker>) -> Self {
-        Self { child, group, reaped: false, in_memory: Vec::new(), memory_limited: false, _etc: None, _maker: maker }
+        Self {
+            child,
+            group,
+            reaped: false,
+            ending: false,
+            in_memory: Vec::new(),
+            memory_limited: false,
+            _etc: None,
+            _maker: maker,
+        }
     }
 }
 

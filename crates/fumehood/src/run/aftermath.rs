@@ -38,7 +38,7 @@ pub(super) fn report(
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
-    running.as_ref().inspect(|running| running.begin_end());
+    running.iter_mut().for_each(Running::begin_end);
     if layer.is_some() || protected.is_some() {
         running.take().into_iter().for_each(Running::end);
     }

@@ -308,9 +308,10 @@ impl Stage {
             }
         };
         let tmp = self.home.tmp().map(Path::to_owned);
-        let mut extra = |running: &Running| {
+        let mut extra = |running: &Running, alive: bool| {
             let tmp = tmp.as_deref()?;
-            super::workspace::over_limit(tmp, running.unlinked_bytes(), policy)
+            let unlinked = if alive { running.unlinked_bytes() } else { 0 };
+            super::workspace::over_limit(tmp, unlinked, policy)
         };
         let watched = self.home.tmp().is_some();
         let signals = Some(&self.signals);

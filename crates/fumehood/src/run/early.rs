@@ -1,18 +1,22 @@
 //! What is begun before there is a plan: the journal, and the guest.
 //!
 //! Making its namespaces takes the kernel as long as planning takes us, and its way to its first instruction takes longer
-//! than the looks at the host's files, so both are done at once. The journal comes first,
-//! as always; a refusal, or a plan that asks for another guest, ends what was begun here and leaves nothing.
+//! than the looks at the host's files, so both are done at once, and what they need of the state folder as well: a thread
+//! does it (`backends::native::Ready`). On it the journal comes first, as always; a refusal, or a plan that asks for
+//! another guest, ends what was begun here and leaves nothing.
 
-use backends::Capabilities;
-use backends::native::{Birth, Foreseen, Ready};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use backends::native::{Birth, Coming, Notebook, Ready, foreseeable};
+use backends::{Capabilities, StartError};
 use policy::Loaded;
 use policy::value::{Policy, WorkspaceMode};
 
 use super::begin::{Io, stdio};
 use super::home::Home;
 use crate::cli::{Request, What, World};
-use crate::state::{Journal, RunId, State, Thing};
+use crate::state::{Journal, Places, RunId, State, Thing};
 use crate::ui::Failure;
 
 /// What was begun. The order of the fields is the order in which it ends: the journal goes last.
@@ -23,55 +27,86 @@ pub(super) struct Begun {
     pub(super) home: Home,
 }
 
-/// What was begun, and where the run is recorded.
+/// What is being begun. The order of the fields is the order in which it ends.
 #[derive(Debug)]
 pub(super) struct Early {
-    begun: Begun,
+    coming: Coming<Notes>,
+    signals: sys::signals::Signals,
+}
+
+/// Where a run is written down.
+#[derive(Debug)]
+struct Notes {
+    home: Home,
     state: State,
     id: RunId,
 }
 
+impl Notebook for Notes {
+    fn run(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn note(&mut self, group: PathBuf) -> Result<(), StartError> {
+        self.home.note(&Thing::Cgroup(group)).map_err(|error| StartError::Internal(error.to_string()))
+    }
+}
+
 impl Early {
+    /// Waits until all is written down: where the run is recorded, and what was begun. `None` if anything was in the way.
+    fn settle(self) -> Option<((State, RunId), Begun)> {
+        let Self { coming, signals } = self;
+        let (Notes { home, state, id }, birth) = coming.noted()?;
+        Some(((state, id), Begun { birth, signals, home }))
+    }
+
     /// Ends what was begun: nothing of it is left but where a record may be written.
-    pub(super) fn end(self) -> (State, RunId) {
-        drop(self.begun);
-        (self.state, self.id)
+    pub(super) fn end(self) -> Option<(State, RunId)> {
+        self.settle().map(|(place, begun)| {
+            drop(begun);
+            place
+        })
     }
 }
 
 /// Begins a run on the tier that is tried first. `None` is no failure: whatever is in the way
 /// is met again on the ordinary way, where it has its words.
-pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Capabilities) -> Option<Early> {
+pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Arc<Capabilities>) -> Option<Early> {
     let tier = policy::first_tier(loaded);
     let policy = loaded.policy_on(tier);
-    if matches!(request.what, What::Nothing) || !Foreseen::possible(tier, &policy, host) {
+    if matches!(request.what, What::Nothing) || !foreseeable(tier, &policy, host) {
         return None;
     }
     // Before any other thread is there: all of them inherit the mask, and no signal of the caller may fall between.
     let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).ok()?;
-    let ready = Ready::new(tier, stdio(&Io::of(request, world)), host).ok()?;
-    let (state, id, mut home) = journal(&policy, world).ok()?;
-    let foreseen = Foreseen { policy: &policy, run: id.as_str() };
-    for path in foreseen.groups(host) {
-        home.note(&Thing::Cgroup(path)).ok()?;
-    }
-    let birth = foreseen.begin(ready, host).ok()?;
-    Some(Early { begun: Begun { birth, signals, home }, state, id })
+    let (places, workspace) = (world.state.clone(), workspace(&policy).map(Path::to_owned));
+    let open = move || notes(&places, workspace.as_deref()).ok();
+    let ready = Ready::new(tier, stdio(&Io::of(request, world)), host, open).ok()?;
+    let coming = ready.begin(&policy, host)?;
+    Some(Early { coming, signals })
 }
 
-fn journal(policy: &Policy, world: &World) -> Result<(State, RunId, Home), Failure> {
-    let state = State::open(&world.state)?;
+fn notes(places: &Places, workspace: Option<&Path>) -> Result<Notes, Failure> {
+    let state = State::open(places)?;
     let id = RunId::new(jiff::Timestamp::now())?;
-    let home = open(&state, &id, policy)?;
-    Ok((state, id, home))
+    let home = opened(&state, &id, workspace)?;
+    Ok(Notes { home, state, id })
 }
 
-/// The journal of a run. What dead runs left is removed first: also a run that will be killed while it starts has swept.
-/// The look costs one readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and `gc`
-/// tells of it.
+/// The workspace of a policy, where it has one.
+fn workspace(policy: &Policy) -> Option<&Path> {
+    policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None)
+}
+
+/// The journal of a run.
 pub(super) fn open(state: &State, id: &RunId, policy: &Policy) -> Result<Home, Failure> {
+    opened(state, id, workspace(policy))
+}
+
+/// What dead runs left is removed first: also a run that will be killed while it starts has swept. The look costs one
+/// readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and `gc` tells of it.
+fn opened(state: &State, id: &RunId, workspace: Option<&Path>) -> Result<Home, Failure> {
     drop(crate::state::sweep(state, jiff::Timestamp::now(), crate::state::Scope::Start));
-    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     Ok(Home::new(Journal::begin(state, id.clone(), workspace, jiff::Timestamp::now())?))
 }
 
@@ -80,8 +115,8 @@ pub(super) fn or_only_its_place(
     early: Option<Early>,
     world: &World,
 ) -> Result<((State, RunId), Option<Begun>), Failure> {
-    match early {
-        Some(Early { begun, state, id }) => Ok(((state, id), Some(begun))),
+    match early.and_then(Early::settle) {
+        Some((place, begun)) => Ok((place, Some(begun))),
         None => Ok(((State::open(&world.state)?, RunId::new(jiff::Timestamp::now())?), None)),
     }
 }

@@ -76,7 +76,7 @@ fn enough_descriptors() -> Result<(), Failure> {
 
 fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
     enough_descriptors()?;
-    let host = backends::Capabilities::probe_with(world.user_bus());
+    let host = std::sync::Arc::new(backends::Capabilities::probe_with(world.user_bus()));
     let mut loaded = match load::policy(&request.layers, world) {
         Ok(loaded) => loaded,
         Err(stop) => return Err(record::refused(stop, world, None)),
@@ -92,7 +92,7 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
     let early = early::begin(&loaded, &request, world, &host);
     let planned = match planning::choose(&loaded, &host) {
         Ok(planned) => planned,
-        Err(stop) => return Err(record::refused(stop, world, early.map(early::Early::end))),
+        Err(stop) => return Err(record::refused(stop, world, early.and_then(early::Early::end))),
     };
     let (place, early) = early::or_only_its_place(early, world)?;
     let recorded = record::open(&planned, &request, place)?;

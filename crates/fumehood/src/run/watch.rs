@@ -54,8 +54,9 @@ pub(super) struct Watched {
     pub(super) warnings: Vec<String>,
 }
 
-/// Looks for a limit that is held by counting what lies in a folder of ours.
-pub(super) type Look<'a> = &'a mut dyn FnMut(&Running) -> Option<(Limit, String)>;
+/// Looks for a limit that is held by counting what lies in a folder of ours, and, where processes are left that may hold
+/// them open, files that no name leads to.
+pub(super) type Look<'a> = &'a mut dyn FnMut(&Running, bool) -> Option<(Limit, String)>;
 
 /// Watches until nothing runs any more.
 pub(super) struct Watch<'a> {
@@ -69,6 +70,8 @@ pub(super) struct Watch<'a> {
     judged_at: Instant,
     judged_us: u64,
     done: bool,
+    /// Everything inside has ended.
+    ended: bool,
     /// The program's pages were let go.
     settled: bool,
     interrupts: u32,
@@ -130,6 +133,7 @@ impl<'a> Watch<'a> {
             judged_at: now,
             judged_us: 0,
             done: false,
+            ended: false,
             settled: false,
             interrupts: 0,
             own_folder,
@@ -181,7 +185,8 @@ impl<'a> Watch<'a> {
         };
         self.result.facts.oom_kills = sample.oom_kills;
         if self.result.facts.ended_for.is_none() {
-            self.result.facts.ended_for = (self.extra)(self.running);
+            // The guest says the end when it has no child left, and orphans are its children.
+            self.result.facts.ended_for = (self.extra)(self.running, !self.ended);
         }
     }
 
@@ -266,7 +271,7 @@ impl<'a> Watch<'a> {
                         End::Signal { number, core: _ } => self.result.facts.signal = Some(i32::from(number)),
                     }
                     self.result.reaped = (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
-                    self.done = true;
+                    (self.done, self.ended) = (true, true);
                 }
                 FromGuest::ExecFailed { errno, which } => {
                     self.result.exec = Some((errno, which));
@@ -357,7 +362,8 @@ impl<'a> Watch<'a> {
             self.end(Limit::Output, format!("output passed its limit of {limit} bytes"));
             return;
         }
-        if now.saturating_duration_since(self.sampled_at) >= self.period() {
+        // The end has a look of its own.
+        if !self.done && now.saturating_duration_since(self.sampled_at) >= self.period() {
             if !self.settled && now.saturating_duration_since(self.started) >= EASY {
                 // This takes longer: until it ends, what the start needed of our own program is only in the way.
                 self.settled = true;
@@ -376,7 +382,7 @@ impl<'a> Watch<'a> {
             pids_peak: sample.pids_peak.max(before.pids_peak),
             ..sample
         };
-        if let Some((limit, message)) = self.passed(&sample).or_else(|| (self.extra)(self.running)) {
+        if let Some((limit, message)) = self.passed(&sample).or_else(|| (self.extra)(self.running, true)) {
             self.end(limit, message);
             return;
         }

@@ -63,6 +63,14 @@ pub enum StartError {
         /// What it was doing, if known.
         detail: String,
     },
+    /// The kernel layers nothing over a tree.
+    #[error("`{}` cannot be shown through a layer: {why}", path.display())]
+    Layer {
+        /// Where it was to be shown.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
     /// The posture is not the plan's.
     #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
     Posture(Vec<String>),
@@ -117,6 +125,7 @@ impl StartError {
                 | Self::Profile { .. }
                 | Self::Mapping { .. }
                 | Self::Label { .. }
+                | Self::Layer { .. }
         )
     }
 }

@@ -35,7 +35,9 @@ struct Check<'c, 'r> {
 impl Check<'_, '_> {
     fn wrong(&mut self, path: &str, id: &'static str, what: String, why: &str, fix: impl Into<String>) {
         let nowhere = Place { source: u16::MAX, start: 0, end: 0 };
-        let place = self.tree.at(path).map_or(nowhere, |node| node.place);
+        // Grants may have their other spelling.
+        let spelt = || self.tree.at(&path.replace("fs.", "fs.dangerous-"));
+        let place = self.tree.at(path).or_else(spelt).map_or(nowhere, |node| node.place);
         self.reader.note(path, place, fault(id, what, why, fix));
     }
 

@@ -34,16 +34,20 @@ pub(crate) fn shrink(policy: &mut Policy, sources: &[Source], tree: &Node) -> Ve
         // Half of it stays for the workspace.
         left /= 2;
     }
-    let whole: u64 = soft.iter().map(|(_, size)| size.0).sum();
-    let share = |size: u64| {
-        let part = u128::from(size) * u128::from(left) / u128::from(whole.max(1));
-        u64::try_from(part).unwrap_or(size) / PAGE * PAGE
+    // By size; where that gives one less than it works with, each gets so much first, and the rest is shared by size.
+    let share = |size: u64, least: u64| {
+        let firm = |size: u64| least.min(size);
+        let kept: u64 = soft.iter().map(|(_, size)| firm(size.0)).sum();
+        let whole: u64 = soft.iter().map(|(_, size)| size.0.saturating_sub(firm(size.0))).sum();
+        let rest = u128::from(left.checked_sub(kept)?);
+        let part = u128::from(size.saturating_sub(firm(size))) * rest / u128::from(whole.max(1));
+        Some(firm(size).saturating_add(u64::try_from(part).ok()? / PAGE * PAGE))
     };
-    if soft.is_empty() || soft.iter().any(|(_, size)| share(size.0) < LEAST.min(size.0)) {
-        return Vec::new();
-    }
-    let shrunk = soft.into_iter().map(|(id, size)| {
-        *size = Bytes(share(size.0).min(size.0));
+    let shares = |least: u64| soft.iter().map(|(_, size)| share(size.0, least)).collect::<Option<Vec<u64>>>();
+    let fits = |shares: &[u64]| shares.iter().zip(&soft).all(|(share, (_, size))| *share >= LEAST.min(size.0));
+    let Some(shares) = shares(0).filter(|all| fits(all)).or_else(|| shares(LEAST)) else { return Vec::new() };
+    let shrunk = soft.into_iter().zip(shares).map(|((id, size), share)| {
+        *size = Bytes(share.min(size.0));
         id
     });
     shrunk.collect()

@@ -124,6 +124,15 @@ pub struct Violation {
     pub seen: Seen,
 }
 
+/// A usage that stayed above what the policy wants to be told of; it ended nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// The clause that asks for it.
+    pub clause: ClauseId,
+    /// What was used, and the threshold.
+    pub what: String,
+}
+
 /// One line of "what was enforced, by whom".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EnforcerLine {
@@ -214,6 +223,8 @@ pub struct Report {
     pub enforcers: Vec<EnforcerLine>,
     /// Weakenings.
     pub weakened: Vec<Weakened>,
+    /// Thresholds of `limits.warn` that were passed.
+    pub warnings: Vec<Warning>,
     /// Violations.
     pub violations: Vec<Violation>,
     /// Workspace.

@@ -1,6 +1,9 @@
 //! From `Prepared` to a guest that has confined itself and waits for *go*.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use guest::config::OwnedOp as Op;
@@ -336,6 +339,12 @@ impl Started {
         let index = usize::try_from(detail).unwrap_or(usize::MAX);
         if step == Step::Label {
             return StartError::Label { why: super::label::refused(errno, detail, &why) };
+        }
+        // EINVAL: of locked mounts (clone_private_mount() in the kernel), or of a kind that has names of its own making.
+        if let (22, Step::Mounts, Some(Op::Overlay { path, .. })) = (errno, step, self.prepared.config.ops.get(index)) {
+            let why = "file systems are mounted below it, or its own is of a kind that cannot be layered, as /proc"
+                .to_owned();
+            return StartError::Layer { path: PathBuf::from(OsStr::from_bytes(path.to_bytes())), why };
         }
         let not_allowed = matches!(errno, 1 | 13);
         if not_allowed && step == Step::Mounts && matches!(self.prepared.config.ops.get(index), Some(Op::Proc { .. })) {

@@ -113,7 +113,12 @@ fn folder(
             store.removed(lower, name, at, depth)?;
             None
         }
-        (Some(_), Some(lower)) => Some(lower.enter(name, Cross::No)?),
+        (Some(_), Some(lower)) => match lower.enter(name, Cross::No) {
+            Ok(dir) => Some(dir),
+            // The layer covers the workspace's own file system alone, and so does what is taken over.
+            Err(Errno::XDEV) => return store.leave(at, "another file system is mounted there on the host"),
+            Err(errno) => return Err(errno),
+        },
         (None, _) | (Some(_), None) => None,
     };
     match base {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::args::{Flag, To, Words};
 use super::spec::{Call, Spec};
-use crate::audit::{Kind, Log, Options};
+use crate::audit::{self, Filter, Kind, Log, Options};
 use crate::changes::{Applied, ChangesError, Conflict, Guarded, Request, apply, diff, discard, load, newest};
 use crate::fault::{Fault, show_bytes, show_path, show_text};
 use crate::protect::list;
@@ -29,7 +29,7 @@ pub(super) const DIFF: Spec = Spec {
     about: "Show what a run changed in its workspace",
     usage: "[RUN|PATH] [-- FILES...]",
     more: "Without a word it is the newest run of the workspace around the current directory.\n\
-           Exit code 0 if nothing changed, 1 if something did, 125 if there is nothing to look at.",
+           Exit code 0 if nothing changed or nothing of it is left, 1 if something did, 125 if the run is not known.",
     tables: &[NAMES],
     words: Words::Mixed(1),
     hidden: false,
@@ -67,22 +67,65 @@ fn state(call: &Call<'_>) -> Result<State, Failure> {
     State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))
 }
 
-/// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
+/// Why no run was found.
+enum Stop {
+    Changes(ChangesError),
+    Named(Failure),
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Changes(error) => failed(&error),
+            Stop::Named(failure) => failure,
+        }
+    }
+}
+
 fn run(call: &Call<'_>, state: &State) -> Result<RunId, Failure> {
-    let word = call.parsed.words.first().map_or_else(|| OsString::from("."), OsString::clone);
-    if let Some(id) = word.to_str().and_then(|word| word.parse::<RunId>().ok()) {
+    newest_or_named(call, state).map_err(Failure::from)
+}
+
+/// The run that a call names by its id.
+fn named(call: &Call<'_>) -> Option<RunId> {
+    call.parsed.words.first()?.to_str()?.parse().ok()
+}
+
+/// A run whose changes are none, or are gone, was a run all the same: its record says so.
+fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
+    if let Some(run) = named(call) {
+        let filter = Filter { run: Some(run.to_string()), limit: Some(1), ..Filter::default() };
+        let events = audit::show(state, None, &filter).map_err(|error| Failure::own(error.fault()))?;
+        if events.is_empty() {
+            return Err(failed(&ChangesError::None { of: of.to_owned() }));
+        }
+    }
+    if call.json {
+        let run = named(call).map(|run| run.to_string());
+        call.voice.json(&json!({ "schema": 1, "run": run, "entries": [], "refused": [] }))?;
+    } else {
+        call.voice
+            .say(&format!("no changes of {of}: nothing was changed, or it was applied, discarded or is too old\n"));
+    }
+    Ok(0)
+}
+
+/// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
+fn newest_or_named(call: &Call<'_>, state: &State) -> Result<RunId, Stop> {
+    if let Some(id) = named(call) {
         return Ok(id);
     }
+    let word = call.parsed.words.first().map_or_else(|| OsString::from("."), OsString::clone);
     let path = std::fs::canonicalize(&word).map_err(|error| {
-        Failure::own(Fault {
+        Stop::Named(Failure::own(Fault {
             id: "changes/no-such-place",
             what: format!("{} is neither a run nor a path", show_path(Path::new(&word))),
             place: "command line".to_owned(),
             why: error.to_string().to_lowercase(),
             fix: "a run's id stands in its report and in `fumehood audit show`".to_owned(),
-        })
+        }))
     })?;
-    newest(state, &path).map_err(|error| failed(&error))
+    newest(state, &path).map_err(Stop::Changes)
 }
 
 /// The files after `--`, relative to the workspace: as seen from here if here lies in it, else from its top.
@@ -111,8 +154,15 @@ fn relative(name: &Path, here: Option<&Path>, workspace: &Path) -> PathBuf {
 
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call)?;
-    let run = run(call, &state)?;
-    let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
+    let found = newest_or_named(call, &state).and_then(|run| {
+        let (manifest, _) = load(&state, &run).map_err(Stop::Changes)?;
+        Ok((run, manifest))
+    });
+    let (run, manifest) = match found {
+        Ok(found) => found,
+        Err(Stop::Changes(ChangesError::None { of })) => return nothing(call, &state, &of),
+        Err(stop) => return Err(stop.into()),
+    };
     let paths = files(call, &manifest.workspace);
     let search: Vec<PathBuf> =
         call.world.variable("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();

@@ -6,8 +6,10 @@ use std::path::Path;
 
 use broker::Gate;
 use policy::document::MOST_BYTES;
-use policy::{Caller, Layers, Loaded};
+use policy::mistake::{Mistake, Where};
+use policy::{Caller, ClauseId, Layers, Loaded, Mistakes};
 
+use super::args::closest;
 use super::request::Ingredient;
 use super::world::World;
 use crate::fault::Fault;
@@ -18,7 +20,15 @@ use crate::ui::Failure;
 /// # Errors
 /// [`Failure::Mistakes`] with everything that is wrong (126), or a current directory that is gone (125).
 pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
-    gated(layers, world).map(|(loaded, _)| loaded)
+    read_all(layers, world, false).map(|(loaded, _)| loaded)
+}
+
+/// The policy as it is looked at: its inputs are given when something runs.
+///
+/// # Errors
+/// As [`policy()`].
+pub fn policy_alone(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
+    read_all(layers, world, true).map(|(loaded, _)| loaded)
 }
 
 /// The policy with the gate of its `[tools]`, if it has any: a front door takes the one that its reading made.
@@ -26,6 +36,10 @@ pub fn policy(layers: &[Ingredient], world: &World) -> Result<Loaded, Failure> {
 /// # Errors
 /// As [`policy()`].
 pub fn gated(layers: &[Ingredient], world: &World) -> Result<(Loaded, Option<Gate>), Failure> {
+    read_all(layers, world, false)
+}
+
+fn read_all(layers: &[Ingredient], world: &World, inputs_later: bool) -> Result<(Loaded, Option<Gate>), Failure> {
     let Some(dir) = world.cwd.clone() else {
         return Err(Failure::own(Fault {
             id: "state/no-directory",
@@ -36,6 +50,9 @@ pub fn gated(layers: &[Ingredient], world: &World) -> Result<(Loaded, Option<Gat
         }));
     };
     let mut made = Layers::new(Caller { dir, home: world.home.clone(), profiles: profiles() });
+    if inputs_later {
+        made.without_inputs();
+    }
     for layer in layers {
         match layer {
             Ingredient::Document(value) => made.policy(value, &read),
@@ -44,11 +61,34 @@ pub fn gated(layers: &[Ingredient], world: &World) -> Result<(Loaded, Option<Gat
         }
     }
     let mut loaded = made.finish().map_err(Failure::Mistakes)?;
+    calls_exist(&loaded)?;
     // What only the gate can tell of `[tools]` (schemas, conditions, examples) is told wherever the policy is read.
     let Some(tools) = &loaded.policy.tools else { return Ok((loaded, None)) };
     let (gate, lints) = Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;
     loaded.lints.extend(lints);
     Ok((loaded, Some(gate)))
+}
+
+/// A call that the kernel does not know can be neither allowed nor denied; `policy` has no table of them.
+fn calls_exist(loaded: &Loaded) -> Result<(), Failure> {
+    let syscalls = &loaded.policy.syscalls;
+    let lists = [(ClauseId::SyscallsAllow, &syscalls.allow), (ClauseId::SyscallsDeny, &syscalls.deny)];
+    let named = lists.iter().flat_map(|(clause, names)| names.iter().map(move |name| (*clause, name)));
+    let unknown = named.filter(|(_, name)| sys::seccomp::names::number(name).is_none());
+    let list: Vec<Mistake> = unknown
+        .map(|(clause, name)| Mistake {
+            id: "value/syscall".to_owned(),
+            clause: Some(clause),
+            what: format!("`{name}` in `{clause}` is no system call of x86-64"),
+            at: Where { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
+            why: "what the kernel does not know can be neither allowed nor denied".to_owned(),
+            fix: closest(name, sys::seccomp::names::all()).map_or_else(
+                || "remove it; names are those of `man 2 syscalls`".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            ),
+        })
+        .collect();
+    if list.is_empty() { Ok(()) } else { Err(Failure::Mistakes(Mistakes { list })) }
 }
 
 /// The names of the system call profiles that ship with the product.

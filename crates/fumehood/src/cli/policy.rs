@@ -67,7 +67,7 @@ fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
     if let Some(word) = call.parsed.words.first() {
         layers.insert(0, Ingredient::Document(show_bytes(word.as_bytes())));
     }
-    load::policy(&layers, call.world)
+    load::policy_alone(&layers, call.world)
 }
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -2,8 +2,8 @@
 
 use backends::native::Running;
 use guest::frames::ExecFailure;
-use policy::report::{Digest, EnforcerLine, Named, WorkspaceReport};
-use policy::{Outcome, OutcomeKind, Report, Usage};
+use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
+use policy::{ClauseId, Outcome, OutcomeKind, Report, Usage};
 use serde_json::{Value, json};
 
 use super::Manner;
@@ -17,12 +17,16 @@ use super::watch::Watched;
 use crate::fault::{Fault, show_text};
 use crate::ui::{Detail, Failure, View, Voice, report as report_text};
 
+const UNWRITABLE: &str = "run/report-unwritable";
+
 /// A report and the output that was kept for it.
 pub(super) struct Finished {
     report: Report,
     stdout: Kept,
     stderr: Kept,
     exec_fix: Option<Fault>,
+    /// The stream that could not be handed on whole, and why.
+    lost: Option<(&'static str, rustix::io::Errno)>,
 }
 
 /// Ends a run: everything that it made is gone when this returns.
@@ -54,17 +58,20 @@ pub(super) fn report(
         pids_refused: watched.sample.pids_refused,
         oom_kills: watched.sample.oom_kills,
         sigsys: watched.facts.signal == Some(31),
-        disk_full: false,
+        sigxfsz: watched.facts.signal == Some(25),
     };
     let mut streams = carried.streams.into_iter();
     let (out, mut err) = (streams.next(), streams.next());
     let hints = err.as_mut().map(|stream| stream.hints().to_vec()).unwrap_or_default();
+    let lost = [("stdout", &out), ("stderr", &err)]
+        .into_iter()
+        .find_map(|(name, stream)| Some((name, stream.as_ref()?.lost()?)));
     let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
     let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
     let mut list = violations::from_kernel(&counters, &plan.policy);
     list.extend(violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| {
         // What the kernel counted needs no hint.
-        !hint.id.starts_with("limits.") || counters.pids_refused + counters.oom_kills == 0
+        !hint.id.starts_with("limits.") || (counters.pids_refused + counters.oom_kills == 0 && !counters.sigxfsz)
     }));
     list.extend(slipped);
     let (outcome, exec_fix) = end_of(watched, &program);
@@ -79,6 +86,7 @@ pub(super) fn report(
         usage: usage(watched, wall, disk, produced),
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
+        warnings: watched.warnings.iter().map(|what| warning(what)).collect(),
         violations: list,
         workspace,
         audit: policy::report::AuditPointer::default(),
@@ -86,7 +94,7 @@ pub(super) fn report(
     report.audit = recorded.ended(&report)?;
     running.into_iter().for_each(Running::end);
     drop(home);
-    Ok(Finished { report, stdout, stderr, exec_fix })
+    Ok(Finished { report, stdout, stderr, exec_fix, lost })
 }
 
 fn line(entry: &policy::Entry) -> EnforcerLine {
@@ -96,6 +104,10 @@ fn line(entry: &policy::Entry) -> EnforcerLine {
         strength: entry.strength,
         overshoot: entry.overshoot.clone(),
     }
+}
+
+fn warning(what: &str) -> Warning {
+    Warning { clause: ClauseId::LimitsWarn, what: what.to_owned() }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "microseconds as seconds: 2^53 of them are 285 years")]
@@ -203,6 +215,15 @@ impl Finished {
         if !text.is_empty() {
             voice.say(&text);
         }
+        if let Some((stream, errno)) = self.lost {
+            return Err(Failure::own(Fault {
+                id: "out/unwritable",
+                what: format!("what the program wrote to {stream} could not all be handed on"),
+                place: stream.to_owned(),
+                why: errno.to_string().to_lowercase(),
+                fix: "make room, or send it elsewhere".to_owned(),
+            }));
+        }
         Ok(code)
     }
 
@@ -225,11 +246,37 @@ impl Finished {
     }
 }
 
+/// Tells programs why there is no run in the shape that they read of every run: `outcome` beside all reasons. The exit code.
+pub(super) fn no_report(stop: Failure, voice: Voice, manner: &Manner) -> Result<u8, Failure> {
+    if !manner.json && manner.report.is_none() {
+        return Err(stop);
+    }
+    let code = stop.code();
+    let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
+    let message = stop.sentence();
+    let outcome = Outcome { kind, code: Some(i32::from(code)), signal: None, limit: None, message };
+    let mut value = stop.json();
+    if let Some(map) = value.as_object_mut() {
+        map.insert("schema".to_owned(), json!(1));
+        map.insert("outcome".to_owned(), json!(outcome));
+    }
+    let said = matches!(&stop, Failure::Faults { faults, .. } if faults.iter().any(|fault| fault.id == UNWRITABLE));
+    if let Some(path) = manner.report.as_ref().filter(|_| !said)
+        && let Err(also) = write_report(path, &value)
+    {
+        voice.say(&also.text(voice.err, voice.columns));
+    }
+    if manner.json && voice.json(&value).is_ok() {
+        return Ok(code);
+    }
+    Err(stop)
+}
+
 fn write_report(path: &std::path::Path, value: &Value) -> Result<(), Failure> {
     std::fs::write(path, format!("{value:#}\n")).map_err(|e| {
         Failure::own(Fault {
-            id: "run/report-unwritable",
-            what: format!("the report cannot be written to `{}`", crate::fault::show_path(path)),
+            id: UNWRITABLE,
+            what: format!("the report cannot be written to {}", crate::fault::show_path(path)),
             place: "--report".to_owned(),
             why: e.to_string().to_lowercase(),
             fix: "name a file in a folder that you may write".to_owned(),

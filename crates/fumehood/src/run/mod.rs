@@ -19,6 +19,7 @@ mod planning;
 mod record;
 mod streams;
 mod terminal;
+mod threshold;
 mod violations;
 mod watch;
 mod workspace;
@@ -37,8 +38,10 @@ use crate::ui::{Failure, Voice};
 pub fn run(request: Request, world: &World, voice: Voice) -> Result<u8, Failure> {
     sys::heap::keep();
     let manner = Manner::of(&request);
-    let code = through(request, world, voice, &manner)?;
-    Ok(u8::try_from(code).unwrap_or(125))
+    match through(request, world, voice, &manner) {
+        Ok(code) => Ok(u8::try_from(code).unwrap_or(125)),
+        Err(stop) => aftermath::no_report(stop, voice, &manner),
+    }
 }
 
 /// How a run speaks.

@@ -56,6 +56,10 @@ impl From<StartError> for Failure {
                 "run/label",
                 "load the profile in enforce mode (`apparmor_parser -r FILE`, `aa-enforce NAME`), or the policy module of the type; or remove `process.label`".to_owned(),
             ),
+            StartError::Layer { .. } => (
+                "run/no-layer",
+                "of a workspace: mode `copy` or `rw`; of a grant: name the folders in it one by one, or set `fs.sockets = true`, which shows it without a layer, and with it the host's unix sockets".to_owned(),
+            ),
             StartError::Profile { .. } => ("run/profile", "change `syscalls.allow` or `syscalls.deny`".to_owned()),
             StartError::NotTheDevice { .. } => ("run/device", "repair /dev of this host".to_owned()),
             StartError::System { .. } | StartError::Guest { .. } | StartError::Internal(_) => {

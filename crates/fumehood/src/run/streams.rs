@@ -82,6 +82,7 @@ pub(super) struct Stream {
     dropped: u64,
     /// The last bytes, whatever became of them: error texts are read for hints.
     recent: VecDeque<u8>,
+    lost: Option<Errno>,
 }
 
 /// What was kept of a stream.
@@ -116,6 +117,7 @@ impl Stream {
             tail: VecDeque::new(),
             dropped: 0,
             recent: VecDeque::new(),
+            lost: None,
         }
     }
 
@@ -191,12 +193,19 @@ impl Stream {
                 self.pending.drain(..count);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => {
+            Err(errno) => {
+                // A reader that went away, or a terminal that was closed, has seen what it wanted.
+                self.lost = (!matches!(errno, Errno::PIPE | Errno::IO)).then_some(errno);
                 self.sink = Sink::Closed;
                 self.pending.clear();
                 self.source = None;
             }
         }
+    }
+
+    /// Why the rest could not be handed on, e.g. a full disk.
+    pub(super) const fn lost(&self) -> Option<Errno> {
+        self.lost
     }
 
     /// Reads to the end and hands everything on; call it when no writer is left.

@@ -11,6 +11,7 @@ use policy::{ClauseId, Violation};
 const MOST: usize = 32;
 /// How much of the error stream is read for hints.
 const READ: usize = 64 * 1024;
+const DENIED: &str = "Permission denied";
 
 /// What the kernel counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,8 +22,8 @@ pub(super) struct Counters {
     pub(super) oom_kills: u64,
     /// The payload died of SIGSYS: a system call that no honest program makes.
     pub(super) sigsys: bool,
-    /// A writable tmpfs was found full at the end.
-    pub(super) disk_full: bool,
+    /// The payload died of SIGXFSZ: a file would have become larger than it may.
+    pub(super) sigxfsz: bool,
 }
 
 /// Violations seen by the kernel.
@@ -61,15 +62,8 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
             1,
         ));
     }
-    if counters.disk_full {
-        list.push(kernel(
-            "limits.disk/full",
-            ClauseId::LimitsDisk,
-            "writing more".to_owned(),
-            "the writable places are full".to_owned(),
-            "write less, remove what is not needed, or ask for a larger `limits.disk`".to_owned(),
-            1,
-        ));
+    if counters.sigxfsz {
+        list.push(Violation { seen: Seen::Kernel, ..large_file(policy) });
     }
     list
 }
@@ -84,7 +78,14 @@ pub(super) fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
     let start = stderr.len().saturating_sub(READ);
     let text = String::from_utf8_lossy(stderr.get(start..).unwrap_or_default());
     let mut list: Vec<Violation> = Vec::new();
-    for hint in text.lines().filter_map(|line| hint(line, policy)) {
+    let mut before = "";
+    for line in text.lines() {
+        // A traceback names what it was about one line before the error.
+        let of_socket =
+            line.ends_with("Permission denied") && before.contains("socket") && path_of(line, &[DENIED]).is_none();
+        let found = if of_socket && policy.net.mode == NetMode::None { Some(closed()) } else { hint(line, policy) };
+        before = line;
+        let Some(hint) = found else { continue };
         if let Some(same) = list.iter_mut().find(|v| v.id == hint.id && v.what == hint.what) {
             same.count = same.count.saturating_add(1);
         } else if list.len() < MOST {
@@ -97,7 +98,13 @@ pub(super) fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
 }
 
 fn hint(line: &str, policy: &Policy) -> Option<Violation> {
-    if let Some(path) = path_of(line, &["Permission denied", "EACCES", "Operation not permitted", "EPERM"]) {
+    if policy.net.mode != NetMode::Allow && no_network(line, policy) {
+        return Some(closed());
+    }
+    if ["File size limit exceeded", "File too large", "EFBIG"].iter().any(|text| line.contains(text)) {
+        return Some(large_file(policy));
+    }
+    if let Some(path) = path_of(line, &[DENIED, "EACCES", "Operation not permitted", "EPERM"]) {
         return Some(outside(path, policy, "is not granted"));
     }
     if let Some(path) = path_of(line, &["Read-only file system", "EROFS"]) {
@@ -110,19 +117,6 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
             return Some(outside(path, policy, "is not there inside"));
         }
         return None;
-    }
-    if ["Network is unreachable", "Name or service not known", "Temporary failure in name resolution"]
-        .iter()
-        .any(|text| line.contains(text))
-        || (policy.net.mode == NetMode::None && refused_socket(line))
-    {
-        return Some(output(
-            "net.mode/closed",
-            ClauseId::NetMode,
-            "reaching the network".to_owned(),
-            "the policy has no network".to_owned(),
-            "work with the files that are there; bring in what is needed by `--read`".to_owned(),
-        ));
     }
     if line.contains("No space left on device") || line.contains("ENOSPC") {
         return Some(output(
@@ -154,11 +148,44 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
     None
 }
 
-/// Whether a line tells of a socket that could not be made: the filter answers EACCES, and runtimes name no path then.
-fn refused_socket(line: &str) -> bool {
-    line.contains("Address family not supported")
-        || (["Permission denied", "EACCES"].iter().any(|text| line.contains(text))
-            && ["connect", "socket", "urlopen", "getaddrinfo"].iter().any(|word| line.contains(word)))
+fn large_file(policy: &Policy) -> Violation {
+    output(
+        "limits.file_size/refused",
+        ClauseId::LimitsFileSize,
+        "writing a larger file".to_owned(),
+        format!("a file may have at most {} bytes", policy.limits.file_size.map_or(0, |most| most.0)),
+        "write smaller files, or ask for a larger `limits.file_size`".to_owned(),
+    )
+}
+
+fn closed() -> Violation {
+    output(
+        "net.mode/closed",
+        ClauseId::NetMode,
+        "reaching the network".to_owned(),
+        "the policy has no network".to_owned(),
+        "work with the files that are there; bring in what is needed by `--read`".to_owned(),
+    )
+}
+
+/// Whether a line tells of a connection that could not be made. The filter answers EACCES where there is no network at
+/// all, and runtimes name no path then.
+fn no_network(line: &str, policy: &Policy) -> bool {
+    let failed = [
+        "Network is unreachable",
+        "Name or service not known",
+        "Temporary failure in name resolution",
+        "Could not resolve host",
+        "unable to resolve host",
+        "EAI_AGAIN",
+        "ENETUNREACH",
+    ];
+    let closed = ["Permission denied", "EACCES", "Couldn't connect to server", "Address family not supported"];
+    failed.iter().any(|text| line.contains(text))
+        || (policy.net.mode == NetMode::None
+            && (line.contains("Address family not supported")
+                || (closed.iter().any(|text| line.contains(text))
+                    && ["connect", "socket", "urlopen", "getaddrinfo"].iter().any(|word| line.contains(word)))))
 }
 
 fn output(id: &str, clause: ClauseId, what: String, why: String, instead: String) -> Violation {
@@ -190,21 +217,43 @@ fn read_only(path: &str, policy: &Policy) -> Violation {
     output("fs.write/read-only", ClauseId::FsWrite, path.to_owned(), "this place is read-only".to_owned(), instead)
 }
 
-/// The absolute path that an error line with one of `texts` speaks of, in the usual shapes of Python
-/// (`... denied: '/etc/shadow'`), the coreutils (`cat: /etc/shadow: Permission denied`), and Node (`open '/x'`).
+/// The path that an error line with one of `texts` speaks of, in the usual shapes of Python (`... denied:
+/// '/etc/shadow'`), shells and the coreutils (`cat: /etc/shadow: Permission denied`, `cannot create .git/x: ...`), and
+/// Node (`open '/x'`): the first word with a slash, or the one before the text.
 fn path_of<'a>(line: &'a str, texts: &[&str]) -> Option<&'a str> {
-    if !texts.iter().any(|text| line.contains(text)) {
-        return None;
-    }
-    let start = line.find('/')?;
-    let rest = line.get(start..)?;
-    let quoted = start.checked_sub(1).and_then(|i| line.as_bytes().get(i)).copied();
-    let end = match quoted {
-        Some(quote @ (b'\'' | b'"' | b'`')) => rest.find(char::from(quote)),
-        _ => rest.find([':', ' ', '\'', '"', ',', ')']),
+    let text = texts.iter().find_map(|text| line.find(text))?;
+    let path = match line.find('/') {
+        Some(slash) => {
+            let (head, rest) = line.split_at_checked(slash)?;
+            let start = head.rfind(is_around).map_or(0, |at| at + head.get(at..).map_or(1, first_size));
+            let quote = head.get(..start).and_then(|before| before.chars().next_back());
+            let end = match quote.map(closing) {
+                Some(Some(quote)) => rest.find(quote),
+                _ => rest.find(|c| is_around(c) || c == ',' || c == ')'),
+            };
+            line.get(start..slash + end.unwrap_or(rest.len()))?
+        }
+        // `sh: 1: cannot create a.txt: Read-only file system`; other lines name no path at all.
+        None => line.get(..text)?.trim_end().strip_suffix(':')?.rsplit_once(is_around)?.1,
     };
-    let path = rest.get(..end.unwrap_or(rest.len()))?;
-    (path.len() > 1 && path.len() < 4096).then_some(path)
+    let plain = path.len() > 1 || path.starts_with(char::is_alphanumeric);
+    (plain && path.len() < 4096 && !path.starts_with('[')).then_some(path)
+}
+
+fn is_around(c: char) -> bool {
+    matches!(c, ':' | ' ' | '(') || closing(c).is_some() || c == '\u{2019}'
+}
+
+fn closing(quote: char) -> Option<char> {
+    match quote {
+        '\'' | '"' | '`' => Some(quote),
+        '\u{2018}' => Some('\u{2019}'),
+        _ => None,
+    }
+}
+
+fn first_size(text: &str) -> usize {
+    text.chars().next().map_or(1, char::len_utf8)
 }
 
 #[cfg(test)]
@@ -220,5 +269,16 @@ mod tests {
             Some("/etc/my file")
         );
         assert_eq!(path_of("all is well in /etc/shadow", denied), None);
+        for (line, path) in [
+            ("sh: 1: cannot create .git/hooks/pre-commit: Permission denied", Some(".git/hooks/pre-commit")),
+            ("sh: 1: cannot create a.txt: Permission denied", Some("a.txt")),
+            ("mkdir: cannot create directory \u{2018}/my x\u{2019}: Permission denied", Some("/my x")),
+            ("touch: cannot touch './a b': Permission denied", Some("./a b")),
+            ("Error: EACCES: Permission denied, open '/x/y'", Some("/x/y")),
+            ("PermissionError: [Errno 13] Permission denied", None),
+            ("Permission denied", None),
+        ] {
+            assert_eq!(path_of(line, denied), path, "{line}");
+        }
     }
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use backends::native::{Running, Sample};
 use guest::frames::{End, ExecFailure, FromGuest};
 use policy::report::Limit;
-use policy::value::{Over, Threshold};
+use policy::value::Over;
 use policy::{Millis, Policy};
 use sys::channel::Interest;
 
 use super::outcome::Facts;
 use super::streams::{Budget, Input, Stream};
 use super::terminal::Terminal;
+use super::threshold::Lasting;
 
 /// Between two samples while something is watched by sampling.
 const CLOSE: Duration = Duration::from_millis(20);
@@ -68,7 +69,6 @@ pub(super) struct Watch<'a> {
     ended_at: Option<Instant>,
     sampled_at: Instant,
     judged_at: Instant,
-    judged_us: u64,
     done: bool,
     /// Everything inside has ended.
     ended: bool,
@@ -88,13 +88,6 @@ impl std::fmt::Debug for Watch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watch").field("started", &self.started).field("result", &self.result).finish_non_exhaustive()
     }
-}
-
-/// How long a threshold has been passed.
-#[derive(Debug, Default)]
-struct Lasting {
-    since: Option<Instant>,
-    told: bool,
 }
 
 enum Source {
@@ -131,14 +124,13 @@ impl<'a> Watch<'a> {
             ended_at: None,
             sampled_at: now,
             judged_at: now,
-            judged_us: 0,
             done: false,
             ended: false,
             settled: false,
             interrupts: 0,
             own_folder,
-            warn: Lasting::default(),
-            kill: Lasting::default(),
+            warn: Lasting::since(now),
+            kill: Lasting::since(now),
             result,
             on_warning,
             extra,
@@ -387,15 +379,10 @@ impl<'a> Watch<'a> {
             return;
         }
         // Processes are counted in ticks of 10 ms: over a shorter time a busy tree would look idle every other look.
-        let elapsed = now.saturating_duration_since(self.judged_at);
-        if elapsed < JUDGED {
-            return;
+        if now.saturating_duration_since(self.judged_at) >= JUDGED {
+            self.judged_at = now;
+            self.thresholds(&sample, now);
         }
-        let used = sample.user_us.saturating_add(sample.system_us);
-        let spent = used.saturating_sub(self.judged_us);
-        (self.judged_at, self.judged_us) = (now, used);
-        let percent = u64::try_from(u128::from(spent) * 100 / elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
-        self.thresholds(&sample, percent, now);
     }
 
     /// Limits that are held by sampling, and out-of-memory kills that the kernel counted.
@@ -429,18 +416,17 @@ impl<'a> Watch<'a> {
         None
     }
 
-    fn thresholds(&mut self, sample: &Sample, percent: u64, now: Instant) {
+    fn thresholds(&mut self, sample: &Sample, now: Instant) {
         if let Some(threshold) = self.policy.limits.kill
-            && let Some(words) = self.kill.judge(&threshold, sample, percent, now)
+            && let Some(words) = self.kill.judge(&threshold, sample, now)
         {
             self.end(Limit::Threshold, format!("usage stayed above the threshold: {words}"));
             return;
         }
         if let Some(threshold) = self.policy.limits.warn
-            && !self.warn.told
-            && let Some(words) = self.warn.judge(&threshold, sample, percent, now)
+            && self.result.warnings.is_empty()
+            && let Some(words) = self.warn.judge(&threshold, sample, now)
         {
-            self.warn.told = true;
             (self.on_warning)(&words);
             self.result.warnings.push(words);
         }
@@ -450,31 +436,6 @@ impl<'a> Watch<'a> {
         self.result.facts.ended_for = Some((limit, message));
         self.running.kill();
         self.ended_at = Some(Instant::now());
-    }
-}
-
-impl Lasting {
-    fn judge(&mut self, threshold: &Threshold, sample: &Sample, percent: u64, now: Instant) -> Option<String> {
-        let cpu = threshold.cpu_percent.is_some_and(|limit| percent > u64::from(limit));
-        let memory = threshold.memory.is_some_and(|limit| sample.memory > limit.0);
-        if !cpu && !memory {
-            self.since = None;
-            self.told = false;
-            return None;
-        }
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) < Duration::from_millis(threshold.lasting.0) {
-            return None;
-        }
-        let mut words = Vec::new();
-        if cpu {
-            words.push(format!("processor {percent} % of one core (threshold {})", threshold.cpu_percent.unwrap_or(0)));
-        }
-        if memory {
-            let limit = threshold.memory.map_or(0, |bytes| bytes.0);
-            words.push(format!("memory {} bytes (threshold {limit})", sample.memory));
-        }
-        Some(words.join(", "))
     }
 }
 

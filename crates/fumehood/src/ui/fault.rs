@@ -49,6 +49,19 @@ impl Failure {
         }
     }
 
+    /// One sentence: the first reason, and how many more there are.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let (first, all) = match self {
+            Self::Faults { code: _, faults } => (faults.first().map(|f| (&f.what, &f.why)), faults.len()),
+            Self::Mistakes(mistakes) => (mistakes.list.first().map(|m| (&m.what, &m.why)), mistakes.list.len()),
+            Self::Refused(refusal) => (refusal.refused.first().map(|r| (&r.what, &r.why)), refusal.refused.len()),
+        };
+        let Some((what, why)) = first else { return "nothing was run".to_owned() };
+        let more = if all > 1 { format!("; and {} more", all.saturating_sub(1)) } else { String::new() };
+        show_text(&format!("nothing was run: {what}: {why}{more}"))
+    }
+
     /// For people.
     #[must_use]
     pub fn text(&self, palette: Palette, columns: usize) -> String {

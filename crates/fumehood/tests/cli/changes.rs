@@ -61,7 +61,7 @@ fn apply_takes_exactly_what_was_shown() {
     assert!(!house.path("work/gone.txt").exists());
     let log = house.run(&["audit", "show", "--json"]).json();
     assert_eq!(log["events"][0]["kind"], "workspace.applied");
-    assert_eq!(house.run(&["diff"]).code, 125, "nothing is left of it");
+    assert_eq!(house.run(&["diff"]).code, 0, "nothing is left of it");
 }
 
 #[test]
@@ -100,9 +100,21 @@ fn discard_throws_it_away_and_records_it() {
 #[test]
 fn no_changes_and_no_such_place_are_told() {
     let house = House::new();
-    for args in [&["diff"][..], &["diff", RUN], &["diff", "nowhere"], &["apply"], &["discard"]] {
+    for args in [&["diff", RUN][..], &["diff", "nowhere"], &["apply"], &["discard"]] {
         let said = house.run(args);
         assert_eq!((said.code, said.out.as_str()), (125, ""), "{args:?}");
         assert!(said.err.starts_with("error: "), "{}", said.err);
     }
+}
+
+#[test]
+fn a_run_that_changed_nothing_has_a_diff_of_nothing() {
+    let house = House::new();
+    let run = house.run(&["run", "--json", "-w", ".:copy", "--", "true"]).json();
+    for args in [&["diff"][..], &["diff", "."], &["diff", run["run"].as_str().unwrap()]] {
+        let said = house.run(args);
+        assert_eq!((said.code, said.out.as_str()), (0, ""), "{args:?}: {said:?}");
+        assert!(said.err.starts_with("no changes of "), "{said:?}");
+    }
+    assert_eq!(house.run(&["diff", "--json"]).json()["entries"], serde_json::json!([]));
 }

@@ -85,3 +85,27 @@ fn a_workspace_that_does_not_fit_into_its_copy_is_refused_at_once_with_the_remed
     let overlay = house.run(&["run", "-q", "-w", ".", "--", "stat", "-c", "%s", "sparse"]);
     assert_eq!((overlay.code, overlay.out.as_str()), (0, "1099511627776\n"), "{overlay:?}");
 }
+
+#[test]
+fn a_file_system_below_a_tree_is_told_and_what_was_done_beside_it_is_kept() {
+    let house = House::new();
+    let mounted = "mkdir -p sub && mount -t tmpfs none sub && echo below >sub/g || exit 77; ";
+    let layered = said(&house, &format!("{mounted}\"$1\" run -q -w . -- sh -c 'echo k >k; echo x >sub/h'; umount sub"));
+    if layered.code == 77 {
+        return; // Only root can mount here.
+    }
+    let diff = house.run(&["diff", "--json"]).json();
+    assert_eq!(diff["entries"][0]["name"], "k", "{layered:?} {diff}");
+    let grant = said(&house, &format!("{mounted}\"$1\" run -q --read .:/m -- ls /m; code=$?; umount sub; exit $code"));
+    assert_eq!(grant.code, 126, "{grant:?}");
+    assert!(grant.err.contains("`/m` cannot be shown through a layer"), "{grant:?}");
+    assert!(!grant.err.contains("Overlay"), "no word of our own inside: {grant:?}");
+}
+
+#[test]
+fn in_the_process_tier_a_grant_of_what_else_proves_that_landlock_holds_can_be_read() {
+    let house = House::new();
+    let run =
+        house.run(&["run", "-q", "--tier", "process", "--dangerous-read", "/", "--", "test", "-r", "/etc/passwd"]);
+    assert_eq!(run.code, 0, "{run:?}");
+}

@@ -135,3 +135,37 @@ fn the_schema_is_json_with_every_table() {
         assert!(json["properties"][key].is_object(), "{key}");
     }
 }
+
+#[test]
+fn a_required_input_is_asked_for_by_a_run_and_not_by_a_look_at_the_policy() {
+    let house = House::new();
+    write(&house, "p.toml", "version = 1\n[inputs.q]\ntype = \"string\"\nrequired = true\n");
+    assert_eq!(house.run(&["policy", "check", "p.toml"]).code, 0);
+    assert_eq!(house.run(&["policy", "show", "-p", "./p.toml"]).code, 0);
+    let run = house.run(&["run", "-p", "./p.toml", "--", "true"]);
+    assert_eq!(run.code, 126, "{run:?}");
+    assert!(run.err.contains("input `q` is not given"), "{run:?}");
+}
+
+#[test]
+fn a_call_that_the_kernel_has_not_is_a_mistake_before_anything_is_planned() {
+    let house = House::new();
+    write(&house, "p.toml", "version = 1\n[syscalls]\ndeny = [\"ptraec\"]\n");
+    for args in
+        [&["policy", "check", "p.toml"][..], &["plan", "-p", "./p.toml"], &["run", "-p", "./p.toml", "--", "true"]]
+    {
+        let said = house.run(args);
+        assert_eq!(said.code, 126, "{said:?}");
+        assert!(said.err.contains("`ptraec` in `syscalls.deny` is no system call of x86-64"), "{said:?}");
+        assert!(said.err.contains("p.toml:3:") && said.err.contains("did you mean `ptrace`?"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_grant_over_a_place_of_ours_is_shown_where_it_was_written() {
+    let house = House::new();
+    write(&house, "p.toml", "version = 1\n[fs]\ndangerous-read = [\"/proc\"]\n");
+    let said = house.run(&["policy", "check", "p.toml"]);
+    assert_eq!(said.code, 126, "{said:?}");
+    assert!(said.err.contains("--> p.toml:3:"), "{said:?}");
+}

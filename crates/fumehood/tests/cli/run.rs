@@ -287,3 +287,41 @@ fn holds(folder: &std::path::Path, name: &str, depth: usize) -> bool {
         entry.file_name() == name || below && holds(&entry.path(), name, depth - 1)
     })
 }
+
+#[test]
+fn a_refusal_has_the_shape_of_a_report_for_those_who_read_reports() {
+    let house = House::new();
+    let args = ["run", "--json", "--report", "r.json", "--net", "allow", "--set", "limits.idle=5s", "--", "true"];
+    let said = house.run(&args);
+    assert_eq!(said.code, 126, "{said:?}");
+    let report = said.json();
+    assert_eq!(report["schema"], 1);
+    assert_eq!((&report["outcome"]["kind"], &report["outcome"]["code"]), (&"refused".into(), &126.into()), "{report}");
+    assert!(report["refused"].as_array().unwrap().len() >= 2, "{report}");
+    let file = std::fs::read_to_string(house.path("work/r.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&file).unwrap(), report);
+    let plan = house.run(&["plan", "--json", "--net", "allow"]).json();
+    assert_eq!(plan.as_object().unwrap().keys().collect::<Vec<_>>(), ["refused"], "`plan` keeps its own shape");
+}
+
+#[test]
+fn a_threshold_that_only_warns_is_in_the_report() {
+    let threshold = "limits.warn={ memory = \"5M\", for = \"100ms\" }";
+    let code = "x = bytearray(30 << 20); import time; time.sleep(1)";
+    let report = House::new().run(&["run", "--json", "--set", threshold, "--", "python3", "-c", code]).json();
+    assert_eq!(report["outcome"]["kind"], "exited", "{report}");
+    assert_eq!(report["warnings"][0]["clause"], "limits.warn", "{report}");
+}
+
+#[test]
+fn a_refused_socket_and_a_file_beyond_its_limit_are_violations() {
+    let house = House::new();
+    let of =
+        |code: &str| house.run(&["run", "--json", "--set", "limits.file_size=1M", "--", "python3", "-c", code]).json();
+    let socket = of("import socket; socket.socket()");
+    assert_eq!(socket["violations"][0]["id"], "net.mode/closed", "{socket}");
+    let large = of("open('/tmp/x', 'wb').write(bytes(2 << 20))");
+    assert_eq!(large["violations"][0]["id"], "limits.file_size/refused", "{large}");
+    let hook = of("import os; os.chdir('/usr'); open('lib/x', 'w')");
+    assert_eq!(hook["violations"][0]["what"], "lib/x", "{hook}");
+}

@@ -55,3 +55,14 @@ fn a_command_line_of_two_mebibytes_is_taken() {
     assert_eq!(said.code, 125);
     assert_eq!(said.err.matches("one word too many").count(), 13);
 }
+
+#[test]
+fn output_that_cannot_be_handed_on_is_told() {
+    let house = House::new();
+    let said = house.said(&crate::script("\"$1\" run -q -- echo lost >/dev/full", &house).output().unwrap());
+    assert_eq!(said.code, 125, "{said:?}");
+    assert!(said.err.contains("what the program wrote to stdout could not all be handed on"), "{said:?}");
+    // A reader that has enough is no failure.
+    let said = house.said(&crate::script("\"$1\" run -q -- yes | head -1", &house).output().unwrap());
+    said.is(0, "y\n", "");
+}

@@ -31,6 +31,7 @@ pub struct Layers {
     documents: Vec<Node>,
     flags: Vec<(FlagUse, Node)>,
     inputs: Vec<(String, String, u16)>,
+    inputs_later: bool,
     private: Vec<PathBuf>,
     mistakes: Mistakes,
     name: String,
@@ -63,10 +64,16 @@ impl Layers {
             documents: Vec::with_capacity(4),
             flags: Vec::new(),
             inputs: Vec::new(),
+            inputs_later: false,
             private: Vec::new(),
             mistakes: Mistakes::default(),
             name: "strict".to_owned(),
         }
+    }
+
+    /// Inputs are given when something runs: until then a required one may be missing.
+    pub fn without_inputs(&mut self) {
+        self.inputs_later = true;
     }
 
     /// A folder of ours (state, keys): to grant it, or what contains it, needs the `dangerous-` spelling.
@@ -293,8 +300,8 @@ impl Layers {
         }
         let name = std::mem::take(&mut self.name);
         let mut policy = self.reader().policy(&tree, &name);
-        let inputs = std::mem::take(&mut self.inputs);
-        self.reader().given_inputs(&mut policy, &inputs);
+        let (inputs, later) = (std::mem::take(&mut self.inputs), self.inputs_later);
+        self.reader().given_inputs(&mut policy, &inputs, later);
         let shrunk = fit::shrink(&mut policy, &self.sources, &tree);
         let mut lints = Vec::new();
         if self.mistakes.list.is_empty() {

@@ -10,8 +10,8 @@ use crate::value::{Input, InputType, Policy};
 const MOST_TEXT: u64 = 100_000;
 
 impl Reader<'_> {
-    /// Checks what was given. A policy that declares no input takes any as text; one that declares some takes those.
-    pub(crate) fn given_inputs(&mut self, policy: &mut Policy, given: &[(String, String, u16)]) {
+    /// Checks what was given; with `later` the rest may still come. A policy that declares no input takes any as text; one that declares some takes those.
+    pub(crate) fn given_inputs(&mut self, policy: &mut Policy, given: &[(String, String, u16)], later: bool) {
         let open = policy.inputs.is_empty();
         for (name, value, source) in given {
             let length = self.sources.get(usize::from(*source)).map_or(0, |source| source.text.len());
@@ -46,7 +46,7 @@ impl Reader<'_> {
             .map(|(name, _)| name.clone())
             .collect();
         for name in missing {
-            if given.iter().any(|(known, ..)| *known == name) {
+            if later || given.iter().any(|(known, ..)| *known == name) {
                 continue;
             }
             let fix = format!("--input {name}=VALUE");

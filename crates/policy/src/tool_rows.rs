@@ -257,7 +257,7 @@ pub const KEYS: &[Key] = &[
         None,
         "Whose rules the text is read by.",
     ),
-    key("sql", "statements", Form::Whole(1, 100), Some("1"), "Most statements."),
+    key("sql", "statements", Form::Whole(1, 16), Some("1"), "Most statements."),
     key("sql", "read_only", Form::Truth, Some("true"), "Whether only reading is allowed."),
     key("sql", "tables", Form::Texts, Some("none"), "Tables that may be named; none allows none."),
     key(

@@ -17,24 +17,30 @@ use crate::record::{Event, Record};
 use crate::result::{Bounded, Bounds, ToolFailure};
 use crate::verdict::Verdict;
 
+/// Longer arguments are written down by their hash alone: a log is no store.
+const MOST_ARGUMENTS: usize = 256 << 10;
+
 pub(super) struct Trail<'t> {
     record: &'t Arc<dyn Record>,
     counts: &'t Counts,
     id: String,
     about: Json,
+    /// What was asked for, for calls that end before there are arguments as the tool would get them.
+    asked: (&'t str, &'t Json),
     begun: Instant,
     bounds: Option<Arc<Bounds>>,
     is_running: bool,
 }
 
 impl<'t> Trail<'t> {
-    pub(super) fn new(record: &'t Arc<dyn Record>, counts: &'t Counts, call: &Call<'_>, begun: Instant) -> Self {
+    pub(super) fn new(record: &'t Arc<dyn Record>, counts: &'t Counts, call: &'t Call<'_>, begun: Instant) -> Self {
         let id = number();
         let about = json!({
             "call": id, "tool": call.tool, "agent": call.caller.agent, "session": call.caller.session,
             "key": call.caller.key,
         });
-        Self { record, counts, id, about, begun, bounds: None, is_running: false }
+        let asked = (call.tool, &call.args);
+        Self { record, counts, id, about, asked, begun, bounds: None, is_running: false }
     }
 
     /// Arguments are written down redacted as the tool's results are; what `audit.redact` says comes on top.
@@ -55,10 +61,12 @@ impl<'t> Trail<'t> {
     }
 
     fn decided(&self, verdict: &Verdict, approver: Option<&str>) -> Result<(), String> {
-        let args = verdict.args.as_ref().map(|args| match &self.bounds {
-            Some(bounds) => bounds.redacted(args),
-            None => args.clone(),
-        });
+        // Of a call that was denied early: the arguments as they came, or whoever reads the log learns nothing of it.
+        let given = verdict.args.as_ref().unwrap_or(self.asked.1);
+        let hash = verdict.hash.clone().unwrap_or_else(|| crate::json::hash(self.asked.0, given));
+        let redacted = || self.bounds.as_ref().map_or_else(|| given.clone(), |bounds| bounds.redacted(given));
+        let is_long = policy::json::canonical(given).len() > MOST_ARGUMENTS;
+        let args = if is_long { Json::Null } else { redacted() };
         let reasons: Vec<Json> = verdict
             .reasons
             .iter()
@@ -70,7 +78,7 @@ impl<'t> Trail<'t> {
             "tool.decided",
             json!({
                 "decision": verdict.decision.word(), "rule": verdict.rule, "reasons": reasons, "args": args,
-                "hash": verdict.hash, "approver": approver, "decided_us": micros(self.begun.elapsed()),
+                "hash": hash, "approver": approver, "decided_us": micros(self.begun.elapsed()),
             }),
         )
     }

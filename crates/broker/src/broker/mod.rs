@@ -116,6 +116,7 @@ impl Broker {
         }
         if let Err(unmet) = self.ledger.look(&judged.limits) {
             reasons::deny(&mut verdict, reasons::of_unmet(&unmet, &judged.limits));
+            self.gate.place(&mut verdict.reasons);
         }
         verdict
     }
@@ -184,6 +185,12 @@ impl Broker {
         &self.ledger
     }
 
+    /// Writes down a call that a front door refused before there was anything to judge: a tool that is not there, one that
+    /// is held back.
+    pub fn refused(&self, call: &Call<'_>, reason: Reason) {
+        drop(self.refuse_unjudged(call, reason));
+    }
+
     fn refuse_unjudged(&self, call: &Call<'_>, reason: Reason) -> Answer {
         let mut verdict = Verdict {
             decision: Decision::Deny,
@@ -215,7 +222,10 @@ impl Broker {
         if judged.verdict.decision == Decision::Ask {
             match self.ask(call, judged, trail).await {
                 Ok(by) => approver = Some(by),
-                Err(denials) => reasons::deny(&mut judged.verdict, denials),
+                Err(denials) => {
+                    reasons::deny(&mut judged.verdict, denials);
+                    self.gate.place(&mut judged.verdict.reasons);
+                }
             }
         }
         if judged.verdict.decision == Decision::Deny {
@@ -231,6 +241,7 @@ impl Broker {
             Ok(reservation) => reservation,
             Err(unmet) => {
                 reasons::deny(&mut judged.verdict, reasons::of_unmet(&unmet, &judged.limits));
+                self.gate.place(&mut judged.verdict.reasons);
                 trail.denied(&judged.verdict, approver.as_deref());
                 return None;
             }
@@ -379,6 +390,10 @@ impl Engine for Broker {
             let Answer { verdict, result, id: _, approver: _, took: _ } = Self::call(self, call, run).await;
             engine::Answer { verdict, result }
         })
+    }
+
+    fn refused(&self, call: &Call<'_>, reason: Reason) {
+        Self::refused(self, call, reason);
     }
 
     fn end_session(&self, caller: &Caller) {

@@ -35,7 +35,9 @@ pub(super) fn judge(gate: &Gate, call: &Call<'_>) -> Judged {
         let why = format!("a call is counted at most {MOST_DEMANDS} times");
         judging.deny("tools.limits/many", "tools", "too many limits match this tool".to_owned(), why, String::new());
     }
-    let verdict = verdict(call.tool, judging.reasons, args);
+    let mut reasons = judging.reasons;
+    gate.place(&mut reasons);
+    let verdict = verdict(call.tool, reasons, args);
     let timeout = entries.iter().filter_map(|entry| entry.timeout).min();
     let result = strictest(entries.iter().map(|entry| &entry.result));
     Judged { verdict, entries: matched, limits, reported, timeout, result, effect }
@@ -126,7 +128,10 @@ impl Judging<'_, '_> {
                 decision: self.gate.default,
                 what: format!("no entry names {}", quote(self.call.tool)),
                 why: format!("what no entry names gets the default, `{}`", self.gate.default.word()),
-                instead: self.known(),
+                instead: match self.gate.default {
+                    Decision::Ask => "wait for the answer".to_owned(),
+                    Decision::Allow | Decision::Deny => self.known(),
+                },
             });
         }
     }
@@ -138,7 +143,10 @@ impl Judging<'_, '_> {
         match policy::mistake::did_you_mean(self.call.tool, names.iter().copied()) {
             Some(near) => format!("did you mean {}?", quote(near)),
             None if names.is_empty() => "no tool may be called".to_owned(),
-            None => format!("the policy names {}", quote(&names.into_iter().take(20).collect::<Vec<_>>().join(", "))),
+            None => {
+                let names: Vec<String> = names.into_iter().take(20).map(quote).collect();
+                format!("the policy names {}", names.join(", "))
+            }
         }
     }
 

@@ -29,7 +29,7 @@ use crate::call::{Call, ToolFacts};
 use crate::limits::Demand;
 use crate::names;
 use crate::schema::Pool;
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 /// The compiled policy of tools. Shared by all front doors.
 #[derive(Debug)]
@@ -117,6 +117,17 @@ impl Gate {
         let mut all: Vec<usize> = self.exact.get(tool).into_iter().flatten().copied().chain(by_glob).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Says where the entry of a reason was written, for reasons that know their rule alone.
+    pub(crate) fn place(&self, reasons: &mut [Reason]) {
+        for reason in reasons.iter_mut().filter(|reason| reason.at.is_none()) {
+            let mut about = self.entries.iter().filter(|entry| {
+                let rest = reason.rule.strip_prefix(&*entry.rule);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            });
+            reason.at = about.next().map(|entry| entry.at.told(&self.documents));
+        }
     }
 
     fn entries_at<'g>(&'g self, indices: &'g [usize]) -> impl Iterator<Item = &'g Entry> + 'g {

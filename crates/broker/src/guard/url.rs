@@ -130,6 +130,11 @@ impl UrlJudge {
         {
             return Err(self.blocked(given, &fault.to_string()));
         }
+        if let (Host::Domain(name), false) = (host, self.private)
+            && let Some(what) = inside(name)
+        {
+            return Err(self.blocked(given, &format!("its host is {what}")));
+        }
         let listed = self.hosts.iter().any(|allowed| match (allowed, host, address) {
             (Allowed::Name(name), Host::Domain(host), _) => name == host,
             (Allowed::Below(name), Host::Domain(host), _) => {
@@ -176,11 +181,30 @@ fn allowed(text: &str, private: bool) -> Result<Allowed, Unfit> {
     if name.rsplit('.').next().is_some_and(numeric) {
         return Err(("it would be read as an address".to_owned(), "write an address as 192.0.2.1".to_owned()));
     }
-    let inside = |name: &str| name == "localhost" || name.ends_with(".localhost");
-    if inside(&name) && !private {
-        return Err(("it is this host itself".to_owned(), "add private = true, if it is meant".to_owned()));
+    if let (Some(what), false) = (inside(&name), private) {
+        return Err((format!("it is {what}"), "add private = true, if it is meant".to_owned()));
     }
     Ok(if below { Allowed::Below(name) } else { Allowed::Name(name) })
+}
+
+/// Names that mean somebody's inside wherever they are looked up: this host, and the metadata services of clouds.
+fn inside(name: &str) -> Option<&'static str> {
+    const METADATA: &[&str] = &[
+        "instance-data",
+        "instance-data.ec2.internal",
+        "metadata",
+        "metadata.azure.internal",
+        "metadata.goog",
+        "metadata.google.internal",
+        "metadata.oraclecloud.com",
+        "metadata.packet.net",
+        "metadata.platformequinix.com",
+        "metadata.tencentyun.com",
+    ];
+    if name == "localhost" || name.ends_with(".localhost") || name == "localhost.localdomain" {
+        return Some("this host itself");
+    }
+    METADATA.contains(&name).then_some("a cloud's metadata service")
 }
 
 /// What stands between `//` and the path, as it is written.

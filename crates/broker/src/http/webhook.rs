@@ -6,6 +6,7 @@
 //! API or the command line. Tries are bounded and end with the call; a failure neither blocks nor approves.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -26,13 +27,24 @@ const TRIES: [Duration; 5] =
 /// How long one try may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Takes the words about a delivery that failed.
+pub type Complain = Box<dyn Fn(&str) + Send + Sync>;
+
 /// A URL that is told.
-#[derive(Debug)]
 pub struct Webhook {
     url: Url,
     secret: Vec<u8>,
     client: reqwest::Client,
     tries: [Duration; 5],
+    complain: Complain,
+    /// What was complained of last: the same is not said again before something arrived.
+    said: Mutex<Option<String>>,
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook").field("url", &self.url.as_str()).finish_non_exhaustive()
+    }
 }
 
 impl Webhook {
@@ -40,11 +52,11 @@ impl Webhook {
     ///
     /// # Errors
     /// Why not: an address in the clear, a secret that others may read, no roots of trust.
-    pub fn new(url: &str, secret_file: &Path) -> Result<Self, String> {
-        Self::with(url, secret(secret_file).map_err(|error| error.to_string())?, TRIES)
+    pub fn new(url: &str, secret_file: &Path, complain: Complain) -> Result<Self, String> {
+        Self::with(url, secret(secret_file).map_err(|error| error.to_string())?, TRIES, complain)
     }
 
-    pub(super) fn with(url: &str, secret: Vec<u8>, tries: [Duration; 5]) -> Result<Self, String> {
+    pub(super) fn with(url: &str, secret: Vec<u8>, tries: [Duration; 5], complain: Complain) -> Result<Self, String> {
         let url = Url::parse(url).map_err(|error| format!("it is no URL: {error}"))?;
         let is_here = match url.host() {
             Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -65,13 +77,28 @@ impl Webhook {
             .timeout(PATIENCE)
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { url, secret, client, tries })
+        Ok(Self { url, secret, client, tries, complain, said: Mutex::default() })
     }
 
-    /// One try; whether it arrived.
-    async fn deliver(&self, id: &str, body: &str) -> bool {
+    /// A webhook that fails is not silent: somebody may think that he is told.
+    fn failed(&self, why: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.as_deref() != Some(why) {
+            (self.complain)(&format!("the webhook at {} was not told of a call that waits: {why}", self.host()));
+            *said = Some(why.to_owned());
+        }
+    }
+
+    /// Without path and query, where some services have their secrets.
+    fn host(&self) -> String {
+        let port = self.url.port().map_or_else(String::new, |port| format!(":{port}"));
+        format!("{}://{}{port}", self.url.scheme(), self.url.host_str().unwrap_or_default())
+    }
+
+    /// One try.
+    async fn deliver(&self, id: &str, body: &str) -> Result<(), String> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let Some(signature) = sign(&self.secret, now, body) else { return false };
+        let signature = sign(&self.secret, now, body).ok_or("it cannot be signed")?;
         let request = self
             .client
             .post(self.url.clone())
@@ -80,7 +107,12 @@ impl Webhook {
             .header("fumehood-delivery", id)
             .header("fumehood-signature", signature)
             .body(body.to_owned());
-        request.send().await.is_ok_and(|response| response.status().is_success())
+        let response = request.send().await.map_err(|error| deepest(&error))?;
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            status if status.is_redirection() => Err(format!("it answered {status}, and redirects are not followed")),
+            status => Err(format!("it answered {status}")),
+        }
     }
 }
 
@@ -97,12 +129,26 @@ impl Asker for Webhook {
             let begun = tokio::time::Instant::now();
             for after in self.tries {
                 tokio::time::sleep_until(begun + after).await;
-                if self.deliver(&call.id, &body).await {
-                    return;
+                match self.deliver(&call.id, &body).await {
+                    Ok(()) => return *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None,
+                    Err(why) => self.failed(&why),
                 }
             }
         })
     }
+}
+
+/// What is at the bottom of an error: `invalid peer certificate: UnknownIssuer`, and not that a request failed.
+fn deepest(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    let why = cause.to_string();
+    if why.contains("certificate") {
+        return format!("{why} (only roots that this system trusts count; SSL_CERT_FILE names others)");
+    }
+    why
 }
 
 /// `v1=HEX`

@@ -6,7 +6,7 @@ use crate::call::{Call, Caller, ToolFacts};
 use crate::gate::Listed;
 use crate::mcp::peer::Boxed;
 use crate::result::{ToolFailure, ToolResult};
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 /// Runs a tool with the arguments that were judged.
 pub type Run = Box<dyn FnOnce(serde_json::Value) -> Boxed<'static, Result<ToolResult, ToolFailure>> + Send>;
@@ -27,6 +27,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Judges a call and, if it is allowed, makes it.
     fn call<'a>(&'a self, call: Call<'a>, run: Run) -> Boxed<'a, Answer>;
+
+    /// A call that was refused before it could be judged: it is written down as any other denial.
+    fn refused(&self, call: &Call<'_>, reason: Reason) {
+        let _nothing_is_written = (call, reason);
+    }
 
     /// A session is over: nothing more comes of it.
     fn end_session(&self, caller: &Caller) {

@@ -180,12 +180,20 @@ impl Peer {
 
     /// The same without an answer to what is no message: two sides that answer each other's noise would never end.
     pub fn accept_silently(&self, value: Json) -> bool {
-        let message = Message::read(value);
-        let is_message = message.is_ok();
-        if let Ok(message) = message {
-            self.take(message);
+        let is_answer = value.get("method").is_none();
+        match Message::read(value) {
+            Ok(message) => {
+                self.take(message);
+                true
+            }
+            Err(Malformed { id, why }) => {
+                // Whoever waits for this answer is told: no other will come, and a call must not look like one that hangs.
+                if let Some(id) = id.filter(|_| is_answer) {
+                    self.answered(&id, Err(RpcError::new(wire::INVALID_REQUEST, format!("it cannot be read: {why}"))));
+                }
+                false
+            }
         }
-        is_message
     }
 
     /// Answers what could not even be read.
@@ -503,6 +511,22 @@ mod tests {
         peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {"second": true}}));
         assert_eq!(asking.await.unwrap(), Ok(json!({"right": true})));
         assert_eq!(peer.strays(), 4);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_none_ends_the_request_that_it_is_about() {
+        for wrong in [
+            json!({"jsonrpc": "2.0", "id": 1, "result": {}, "error": {"code": 1, "message": "both"}}),
+            json!({"jsonrpc": "2.0", "id": 1}),
+            json!({"jsonrpc": "1.0", "id": 1, "result": {}}),
+        ] {
+            let (peer, _, mut out) = peer();
+            let asking = tokio::spawn(peer.request("ping", Json::Null, None).answer());
+            assert_eq!(out.recv().await.unwrap()["id"], 1);
+            assert!(!peer.accept_silently(wrong.clone()));
+            let Err(Failure::Rpc(error)) = asking.await.unwrap() else { panic!("{wrong}") };
+            assert!(error.message.contains("cannot be read"), "{error:?}");
+        }
     }
 
     #[tokio::test]

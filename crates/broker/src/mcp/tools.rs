@@ -22,7 +22,7 @@ use super::wire::{self, Outcome, RpcError};
 use crate::call::Call;
 use crate::gate::Listed;
 use crate::result::{ToolFailure, ToolResult};
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 /// Entries of one page.
 const PAGE: usize = 200;
@@ -30,6 +30,8 @@ const PAGE: usize = 200;
 const MOST_ROUNDS: usize = 10;
 /// A call whose client no longer wants it ends within this.
 const GRACE: Duration = Duration::from_secs(2);
+/// The id of calls of tools that are held back.
+const HELD: &str = "mcp.pin/changed";
 /// Most bytes of the words that go with progress.
 const MOST_WORDS: usize = 1000;
 
@@ -88,8 +90,18 @@ impl Session {
             Some(args @ Json::Object(_)) => args.clone(),
             Some(_) => return Err(RpcError::new(wire::INVALID_PARAMS, "`arguments` is no object")),
         };
-        let tool = self.tool(public).await?;
+        let tool = match self.tool(public).await {
+            Ok(tool) => tool,
+            Err(error) => {
+                let instead = "a tool of `tools/list`".to_owned();
+                self.refused(&text::shown(public, 200), args, ("mcp.tool/unknown", error.message.clone(), instead));
+                return Err(error);
+            }
+        };
         if tool.standing == Standing::Held {
+            let instead = format!("`fumehood mcp pins accept {}`", tool.named);
+            let what = format!("the tool `{}` is held back", tool.named);
+            self.refused(&tool.named, args, (HELD, what, instead));
             return Ok(held(&tool));
         }
         let binding = format!("{} {}", self.caller.agent, crate::json::hash(&tool.named, &args));
@@ -99,6 +111,15 @@ impl Session {
             None => self.begin(context, params, tool, args)?,
         };
         self.waiting.go_on(running, binding, &context.cancel).await
+    }
+
+    /// A call that ends here is an event of the record, as every decision is.
+    fn refused(&self, tool: &str, args: Json, (id, what, instead): (&'static str, String, String)) {
+        let (counters, now) = (crate::rules::Counters::default(), crate::call::now_ms());
+        let facts = crate::call::ToolFacts::default();
+        let why = "the gateway has no such tool to call".to_owned();
+        let reason = Reason { id, rule: "mcp".to_owned(), at: None, decision: Decision::Deny, what, why, instead };
+        self.gateway.engine.refused(&Call { tool, args, caller: &self.caller, facts: &facts, counters, now }, reason);
     }
 
     /// Begins a call in a task of its own: it may outlive the request of a client that comes back later.
@@ -248,7 +269,7 @@ fn forward(context: &Context, token: Json) -> Progress {
 
 /// The answer to a call of a tool that is held back.
 fn held(tool: &Tool) -> Json {
-    let id = "mcp.pin/changed";
+    let id = HELD;
     let why = format!(
         "denied ({id}): the tool `{}` is held back, because what its server says of it is not what was trusted.\n\
          instead: tell the user; after a look at `fumehood mcp pins ls` they may run `fumehood mcp pins accept {}`.",

@@ -151,8 +151,10 @@ impl Desk {
             let what = format!("a line is no UTF-8 at byte {}", error.valid_up_to());
             problem(None, "tools.pipe/line", &what, "JSON is UTF-8", "send UTF-8")
         })?;
-        let value =
-            json::read(text.trim_end()).map_err(|flaw| problem(None, flaw.id, &flaw.what, flaw.why, flaw.fix))?;
+        let value = match json::read(text.trim_end()) {
+            Ok(value) => value,
+            Err(flaw) => return self.unread(text, &flaw),
+        };
         let Some(Ok(id)) = value.get("id").map(|id| id.as_u64().ok_or(())) else {
             return Err(shape(None, "`id` is no whole number"));
         };
@@ -193,6 +195,28 @@ impl Desk {
             _ => self.answer(id, &table).await?,
         }
         Ok(())
+    }
+
+    /// A line that cannot be read in one way only. Whoever waits for its id is told, for nothing else of it is carried out:
+    /// a caller that sent a number too large must not wait for ever, nor a call for a value that cannot come.
+    fn unread(&self, line: &str, flaw: &json::Flaw) -> Result<(), Json> {
+        #[derive(serde::Deserialize)]
+        struct Head {
+            id: u64,
+            op: String,
+        }
+        let head = serde_json::from_str::<Head>(line).ok();
+        if let Some(Head { id, op }) = &head
+            && op == "ran"
+            && let Some(ran) = self.jobs().get_mut(id).and_then(|job| job.ran.take())
+        {
+            let message = format!("what the tool answered cannot be passed on: {}: {}", flaw.what, flaw.why);
+            if ran.send(Err(ToolFailure { message })).is_err() {
+                // It timed out between the two lines.
+            }
+            return Ok(());
+        }
+        Err(problem(head.map(|head| head.id), flaw.id, &flaw.what, flaw.why, flaw.fix))
     }
 
     /// Tool, arguments and caller of a line.

@@ -215,3 +215,18 @@ async fn calls_end_when_they_are_cancelled_and_when_the_other_end_goes_away() {
     drop(end);
     waiting(0).await;
 }
+
+#[tokio::test]
+async fn a_line_that_can_be_read_in_two_ways_is_answered_to_the_id_that_waits() {
+    let mut end = End::new(false).await;
+    for args in ["{\"n\": 1152921504606846976}", "{\"n\": 1, \"n\": 2}", "{\"n\": \"\\ud800\"}", "{\"n\": 1e400}"] {
+        let told =
+            end.asked(&format!(r#"{{"op": "call", "tool": "open", "args": {args}, "here": true, "id": 7}}"#)).await;
+        assert_eq!((&told["id"], told["problem"]["id"].is_string()), (&json!(7), true), "{told}");
+    }
+    assert_eq!(end.asked(r#"{"id": 7, "id": 8, "op": "tools"}"#).await["id"], Json::Null, "two ids are none");
+    // What a tool answered and nobody can pass on ends its call as a failure.
+    end.asked(r#"{"id": 9, "op": "call", "tool": "open", "here": true}"#).await;
+    let called = end.asked(r#"{"id": 9, "op": "ran", "value": {"n": 1152921504606846976}}"#).await;
+    assert!(called["called"]["failure"].as_str().unwrap().contains("cannot be passed on"), "{called}");
+}

@@ -36,7 +36,7 @@ pub struct Flaw {
     pub fix: String,
 }
 
-/// Who wrote a schema: a policy is held to formats that exist.
+/// Who wrote a schema: a policy is held to keywords and formats that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Author {
     /// The policy.
@@ -71,7 +71,7 @@ impl Schema {
     /// Everything that is wrong with it.
     pub fn new(schema: &Json, author: Author) -> Result<Self, Vec<Flaw>> {
         let schema = older::translated(schema);
-        let survey = survey::survey(&schema);
+        let survey = survey::survey(&schema, author);
         if !survey.flaws.is_empty() {
             return Err(survey.flaws);
         }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use policy::mistake::quote;
+use policy::mistake::{did_you_mean, quote};
 use serde_json::{Map, Value as Json};
 
-use super::Flaw;
+use super::{Author, Flaw};
 
 pub(super) const MOST_DEPTH: usize = 64;
 const MOST_NODES: usize = 20_000;
@@ -22,6 +22,67 @@ pub(super) const PARTS: &[&str] =
 /// Keywords whose value is a table of schemas.
 const TABLES: &[&str] = &["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
 
+/// The other keywords that a check obeys, or that say something to people only.
+const OTHER: &[&str] = &[
+    "$anchor",
+    "$comment",
+    "$id",
+    "$ref",
+    "$schema",
+    "const",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "default",
+    "dependentRequired",
+    "deprecated",
+    "description",
+    "enum",
+    "examples",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "prefixItems",
+    "readOnly",
+    "required",
+    "title",
+    "type",
+    "uniqueItems",
+    "writeOnly",
+];
+/// The formats that the validator knows.
+pub(super) const FORMATS: &[&str] = &[
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "iri",
+    "iri-reference",
+    "json-pointer",
+    "regex",
+    "relative-json-pointer",
+    "time",
+    "uri",
+    "uri-reference",
+    "uri-template",
+    "uuid",
+];
+
 /// What a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
@@ -32,6 +93,8 @@ pub(super) struct Survey {
     pub(super) loose: Vec<String>,
     nodes: usize,
     patterns: BTreeSet<String>,
+    /// Whether words that say nothing are mistakes: in what the policy wrote, and not in what tools bring.
+    strict: bool,
 }
 
 /// Every schema directly below one, with its pointer from there.
@@ -71,8 +134,8 @@ fn escaped(name: &str) -> String {
 }
 
 /// Looks through a schema.
-pub(super) fn survey(schema: &Json) -> Survey {
-    let mut survey = Survey::default();
+pub(super) fn survey(schema: &Json, author: Author) -> Survey {
+    let mut survey = Survey { strict: author == Author::Policy, ..Survey::default() };
     if schema.get("type").is_some_and(|kind| kind != "object") {
         let why = "arguments are an object";
         survey.flaw(
@@ -116,6 +179,9 @@ impl Survey {
         }
         let Json::Object(map) = schema else { return };
         self.references(root, map, at);
+        if self.strict {
+            self.words(map, at);
+        }
         if let Some(Json::String(pattern)) = map.get("pattern") {
             self.pattern(pattern, &format!("{at}/pattern"));
         }
@@ -168,6 +234,31 @@ impl Survey {
                 "nothing stands there",
                 "a reference is \"#\" or a pointer: \"#/$defs/name\"",
             );
+        }
+    }
+
+    /// JSON Schema passes over words that it does not know: a misspelt bound would hold nothing.
+    fn words(&mut self, map: &Map<String, Json>, at: &str) {
+        let groups = [IN_PLACE, IN_PLACE_LISTS, PARTS, TABLES, OTHER];
+        let known = |key: &str| groups.iter().any(|group| group.contains(&key));
+        for key in map.keys().filter(|key| !known(key) && !key.starts_with("x-")) {
+            let fix = match did_you_mean(key, groups.iter().copied().flatten().copied()) {
+                Some(near) => format!("did you mean {}?", quote(near)),
+                None if key == "file" => "a schema in a file is { file = \"x.json\" } and nothing else".to_owned(),
+                None => "remove it; what is for people only begins with `x-`".to_owned(),
+            };
+            let what = format!("{} is no keyword of JSON Schema", quote(key));
+            let why = "it would be passed over, and nothing be checked";
+            self.flaw("tools.schema/keyword", &format!("{at}/{}", escaped(key)), what, why, &fix);
+        }
+        let Some(Json::String(format)) = map.get("format") else { return };
+        if !FORMATS.contains(&format.as_str()) {
+            let fix = match did_you_mean(format, FORMATS.iter().copied()) {
+                Some(near) => format!("did you mean {}?", quote(near)),
+                None => format!("one of {}, or a `pattern`", quote(&FORMATS.join(", "))),
+            };
+            let what = format!("{} is no format that is checked", quote(format));
+            self.flaw("tools.schema/keyword", &format!("{at}/format"), what, "any text would fit it", &fix);
         }
     }
 

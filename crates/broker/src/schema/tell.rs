@@ -100,6 +100,11 @@ fn words(error: &ValidationError<'_>, part: &str, shown: &str, holder: &Json) ->
     match error.kind() {
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => unknown(part, unexpected, holder),
+        ValidationErrorKind::FalseSchema => {
+            let why = "the schema names nothing of that kind, and unknown arguments are refused".to_owned();
+            let what = format!("{} may not be given", quote(part));
+            ("tools.schema/unknown-property", what, why, "leave it out".to_owned())
+        }
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
             let what = format!("{} is missing", quote(&format!("{part}.{name}")));

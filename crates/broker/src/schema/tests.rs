@@ -211,6 +211,37 @@ fn formats_of_a_policy_must_exist_and_are_checked() {
     let one = schema(json!({"properties": {"at": {"type": "string", "format": "date-time"}}}));
     assert!(!fits(&one, json!({"at": "yesterday"})));
     let odd = json!({"properties": {"at": {"type": "string", "format": "datetiem"}}});
-    assert!(Schema::new(&odd, Author::Policy).unwrap().build().is_err());
+    assert!(Schema::new(&odd, Author::Policy).is_err());
     assert!(Schema::new(&odd, Author::Tool).unwrap().build().is_ok());
+}
+
+#[test]
+fn a_word_that_would_be_passed_over_is_a_mistake_in_a_policy_and_none_in_a_tool() {
+    for (value, at, near) in [
+        (json!({"properties": {"n": {"maximun": 5}}}), "/properties/n/maximun", "`maximum`"),
+        (json!({"items": {}, "proprties": {}}), "/proprties", "`properties`"),
+        (json!({"file": "s.json", "type": "object"}), "/file", "a file"),
+        (json!({"$defs": {"d": {"nullable": true}}}), "/$defs/d/nullable", "`x-`"),
+        (json!({"properties": {"n": {"format": "emial"}}}), "/properties/n/format", "`email`"),
+        (json!({"properties": {"n": {"format": "int64"}}}), "/properties/n/format", "`pattern`"),
+    ] {
+        let flaws = Schema::new(&value, Author::Policy).unwrap_err();
+        let [flaw] = flaws.as_slice() else { panic!("{flaws:?}") };
+        assert_eq!((flaw.id, flaw.pointer.as_str()), ("tools.schema/keyword", at));
+        assert!(flaw.fix.contains(near), "{}", flaw.fix);
+        assert!(Schema::new(&value, Author::Tool).is_ok(), "{value}");
+    }
+    // Names of properties, values and notes are no keywords.
+    let fine = json!({
+        "x-note": 1, "$comment": "c", "title": "t", "properties": {"maximun": {"enum": [{"file": 1}], "default": {"a": 1}}},
+    });
+    assert!(Schema::new(&fine, Author::Policy).is_ok());
+}
+
+#[test]
+fn every_format_on_the_list_is_one_that_the_validator_checks() {
+    for format in survey::FORMATS {
+        let one = schema(json!({"properties": {"a": {"type": "string", "format": format}}}));
+        assert!(!fits(&one, json!({"a": "\u{1} no {"})), "{format}");
+    }
 }

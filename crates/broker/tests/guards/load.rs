@@ -38,6 +38,10 @@ fn every_mistake_is_named_at_its_place() {
     mistaken(r#"{ kind = "url", hosts = ["a.example"], schemes = ["HTTPS://"] }"#, "\"HTTPS", "write https");
     mistaken(r#"{ kind = "url", hosts = ["a.example"], schemes = ["file"] }"#, "\"file\"", "only schemes with a host");
     mistaken(r#"{ kind = "url", hosts = ["169.254.169.254"] }"#, "\"169", "private = true");
+    mistaken(r#"{ kind = "url", hosts = ["metadata.google.internal"] }"#, "\"meta", "private = true");
+    mistaken(r#"{ kind = "sql", dialect = "sqlite", tables = ["*"] }"#, "\"*", "by its name");
+    mistaken(r#"{ kind = "sql", dialect = "sqlite", tables = ["or*"] }"#, "\"or*", "by its name");
+    mistaken(r#"{ kind = "sql", dialect = "sqlite", tables = ["t"], columns = ["t.a*"] }"#, "\"t.a", "by its name");
     mistaken(r#"{ kind = "url", hosts = ["localhost"] }"#, "\"localhost", "this host itself");
     mistaken(r#"{ kind = "url", hosts = ["0x7f.1"] }"#, "\"0x7f", "write an address as");
     mistaken(r#"{ kind = "sql", tables = ["t"] }"#, "{", "no `dialect`");

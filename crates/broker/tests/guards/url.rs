@@ -243,3 +243,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_metadata_service_is_an_inside_address_by_its_name_too() {
+    let url = "http://metadata.google.internal/computeMetadata/v1/";
+    let closed = guard(r#"{ kind = "url", schemes = ["http"], hosts = ["*.google.internal"] }"#);
+    assert!(closed.pass(&serde_json::json!(url)).is_err());
+    let meant = guard(r#"{ kind = "url", schemes = ["http"], hosts = ["*.google.internal"], private = true }"#);
+    assert!(meant.pass(&serde_json::json!(url)).is_ok());
+}

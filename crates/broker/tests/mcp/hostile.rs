@@ -31,6 +31,21 @@ async fn gw_14_a_rug_pull_is_held_back_until_somebody_accepts_it() {
     let denied = client.call("a__echo", json!({})).await;
     assert!(is_error(&denied) && text(&denied).contains("mcp.pin/changed"));
     assert_eq!(stage.calls("a").len(), 0);
+    // A call that never reached the gate is a decision too.
+    client.request("tools/call", json!({"name": "a__nothing_of_that_name", "arguments": {"x": 1}})).await;
+    let denied: Vec<_> = stage
+        .record
+        .of("tool.decided")
+        .into_iter()
+        .map(|event| {
+            (event["tool"].clone(), event["decision"].clone(), event["reasons"][0]["id"].clone(), event["args"].clone())
+        })
+        .collect();
+    let wanted = [
+        (json!("a.echo"), json!("deny"), json!("mcp.pin/changed"), json!({})),
+        (json!("a__nothing_of_that_name"), json!("deny"), json!("mcp.tool/unknown"), json!({"x": 1})),
+    ];
+    assert_eq!(denied, wanted);
 
     assert_eq!(Pins::new(stage.dir.path()).accept(None, "a", Some("echo")).unwrap(), ["a.echo"]);
     assert_eq!(client.tools().await, ["a__echo"], "the same session sees it once it is accepted");
@@ -244,4 +259,17 @@ async fn gw_20_addresses_for_people_lead_nowhere_but_https() {
     }
     assert!(client.heard.is_empty());
     client.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_ends_its_call_at_once_and_is_told_as_what_it_is() {
+    for name in ["both", "abyss"] {
+        let stage = Stage::new(ALL);
+        let mut client = stage.met(json!({})).await;
+        let begun = Instant::now();
+        let answer = client.call(&format!("a__{name}"), json!({})).await;
+        assert!(is_error(&answer) && text(&answer).contains("cannot be read"), "{answer}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{name} hung");
+        client.end().await;
+    }
 }

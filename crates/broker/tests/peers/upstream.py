@@ -66,7 +66,7 @@ def tools():
     names = [
         "echo", "crash", "slow", "progress", "ask_user", "ask_model", "ask_roots", "ask_nobody", "twice", "late",
         "wrong_id", "huge", "unterminated", "noise", "storm", "ansi", "fake_image", "structured", "logs", "other_cancel",
-        "foreign_progress", "input_required", "error", "env", "url", "nothing",
+        "foreign_progress", "both", "abyss", "input_required", "error", "env", "url", "nothing",
     ]
     return [{"name": name, "description": "does " + name, "inputSchema": SCHEMA} for name in names]
 
@@ -111,6 +111,13 @@ def call(request, params):
         return text(json.dumps(ask("roots/list", {})))
     if name == "ask_nobody":
         return text(json.dumps(ask("tools/call", {"name": "x"})))
+    if name == "both":
+        send({"id": number, "result": text("yes"), "error": {"code": 1, "message": "no"}})
+        return None
+    if name == "abyss":
+        deep = '{"a":' * 3000 + "1" + "}" * 3000
+        raw(('{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":%s}}\n' % (number, deep)).encode())
+        return None
     if name == "twice":
         send({"id": number, "result": text("first")})
         send({"id": number, "result": text("second")})

@@ -2,9 +2,11 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
+use broker::command::Judge;
 use policy::planning::policy_digest;
 use policy::presets::{PRESETS as ALL, Preset};
 use policy::show::Shown;
+use policy::value::Root;
 use policy::{Lint, Loaded};
 use serde_json::json;
 
@@ -15,6 +17,7 @@ use super::load;
 use super::request::Ingredient;
 use super::spec::{Call, Spec};
 use crate::fault::{show_bytes, show_text};
+use crate::run::commands_around;
 use crate::ui::{Failure, Role, Table};
 
 pub(super) const CHECK: Spec = Spec {
@@ -71,7 +74,8 @@ fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
 }
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let loaded = loaded(call)?;
+    let mut loaded = loaded(call)?;
+    compiled(&mut loaded, call)?;
     let digest = policy_digest(&loaded.policy);
     if call.json {
         let lints: Vec<_> = loaded.lints.iter().map(Lint::to_json).collect();
@@ -93,6 +97,19 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     call.voice.data(text.as_bytes())?;
     Ok(0)
+}
+
+/// What only those who use a clause can tell of it: wrappers and variables of `commands`, servers of `mcp`.
+fn compiled(loaded: &mut Loaded, call: &Call<'_>) -> Result<(), Failure> {
+    crate::mcp::check(loaded, call.world)?;
+    let policy = loaded.policy_on(policy::first_tier(loaded)).into_owned();
+    let Some(commands) = &policy.commands else { return Ok(()) };
+    // In another root nothing can be looked up here; the planner says what it thinks of that.
+    if matches!(policy.fs.root, Root::Host) {
+        let judge = Judge::new(commands, &loaded.documents, commands_around(&policy)).map_err(Failure::Mistakes)?;
+        loaded.lints.extend(judge.lints().iter().cloned());
+    }
+    Ok(())
 }
 
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::args::{Flag, To, Words, usage};
 use super::ask::{asked_layers, named};
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
-use crate::fault::{Fault, show_bytes, show_path};
+use crate::fault::{Fault, show_bytes, show_path, show_text};
 use crate::serve::{Commands, House, house};
 use crate::state::State;
 use crate::ui::Failure;
@@ -146,6 +147,16 @@ fn commands(call: &Call<'_>) -> Result<Commands, Failure> {
                 "--tool mail.send=send.py".to_owned(),
             )));
         }
+        if !std::fs::metadata(&file).is_ok_and(|found| found.is_file()) {
+            let why = "there is no such file".to_owned();
+            let fault = usage(
+                "usage/unreadable",
+                format!("`--tool {name}`: {}", show_path(&file)),
+                why,
+                "check the path".to_owned(),
+            );
+            return Err(Failure::own(fault));
+        }
         if let Some(first) = files.insert(name.clone(), file) {
             let what = format!("two programs for `{name}`");
             let why = format!("the first is {}", show_path(&first));
@@ -166,7 +177,13 @@ fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {
     };
     let file = call.world.cwd.clone().unwrap_or_default().join(Path::new(file));
     let url = show_bytes(url.as_bytes());
-    Webhook::new(&url, &file).map(Some).map_err(|why| {
+    // The gate goes on without it, so this is all that the operator hears of it.
+    let complain = Box::new(|why: &str| {
+        if writeln!(std::io::stderr(), "note: {}", show_text(why)).is_err() {
+            // Nobody reads.
+        }
+    });
+    Webhook::new(&url, &file, complain).map(Some).map_err(|why| {
         Failure::own(Fault {
             id: "tools/webhook",
             what: format!("`{url}` cannot be told of calls"),

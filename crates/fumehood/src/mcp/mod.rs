@@ -42,7 +42,7 @@ pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<G
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let launcher = Launcher::new(world, &servers)?;
     let folder = world.cwd.clone().unwrap_or_default();
-    let broker = crate::serve::broker(gate, policy, tools, &state, &folder)?;
+    let broker = crate::serve::broker(gate, &loaded, tools, &state, &folder)?;
     let approvals = Some(broker.approvals().clone());
     Ok(Gateway {
         servers,
@@ -55,6 +55,15 @@ pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<G
     })
 }
 
+/// Whether the servers that a policy names can be what it says; nothing is started.
+///
+/// # Errors
+/// Everything that is wrong with `[mcp]`.
+pub fn check(loaded: &Loaded, world: &World) -> Result<(), Failure> {
+    let Some(tools) = &loaded.policy.tools else { return Ok(()) };
+    Asked::of(tools, &loaded.documents, &Around { world }).map(|_| ()).map_err(all_wrong)
+}
+
 /// Our own server under a policy.
 ///
 /// # Errors
@@ -65,14 +74,14 @@ pub fn own_server(
     agent: &str,
     may_apply: bool,
 ) -> Result<Arc<server::Server>, Failure> {
-    let (Loaded { policy, .. }, gate) = crate::cli::load::gated(layers, world)?;
+    let (loaded, gate) = crate::cli::load::gated(layers, world)?;
     let actor = server::Actor::new(launch::own_binary()?, layers, world, may_apply);
-    let engine = match (&policy.tools, gate) {
+    let engine = match (&loaded.policy.tools, gate) {
         (None, _) | (_, None) => None,
         (Some(tools), Some(gate)) => {
             let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
             let folder = world.cwd.clone().unwrap_or_default();
-            let engine: Arc<dyn Engine> = crate::serve::broker(gate, &policy, tools, &state, &folder)?;
+            let engine: Arc<dyn Engine> = crate::serve::broker(gate, &loaded, tools, &state, &folder)?;
             Some(engine)
         }
     };

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use broker::approvals::{Approvals, Settings};
 use broker::limits::{Ledger, LedgerFault};
 use broker::{Broker, Gate};
-use policy::Policy;
+use policy::clause::ClauseId;
 use policy::tools::Tools;
+use policy::value::Content;
+use policy::{Loaded, Origins};
 
 use super::record::{Recorder, options};
 use crate::audit::{Log, sha256_hex};
@@ -21,18 +23,27 @@ use crate::ui::Failure;
 /// The audit log, the counters or the waiting calls cannot be used.
 pub fn broker(
     gate: Gate,
-    policy: &Policy,
+    loaded: &Loaded,
     tools: &Tools,
     state: &State,
     folder: &Path,
 ) -> Result<Arc<Broker>, Failure> {
+    let policy = &loaded.policy;
     let log = Log::open(state, policy.audit.path.as_deref(), options(&policy.audit));
     let log = log.map_err(|error| Failure::own(error.fault()))?;
     let settings = Settings { bound_to: format!("{} {}", digest(tools), folder.display()), ..Settings::default() };
     let approvals = Approvals::open_with(state.path(), settings).map_err(|error| crate::cli::unusable(&error))?;
     let limits = state.path().join("limits");
     let ledger = Ledger::open(&limits).map_err(|fault| unusable(&fault, &limits))?;
-    Ok(Arc::new(Broker::new(gate, ledger, approvals, Arc::new(Recorder::new(log)))))
+    Ok(Arc::new(Broker::new(gate, ledger, approvals, Arc::new(Recorder::new(log, kept(loaded))))))
+}
+
+/// What the log keeps of arguments. A call's arguments are what its record is about, so they are written, redacted, unless
+/// somebody wrote `audit.content`: the presets' `hash` is about the code and the command of a run.
+fn kept(loaded: &Loaded) -> Content {
+    let is_written =
+        |origins: &Origins| origins.of(ClauseId::AuditContent).split(", ").any(|origin| !origin.starts_with("preset "));
+    if is_written(&loaded.origins) { loaded.policy.audit.content } else { Content::Full }
 }
 
 /// Digest of the clause `tools`, as written.

@@ -43,11 +43,12 @@ pub struct House {
 /// # Errors
 /// Everything that is wrong with the policy, the state folder, or the audit log.
 pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result<House, Failure> {
-    let (Loaded { policy, .. }, gate) = crate::cli::load::gated(layers, world)?;
+    let (loaded, gate) = crate::cli::load::gated(layers, world)?;
+    let Loaded { policy, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(super::mcp::no_tools(layers)) };
     let folder = world.cwd.clone().unwrap_or_default();
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
-    let broker = desk::broker(gate, &policy, tools, &state, &folder)?;
+    let broker = desk::broker(gate, &loaded, tools, &state, &folder)?;
     let digest = desk::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
     Ok(House {

@@ -210,6 +210,8 @@ fn install_shows_makes_and_undoes_its_change_to_the_byte() {
     assert!(said.code == 0 && said.out.contains("+    \"fumehood\": {"), "{said:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     assert_eq!(house.run(&args).code, 0);
+    // Once more changes nothing, the way back included.
+    assert_eq!(house.run(&args).code, 0);
     let made = std::fs::read_to_string(&file).unwrap();
     assert!(made.contains("// ours") && made.contains("// keep") && made.contains("\"gateway\""), "{made}");
     assert!(made.contains(&house.path("work/p.toml").display().to_string()), "by its full path: {made}");

@@ -169,3 +169,22 @@ fn a_grant_over_a_place_of_ours_is_shown_where_it_was_written() {
     assert_eq!(said.code, 126, "{said:?}");
     assert!(said.err.contains("--> p.toml:3:"), "{said:?}");
 }
+
+#[test]
+fn what_only_the_users_of_a_clause_can_tell_is_told_when_the_policy_is_checked() {
+    for (clause, says) in [
+        ("[commands]\nwrappers = [\"foo\"]\n", "`foo`"),
+        ("[commands]\nenv = [\"LD_PRELOAD\"]\n", "`LD_PRELOAD`"),
+        ("[mcp.servers.a]\nurl = \"http://192.0.2.1/mcp\"\n", "http"),
+        (
+            "[[tools.tool]]\nname = \"t\"\nschema = { type = \"object\", properties = { n = { maximun = 5 } } }\n",
+            "`maximum`",
+        ),
+    ] {
+        let house = House::new();
+        std::fs::write(house.path("work/p.toml"), format!("version = 1\n{clause}")).unwrap();
+        let said = house.run(&["policy", "check", "p.toml"]);
+        assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+        assert!(said.err.contains(says), "{}", said.err);
+    }
+}

@@ -61,11 +61,18 @@ fn dotted(
     parts: &std::ops::RangeInclusive<usize>,
     what: &str,
 ) -> Result<(), (&'static str, String, String)> {
+    // Only the last part of a column may be a star, alone: elsewhere it would be a name that nothing has.
+    let plain = if what.contains(".*`") { text.strip_suffix(".*").unwrap_or(text) } else { text };
+    if plain.contains('*') {
+        let why = "a star is no name here, and would let nothing through".to_owned();
+        return Err(("value/sql-name", why, "write each of them by its name".to_owned()));
+    }
     let odd = |c: char| c.is_control() || "\"'`[];\\".contains(c);
     let bad = text.split('.').any(|part| part.is_empty() || part.trim() != part || part.len() > 128);
     if bad || text.chars().any(odd) || !parts.contains(&text.split('.').count()) {
         let why = format!("it is {what}, as the database keeps the name, without quotes");
-        return Err(("value/sql-name", why, "write it as `orders` or `public.orders`".to_owned()));
+        let fix = if what.contains("column") { "write it as `orders.id`" } else { "write it as `orders`" };
+        return Err(("value/sql-name", why, fix.to_owned()));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::mcp::peer::{Boxed, Handler, Outlet, Peer};
 use crate::mcp::text;
-use crate::mcp::wire::{Id, Line, Lines, MOST_FROM_SERVER};
+use crate::mcp::wire::{self, Id, Line, Lines, MOST_FROM_SERVER, RpcError};
 
 /// Frames that wait for a slow reader.
 const QUEUE: usize = 256;
@@ -186,7 +186,10 @@ async fn read(from: impl AsyncRead + Unpin, peer: Peer, quit: CancellationToken)
         match line {
             Line::Full(line) => {
                 // Servers do print to their stdout now and then: text that is no JSON is passed over, but not for ever.
-                let understood = serde_json::from_slice::<Json>(line).is_ok_and(|value| peer.accept_silently(value));
+                let understood = match serde_json::from_slice::<Json>(line) {
+                    Ok(value) => peer.accept_silently(value),
+                    Err(error) => unread(line, &error, &peer),
+                };
                 noise = if understood { 0 } else { noise.saturating_add(1) };
                 if noise >= MOST_NOISE {
                     peer.close("it prints what is no message");
@@ -201,6 +204,22 @@ async fn read(from: impl AsyncRead + Unpin, peer: Peer, quit: CancellationToken)
         }
     }
     quit.cancel();
+}
+
+/// A message that is too deep, or broken behind its id: the call that it would have answered is told so. Never a message.
+fn unread(line: &[u8], why: &serde_json::Error, peer: &Peer) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        id: Json,
+        method: Option<serde::de::IgnoredAny>,
+    }
+    if let Ok(Head { id, method: None }) = serde_json::from_slice::<Head>(line)
+        && let Some(id) = Id::of(&id)
+    {
+        let why = format!("it cannot be read: {}", text::shown(&why.to_string(), 200));
+        peer.accept_silently(wire::response(&id, Err(RpcError::new(wire::INVALID_REQUEST, why))));
+    }
+    false
 }
 
 async fn listen(mut from: impl AsyncRead + Unpin, words: Words) {

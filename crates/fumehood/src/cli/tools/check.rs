@@ -45,7 +45,7 @@ pub(in crate::cli) const SPEC: Spec = Spec {
 };
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let Some(tool) = call.parsed.value("tool").map(|tool| show_bytes(tool.as_bytes())) else {
+    let Some(tool) = call.parsed.value("tool").map(|tool| tool.to_string_lossy().into_owned()) else {
         let why = "a decision is about one tool".to_owned();
         return Err(Failure::own(usage("usage/no-tool", "no `--tool`".to_owned(), why, "--tool NAME".to_owned())));
     };

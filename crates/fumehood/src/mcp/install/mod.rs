@@ -181,6 +181,10 @@ fn table(entry: &Entry) -> ::toml::Table {
 fn read(path: &Path) -> Result<(PathBuf, Option<String>), Failure> {
     match std::fs::canonicalize(path) {
         Ok(file) => {
+            // A pipe in its place would be waited for.
+            if !std::fs::metadata(&file).is_ok_and(|found| found.is_file()) {
+                return Err(file_failure(&file, "it is no file"));
+            }
             let text = std::fs::read_to_string(&file).map_err(|error| file_failure(&file, error))?;
             Ok((file, Some(text)))
         }
@@ -203,6 +207,10 @@ impl Change {
         let (_, now) = read(&self.file)?;
         if now != self.before {
             return Err(changed(&self.file));
+        }
+        if self.after == self.before {
+            // What is kept of the change before stays: it is the way back.
+            return Ok(());
         }
         if keep {
             let kept = Kept {

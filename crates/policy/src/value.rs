@@ -181,7 +181,7 @@ pub enum Over {
 /// A usage threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// Percent of one core times the cores allowed; `None` = not watched.
+    /// Percent of one core, of which a tree on several can use more than 100; `None` = not watched.
     pub cpu_percent: Option<u32>,
     /// Memory of the tree.
     pub memory: Option<Bytes>,

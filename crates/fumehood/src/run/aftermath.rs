@@ -69,6 +69,12 @@ pub(super) fn report(
     let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
     let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
     let mut list = violations::from_kernel(&counters, &plan.policy);
+    if let Some((limit, message)) = &watched.facts.ended_for
+        && let Some(end) = violations::from_end(*limit, message)
+        && !list.iter().any(|known| known.clause == end.clause)
+    {
+        list.push(end);
+    }
     list.extend(violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| {
         // What the kernel counted needs no hint.
         !hint.id.starts_with("limits.") || (counters.pids_refused + counters.oom_kills == 0 && !counters.sigxfsz)

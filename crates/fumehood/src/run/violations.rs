@@ -3,7 +3,7 @@
 //! Two sources, never mixed: counters of the kernel (`seen: kernel`), and error texts that the program itself printed
 //! (`seen: output`), which are a hint and never evidence, since the program may print what it likes.
 
-use policy::report::Seen;
+use policy::report::{Limit, Seen};
 use policy::value::{NetMode, Policy, WorkspaceMode};
 use policy::{ClauseId, Violation};
 
@@ -68,6 +68,34 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
     list
 }
 
+/// The violation of a limit for which the supervisor ended the run, since nobody else counts here.
+#[must_use]
+pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
+    let (id, clause, what, instead) = match limit {
+        Limit::Memory => (
+            "limits.memory/oom",
+            ClauseId::LimitsMemory,
+            "using more memory",
+            "work on smaller pieces, or ask for a larger `limits.memory`",
+        ),
+        Limit::Pids => (
+            "limits.pids/refused",
+            ClauseId::LimitsPids,
+            "starting another process or thread",
+            "use fewer workers, or ask for a larger `limits.pids`",
+        ),
+        Limit::Disk => (
+            "limits.disk/full",
+            ClauseId::LimitsDisk,
+            "writing more",
+            "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`",
+        ),
+        // The end alone says it: nothing was tried that something else could replace.
+        Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold => return None,
+    };
+    Some(kernel(id, clause, what.to_owned(), message.to_owned(), instead.to_owned(), 1))
+}
+
 fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String, count: u64) -> Violation {
     Violation { id: id.to_owned(), clause, what, why, instead, count, seen: Seen::Kernel }
 }
@@ -127,7 +155,8 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
             "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`".to_owned(),
         ));
     }
-    if line.contains("Resource temporarily unavailable") || line.contains("can't start new thread") {
+    let no_fork = ["Resource temporarily unavailable", "can't start new thread", "Cannot fork"];
+    if no_fork.iter().any(|text| line.contains(text)) {
         return Some(output(
             "limits.pids/refused",
             ClauseId::LimitsPids,

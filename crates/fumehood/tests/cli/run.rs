@@ -325,3 +325,13 @@ fn a_refused_socket_and_a_file_beyond_its_limit_are_violations() {
     let hook = of("import os; os.chdir('/usr'); open('lib/x', 'w')");
     assert_eq!(hook["violations"][0]["what"], "lib/x", "{hook}");
 }
+
+#[test]
+fn a_limit_that_only_the_supervisor_counts_is_a_violation_too() {
+    // In the process tier bytes in the run's own folder are counted by looking.
+    let code = "import os, time\nfor i in range(40):\n    open(os.environ['TMPDIR'] + f'/{i}', 'wb').write(bytes(1 << 20))\n    time.sleep(0.05)";
+    let args = ["run", "--json", "--tier", "process", "--disk", "8M", "--", "python3", "-c", code];
+    let report = House::new().run(&args).json();
+    assert_eq!(report["outcome"]["limit"], "disk", "{report}");
+    assert_eq!(report["violations"][0]["id"], "limits.disk/full", "{report}");
+}

@@ -2,12 +2,37 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// Longest input: far above what makes a reader go another way, short enough to try many.
 const MOST: usize = 8192;
 /// No reader of ours may take this long for such an input, on the busiest machine.
 const SLOW: Duration = Duration::from_secs(5);
+
+/// Whoever takes as long as this does not come back: the input is written down and the process ended.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// What is tried at the moment, and since when.
+type Trying = Mutex<Option<(Instant, Vec<u8>)>>;
+
+/// Looks after a target from beside it: what never comes back cannot be caught.
+fn watch(name: &str, seed: u64, trying: Weak<Trying>) {
+    let file = found(name).join(format!("{seed:016x}"));
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        while let Some(trying) = trying.upgrade() {
+            if let Some((_, input)) = trying.lock().unwrap().as_ref().filter(|(since, _)| since.elapsed() > HANGS) {
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(&file, input).unwrap();
+                eprintln!("{name}: never comes back from {}, seed {seed}", file.display());
+                std::process::exit(101);
+            }
+            drop(trying);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+}
 
 /// A generator whose whole state is one number, so that a failure is found again by its seed.
 struct Random(u64);
@@ -37,19 +62,28 @@ pub(crate) fn fuzz(name: &str, seeds: &[Vec<u8>], tokens: &[&str], read: impl Fn
     let seed = std::env::var_os("FUMEHOOD_FUZZ_SEED").and_then(|text| text.to_str()?.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ entropy());
     let mut random = Random(seed | 1);
+    let trying = Arc::new(Trying::default());
+    watch(name, seed, Arc::downgrade(&trying));
+    let one = |input: &[u8]| {
+        *trying.lock().unwrap() = Some((Instant::now(), input.to_vec()));
+        let took = one(name, seed, input, &read);
+        *trying.lock().unwrap() = None;
+        took
+    };
     let mut corpus = seeds.to_vec();
     for entry in std::fs::read_dir(found(name)).into_iter().flatten().flatten() {
         corpus.extend(std::fs::read(entry.path()));
     }
     for input in corpus.clone() {
-        one(name, seed, &input, &read);
+        one(&input);
     }
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut tried = corpus.len();
+    let mut longest = Duration::ZERO;
     while Instant::now() < end {
         for _ in 0..16 {
             let input = mutated(&mut random, &corpus, tokens);
-            one(name, seed, &input, &read);
+            longest = longest.max(one(&input));
             tried += 1;
             // Mutations of mutations: a few live on, so that several steps away from a seed is reached too.
             if random.below(64) == 0 && corpus.len() < 4096 {
@@ -57,7 +91,7 @@ pub(crate) fn fuzz(name: &str, seeds: &[Vec<u8>], tokens: &[&str], read: impl Fn
             }
         }
     }
-    println!("{name}: {tried} inputs, seed {seed}");
+    println!("{name}: {tried} inputs, the longest took {longest:?}, seed {seed}");
 }
 
 /// Different at each start, without asking anybody.
@@ -66,20 +100,22 @@ fn entropy() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-fn one(name: &str, seed: u64, input: &[u8], read: &impl Fn(&[u8])) {
+fn one(name: &str, seed: u64, input: &[u8], read: &impl Fn(&[u8])) -> Duration {
     let began = Instant::now();
     let result = catch_unwind(AssertUnwindSafe(|| read(input)));
-    let slow = began.elapsed() > SLOW;
+    let took = began.elapsed();
+    let slow = took > SLOW;
     if result.is_err() || slow {
         let file = found(name).join(format!("{seed:016x}"));
         std::fs::create_dir_all(found(name)).unwrap();
         std::fs::write(&file, input).unwrap();
-        eprintln!("{name}: broken by {}, seed {seed}, {:?}", file.display(), began.elapsed());
+        eprintln!("{name}: broken by {}, seed {seed}, {:?}", file.display(), took);
     }
     if let Err(panic) = result {
         resume_unwind(panic);
     }
-    assert!(!slow, "{name}: one input took {:?}", began.elapsed());
+    assert!(!slow, "{name}: one input took {took:?}");
+    took
 }
 
 fn mutated(random: &mut Random, corpus: &[Vec<u8>], tokens: &[&str]) -> Vec<u8> {

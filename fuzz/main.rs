@@ -15,6 +15,7 @@
 
 mod engine;
 mod targets;
+mod tools;
 
 use engine::fuzz;
 
@@ -47,4 +48,42 @@ fn manifests_of_changes() {
 #[test]
 fn lines_of_the_audit_log() {
     fuzz("audit", &targets::audit::seeds(), targets::audit::TOKENS, targets::audit::read);
+}
+
+#[test]
+fn arguments_of_tools() {
+    fuzz("arguments", &tools::arguments::seeds(), tools::arguments::TOKENS, tools::arguments::read);
+}
+
+#[test]
+fn entries_of_a_policy() {
+    fuzz("entries", &tools::entries::seeds(), tools::arguments::TOKENS, tools::entries::read);
+}
+
+#[test]
+fn conditions_of_a_policy() {
+    fuzz("conditions", &tools::conditions::seeds(), tools::conditions::TOKENS, tools::conditions::read);
+}
+
+#[test]
+fn statements_of_sql() {
+    fuzz("sql", &tools::sql::seeds(), tools::sql::TOKENS, tools::sql::read);
+}
+
+#[test]
+fn lines_of_commands() {
+    let world = tools::commands::World::new();
+    fuzz("commands", &tools::commands::seeds(), tools::commands::TOKENS, |bytes| world.read(bytes));
+}
+
+#[test]
+fn values_names_and_screens() {
+    let place = tools::values::Place::new();
+    fuzz("values", &place.seeds(), tools::values::TOKENS, |bytes| place.read(bytes));
+}
+
+#[test]
+fn messages_of_mcp() {
+    let stage = tools::messages::Stage::new();
+    fuzz("messages", &tools::messages::seeds(), tools::messages::TOKENS, |bytes| stage.read(bytes));
 }

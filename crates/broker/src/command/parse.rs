@@ -2,7 +2,7 @@
 //! sees it.
 
 use brush_parser::ast::Program;
-use brush_parser::{Parser, ParserOptions};
+use brush_parser::{Parser, ParserOptions, Token};
 use policy::mistake::quote;
 
 use super::options::blocked;
@@ -14,6 +14,12 @@ pub const MOST_BYTES: usize = 32 * 1024;
 const MOST_OPENERS: usize = 256;
 /// Most separators, which bounds lists that the parser reads one inside the other.
 const MOST_SEPARATORS: usize = 2_000;
+/// Most round brackets of the shell's own inside each other, with the `case` of a line: the parser reads what is within a
+/// bracket a second time where it turns out to be no arithmetic, and within the last `case` item always. So thirty of them
+/// take it minutes, and sixty for ever.
+const MOST_TWICE: usize = 8;
+/// Digits of a descriptor.
+const MOST_DIGITS: usize = 9;
 /// The parser calls itself per nesting: 800 deep end a stack of 8 MiB (measured), and its frames grow in debug builds.
 const STACK: usize = 64 << 20;
 /// Lines as plain as this are read on the caller's stack.
@@ -85,6 +91,48 @@ pub(super) fn on_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
+/// Whether a redirection names a descriptor that no process has: the parser ends itself at a number that it cannot hold.
+fn has_odd_descriptor(text: &str) -> bool {
+    // A word goes on behind an escaped line end.
+    let text = text.replace("\\\n", "");
+    let begins = |before: &str| {
+        before
+            .chars()
+            .next_back()
+            .is_none_or(|c| c.is_ascii_whitespace() || matches!(c, ';' | '&' | '|' | '(' | ')' | '<' | '>'))
+    };
+    text.match_indices(['<', '>']).any(|(at, _)| {
+        let before = text.get(..at).unwrap_or_default();
+        let rest = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        before.len() - rest.len() > MOST_DIGITS && begins(rest)
+    })
+}
+
+fn options() -> ParserOptions {
+    ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() }
+}
+
+/// Whether the parser would not come back. Brackets in words (quoted, `$(`) are not its own.
+fn is_read_for_ever(text: &str) -> bool {
+    if text.matches('(').count() + text.matches("case").count() <= MOST_TWICE {
+        return false;
+    }
+    // What cannot be divided into words is no line either, and is told by the parser, at once.
+    let Ok(tokens) = brush_parser::uncached_tokenize_str(text, &options().tokenizer_options()) else { return false };
+    let (mut depth, mut deepest, mut cases) = (0_usize, 0, 0);
+    for token in tokens {
+        match token {
+            Token::Operator(operator, _) if operator == "(" => depth += 1,
+            Token::Operator(operator, _) if operator == ")" => depth = depth.saturating_sub(1),
+            // Where one ends is not asked: `esac` may be anybody's argument.
+            Token::Word(word, _) if word == "case" => cases += 1,
+            Token::Operator(..) | Token::Word(..) => {}
+        }
+        deepest = depth.max(deepest);
+    }
+    deepest + cases > MOST_TWICE
+}
+
 /// The tree of a line.
 pub(super) fn program(text: &str) -> Result<Program, Blocked> {
     let separators = text.chars().filter(|c| matches!(c, ';' | '&' | '|' | '\n')).count();
@@ -92,8 +140,15 @@ pub(super) fn program(text: &str) -> Result<Program, Blocked> {
         let what = "the line nests or joins too many commands".to_owned();
         return Err(blocked("commands.line/too-big", what, "so long a line is not read", "divide it"));
     }
-    let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
-    Parser::new(text.as_bytes(), &options).parse_program().map_err(|error| {
+    if is_read_for_ever(text) {
+        let what = format!("the line has more than {MOST_TWICE} round brackets or `case` inside each other");
+        return Err(blocked("commands.line/too-big", what, "so deep a line is not read", "divide it"));
+    }
+    if has_odd_descriptor(text) {
+        let what = format!("{} redirects a descriptor of more than {MOST_DIGITS} digits", quote(text));
+        return Err(blocked("commands.line/syntax", what, "no process has one", "a small number"));
+    }
+    Parser::new(text.as_bytes(), &options()).parse_program().map_err(|error| {
         let what = format!("{} cannot be read", quote(text));
         let why = format!("it is no complete line of bash: {}", error.to_string().lines().next().unwrap_or_default());
         blocked("commands.line/syntax", what, why, "a complete line")

@@ -5,7 +5,9 @@
 //! by one. Blocks that are about to change are copied to a journal first: whoever takes the lock after a crash puts them
 //! back, and the reservation that broke off never was. Each block carries a sum.
 //!
-//! INVARIANT: a key is at one place only; it is looked for in all levels before it is given a place.
+//! INVARIANT: a key is at one place only; it is looked for wherever it can be before it is given a place. A place of a page
+//! passes from key to key and is never given up, and a key goes on to the next level only where its page is full: so a page
+//! with room ends the search, and pages of a level that is not needed yet are not even read (a read page is memory).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -300,6 +302,9 @@ impl Held<'_> {
                     return Err(self.store.corrupt("a counter in it has a wrong sum"));
                 }
                 return Ok(Some((at, block)));
+            }
+            if keys(&line).any(|other| other == 0) {
+                break;
             }
         }
         Ok(None)

@@ -354,6 +354,27 @@ fn counters_that_ran_out_make_place_and_a_full_table_denies() {
 }
 
 #[test]
+fn no_counter_is_lost_while_others_come_and_go() {
+    let folder = folder();
+    let clock = Hand::at(5);
+    let ledger = opened(folder.path(), &clock).unwrap();
+    let once = |name: String, per_ms: u64| ledger.reserve(&[rate(&name, 1, per_ms)]).map(drop);
+    let long = 3_600_000;
+    for number in 0..4_000 {
+        once(format!("early {number}"), long).unwrap();
+        once(format!("gone {number}"), 1_000).unwrap();
+    }
+    clock.pass(1_000);
+    // These take the places of those that ran out, on every level.
+    for number in 0..6_000 {
+        once(format!("late {number}"), long).unwrap();
+    }
+    let held = |name: String| matches!(once(name, long), Err(Unmet::Exceeded(_)));
+    assert!((0..4_000).all(|number| held(format!("early {number}"))));
+    assert!((0..6_000).all(|number| held(format!("late {number}"))));
+}
+
+#[test]
 fn a_change_that_broke_off_is_undone_by_whoever_comes_next() {
     use std::os::unix::fs::FileExt as _;
     let folder = folder();

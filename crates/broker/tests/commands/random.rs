@@ -127,6 +127,53 @@ fn random_lines_are_answered() {
 }
 
 #[test]
+fn a_descriptor_that_is_no_number_is_refused_and_ends_nothing() {
+    let world = World::new("dev");
+    for line in [
+        "ls 9007199254740993>o",
+        "18446744073709551616<i ls",
+        "ls 99999\\\n99999>|o",
+        "ls $(ls 4294967296>&2)",
+        "bash -c 'ls 2147483648>o'",
+        "ls;99999999999<<E\nE",
+    ] {
+        assert!(!world.allows(line), "{line}");
+    }
+    // Digits at the end of a name are no descriptor.
+    assert!(world.allows("ls report-20260102123456>o"));
+    assert!(world.allows("ls 20260102123456 >o 2>&1"));
+}
+
+#[test]
+fn what_the_parser_would_read_again_and_again_is_refused_at_once() {
+    let world = World::new("dev");
+    for line in [
+        "(".repeat(60),
+        format!("(({}", "(".repeat(58)),
+        "( ".repeat(60),
+        format!("{}ls;ls{}", "(".repeat(30), ")".repeat(30)),
+        format!("(({}1;{}))", "( 1 + ".repeat(40), ")".repeat(40)),
+        format!("for (({};;{})); do ls; done", "(".repeat(30), "(".repeat(30)),
+        format!("[[ a =~ {} ]]", "(".repeat(60)),
+        format!("[[ a =~ {}b ]]", "(c".repeat(60)),
+        "((a;) ".repeat(40),
+        "( case a in a) ".repeat(40),
+        format!("{}ls{}", "case a in a) ".repeat(40), "; esac".repeat(40)),
+        format!("{}ls{}", "case a in a) ls esac; ".repeat(40), "; esac".repeat(40)),
+        format!("bash -c '{}'", "(".repeat(60)),
+        format!("ls $({})", "(".repeat(60)),
+        format!("ls `{}`", "(".repeat(60)),
+        format!("{}{}", "x() (".repeat(60), "ls"),
+    ] {
+        let begun = Instant::now();
+        assert!(!world.allows(&line), "{line}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{line:?} took {:?}", begun.elapsed());
+    }
+    assert!(world.allows("(ls; (ls; (ls; (ls))))"));
+    assert!(world.allows(&format!("ls '{}'", "(".repeat(60))));
+}
+
+#[test]
 fn changed_lines_of_the_corpus_are_answered() {
     let world = World::new("inspect");
     let mut random = Random(0x0bad_5eed_0bad_5eed);

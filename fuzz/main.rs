@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::print_stderr,

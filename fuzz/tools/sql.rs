@@ -168,9 +168,13 @@ fn touches(context: &AuthContext<'_>, columns: bool) -> (Option<String>, Authori
             (acts.contains(&function_name).then(|| format!("calls {function_name}")), Authorization::Allow)
         }
         AuthAction::Read { table_name, column_name } => {
-            let note = match TABLES.iter().find(|(name, _)| *name == table_name) {
-                None => !["json_each", "json_tree"].contains(&table_name),
-                Some((_, listed)) => columns && !column_name.is_empty() && !listed.contains(&column_name),
+            let note = match TABLES.iter().find(|(name, _)| name.eq_ignore_ascii_case(table_name)) {
+                None => !["json_each", "json_tree"].iter().any(|name| name.eq_ignore_ascii_case(table_name)),
+                Some((_, listed)) => {
+                    columns
+                        && !column_name.is_empty()
+                        && !listed.iter().any(|name| name.eq_ignore_ascii_case(column_name))
+                }
             };
             (note.then(|| format!("reads {table_name}.{column_name}")), Authorization::Allow)
         }

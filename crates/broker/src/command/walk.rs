@@ -132,9 +132,7 @@ impl<'j> Walk<'j> {
             ast::CompoundCommand::CaseClause(clause) => {
                 self.word(&clause.value, Stands::Alone);
                 for case in &clause.cases {
-                    for pattern in &case.patterns {
-                        self.word(pattern, Stands::Alone);
-                    }
+                    self.patterns(&case.patterns);
                     if let Some(list) = &case.cmd {
                         self.list(list);
                     }
@@ -165,6 +163,17 @@ impl<'j> Walk<'j> {
                     "a pipe",
                 );
             }
+        }
+    }
+
+    /// Patterns of `case`. Bash ends the command at an `esac`, and runs what the parser takes for the rest of the pattern.
+    fn patterns(&mut self, patterns: &[ast::Word]) {
+        for pattern in patterns {
+            if pattern.value == "esac" {
+                let what = "`esac` stands where a pattern does".to_owned();
+                self.refused("commands.line/syntax", what, "bash reads it as the end", "\"esac\", quoted");
+            }
+            self.word(pattern, Stands::Alone);
         }
     }
 

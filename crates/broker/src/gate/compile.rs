@@ -1,6 +1,6 @@
 //! From the policy's entries to what judges: schemas, guards, conditions, patterns. Every mistake is told at its place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use policy::ClauseId;
 use policy::mistake::{Mistake, Mistakes, Where};
@@ -15,7 +15,9 @@ use crate::schema::{Author, Pool};
 
 /// Compiles all entries.
 pub(super) fn entries(list: &[ToolEntry], documents: &Documents, pool: &Pool) -> Result<Vec<Entry>, Mistakes> {
-    let mut work = Work { documents, pool, mistakes: Mistakes::default() };
+    let conditions = crate::rules::Pool::default();
+    let patterns = HashSet::new();
+    let mut work = Work { documents, pool, conditions, patterns, mistakes: Mistakes::default() };
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(list.len());
     let compiled = list
         .iter()
@@ -33,6 +35,9 @@ pub(super) fn entries(list: &[ToolEntry], documents: &Documents, pool: &Pool) ->
 struct Work<'a> {
     documents: &'a Documents,
     pool: &'a Pool,
+    conditions: crate::rules::Pool,
+    /// Patterns that can be compiled: many tools have the same.
+    patterns: HashSet<String>,
     mistakes: Mistakes,
 }
 
@@ -99,7 +104,7 @@ impl Work<'_> {
 
     fn rule(&mut self, entry: &mut Entry, name: std::sync::Arc<str>, rule: &policy::tools::Rule, written: &ToolEntry) {
         let schema = written.schema.as_ref().map(|schema| &schema.value);
-        match Condition::compile(&rule.when.value, schema) {
+        match Condition::compile_in(&mut self.conditions, &rule.when.value, schema) {
             Ok(condition) => entry.rules.push(Rule {
                 condition,
                 rule: name,
@@ -117,7 +122,13 @@ impl Work<'_> {
     /// Patterns of results are compiled by whoever bounds results; that they can be, is known from here on.
     fn patterns(&mut self, written: &ToolEntry) {
         for pattern in &written.result.redact {
+            if self.patterns.contains(&pattern.value) {
+                continue;
+            }
             let flaw = regex::RegexBuilder::new(&pattern.value).size_limit(1 << 18).build().err();
+            if flaw.is_none() {
+                self.patterns.insert(pattern.value.clone());
+            }
             if let Some(error) = flaw {
                 let why = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
                 let what = "a pattern of `result.redact` cannot be compiled".to_owned();

@@ -32,6 +32,8 @@ mod time;
 mod tree;
 mod value;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use policy::mistake::quote;
@@ -109,18 +111,34 @@ pub struct Uses {
     pub now: bool,
 }
 
+/// Expressions that were parsed: a policy says the same of many tools, and parsing is most of what loading it takes.
+#[derive(Debug, Default)]
+pub struct Pool {
+    parsed: HashMap<String, cel::Program>,
+}
+
+impl Pool {
+    fn parsed(&mut self, text: &str) -> Result<&cel::Program, Flaw> {
+        match self.parsed.entry(text.to_owned()) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(read::parse(text)?)),
+        }
+    }
+}
+
 /// What fits any stack, in operators.
 const SMALL: usize = 24;
 /// Enough for everything below the caps, several times.
 const STACK: usize = 64 << 20;
 
 /// The parser needs some kilobytes of stack for each operator; a long expression gets a stack of its own.
-fn read_on_a_stack(text: &str, schema: Option<&Json>, size: usize) -> Result<read::Read, Flaw> {
+fn read_on_a_stack(text: &str, schema: Option<&Json>, size: usize, pool: &mut Pool) -> Result<read::Read, Flaw> {
     if size <= SMALL {
-        return read::read(text, schema);
+        return read::read(text, schema, pool.parsed(text)?);
     }
+    let work = || read::read(text, schema, &read::parse(text)?);
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || read::read(text, schema));
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
         let failed = |why: &str| Flaw {
             range: 0..text.len(),
             what: "the condition could not be read".to_owned(),
@@ -138,7 +156,15 @@ impl Condition {
     /// # Errors
     /// The first [`Flaw`]: no CEL, too long, an unknown name, types that cannot meet, not a yes or no, never true.
     pub fn compile(text: &str, schema: Option<&Json>) -> Result<Self, Flaw> {
-        let read = read_on_a_stack(text, schema, scan::check(text)?)?;
+        Self::compile_in(&mut Pool::default(), text, schema)
+    }
+
+    /// As [`Condition::compile`], by the parsed expressions of a pool.
+    ///
+    /// # Errors
+    /// As [`Condition::compile`].
+    pub fn compile_in(pool: &mut Pool, text: &str, schema: Option<&Json>) -> Result<Self, Flaw> {
+        let read = read_on_a_stack(text, schema, scan::check(text)?, pool)?;
         never::check(&read.root, text, schema, read.uses)?;
         Ok(Self { text: text.to_owned(), root: read.root, uses: read.uses, hints: read.hints })
     }

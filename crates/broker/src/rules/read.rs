@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use cel::Env;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr, SourceInfo, operators as op};
+use cel::{Env, Program};
 use policy::mistake::{did_you_mean, quote};
 use regex::RegexBuilder;
 use serde_json::Value as Json;
@@ -25,12 +25,16 @@ pub(super) struct Read {
     pub(super) hints: Vec<Flaw>,
 }
 
-/// Reads a text that [`super::scan`] found bearable.
-pub(super) fn read(text: &str, schema: Option<&Json>) -> Result<Read, Flaw> {
+/// Parses a text that [`super::scan`] found bearable.
+pub(super) fn parse(text: &str) -> Result<Program, Flaw> {
     static ENV: OnceLock<Arc<Env>> = OnceLock::new();
     // Without macros: `has`, `all`, ... stay calls, and are resolved here.
     let env = ENV.get_or_init(|| Arc::new(Env::default().with_optional_support(false)));
-    let program = env.compile(text).map_err(|errors| unreadable(text, &errors))?;
+    env.compile(text).map_err(|errors| unreadable(text, &errors))
+}
+
+/// Reads what was parsed of a text.
+pub(super) fn read(text: &str, schema: Option<&Json>, program: &Program) -> Result<Read, Flaw> {
     let mut reader = Reader {
         text,
         source: program.source_info(),

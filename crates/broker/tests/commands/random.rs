@@ -174,6 +174,26 @@ fn what_the_parser_would_read_again_and_again_is_refused_at_once() {
 }
 
 #[test]
+fn a_pattern_that_bash_takes_for_the_end_is_no_way_round_the_judge() {
+    let world = World::new("dev");
+    let mut ran = 0;
+    for line in [
+        "( case x in x) ls;; esac | evil )\nls;; esac )",
+        "( case x in esac | evil )\nls;; esac )",
+        "( case x in x) ls;; esac & evil )\nls;; esac )",
+        "( case x in (x) ls;; esac | evil )\nls;; esac )",
+        "{ case x in x) ls;; esac | ( evil )\nls;; esac; }",
+        "if ls; then case x in x) ls;; esac | evil\n",
+    ] {
+        assert!(!world.allows(line), "{line:?}");
+        ran += usize::from(world.run(line).iter().any(|words| words[0] == "evil"));
+    }
+    // As a control: bash does run what stands behind, although it cannot read the rest.
+    assert!(ran >= 2, "{ran}");
+    assert!(world.allows("case esac in x) ls;; \"esac\") ls;; esac"));
+}
+
+#[test]
 fn changed_lines_of_the_corpus_are_answered() {
     let world = World::new("inspect");
     let mut random = Random(0x0bad_5eed_0bad_5eed);

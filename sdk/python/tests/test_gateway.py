@@ -76,6 +76,26 @@ def test_json_of_a_model_is_read_once_and_by_the_gate():
     assert ran == [7]
 
 
+def test_a_number_that_json_cannot_carry_is_denied_at_once_and_a_denial_says_nothing_in_favour():
+    with Gateway(allow("count")) as gate:
+
+        @gate.tool("count", effect="write")
+        def count(n: int) -> int:
+            return 2**60 if n else 0
+
+        assert count(n=0) == 0
+        with pytest.raises(Denied) as denied:
+            count(n=2**60)
+        assert denied.value.id == "tools.json/number"
+        # What ran and cannot be passed on is a failure of the tool, and not a call that never ends.
+        with pytest.raises(ToolFailed) as failed:
+            count(n=1)
+        assert "cannot be passed on" in str(failed.value)
+        with pytest.raises(Denied) as denied:
+            gate.call("count", {"n": "x"})
+        assert "the policy allows it" not in str(denied.value) and "a whole number" in str(denied.value)
+
+
 def test_what_the_function_raises_is_raised_and_what_it_returns_is_json():
     with Gateway(allow("f", "g", "h")) as gate:
 

@@ -201,7 +201,11 @@ impl Broker {
             hash: None,
         };
         reasons::deny(&mut verdict, vec![reason]);
-        let trail = Trail::new(&self.record, &self.counts, call, Instant::now());
+        let mut trail = Trail::new(&self.record, &self.counts, call, Instant::now());
+        // Its arguments are written down, so what the tool's entries redact is not.
+        if let Ok(bounds) = self.bounds(&self.gate.judge(call).result) {
+            trail.redacted_by(bounds);
+        }
         trail.denied(&verdict, None);
         Answer { id: trail.id().to_owned(), verdict, result: None, approver: None, took: Duration::ZERO }
     }

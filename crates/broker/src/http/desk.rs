@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use axum::routing::any;
 use serde_json::Value as Json;
 
@@ -63,7 +63,7 @@ async fn serve(
 impl Desk {
     async fn answer(&self, peer: &Peer, request: Request<Body>) -> Result<Response<Body>, Problem> {
         let (head, body) = request.into_parts();
-        self.host(&head.headers)?;
+        self.host(&head.headers, &head.uri)?;
         self.origin(&head.headers)?;
         let who = self.who(&head.headers)?;
         peer.is_known();
@@ -101,7 +101,7 @@ impl Desk {
     }
 
     /// A name that resolves to the loopback is no reason to answer: only our own names are.
-    fn host(&self, headers: &HeaderMap) -> Result<(), Problem> {
+    fn host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let hosts: Vec<_> = headers.get_all(header::HOST).iter().collect();
         let good = match (hosts.as_slice(), self.port) {
             ([host], Some(port)) => {
@@ -113,7 +113,10 @@ impl Desk {
             ([_], None) => true,
             ([] | [_, _, ..], _) => false,
         };
-        if good {
+        // A request that names its host in its first line as well names the same.
+        let first_line = uri.authority().map(|authority| authority.as_str().as_bytes());
+        let agrees = first_line.is_none_or(|name| hosts.first().is_some_and(|host| host.as_bytes() == name));
+        if good && agrees {
             return Ok(());
         }
         Err(Problem::new(

@@ -257,6 +257,10 @@ async fn gw_20_a_page_reaches_nothing_whatever_it_sends() {
     assert!(matches!(street.send("POST /v1/tools/open:call", &twice, CALL).await.0, 400 | 421));
     let none = format!("POST /v1/tools/open:call HTTP/1.1\r\nAuthorization: {bearer}\r\nConnection: close\r\n\r\n");
     assert!(matches!(street.raw(&none).await.0, 400 | 421));
+    let own = format!("Host: {}\r\nAuthorization: {bearer}\r\nConnection: close\r\n\r\n", street.address);
+    let first_line = |name: &str| format!("GET http://{name}/v1/tools HTTP/1.1\r\n{own}");
+    assert!(matches!(street.raw(&first_line("evil.example")).await.0, 400 | 421));
+    assert_eq!(street.raw(&first_line(&street.address)).await.0, 200);
     for page in [
         ("Origin", "http://evil.example"),
         ("Origin", "null"),

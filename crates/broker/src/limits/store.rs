@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use sys::table::{Words, is_byte_locked, try_lock_byte};
 
@@ -96,6 +96,7 @@ impl Store {
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         let dir = rustix::fs::open(folder, flags, Mode::empty()).map_err(|e| failed(folder, e.to_string()))?;
+        let was_there = rustix::fs::statat(&dir, "counters", AtFlags::SYMLINK_NOFOLLOW).is_ok();
         let open = |name: &str| -> Result<File, LedgerFault> {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let failed = |errno: Errno| failed(&folder.join(name), errno.to_string());
@@ -114,15 +115,21 @@ impl Store {
         let words = Words::map(table, LENGTH).map_err(|e| failed(&path, e.to_string()))?;
         let me = Holder { index: 0, generation: 0 };
         let mut store = Self { words, lives, path, clock, me, inner: Mutex::new(()) };
-        store.me = store.enter()?;
+        store.me = store.enter(was_there)?;
         Ok(store)
     }
 
     /// Takes a process number, and sets the table's clock to ours.
-    fn enter(&self) -> Result<Holder, LedgerFault> {
+    fn enter(&self, was_there: bool) -> Result<Holder, LedgerFault> {
         let mut held = self.lock()?;
         let epoch = self.clock.epoch();
         let wall = self.clock.wall_us();
+        // A byte of the other file says that something was counted here: a table that is empty all the same was emptied, by
+        // somebody or by a crash of the machine. Who wants to begin anew moves the file away.
+        let counted = self.lives.metadata().map_err(|error| self.failed(&error))?.len() > 0;
+        if held.header.is_fresh() && was_there && counted {
+            return Err(LedgerFault::Corrupt { path: self.path.clone(), why: "it is empty, and was not" });
+        }
         if held.header.is_fresh() {
             self.words.allocate(0, HEADER).map_err(|e| self.failed(&e))?;
             held.header.0[AT_MAGIC] = MAGIC;
@@ -156,6 +163,9 @@ impl Store {
         let next = u32::try_from(generation.load(Ordering::Relaxed)).unwrap_or(0).wrapping_add(1).max(1);
         generation.store(u64::from(next), Ordering::Relaxed);
         held.commit()?;
+        if !counted {
+            self.lives.set_len(1).map_err(|error| self.failed(&error))?;
+        }
         Ok(Holder { index: u16::try_from(index).unwrap_or(u16::MAX), generation: next })
     }
 

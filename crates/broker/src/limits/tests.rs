@@ -310,6 +310,22 @@ fn write_over(path: &std::path::Path, bytes: &[u8], at: usize) {
 }
 
 #[test]
+fn a_table_that_was_emptied_is_refused_and_one_that_was_moved_away_begins_anew() {
+    let folder = folder();
+    let clock = Hand::at(1_000);
+    let ledger = opened(folder.path(), &clock).unwrap();
+    ledger.reserve(&[spend("a", 9, None, Some(10))]).unwrap().settle(&[(0, 9)]).unwrap();
+    drop(ledger);
+    std::fs::write(folder.path().join("counters"), "").unwrap();
+    assert!(
+        matches!(opened(folder.path(), &clock), Err(LedgerFault::Corrupt { .. })),
+        "what was spent is not forgotten"
+    );
+    std::fs::remove_file(folder.path().join("counters")).unwrap();
+    assert!(opened(folder.path(), &clock).is_ok());
+}
+
+#[test]
 fn a_file_of_another_length_or_kind_is_refused_with_a_remedy() {
     let folder = folder();
     let path = folder.path().join("counters");

@@ -13,7 +13,8 @@ fn described(description: &str) -> Json {
 
 #[tokio::test]
 async fn gw_14_a_rug_pull_is_held_back_until_somebody_accepts_it() {
-    let stage = Stage::new(ALL);
+    let stage =
+        Stage::new(&ALL.replacen("effect = \"read\"", "effect = \"read\"\nresult = { redact = [\"sk-[0-9]+\"] }", 1));
     let file = stage.path("tools.json");
     let stage = stage.server("a", &["--tools", file.to_str().unwrap()]);
     std::fs::write(&file, described("adds numbers").to_string()).unwrap();
@@ -28,7 +29,7 @@ async fn gw_14_a_rug_pull_is_held_back_until_somebody_accepts_it() {
     assert_eq!(answer["result"]["tools"], json!([]));
     assert!(!answer.to_string().contains("id_rsa"), "the new words do not reach the model");
     assert!(answer["result"]["_meta"]["fumehood/notes"][0].as_str().unwrap().contains("pins accept a.echo"));
-    let denied = client.call("a__echo", json!({})).await;
+    let denied = client.call("a__echo", json!({"k": "sk-123"})).await;
     assert!(is_error(&denied) && text(&denied).contains("mcp.pin/changed"));
     assert_eq!(stage.calls("a").len(), 0);
     // A call that never reached the gate is a decision too.
@@ -42,7 +43,7 @@ async fn gw_14_a_rug_pull_is_held_back_until_somebody_accepts_it() {
         })
         .collect();
     let wanted = [
-        (json!("a.echo"), json!("deny"), json!("mcp.pin/changed"), json!({})),
+        (json!("a.echo"), json!("deny"), json!("mcp.pin/changed"), json!({"k": "[redacted]"})),
         (json!("a__nothing_of_that_name"), json!("deny"), json!("mcp.tool/unknown"), json!({"x": 1})),
     ];
     assert_eq!(denied, wanted);
@@ -228,7 +229,10 @@ async fn gw_20_what_is_no_message_is_answered_and_the_conversation_goes_on() {
 async fn gw_20_a_huge_or_unterminated_frame_ends_its_server_and_only_its_calls() {
     let stage = Stage::new(ALL).server("b", &[]);
     let mut client = stage.met(json!({})).await;
-    client.tools().await;
+    // On a busy machine a server may not have answered yet when the list is wanted.
+    while !client.tools().await.iter().any(|name| name == "b__slow") {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     for tool in ["a__unterminated", "a__huge", "a__noise"] {
         let other = client.ask("tools/call", json!({"name": "b__slow", "arguments": {}})).await;
         let begun = Instant::now();

@@ -91,10 +91,10 @@ fn client(call: &Call<'_>) -> Result<&'static Client, Failure> {
 fn entry(call: &Call<'_>, taking_out: bool) -> Result<Entry, Failure> {
     let name = call.parsed.value("name").map_or_else(|| "fumehood".to_owned(), |name| show_bytes(name.as_bytes()));
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || !name.chars().all(plain) {
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
         let what = format!("`--name {name}`");
         let why = "it becomes a part of tool names and of keys in the file".to_owned();
-        return Err(Failure::own(usage("usage/bad-value", what, why, "letters, digits, - and _".to_owned())));
+        return Err(Failure::own(usage("usage/bad-value", what, why, "1 to 64 letters, digits, - and _".to_owned())));
     }
     let layers = asked_layers(call, 125)?;
     let mut args = vec!["mcp".to_owned(), "gateway".to_owned()];

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::codec::{BytesCodec, FramedRead};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::request::{Early, accepts, admit, early, read, same, version};
+use super::request::{Early, accepts, admit, early, one_host, read, same, version};
 use super::streams::Streams;
 use crate::call::Caller;
 use crate::http::{Door, Keys, Peer as Connection};
@@ -127,7 +127,8 @@ async fn answer(
     request: Request<Body>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let admitted = admit(&head.headers, front.port, &front.origins, &front.keys);
+    let admitted =
+        one_host(&head.headers, &head.uri).and_then(|()| admit(&head.headers, front.port, &front.origins, &front.keys));
     let caller = match admitted {
         Ok(caller) => caller,
         Err(Early(response)) => return *response,

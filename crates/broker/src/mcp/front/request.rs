@@ -1,7 +1,7 @@
 //! One HTTP request: where it comes from, who sends it, and whether its headers say what its body says.
 
 use axum::body::{Body, HttpBody, to_bytes};
-use axum::http::{HeaderMap, Response, StatusCode, header};
+use axum::http::{HeaderMap, Response, StatusCode, Uri, header};
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 
@@ -60,6 +60,17 @@ pub(super) fn admit(headers: &HeaderMap, port: Option<u16>, origins: &[String], 
         }
         None => Err(refused(StatusCode::UNAUTHORIZED, wire::INVALID_REQUEST, "send `Authorization: Bearer TOKEN`")),
     }
+}
+
+/// A request that names its host in its first line as well names the same as in its header.
+///
+/// # Errors
+/// The early answer.
+pub(super) fn one_host(headers: &HeaderMap, uri: &Uri) -> Result<(), Early> {
+    let named = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let agrees = named.is_none_or(|name| headers.get(header::HOST).is_some_and(|host| host.as_bytes() == name));
+    let why = "the first line and the Host header name two hosts";
+    if agrees { Ok(()) } else { Err(refused(StatusCode::FORBIDDEN, wire::INVALID_REQUEST, why)) }
 }
 
 /// A name that was made to resolve to this machine is not ours.
@@ -216,6 +227,14 @@ mod tests {
             vec![good[1], good[2]],
         ] {
             assert!(same(&headers(&bad), &id, "tools/call", &params).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_line_and_the_header_name_one_host() {
+        let own = headers(&[("host", "localhost:80")]);
+        for (line, good) in [("/mcp", true), ("http://localhost:80/mcp", true), ("http://evil.example/mcp", false)] {
+            assert_eq!(one_host(&own, &line.parse().unwrap()).is_ok(), good, "{line}");
         }
     }
 

@@ -83,9 +83,13 @@ class Denied(Exception):
     def id(self) -> str:
         return self.reasons[0].id if self.reasons else "tools.entry/none"
 
+    def _against(self) -> list[Reason]:
+        """Without what would have allowed it: a model that reads "the policy allows it" tries again."""
+        return [reason for reason in self.reasons if reason.decision != "allow"]
+
     def __str__(self) -> str:
         lines = [f"denied: {self.tool}"]
-        for reason in self.reasons:
+        for reason in self._against():
             lines.append(f"- {reason.what}: {reason.why}" if reason.why else f"- {reason.what}")
         if self.instead:
             lines.append(f"instead: {self.instead}")
@@ -93,5 +97,5 @@ class Denied(Exception):
 
     def to_json(self) -> str:
         """For a model that is answered in JSON."""
-        reasons = [{"id": r.id, "what": r.what, "why": r.why, "instead": r.instead} for r in self.reasons]
+        reasons = [{"id": r.id, "what": r.what, "why": r.why, "instead": r.instead} for r in self._against()]
         return json.dumps({"denied": True, "tool": self.tool, "reasons": reasons, "instead": self.instead})

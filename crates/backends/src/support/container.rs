@@ -1,7 +1,7 @@
 //! The container tier on the native backend.
 
 use policy::value::{NetMode, Policy, WorkspaceMode};
-use policy::{ClauseId, Support};
+use policy::{ClauseId, Enforced, Strength, Support};
 
 use super::{
     bandwidth, commands, controller, idle, kernel, label, network_by_broker, root_image, secrets, supervised,
@@ -137,10 +137,18 @@ fn landlock(policy: &Policy, host: &Capabilities, least: u32) -> Support {
     )
 }
 
+const PROTECT_OVERSHOOT: &str = "a control file that somebody outside replaces can be written for up to 100 ms: \
+                                 then the run is ended, and the file put aside";
+
 fn protect(policy: &Policy) -> Support {
     when(policy.fs.protect, || match policy.workspace.mode {
         WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
-        WorkspaceMode::Rw => kernel("mountns:ro"),
+        // The kernel takes a mount away when somebody outside replaces what it stands on; nobody inside can.
+        WorkspaceMode::Rw => Support::Enforced(Enforced {
+            by: "mountns:ro+supervisor:sampling".to_owned(),
+            strength: Strength::Kernel,
+            overshoot: Some(PROTECT_OVERSHOOT.to_owned()),
+        }),
         WorkspaceMode::Overlay | WorkspaceMode::Copy => supervisor("supervisor:apply", None),
     })
 }

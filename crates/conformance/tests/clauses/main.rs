@@ -10,6 +10,7 @@ mod end;
 mod environment;
 mod files;
 mod git;
+mod held;
 mod limits;
 mod network;
 mod places;
@@ -31,12 +32,13 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 13] = [
+    let groups: [&[Case]; 14] = [
         tier::CASES,
         places::CASES,
         files::CASES,
         workspace::CASES,
         git::CASES,
+        held::CASES,
         limits::CASES,
         usage::CASES,
         network::CASES,

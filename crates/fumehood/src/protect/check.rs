@@ -6,6 +6,7 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::{Errno, Result};
 use serde::Serialize;
 
+use super::hold::{Held, Hold, Stands};
 use super::list::List;
 use super::plan::{ProtectPlan, parent_of, seen};
 use crate::state::{Cross, Dir, path_text};
@@ -25,14 +26,25 @@ pub struct Slipped {
 }
 
 /// Compares with the start, after our stubs were removed. What appeared is moved into `aside`. What was there and changed
-/// is only told: inside it was read-only, so somebody changed it from outside.
+/// is only told: inside it was read-only, so somebody changed it from outside. What was *replaced* lost its read-only mount
+/// then, and may have been written inside: it is put aside too, and a file is put back as it was at the start.
 ///
 /// # Errors
 /// What the kernel answers when the workspace cannot be read.
-pub fn check(plan: &ProtectPlan, below: &Dir, aside: &Dir, list: &List) -> Result<Vec<Slipped>> {
-    let now = seen(below, list)?;
+pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &List) -> Result<Vec<Slipped>> {
     let mut slipped = Vec::new();
-    for (path, found) in &now {
+    for bind in &plan.binds {
+        let Some(held) = hold.of(&bind.path) else { continue };
+        slipped.extend(replaced(held, below, aside, bind.path.clone())?);
+    }
+    if let Some((root, elsewhere, list)) = hold.elsewhere() {
+        for held in list {
+            slipped.extend(replaced(held, elsewhere, aside, root.join(&held.path))?);
+        }
+    }
+    let undone: Vec<PathBuf> = slipped.iter().map(|one| one.path.clone()).collect();
+    let now = seen(below, list)?;
+    for (path, found) in now.iter().filter(|(path, _)| !undone.contains(path)) {
         match plan.before.get(path) {
             Some(before) if before == found => {}
             Some(before) if before.target != found.target => {
@@ -51,9 +63,39 @@ pub fn check(plan: &ProtectPlan, below: &Dir, aside: &Dir, list: &List) -> Resul
         let appeared = git.absent.iter().filter(|name| matches!(elsewhere.kind(name), Ok(Some(_))));
         slipped.extend(appeared.map(|name| put_aside(&elsewhere, Path::new(name), aside, "appeared in git's folder")));
     }
-    let vanished = plan.before.keys().filter(|path| !now.contains_key(*path));
+    let vanished = plan.before.keys().filter(|path| !now.contains_key(*path) && !undone.contains(path));
     slipped.extend(vanished.map(|path| told(path, "vanished", None)));
     Ok(slipped)
+}
+
+/// What stands in the place of a control file, if nobody can say who wrote it.
+fn replaced(held: &Held, below: &Dir, aside: &Dir, shown: PathBuf) -> Result<Option<Slipped>> {
+    match held.stands(below)? {
+        Stands::Same | Stands::Nothing => return Ok(None),
+        Stands::Rewritten | Stands::Other => {}
+    }
+    if harmless(below, &held.path) || only_plainly_more(held, below) {
+        return Ok(Some(told(&shown, "was replaced", None)));
+    }
+    let mut slipped = put_aside(below, &held.path, aside, "was replaced");
+    slipped.path = shown;
+    if slipped.moved_to.is_some() && !is_folder(held.mode) {
+        slipped.why = held.put_back(below).err().map(|errno| format!("the old one could not be put back: {errno}"));
+    }
+    Ok(Some(slipped))
+}
+
+/// git's configuration with other lines than at the start, but none that names a program or another file: somebody called
+/// `git config user.name` outside.
+fn only_plainly_more(held: &Held, below: &Dir) -> bool {
+    if !held.path.ends_with("config") {
+        return false;
+    }
+    let Some(before) = held.content.as_deref().and_then(|bytes| std::str::from_utf8(bytes).ok()) else { return false };
+    let Ok(now) = below.read(&held.path, 1 << 16) else { return false };
+    let Ok(now) = std::str::from_utf8(&now) else { return false };
+    let (Some(before), Some(now)) = (steering(before), steering(now)) else { return false };
+    before == now
 }
 
 /// A link that was replaced: the new thing is put aside, the old link made again.
@@ -132,39 +174,51 @@ fn harmless(below: &Dir, path: &Path) -> bool {
 
 /// Only keys that name no program, no folder and no other file. Anything that is not understood is not plain.
 fn plain_config(config: &[u8]) -> bool {
-    const PLAIN: [(&str, &[&str]); 4] = [
-        (
-            "core",
-            &[
-                "repositoryformatversion",
-                "filemode",
-                "bare",
-                "logallrefupdates",
-                "symlinks",
-                "ignorecase",
-                "precomposeunicode",
-            ],
-        ),
-        ("user", &["name", "email"]),
-        ("branch", &["merge", "rebase"]),
-        ("init", &["defaultbranch"]),
-    ];
-    let Ok(text) = std::str::from_utf8(config) else { return false };
-    let mut keys: Option<&[&str]> = None;
+    std::str::from_utf8(config).is_ok_and(|text| steering(text).is_some_and(|lines| lines.is_empty()))
+}
+
+/// Keys of git's configuration that name no program, no folder and no other file.
+const PLAIN: [(&str, &[&str]); 4] = [
+    (
+        "core",
+        &[
+            "repositoryformatversion",
+            "filemode",
+            "bare",
+            "logallrefupdates",
+            "symlinks",
+            "ignorecase",
+            "precomposeunicode",
+        ],
+    ),
+    ("user", &["name", "email"]),
+    ("branch", &["merge", "rebase"]),
+    ("init", &["defaultbranch"]),
+];
+
+/// The lines of git's configuration that are not plain, each with its section, in their order; `None` if a line goes on in
+/// the next one.
+fn steering(text: &str) -> Option<Vec<(&str, &str)>> {
+    let mut lines = Vec::new();
+    let (mut section, mut keys): (&str, Option<&[&str]>) = ("", None);
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', ';'])) {
         if line.ends_with('\\') {
-            return false;
+            return None;
         }
         if let Some(head) = line.strip_prefix('[') {
-            let Some(section) = head.strip_suffix(']') else { return false };
-            let name = section.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
+            (section, keys) = (line, None);
+            let Some(head) = head.strip_suffix(']') else {
+                lines.push((section, line));
+                continue;
+            };
+            let name = head.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
             keys = PLAIN.iter().find(|(known, _)| *known == name).map(|(_, keys)| *keys);
             continue;
         }
         let key = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
         if !keys.is_some_and(|keys| keys.contains(&key.as_str())) {
-            return false;
+            lines.push((section, line));
         }
     }
-    true
+    Some(lines)
 }

@@ -95,6 +95,8 @@ pub struct ProtectPlan {
     pub nested: Vec<PathBuf>,
     /// The search for them was cut short.
     pub nested_cut: bool,
+    /// Control files with other names (hard links) that were not all found: such a name could be written.
+    pub linked: Vec<PathBuf>,
     /// What was there at start, by path.
     #[serde(skip)]
     pub before: BTreeMap<PathBuf, Seen>,
@@ -123,6 +125,7 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
     for entry in &list.path {
         plan.entry(below, entry)?;
     }
+    plan.other_names(below)?;
     let pins: BTreeSet<_> =
         plan.binds.iter().map(|b| &b.path).chain(plan.stubs.iter().map(|s| &s.path)).flat_map(|p| parents(p)).collect();
     plan.pins = pins.into_iter().collect();

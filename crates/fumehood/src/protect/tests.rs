@@ -33,10 +33,20 @@ impl Work {
         plan(&self.root, &Dir::open(&self.root).unwrap(), list()).unwrap()
     }
 
+    fn hold(&self, plan: &ProtectPlan) -> Hold {
+        Hold::take(plan, Dir::open(&self.root).unwrap(), &[]).unwrap()
+    }
+
+    /// As [`Self::held`], with what held from the beginning being of no account.
     fn check(&self, plan: &ProtectPlan) -> Vec<Slipped> {
+        let nothing = ProtectPlan { binds: Vec::new(), pins: Vec::new(), git: None, ..plan.clone() };
+        self.held(plan, &self.hold(&nothing))
+    }
+
+    fn held(&self, plan: &ProtectPlan, hold: &Hold) -> Vec<Slipped> {
         let aside = self.folder.path().join("aside");
         std::fs::create_dir_all(&aside).unwrap();
-        check(plan, &Dir::open(&self.root).unwrap(), &Dir::open(&aside).unwrap(), list()).unwrap()
+        check(plan, hold, &Dir::open(&self.root).unwrap(), &Dir::open(&aside).unwrap(), list()).unwrap()
     }
 }
 
@@ -216,4 +226,117 @@ fn what_would_steer_git_and_was_not_there_is_put_aside_in_its_folder_too() {
     let slipped: Vec<_> = work.check(&plan).into_iter().map(|s| (s.path, s.moved_to.is_some())).collect();
     assert_eq!(slipped, [(PathBuf::from("commondir"), true), (PathBuf::from("hooks"), true)]);
     assert!(!own.join("commondir").exists() && !own.join("hooks").exists() && own.join("index").exists());
+}
+
+/// As an editor that saves by rename.
+fn replace(work: &Work, name: &str, text: &str) {
+    work.put("new", text);
+    std::fs::rename(work.root.join("new"), work.root.join(name)).unwrap();
+}
+
+#[test]
+fn a_control_file_that_is_replaced_is_noticed_put_aside_and_put_back() {
+    let work = Work::new(&REPO);
+    work.put(".mcp.json", "{}");
+    let plan = work.plan();
+    let hold = work.hold(&plan);
+    assert_eq!(hold.lost(), None);
+    work.put("other", "work goes on");
+    work.put(".git/index", "");
+    assert_eq!((hold.lost(), work.held(&plan, &hold)), (None, vec![]));
+    replace(&work, ".mcp.json", r#"{"servers": "planted"}"#);
+    assert_eq!(hold.lost(), Some(PathBuf::from(".mcp.json")));
+    let slipped = work.held(&plan, &hold);
+    assert_eq!((slipped.len(), slipped[0].what, slipped[0].why.as_ref()), (1, "was replaced", None));
+    assert_eq!(std::fs::read_to_string(work.root.join(".mcp.json")).unwrap(), "{}");
+    let aside = work.folder.path().join("aside").join(slipped[0].moved_to.as_ref().unwrap());
+    assert!(std::fs::read_to_string(aside).unwrap().contains("planted"));
+}
+
+#[test]
+fn a_hooks_folder_that_is_replaced_is_put_aside_unless_it_holds_samples_alone() {
+    let work = Work::new(&REPO);
+    let plan = work.plan();
+    let hold = work.hold(&plan);
+    let hooks = work.root.join(".git/hooks");
+    std::fs::rename(&hooks, work.root.join(".git/old")).unwrap();
+    work.put(".git/hooks/b.sample", "");
+    assert_eq!(hold.lost(), Some(PathBuf::from(".git/hooks")));
+    assert_eq!(work.held(&plan, &hold)[0].moved_to, None);
+    assert!(hooks.exists());
+    work.put(".git/hooks/pre-commit", "planted");
+    assert!(work.held(&plan, &hold)[0].moved_to.is_some());
+    assert!(!hooks.exists());
+}
+
+#[test]
+fn a_folder_above_control_files_that_is_replaced_is_noticed() {
+    let work = Work::new(&REPO);
+    let hold = work.hold(&work.plan());
+    std::fs::rename(work.root.join(".git"), work.root.join("old")).unwrap();
+    for (name, text) in REPO {
+        work.put(name, text);
+    }
+    assert_eq!(hold.lost(), Some(PathBuf::from(".git")));
+}
+
+#[test]
+fn plain_settings_of_git_that_somebody_made_outside_stay_and_others_do_not() {
+    let remote = "[core]\n\tbare = false\n[remote \"o\"]\n\turl = x\n";
+    for (text, stays) in [
+        (format!("{remote}[user]\n\tname = x\n"), true),
+        (format!("{remote}\tfetch = y\n"), false),
+        (format!("{remote}[core]\n\tfsmonitor = planted\n"), false),
+        ("[core]\n\tbare = false\n[alias]\n\turl = x\n".to_owned(), false),
+    ] {
+        let work = Work::new(&[(".git/HEAD", ""), (".git/config", remote), (".git/hooks/a.sample", "")]);
+        let plan = work.plan();
+        let hold = work.hold(&plan);
+        replace(&work, ".git/config", &text);
+        let slipped = work.held(&plan, &hold);
+        assert_eq!((slipped.len(), slipped[0].moved_to.is_none()), (1, stays), "{text}");
+        let now = std::fs::read_to_string(work.root.join(".git/config")).unwrap();
+        assert_eq!(now, if stays { text } else { remote.to_owned() });
+    }
+}
+
+#[test]
+fn another_name_of_a_control_file_is_as_protected() {
+    let work = Work::new(&REPO);
+    std::fs::create_dir_all(work.root.join("deep/node_modules")).unwrap();
+    let config = work.root.join(".git/config");
+    std::fs::hard_link(&config, work.root.join("deep/node_modules/x")).unwrap();
+    std::fs::hard_link(&config, work.folder.path().join("outside")).unwrap();
+    let plan = work.plan();
+    assert!(has(plan.binds.iter().map(|b| &b.path), "deep/node_modules/x"), "{:?}", plan.binds);
+    assert!(has(&plan.pins, "deep/node_modules") && plan.linked.is_empty());
+    let hold = work.hold(&plan);
+    assert_eq!(work.held(&plan, &hold), vec![]);
+    // A name that somebody outside made while the run went on.
+    std::fs::write(&config, "[core]\n\tfsmonitor = planted\n").unwrap();
+    let slipped = work.held(&plan, &hold);
+    assert!(slipped.iter().all(|one| one.what == "was replaced" && one.moved_to.is_some()), "{slipped:?}");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
+}
+
+/// Two runs in one workspace: the stand-ins of the first go with it.
+#[test]
+fn the_stand_ins_of_another_run_may_come_and_go_while_they_are_empty() {
+    let work = Work::new(&REPO);
+    std::fs::create_dir(work.root.join(".vscode")).unwrap();
+    work.put(".envrc", "");
+    let plan = work.plan();
+    let hold = work.hold(&plan);
+    std::fs::remove_dir(work.root.join(".vscode")).unwrap();
+    std::fs::remove_file(work.root.join(".envrc")).unwrap();
+    assert_eq!(hold.lost(), None);
+    std::fs::create_dir(work.root.join(".vscode")).unwrap();
+    replace(&work, ".envrc", "");
+    assert_eq!(hold.lost(), None);
+    work.put(".envrc", "planted");
+    assert_eq!(hold.lost(), Some(PathBuf::from(".envrc")));
+    work.put(".vscode/tasks.json", "planted");
+    let slipped = work.held(&plan, &hold);
+    assert_eq!(slipped.iter().filter(|one| one.moved_to.is_some()).count(), 2, "{slipped:?}");
+    assert!(!work.root.join(".envrc").exists() && !work.root.join(".vscode").exists());
 }

@@ -13,18 +13,17 @@ use policy::value::{Tier, WorkspaceMode};
 
 use super::Manner;
 use super::early;
-use super::guard::Guard;
+use super::guard::{Guard, Protected};
 use super::home::Home;
 use super::launch;
 use super::planning::Planned;
 use super::record::Recorded;
 use super::streams::{Budget, Input, Stream};
 use super::terminal::Terminal;
-use super::watch::{Carried, Watch, Watched, own};
+use super::watch::{Carried, Stop, Watch, Watched, own};
 use super::workspace::Layer;
 use crate::cli::{Request, World};
 use crate::fault::{Fault, show_bytes};
-use crate::protect::ProtectPlan;
 use crate::state::Thing;
 use crate::ui::{Failure, Voice};
 
@@ -36,7 +35,7 @@ pub(super) struct Begun {
     program: String,
     home: Home,
     signals: Option<sys::signals::Signals>,
-    protected: Option<ProtectPlan>,
+    protected: Option<Protected>,
     request: Io,
 }
 
@@ -60,7 +59,7 @@ pub(super) struct Stage {
     pub(super) program: String,
     pub(super) carried: Carried,
     pub(super) layer: Option<Layer>,
-    pub(super) protected: Option<ProtectPlan>,
+    pub(super) protected: Option<Protected>,
     pub(super) started: Instant,
     signals: sys::signals::Signals,
     /// Last: it goes after the guest and its groups.
@@ -126,7 +125,7 @@ pub(super) fn begin(
             home.note(&Thing::Cgroup(path))?;
         }
     }
-    Ok(Begun { birth, prepared, program: named, home, signals, protected: guard.plan, request: io })
+    Ok(Begun { birth, prepared, program: named, home, signals, protected: guard.protected, request: io })
 }
 
 pub(super) fn stdio(io: &Io) -> Stdio {
@@ -308,10 +307,14 @@ impl Stage {
             }
         };
         let tmp = self.home.tmp().map(Path::to_owned);
+        let protected = self.protected.as_ref();
         let mut extra = |running: &Running, alive: bool| {
-            let tmp = tmp.as_deref()?;
+            if let Some(words) = protected.and_then(Protected::lost) {
+                return Some(Stop::Lost(words));
+            }
             let unlinked = if alive { running.unlinked_bytes() } else { 0 };
-            super::workspace::over_limit(tmp, unlinked, policy)
+            let (limit, words) = super::workspace::over_limit(tmp.as_deref()?, unlinked, policy)?;
+            Some(Stop::Limit(limit, words))
         };
         let watched = self.home.tmp().is_some();
         let signals = Some(&self.signals);

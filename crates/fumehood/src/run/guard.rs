@@ -11,7 +11,7 @@ use policy::{ClauseId, Violation};
 use super::home::Home;
 use super::record::Recorded;
 use crate::fault::{Fault, show_path, show_text};
-use crate::protect::{self, ProtectPlan};
+use crate::protect::{self, Hold, ProtectPlan};
 use crate::state::{Cross, Dir};
 use crate::ui::Failure;
 
@@ -22,7 +22,26 @@ pub(super) struct Guard {
     pub(super) show: Vec<Grant>,
     pub(super) git: Vec<GitPart>,
     pub(super) placeholders: Vec<PathBuf>,
-    pub(super) plan: Option<ProtectPlan>,
+    pub(super) protected: Option<Protected>,
+}
+
+/// The control files of a read-write workspace: how they are protected, and what holds them.
+#[derive(Debug)]
+pub(super) struct Protected {
+    plan: ProtectPlan,
+    hold: Hold,
+}
+
+impl Protected {
+    /// Somebody outside took a mount away; in words.
+    pub(super) fn lost(&self) -> Option<String> {
+        let path = self.hold.lost()?;
+        Some(format!(
+            "the control file {} was replaced from outside, which takes away what made it read-only inside; the run was ended, \
+             and what stands there now is not trusted",
+            show_path(&path)
+        ))
+    }
 }
 
 impl Guard {
@@ -55,14 +74,37 @@ impl Guard {
                 show_path(nested)
             ));
         }
+        for linked in &plan.linked {
+            home.tell(format!(
+                "{} has other names that were not all found: such a name can be written",
+                show_path(linked)
+            ));
+        }
+        let mut stubs = Vec::new();
         for stub in &plan.stubs {
             if home.make_stub(&below, &root, &stub.path, stub.kind == protect::Shape::Dir)? {
                 guard.protect.push(Protect::ReadOnly(stub.path.clone()));
                 guard.placeholders.push(stub.path.clone());
+                stubs.push(stub.path.clone());
             }
         }
-        guard.plan = Some(plan);
+        guard.lock_elsewhere(&plan, home)?;
+        let hold = Hold::take(&plan, below, &stubs).map_err(|e| unreadable(&root, &e.to_string()))?;
+        guard.protected = Some(Protected { plan, hold });
         Ok(guard)
+    }
+
+    /// The configuration of a git folder that lies elsewhere and can be written, as a submodule's: git outside finds it
+    /// locked, as it does in a workspace of its own.
+    fn lock_elsewhere(&mut self, plan: &ProtectPlan, home: &mut Home) -> Result<(), Failure> {
+        let theirs = |git: &&protect::GitElsewhere| git.read.contains(&git.git_dir.join("config"));
+        let Some(git) = plan.git.as_ref().filter(theirs) else { return Ok(()) };
+        let elsewhere = Dir::open(&git.git_dir).map_err(|e| unreadable(&git.git_dir, &e.to_string()))?;
+        let lock = Path::new("config.lock");
+        if home.make_stub(&elsewhere, &git.git_dir, lock, false)? {
+            self.git.push(GitPart::ReadOnly(git.git_dir.join(lock)));
+        }
+        Ok(())
     }
 
     /// A git folder that lies elsewhere. Read-write: all of it to read, and what git writes to write, but never config or
@@ -153,19 +195,19 @@ fn free(path: &Path) -> bool {
 
 /// After the run: stubs go, and what slipped in is moved into the changes of the run.
 pub(super) fn check(
-    plan: Option<ProtectPlan>,
+    protected: Option<Protected>,
     home: &mut Home,
     recorded: &Recorded,
 ) -> Result<Vec<Violation>, Failure> {
     home.remove_stubs();
-    let Some(plan) = plan else { return Ok(Vec::new()) };
+    let Some(Protected { plan, hold }) = protected else { return Ok(Vec::new()) };
     let below = Dir::open(&plan.root).map_err(|e| unreadable(&plan.root, &e.to_string()))?;
     let changes = recorded.state.changes()?;
     let name = format!("{}-aside", recorded.id);
     changes.make(&name, rustix::fs::Mode::RWXU).map_err(|e| unreadable(&plan.root, &e.to_string()))?;
     let aside = changes.enter(&name, Cross::No).map_err(|e| unreadable(&plan.root, &e.to_string()))?;
-    let slipped =
-        protect::check(&plan, &below, &aside, protect::list()).map_err(|e| unreadable(&plan.root, &e.to_string()))?;
+    let slipped = protect::check(&plan, &hold, &below, &aside, protect::list())
+        .map_err(|e| unreadable(&plan.root, &e.to_string()))?;
     if slipped.iter().all(|one| one.moved_to.is_none()) {
         // Empty: nothing was put aside.
         if changes.remove_tree(&name).is_err() {}
@@ -175,7 +217,8 @@ pub(super) fn check(
 
 fn violation(slipped: &protect::Slipped) -> Violation {
     let where_to = match (&slipped.moved_to, &slipped.why) {
-        (Some(place), _) => format!("it was put aside as {place}"),
+        (Some(place), None) => format!("it was put aside as {place}"),
+        (Some(place), Some(why)) => format!("it was put aside as {place}; {why}"),
         (None, Some(why)) => format!("it was left: {why}"),
         (None, None) => "it was left".to_owned(),
     };

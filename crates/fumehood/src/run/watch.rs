@@ -55,9 +55,18 @@ pub(super) struct Watched {
     pub(super) warnings: Vec<String>,
 }
 
-/// Looks for a limit that is held by counting what lies in a folder of ours, and, where processes are left that may hold
-/// them open, files that no name leads to.
-pub(super) type Look<'a> = &'a mut dyn FnMut(&Running, bool) -> Option<(Limit, String)>;
+/// Why a look at the host ends the run.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A limit that is held by counting what lies in a folder of ours.
+    Limit(Limit, String),
+    /// Something that the plan says is not so any more.
+    Lost(String),
+}
+
+/// Looks at what no sample shows: a folder of ours, and, where processes are left that may hold them open, files that no
+/// name leads to; and what holds the control files.
+pub(super) type Look<'a> = &'a mut dyn FnMut(&Running, bool) -> Option<Stop>;
 
 /// Watches until nothing runs any more.
 pub(super) struct Watch<'a> {
@@ -176,9 +185,12 @@ impl<'a> Watch<'a> {
             ..sample
         };
         self.result.facts.oom_kills = sample.oom_kills;
-        if self.result.facts.ended_for.is_none() {
-            // The guest says the end when it has no child left, and orphans are its children.
-            self.result.facts.ended_for = (self.extra)(self.running, !self.ended);
+        // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
+        // is looked at when the control files are.
+        if self.result.facts.ended_for.is_none()
+            && let Some(Stop::Limit(limit, words)) = (self.extra)(self.running, !self.ended)
+        {
+            self.result.facts.ended_for = Some((limit, words));
         }
     }
 
@@ -374,9 +386,16 @@ impl<'a> Watch<'a> {
             pids_peak: sample.pids_peak.max(before.pids_peak),
             ..sample
         };
-        if let Some((limit, message)) = self.passed(&sample).or_else(|| (self.extra)(self.running, true)) {
-            self.end(limit, message);
-            return;
+        let passed = self.passed(&sample).map(|(limit, words)| Stop::Limit(limit, words));
+        match passed.or_else(|| (self.extra)(self.running, true)) {
+            None => {}
+            Some(Stop::Limit(limit, message)) => return self.end(limit, message),
+            Some(Stop::Lost(message)) => {
+                self.result.failed.get_or_insert(message);
+                self.running.kill();
+                self.ended_at = Some(Instant::now());
+                return;
+            }
         }
         // Processes are counted in ticks of 10 ms: over a shorter time a busy tree would look idle every other look.
         if now.saturating_duration_since(self.judged_at) >= JUDGED {

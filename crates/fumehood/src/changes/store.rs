@@ -1,5 +1,6 @@
 //! Taking what a run left into `changes/RUN`, within bounds.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -41,6 +42,8 @@ pub struct Store {
     /// When the run began, on the clock of the file system: what changed on the host after it is a conflict.
     pub(super) started: (i64, u64),
     left: Bounds,
+    /// Files with more names than one: their content is taken once.
+    linked: BTreeMap<(u64, u64), (String, u64)>,
     manifest: Manifest,
 }
 
@@ -71,7 +74,7 @@ impl Store {
             entries: Vec::new(),
             refused: Vec::new(),
         };
-        Ok(Self { dir, blobs, path, started, left: bounds, manifest })
+        Ok(Self { dir, blobs, path, started, left: bounds, linked: BTreeMap::new(), manifest })
     }
 
     /// Ends: the list is written, and the folder removed again if nothing changed.
@@ -197,14 +200,24 @@ impl Store {
         if opened.st_ino != now.inode || Fingerprint::from_stat(&opened).kind != Kind::File {
             return self.leave(path, "it was replaced while it was read");
         }
-        let Some((sha256, size)) = self.blob(&file, now.size)? else {
+        let known = self.linked.get(&(opened.st_dev, opened.st_ino)).cloned();
+        let taken = match known {
+            Some(known) => Some(known),
+            None => self.blob(&file, now.size)?,
+        };
+        let Some((sha256, size)) = taken else {
             return self.leave(path, "it is larger than what is left of the bytes that are kept");
         };
+        if opened.st_nlink > 1 {
+            self.linked.insert((opened.st_dev, opened.st_ino), (sha256.clone(), size));
+        }
         let same = |b: &Fingerprint| {
             b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)
         };
         if base.as_ref().is_some_and(same) {
-            self.left.bytes += size;
+            if opened.st_nlink == 1 {
+                self.left.bytes += size;
+            }
             return Ok(());
         }
         let mut now = now.clone();

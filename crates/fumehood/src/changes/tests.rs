@@ -427,6 +427,18 @@ fn bounds_hold_for_sparse_giants_many_files_and_deep_trees() {
 }
 
 #[test]
+fn a_file_with_many_names_is_taken_once() {
+    let host = Host::new(&[]);
+    put(&host.at("upper"), "one", &"x".repeat(600));
+    for i in 0..20 {
+        std::fs::hard_link(host.at("upper").join("one"), host.at("upper").join(format!("name{i}"))).unwrap();
+    }
+    put(&host.at("upper"), "other", &"y".repeat(300));
+    let manifest = host.read_upper(Bounds { bytes: 1000, entries: 140 });
+    assert_eq!((manifest.entries.len(), manifest.refused.len()), (22, 0), "{:?}", manifest.refused);
+}
+
+#[test]
 fn a_folder_swapped_for_a_link_during_apply_never_leads_outside() {
     let host = Host::new(&[("d/f", "1")]);
     let outside = host.at("outside");

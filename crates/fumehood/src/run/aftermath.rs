@@ -48,7 +48,7 @@ pub(super) fn report(
     }
     let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let mut workspace = match layer {
-        Some(layer) => layer.read_back(recorded)?,
+        Some(layer) => layer.read_back(recorded, &plan.policy)?,
         None => WorkspaceReport::default(),
     };
     workspace.notes = home.take_notes();

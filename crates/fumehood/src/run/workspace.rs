@@ -143,9 +143,11 @@ impl Layer {
     }
 
     /// Takes what the run left in the layer into `changes/RUN`, and says how much that is.
-    pub(super) fn read_back(self, recorded: &Recorded) -> Result<WorkspaceReport, Failure> {
+    pub(super) fn read_back(self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Failure> {
         let root = self.source()?;
-        let bounds = Bounds::default();
+        // A layer holds no more than its limit, but files with holes look larger than all of it: reading and keeping those
+        // would cost the host what the limit is there to save.
+        let bounds = bounds(policy);
         let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, &root, self.began, bounds)?;
         match &self.baseline {
             Some(baseline) => read_copy(&mut store, &self.place, baseline)?,

@@ -150,3 +150,30 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
         println!("{} {}: {rounds} kills, {finished} after the end", scene.tier.word(), scene.who.word());
     }
 }
+
+/// The folder that the groups share stays after a run, for the next one; `gc` takes it, wherever nobody uses it.
+#[test]
+fn gc_takes_the_empty_folder_of_the_control_groups() {
+    let _alone = alone();
+    // Who is not root takes only what is theirs, and on this kind of host makes none.
+    for scene in scenes().unwrap().into_iter().filter(|scene| scene.who == Who::Rootful) {
+        scene.product(&words(&scene, "true")).unwrap().end().unwrap();
+        let taken = || {
+            let ended = scene.product(&["gc"]).and_then(conformance::Live::end);
+            ended.is_ok_and(|ended| ended.code == Some(0)) && empty_folders().is_empty()
+        };
+        // Others of this machine make it again for runs of their own.
+        assert!(until(Duration::from_secs(10), taken), "{:?}", empty_folders());
+    }
+}
+
+/// Folders of ours without a group in them.
+fn empty_folders() -> Vec<std::path::PathBuf> {
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    let folders = hierarchies.map(|entry| entry.path().join("fumehood"));
+    let is_empty = |folder: &std::path::PathBuf| {
+        let groups = std::fs::read_dir(folder).map(|all| all.flatten().any(|e| e.path().is_dir()));
+        groups.is_ok_and(|groups| !groups)
+    };
+    folders.filter(is_empty).collect()
+}

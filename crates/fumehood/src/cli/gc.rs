@@ -27,6 +27,13 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
     // Copies for later starts: not a leftover of any run, so they are not counted.
     let _copies = crate::state::cache(call.world.euid).map(|cache| backends::native::sweep_cache(&cache));
+    // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
+    // and before its program starts; whoever cleans up takes it.
+    if sweep.live == 0
+        && let Ok(hierarchies) = sys::cgroup::Hierarchies::probe()
+    {
+        let _empty = hierarchies.remove_folder(backends::native::GROUPS);
+    }
     if !sweep.removed.is_empty() {
         let body = json!({ "removed": sweep.removed, "kept": sweep.kept });
         Log::open(&state, None, Options::default())

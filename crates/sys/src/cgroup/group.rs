@@ -113,6 +113,14 @@ impl Hierarchies {
         Ok(names)
     }
 
+    /// Removes the folder that all groups share, wherever it is empty. It may be called while others make groups: the
+    /// kernel removes no folder that holds one, and who makes one makes the folder again. Gives how many there were.
+    #[must_use]
+    pub fn remove_folder(&self, folder: &str) -> usize {
+        let removed = |base: &&Base| rustix::fs::unlinkat(&base.folder, folder, AtFlags::REMOVEDIR).is_ok();
+        self.bases.iter().filter(removed).count()
+    }
+
     fn empty(&self, folder: &str, name: &str) -> Result<Group, CgroupError> {
         for part in [folder, name] {
             if part.is_empty() || part.starts_with('.') || part.contains(['/', '\n', '\0']) {
@@ -364,25 +372,36 @@ impl Group {
     }
 }
 
+/// How often the shared folder is made again when it was removed in between.
+const RACES: usize = 16;
+
 fn make_part(base: &Base, folder: &str, name: &str, needed: &[Controller]) -> Result<Part, CgroupError> {
     let controllers: Vec<Controller> =
         base.controllers.iter().copied().filter(|one| needed.contains(one) || base.version == Version::V1).collect();
     let relative = format!("{folder}/{name}");
-    let mode = Mode::from_bits_retain(0o755);
-    if let Err(errno) = rustix::fs::mkdirat(&base.folder, relative.as_str(), mode) {
-        if errno != Errno::NOENT {
-            return Err(Error::new("mkdirat", base.path.join(&relative).display().to_string(), errno).into());
-        }
-        match rustix::fs::mkdirat(&base.folder, folder, mode) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(Error::new("mkdirat", base.path.join(folder).display().to_string(), errno).into()),
-        }
-        rustix::fs::mkdirat(&base.folder, relative.as_str(), mode)
-            .named("mkdirat", || base.path.join(&relative).display().to_string())?;
-    }
+    make_folder(base, folder, &relative)?;
     let part = open_part(base, relative, controllers)?;
     limits::prepare(base, folder, &part)?;
     Ok(part)
+}
+
+/// The group's folder, and before it the shared one. Somebody who removes the empty one ([`Hierarchies::remove_folder`])
+/// may come between: then it is made again.
+fn make_folder(base: &Base, folder: &str, relative: &str) -> Result<(), Error> {
+    let mode = Mode::from_bits_retain(0o755);
+    let failed = |name: &str, errno| Error::new("mkdirat", base.path.join(name).display().to_string(), errno);
+    for _ in 0..RACES {
+        match rustix::fs::mkdirat(&base.folder, relative, mode) {
+            Ok(()) => return Ok(()),
+            Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(errno) => return Err(failed(relative, errno)),
+        }
+        match rustix::fs::mkdirat(&base.folder, folder, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(folder, errno)),
+        }
+    }
+    Err(failed(folder, Errno::BUSY))
 }
 
 fn open_part(base: &Base, name: String, controllers: Vec<Controller>) -> Result<Part, Error> {

@@ -278,3 +278,28 @@ fn measure_a_group() {
         println!("{name}: p10 {:?} median {:?} p90 {:?}", times[6], times[30], times[54]);
     }
 }
+
+#[test]
+fn the_shared_folder_goes_when_it_is_empty_and_no_start_notices() {
+    const SHARED: &str = "fumehood-sys-shared";
+    let Some(host) = host() else { return };
+    let limits = Limits { pids: Some(10), ..Limits::default() };
+    let held = host.create(SHARED, &name(), &limits).unwrap();
+    assert_eq!(host.remove_folder(SHARED), 0, "it holds a group");
+    held.end(LIMIT).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let _some = host.remove_folder(SHARED);
+            }
+        });
+        let made = (0..60).map(|_| host.create(SHARED, &name(), &limits).and_then(|group| group.end(LIMIT)));
+        let all: Result<Vec<()>, _> = made.collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        all.unwrap();
+    });
+    let _last = host.remove_folder(SHARED);
+    assert_eq!(host.names(SHARED).unwrap(), Vec::<String>::new());
+    assert_eq!(host.remove_folder(SHARED), 0, "it is gone");
+}

@@ -99,8 +99,9 @@ fn read(policy: &Policy, host: &Capabilities) -> Support {
 fn hide(policy: &Policy) -> Support {
     match policy.workspace.mode {
         WorkspaceMode::Overlay | WorkspaceMode::Copy => kernel("overlay:whiteout"),
+        // A document that says so is refused with its line; this answers for a policy that was made otherwise.
         WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Rw => unmet(
-            "fs.hide/needs-layer",
+            "hide/mode",
             "a file that appears later could match the glob: only a layer of ours can hide it for good",
             "use workspace mode `overlay` or `copy`, or grant the wanted paths one by one",
         ),

@@ -52,6 +52,11 @@ pub(super) fn run_in(
     if call.groups {
         argv.splice(0..0, [call.program.clone().into(), "__control".into(), "groups".into()]);
     }
+    if let Some((at, secret)) = &call.mount {
+        let words: [OsString; 5] =
+            [call.program.clone().into(), "__control".into(), "mount".into(), at.into(), secret.into()];
+        argv.splice(0..0, words);
+    }
     let fds: Vec<_> = call.fds.iter().map(|(fd, number)| (fd.as_fd(), *number)).collect();
     let env = call.env.iter().map(|(name, value)| {
         let mut text = OsString::from(format!("{name}="));

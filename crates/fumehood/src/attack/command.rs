@@ -96,7 +96,8 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     let stage = Stage::make(base, root).map_err(|error| fault("no folder can be made", error))?;
     let program = program(&stage).map_err(|error| fault("our own program cannot be copied", error))?;
     let state = call.world.state.state().ok().map(|(path, _)| path);
-    let ground = Ground { base: base.to_path_buf(), program, root, promises, state };
+    let env = caller(call);
+    let ground = Ground { base: base.to_path_buf(), program, root, promises, state, env };
     let mut verdicts = Vec::with_capacity(rows.len());
     let watched = call.world.stderr_terminal && !call.json;
     for (at, row) in rows.iter().enumerate() {
@@ -136,6 +137,11 @@ fn chosen(all: &[Row], only: Option<&OsStr>) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
+/// The caller's environment.
+fn caller(call: &Call<'_>) -> Vec<(String, OsString)> {
+    call.world.env.iter().map(|(name, value)| (name.to_string_lossy().into_owned(), value.clone())).collect()
+}
+
 /// The flags that make the policy, as they were typed.
 fn policy_flags(call: &Call<'_>) -> Vec<OsString> {
     let mut flags = Vec::new();
@@ -150,8 +156,7 @@ fn policy_flags(call: &Call<'_>) -> Vec<OsString> {
 
 /// Our own sandbox, with what its plan promises.
 fn ours(call: &Call<'_>, own: PathBuf, policy: Vec<OsString>) -> Result<(Box<dyn Confined>, Promises), Failure> {
-    let env: Vec<(String, OsString)> =
-        call.world.env.iter().map(|(name, value)| (name.to_string_lossy().into_owned(), value.clone())).collect();
+    let env = caller(call);
     let mut plan = Command::new(&own).args(["plan", "--json"]).args(&policy);
     for (name, value) in &env {
         plan = plan.env(name, value);
@@ -257,7 +262,8 @@ fn run_neighbour(call: &mut Call<'_>) -> Result<u8, Failure> {
 /// Lets go of privilege or of the host's namespaces, and becomes the program.
 fn run_control(call: &mut Call<'_>) -> Result<u8, Failure> {
     let how = call.parsed.words.first().cloned().unwrap_or_default();
-    let argv: Vec<&OsStr> = call.parsed.words.iter().skip(1).map(OsString::as_os_str).collect();
+    let own = if how == "mount" { 3 } else { 1 };
+    let argv: Vec<&OsStr> = call.parsed.words.iter().skip(own).map(OsString::as_os_str).collect();
     let path = argv.first().copied().unwrap_or_default();
     let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let fd = opened.map_err(|errno| fault("the program cannot be opened", errno))?;
@@ -266,6 +272,7 @@ fn run_control(call: &mut Call<'_>) -> Result<u8, Failure> {
         b"user" if root => task::become_id(NOBODY),
         b"groups" if root => task::join_groups(&[4, 6, 20]),
         b"terminal" => task::own_terminal(),
+        b"mount" => own_mount(call),
         b"private" => return private(&fd, &argv, call),
         _ => Ok(()),
     };
@@ -274,6 +281,14 @@ fn run_control(call: &mut Call<'_>) -> Result<u8, Failure> {
     let env: Vec<&OsStr> = env.iter().map(OsString::as_os_str).collect();
     let errno = task::exec(fd, &argv, &env);
     Err(fault("the program cannot be executed", errno))
+}
+
+/// `FOLDER SECRET`: another file system there, that nobody else sees, with the secret in a file.
+fn own_mount(call: &Call<'_>) -> rustix::io::Result<()> {
+    let word = |at: usize| call.parsed.words.get(at).cloned().unwrap_or_default();
+    task::own_mount_at(&word(1))?;
+    let written = std::fs::write(Path::new(&word(1)).join("secret.txt"), word(2).as_bytes());
+    written.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
 }
 
 fn environment(call: &Call<'_>) -> Vec<OsString> {

@@ -11,7 +11,7 @@ use crate::attack::survey::Task;
 use crate::fault::Fault;
 
 /// One run of a probe.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ProbeCall {
     /// The program: a copy of our own binary that everybody may read.
     pub program: PathBuf,
@@ -35,6 +35,8 @@ pub struct ProbeCall {
     pub terminal: bool,
     /// Whoever starts it is in more groups than its own.
     pub groups: bool,
+    /// Another file system, with a secret in it, that whoever starts it has mounted here.
+    pub mount: Option<(PathBuf, String)>,
     /// How an unconfined run is made.
     pub control: Control,
     /// Killed after this.
@@ -70,7 +72,7 @@ pub struct Observed {
 }
 
 /// A confinement, or none.
-pub trait Confined {
+pub trait Confined: Sync {
     /// For messages.
     fn name(&self) -> &'static str;
 

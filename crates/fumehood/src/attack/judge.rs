@@ -3,17 +3,18 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::attack::bare::Bare;
 use crate::attack::confined::{Confined, Observed, ProbeCall};
-use crate::attack::probe::Try;
+use crate::attack::probe::{Try, rest};
 use crate::attack::promise::Promises;
 use crate::attack::row::{Group, Oracle, Row};
 use crate::attack::scene::{self, Layout, Scene, Sight};
 use crate::attack::stage::{Stage, random};
+use crate::attack::survey;
 
 /// What is said of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,6 +64,8 @@ pub struct Ground {
     pub promises: Promises,
     /// Where our own state lies.
     pub state: Option<PathBuf>,
+    /// The caller's environment.
+    pub env: Vec<(String, OsString)>,
 }
 
 /// A run is killed after this; the probes themselves end earlier.
@@ -138,10 +141,21 @@ fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight,
     let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
     layout.sampled = row.clauses.iter().find_map(|clause| ground.promises.sampled.get(clause)).cloned();
     layout.words.insert("state-folders", folders(ground.state.as_deref()));
+    (layout.env, layout.state) = (ground.env.clone(), ground.state.clone());
     let mut scene = scene::make(&row.scene, &mut layout)?;
     let mut call = call(row, ground, &layout)?;
     scene.arrange(&mut call);
-    let observed = run(inside, &call, scene.as_mut()).map_err(|fault| io::Error::other(said(&fault)))?;
+    let observed = match scene.other() {
+        None => run(inside, &call, scene.as_mut()),
+        Some(other) => beside(inside, &call, scene.as_mut(), &other)?,
+    };
+    let observed = match observed {
+        Ok(observed) => observed,
+        Err(fault) => {
+            let why = said(&fault);
+            return scene.refused(&why).map(|sight| (sight, Vec::new())).ok_or_else(|| io::Error::other(why));
+        }
+    };
     let tries = tries(&observed);
     if observed.timed_out && !row.scene.starts_with("wall") {
         return Ok((Sight::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
@@ -165,6 +179,46 @@ fn run(inside: &dyn Confined, call: &ProbeCall, scene: &mut dyn Scene) -> Result
     inside.run(call, &mut |moment| scene.watch(moment))
 }
 
+/// With another run of the same sandbox, which has ended before or lives meanwhile.
+fn beside(
+    inside: &dyn Confined,
+    call: &ProbeCall,
+    scene: &mut dyn Scene,
+    other: &scene::Other,
+) -> io::Result<Result<Observed, crate::fault::Fault>> {
+    let marker = random()?;
+    let mut argv: Vec<OsString> = vec!["__probe".into(), marker.clone().into(), other.probe.into()];
+    argv.extend(other.args.iter().cloned());
+    let (program, workspace, directory) = (call.program.clone(), call.workspace.clone(), call.directory.clone());
+    let (set, control) = (call.set.clone(), call.control);
+    let elsewhere = move || {
+        let call =
+            ProbeCall { program, argv, workspace, directory, set, control, limit: LIMIT, ..ProbeCall::default() };
+        inside.run(&call, &mut |_| ())
+    };
+    if other.before {
+        return Ok(match elsewhere() {
+            Ok(_) => run(inside, call, scene),
+            Err(fault) => Err(fault),
+        });
+    }
+    std::thread::scope(|scope| {
+        let other = scope.spawn(elsewhere);
+        // It is there, and has had the time to hold what it holds.
+        let until = Instant::now() + Duration::from_secs(4);
+        while survey::tasks(&marker).is_empty() && Instant::now() < until && !other.is_finished() {
+            rest(Duration::from_millis(20));
+        }
+        rest(Duration::from_millis(400));
+        let observed = run(inside, call, scene);
+        match other.join() {
+            Ok(Ok(_)) => Ok(observed),
+            Ok(Err(fault)) => Ok(Err(fault)),
+            Err(_) => Err(io::Error::other("the other run was lost")),
+        }
+    })
+}
+
 fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall> {
     let mut argv: Vec<OsString> = vec!["__probe".into(), random()?.into(), row.probe.clone().into()];
     argv.extend(row.args.iter().flat_map(|argument| layout.fill(argument)).map(OsString::from));
@@ -182,6 +236,7 @@ fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall
         directory: layout.workspace.clone(),
         terminal: false,
         groups: false,
+        mount: None,
         control: row.control,
         limit: LIMIT,
     })

@@ -104,6 +104,18 @@ pub const QUESTIONS: &[Question] = &[
     ask("modify_ldt-read", libc::SYS_modify_ldt, [0, 0, 0, 0, 0, 0], &[]),
     ask("set_mempolicy_home_node", 450, [0, 0, 0, 0, 0, 0], BAD),
     ask("ustat", libc::SYS_ustat, [0, NOWHERE, 0, 0, 0, 0], BAD),
+    // Calls that came late.
+    ask("cachestat", 451, [NO_FD, ZEROS, ZEROS, 0, 0, 0], BAD),
+    ask("io_uring_register", libc::SYS_io_uring_register, [NO_FD, 0, 0, 0, 0, 0], BAD),
+    ask("process_mrelease", 448, [NO_FD, 0, 0, 0, 0, 0], BAD),
+    ask("quotactl_fd", 443, [NO_FD, 0, 0, 0, 0, 0], BAD),
+    ask("statmount", 457, [ZEROS, ZEROS, 256, 0, 0, 0], BAD),
+    ask("listmount", 458, [ZEROS, ZEROS, 16, 0, 0, 0], BAD),
+    ask("lsm_set_self_attr", 460, [WRONG, ZEROS, 16, 0, 0, 0], &[Errno::INVAL, Errno::OPNOTSUPP]),
+    ask("open_tree_attr", 467, [AT_FDCWD, DOT, 1, ZEROS, 32, 0], BAD),
+    ask("pidfs-by-handle", libc::SYS_open_by_handle_at, [PIDFS_ROOT, ZEROS, 0, 0, 0, 0], BAD),
+    ask("nsfs-by-handle", libc::SYS_open_by_handle_at, [NSFS_ROOT, ZEROS, 0, 0, 0, 0], BAD),
+    ask("seccomp-listener", libc::SYS_seccomp, [1, 8, NOWHERE, 0, 0, 0], &[Errno::FAULT]),
     // Rank.
     ask("sched_setscheduler-fifo", libc::SYS_sched_setscheduler, [0, 1, ONE, 0, 0, 0], &[]),
     ask("sched_setscheduler-rr", libc::SYS_sched_setscheduler, [0, 2, ONE, 0, 0, 0], &[]),
@@ -118,6 +130,9 @@ pub const QUESTIONS: &[Question] = &[
 ];
 
 const AT_FDCWD: usize = usize::MAX - 99;
+/// `FD_PIDFS_ROOT` and `FD_NSFS_ROOT` (fcntl.h): handles of processes and namespaces instead of files.
+const PIDFS_ROOT: usize = usize::MAX - 10_001;
+const NSFS_ROOT: usize = usize::MAX - 10_002;
 const NEGATIVE_TEN: usize = usize::MAX - 9;
 const SESSION_KEYRING: usize = usize::MAX - 2;
 const THREAD_KEYRING: usize = usize::MAX;

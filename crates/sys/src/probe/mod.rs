@@ -13,6 +13,7 @@
 
 pub mod abi;
 pub mod calls;
+pub mod doors;
 pub mod ipc;
 pub mod net;
 pub mod task;

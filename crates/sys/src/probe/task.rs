@@ -326,6 +326,17 @@ pub fn own_proc() -> rustix::io::Result<()> {
     mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None::<&std::ffi::CStr>)
 }
 
+/// A mount namespace of its own, with an empty file system in memory at `path`.
+///
+/// # Errors
+/// EPERM: not privileged.
+pub fn own_mount_at(path: &OsStr) -> rustix::io::Result<()> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    unshare(libc::CLONE_NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"size=64k,mode=755"))
+}
+
 /// Mounts the working directory on itself, in the mount namespace of this process.
 ///
 /// # Errors

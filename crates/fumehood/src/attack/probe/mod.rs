@@ -5,6 +5,7 @@ mod files;
 mod identity;
 mod load;
 mod network;
+mod others;
 mod process;
 
 use std::ffi::OsString;
@@ -121,7 +122,7 @@ const OWN: &[Entry] = &[("ask", ask), ("int80", int80), ("x32", x32), ("hold", h
 /// The probe of this name.
 #[must_use]
 pub(crate) fn find(name: &str) -> Option<fn(&Probe)> {
-    [OWN, files::PROBES, identity::PROBES, load::PROBES, network::PROBES, process::PROBES]
+    [OWN, files::PROBES, identity::PROBES, load::PROBES, network::PROBES, others::PROBES, process::PROBES]
         .into_iter()
         .flatten()
         .find(|(own, _)| *own == name)

@@ -5,11 +5,13 @@
 mod host;
 mod listeners;
 mod neighbour;
+mod others;
 mod posture;
 mod secrets;
 mod usage;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -31,8 +33,30 @@ pub enum Sight {
     Unclear(String),
 }
 
+/// Another run of the same sandbox.
+#[derive(Clone, Debug)]
+pub struct Other {
+    /// What it tries.
+    pub probe: &'static str,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// It has ended before this one begins; else it lives beside it.
+    pub before: bool,
+}
+
 /// One laid-out scene.
 pub trait Scene {
+    /// Another run, before this one or beside it.
+    fn other(&self) -> Option<Other> {
+        None
+    }
+
+    /// What it means that the sandbox refused to run the probe: nothing, but where the refusal is what holds.
+    fn refused(&self, why: &str) -> Option<Sight> {
+        let _unsaid = why;
+        None
+    }
+
     /// Changes the call: descriptors, environment, standard input, working directory.
     fn arrange(&mut self, call: &mut ProbeCall) {
         let _unchanged = call;
@@ -68,6 +92,10 @@ pub struct Layout<'a> {
     pub root: bool,
     /// The limit is held by watching: the overshoot that the plan names.
     pub sampled: Option<String>,
+    /// The caller's environment, for calls of our own program.
+    pub env: Vec<(String, OsString)>,
+    /// Where our own state lies.
+    pub state: Option<PathBuf>,
 }
 
 impl<'a> Layout<'a> {
@@ -106,7 +134,8 @@ impl<'a> Layout<'a> {
             ("key", (i32::from_str_radix(token.get(..7).unwrap_or("1"), 16).unwrap_or(1) | 1).to_string()),
             ("program", text(program)),
         ]);
-        Ok(Self { stage, token, workspace, granted, secret, words, program, root, sampled: None })
+        let (env, state) = (Vec::new(), None);
+        Ok(Self { stage, token, workspace, granted, secret, words, program, root, sampled: None, env, state })
     }
 
     /// An argument with its `{names}` filled in; one that is exactly `{list}` may become several.
@@ -150,6 +179,17 @@ const SCENES: &[(&str, Make)] = &[
     ("neighbour", neighbour::make),
     ("survivors", neighbour::survivors),
     ("posture", posture::make),
+    ("run", others::run),
+    ("moving", others::moving),
+    ("applied", others::applied),
+    ("reviewed", others::reviewed),
+    ("kept", others::kept),
+    ("recorded", others::recorded),
+    ("denials", others::denials),
+    ("folder-as-input", others::folder_as_input),
+    ("overlay-marks", others::marks),
+    ("linked-controls", others::links),
+    ("mounted-below", others::below),
     ("number", usage::number),
     ("memory", usage::memory),
     ("tasks", usage::tasks),

@@ -112,6 +112,9 @@ fn unreadable(check: &str, seen: &Snapshot) -> bool {
 }
 
 fn judged(check: &str, seen: &Snapshot) -> Sight {
+    if check == "swap" {
+        return swap(seen);
+    }
     if unreadable(check, seen) {
         return Sight::Unclear("the kernel does not let this caller read it from outside".to_owned());
     }
@@ -177,6 +180,30 @@ fn shown(check: &str, seen: &Snapshot) -> String {
         "namespaces" => format!("{} namespaces of its own", seen.namespaces.len()),
         _ => format!("{check} as promised, cgroup {}", seen.cgroup.lines().last().unwrap_or_default()),
     }
+}
+
+/// Whether its group may use the disk as memory; where the host has no swap that cannot be told.
+fn swap(seen: &Snapshot) -> Sight {
+    let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if areas.lines().count() < 2 {
+        return Sight::Unclear("this host has no swap".to_owned());
+    }
+    let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let group = |line: &str| line.splitn(3, ':').nth(2).unwrap_or("/").to_owned();
+    for line in seen.cgroup.lines() {
+        if line.split(':').nth(1).is_some_and(|names| names.split(',').any(|name| name == "memory")) {
+            let folder = format!("/sys/fs/cgroup/memory{}", group(line));
+            let limits = [format!("{folder}/memory.limit_in_bytes"), format!("{folder}/memory.memsw.limit_in_bytes")];
+            let [memory, both] = limits.map(number);
+            let closed = number(format!("{folder}/memory.swappiness")) == Some(0) || (both.is_some() && both == memory);
+            let said = format!("swap of its group: {}", if closed { "none" } else { "as the host's" });
+            return if closed { Sight::Stopped(said) } else { Sight::Possible(said) };
+        }
+        if line.starts_with("0::") && number(format!("/sys/fs/cgroup{}/memory.swap.max", group(line))) == Some(0) {
+            return Sight::Stopped("memory.swap.max of its group is 0".to_owned());
+        }
+    }
+    Sight::Possible("no group bounds its swap".to_owned())
 }
 
 fn unless(good: bool, name: &str, value: &str) -> Vec<String> {

@@ -321,6 +321,13 @@ pub const KEYS: &[Key] = &[
     ),
     key("mcp.servers", "args", Form::Texts, Some("none"), "Its arguments."),
     key("mcp.servers", "url", Form::Text, Some("one of three"), "A server over streamable HTTP."),
+    key(
+        "mcp.servers",
+        "headers",
+        Form::Names,
+        Some("none"),
+        "With `url`: headers of every request, by name; each value is `env:NAME` or `WORD env:NAME`, and never the secret itself.",
+    ),
     key("mcp.servers", "import", Form::Text, Some("one of three"), "A client's file of `mcpServers`, read as it is."),
     key("mcp.servers", "env", Form::Names, Some("none"), "Variables of the server, beside what its policy gives."),
     key("mcp.servers", "policy", Form::Text, Some("strict"), "The policy of its sandbox: a preset, or a file."),

@@ -234,6 +234,33 @@ pub struct McpServer {
     pub policy: Spotted<String>,
 }
 
+/// A value that a policy names and does not hold: `env:NAME`, or `Bearer env:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromEnv {
+    /// The word before the value.
+    pub scheme: Option<String>,
+    /// The variable.
+    pub variable: String,
+}
+
+impl FromEnv {
+    /// Reads it; none if it is anything else, a value among them.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (scheme, from) = match text.split_once(' ') {
+            Some((scheme, from)) => (Some(scheme), from),
+            None => (None, text),
+        };
+        let variable = from.strip_prefix("env:").filter(|name| crate::read::is_env_name(name))?;
+        let is_word =
+            |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if scheme.is_some_and(|scheme| !is_word(scheme)) {
+            return None;
+        }
+        Some(Self { scheme: scheme.map(str::to_owned), variable: variable.to_owned() })
+    }
+}
+
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reach {
@@ -244,8 +271,13 @@ pub enum Reach {
         /// Its arguments.
         args: Vec<String>,
     },
-    /// Streamable HTTP at this URL.
-    Url(String),
+    /// Streamable HTTP.
+    Url {
+        /// Where.
+        url: String,
+        /// Headers of every request, by name; their values are in variables of our environment.
+        headers: BTreeMap<String, FromEnv>,
+    },
     /// All servers of a client's configuration file (`mcpServers`), read when the gateway starts.
     Import(std::path::PathBuf),
 }

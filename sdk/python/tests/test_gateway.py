@@ -406,3 +406,26 @@ def test_what_waits_survives_a_kill_and_its_answer_is_for_one_call_of_that_sessi
         assert ran == ["ann"]
         assert is_asked_about("talk", "ann"), "and the answer was good for one call"
     assert ran == ["ann"]
+
+
+def test_a_conversation_that_ended_is_counted_anew_and_no_other():
+    rules = [{"when": "counters.tool >= 2", "message": "two are enough"}]
+    with Gateway(allow("look", rules=rules)) as gate:
+
+        @gate.tool
+        def look(n: int) -> int:
+            return n
+
+        def made(session):
+            with gate.session(session):
+                try:
+                    return look(1) == 1
+                except Denied:
+                    return False
+
+        assert [made("a"), made("a"), made("a")] == [True, True, False]
+        assert [made("b"), made("b")] == [True, True]
+        gate.end_session("a")
+        assert made("a") and not made("b"), "only what ended begins anew"
+        with pytest.raises(Denied):
+            gate.end_session("")

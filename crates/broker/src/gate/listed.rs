@@ -31,7 +31,15 @@ pub(super) fn lists(gate: &Gate, tool: &str, facts: &ToolFacts) -> Listed {
     };
     let policies = entries().filter_map(|entry| entry.schema.as_deref());
     let all: Vec<&Json> = policies.chain(own.as_deref()).map(Schema::closed).collect();
-    Listed::Shown { schema: together(&all) }
+    let mut schema = together(&all);
+    // Whatever draft it was written in, it is shown in the words of this one.
+    let named = facts.input_schema.as_ref().is_some_and(|own| own.get("$schema").is_some());
+    if let Json::Object(map) = &mut schema
+        && named
+    {
+        map.insert("$schema".to_owned(), json!(crate::schema::DRAFT));
+    }
+    Listed::Shown { schema }
 }
 
 /// One schema that says what several say. Where all are plain objects, so is it, since clients like those best.

@@ -397,7 +397,7 @@ fn listing_hides_what_could_never_be_called_and_shows_the_tightened_schema() {
     let gate = gate(&format!(
         "{SEND}rules = [{{ when = \"args.amount > 10\" }}]\n[[tools.tool]]\nname = \"mail.drop\"\ndecision = \"deny\""
     ));
-    let own = json!({"type": "object", "description": "sends", "properties": {
+    let own = json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "description": "sends", "properties": {
         "to": {"type": "string"}, "amount": {"type": "number"}, "bcc": {"type": "string"}}, "required": ["to"]});
     let facts = ToolFacts { input_schema: Some(own), ..ToolFacts::default() };
     assert_eq!(gate.lists("mail.drop", &facts), Listed::Hidden);
@@ -408,6 +408,7 @@ fn listing_hides_what_could_never_be_called_and_shows_the_tightened_schema() {
     assert_eq!(schema["additionalProperties"], false);
     assert_eq!(schema["required"], json!(["amount", "to"]));
     assert_eq!(schema["description"], "sends");
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "it is shown in today's words");
     assert!(schema["properties"].get("bcc").is_none() && schema["properties"].get("note").is_none());
     assert_eq!(schema["properties"]["to"], json!({"type": "string"}));
     // And what is shown is what is judged.

@@ -17,6 +17,7 @@ use super::answer::Problem;
 use super::door::{Door, Peer};
 use super::keys::{Keys, Who};
 use super::{Engine, approvals, tools};
+use crate::call::Caller;
 use crate::json;
 
 /// Largest body.
@@ -77,11 +78,10 @@ impl Desk {
         };
         let is_get = head.method == Method::GET;
         match (who, path.strip_prefix("/v1/").unwrap_or_default()) {
-            (Who::Agent(mut caller), rest) if rest == "tools" || rest.starts_with("tools/") || rest == "sessions" => {
-                if rest == "sessions" && !is_get {
-                    let session = self.keys.new_session(&caller.agent).ok_or_else(no_random)?;
-                    return Ok(super::answer::good(&serde_json::json!({ "session": session })));
-                }
+            (Who::Agent(caller), rest) if (rest == "sessions" || rest.starts_with("sessions/")) && !is_get => {
+                self.sessions(rest.strip_prefix("sessions").unwrap_or_default(), caller).await
+            }
+            (Who::Agent(mut caller), rest) if rest == "tools" || rest.starts_with("tools/") => {
                 caller.session = session;
                 tools::answer(self, rest.strip_prefix("tools").unwrap_or("-"), is_get, body, &caller).await
             }
@@ -98,6 +98,23 @@ impl Desk {
             )),
             (Who::Agent(_) | Who::Person, _) => Err(not_here(&path)),
         }
+    }
+
+    /// Gives out a session, or ends one that was given to this agent.
+    async fn sessions(&self, rest: &str, mut caller: Caller) -> Result<Response<Body>, Problem> {
+        if rest.is_empty() {
+            let session = self.keys.new_session(&caller.agent).ok_or_else(no_random)?;
+            return Ok(super::answer::good(&serde_json::json!({ "session": session })));
+        }
+        let Some(named) = rest.strip_prefix('/').and_then(|rest| rest.strip_suffix(":end")) else {
+            return Err(not_here(&format!("/v1/sessions{rest}")));
+        };
+        if !self.keys.is_session(&caller.agent, named) {
+            return Err(not_theirs());
+        }
+        caller.session = named.to_owned();
+        self.engine.end_session(&caller).await;
+        Ok(super::answer::good(&serde_json::json!({ "ended": named })))
     }
 
     /// A name that resolves to the loopback is no reason to answer: only our own names are.
@@ -171,16 +188,18 @@ impl Desk {
             (Some(one), None) => one.to_str().ok(),
             (Some(_), Some(_)) => None,
         };
-        one.filter(|session| self.keys.is_session(&caller.agent, session)).map(str::to_owned).ok_or_else(|| {
-            Problem::new(
-                StatusCode::FORBIDDEN,
-                "tools.http/session",
-                "the session is not one of this agent",
-                "approvals and limits belong to a session, so its name cannot be made up",
-                "`POST /v1/sessions` gives one",
-            )
-        })
+        one.filter(|session| self.keys.is_session(&caller.agent, session)).map(str::to_owned).ok_or_else(not_theirs)
     }
+}
+
+fn not_theirs() -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "tools.http/session",
+        "the session is not one of this agent",
+        "approvals and limits belong to a session, so its name cannot be made up",
+        "`POST /v1/sessions` gives one",
+    )
 }
 
 async fn read_body(headers: &HeaderMap, body: Body) -> Result<Json, Problem> {

@@ -94,19 +94,27 @@ impl Engine for House {
         })
     }
 
-    fn implementation(&self, tool: &str, _: &Caller) -> Option<Run> {
+    fn implementation<'a>(&'a self, tool: &'a str, _: &'a Caller) -> Boxed<'a, Result<Way, Missing>> {
         let (ran, tool) = (Arc::clone(&self.ran), tool.to_owned());
-        (tool != "bare").then(|| -> Run {
-            Box::new(move |args| {
+        Box::pin(async move {
+            if tool == "bare" {
+                return Err(Missing::NoServer);
+            }
+            let run: Run = Box::new(move |args| {
                 Box::pin(async move {
                     ran.fetch_add(1, Ordering::SeqCst);
                     Ok(ToolResult { content: vec![Content::Text(format!("{tool} {args}"))], ..ToolResult::default() })
                 })
-            })
+            });
+            Ok(Way { run, facts: None })
         })
     }
 
-    fn tools(&self, _: &Caller) -> Boxed<'_, Vec<Json>> {
+    fn end_session<'a>(&'a self, _: &'a Caller) -> Boxed<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn tools<'a>(&'a self, _: &'a Caller) -> Boxed<'a, Vec<Json>> {
         Box::pin(async { vec![json!({ "name": "open" })] })
     }
 

@@ -2,12 +2,11 @@
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
-use policy::tools::Decision;
 use serde_json::{Map, Value as Json, json};
 
 use super::answer::{Problem, called, good};
 use super::desk::{Desk, fields, not_here};
-use super::{Wanted, nowhere};
+use super::{Missing, Wanted, Way, way, words_of};
 use crate::call::Caller;
 
 /// Answers what follows `/v1/tools`.
@@ -27,15 +26,15 @@ pub(super) async fn answer(
     };
     let args = arguments(&body)?;
     match verb {
-        "check" => Ok(good(&desk.engine.check(tool, args, caller, None).to_json())),
+        "check" => match way(&*desk.engine, tool, &args, caller).await {
+            (_, Err(Missing::Held)) => Err(missing(tool, &Missing::Held)),
+            (verdict, _) => Ok(good(&verdict.to_json())),
+        },
         "call" => {
-            let run = match desk.engine.implementation(tool, caller) {
-                Some(run) => run,
-                // A denied tool is denied, and recorded so, not missing.
-                None if desk.engine.check(tool, args.clone(), caller, None).decision == Decision::Deny => nowhere(),
-                None => return Err(no_implementation(tool)),
-            };
-            Ok(called(&desk.engine.call(Wanted { tool, args, caller, facts: None }, run).await))
+            let Way { run, facts } =
+                way(&*desk.engine, tool, &args, caller).await.1.map_err(|why| missing(tool, &why))?;
+            let what = Wanted { tool, args, caller, facts: facts.as_ref() };
+            Ok(called(&desk.engine.call(what, run).await))
         }
         _ => Err(not_here(&format!("/v1/tools{rest}"))),
     }
@@ -49,12 +48,16 @@ fn arguments(body: &Json) -> Result<Json, Problem> {
     Ok(fields(body, &["args"])?.get("args").cloned().unwrap_or_else(|| Json::Object(Map::new())))
 }
 
-fn no_implementation(tool: &str) -> Problem {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "tools.http/no-implementation",
-        format!("nothing here runs {}", policy::mistake::quote(tool)),
-        "the policy would allow the call, but no MCP server and no command implements the tool",
-        "name a server in `[mcp.servers]`, start with `--tool NAME=COMMAND`, or use `:check` and run it yourself",
-    )
+fn missing(tool: &str, missing: &Missing) -> Problem {
+    let (id, [what, why, fix]) = words_of(tool, missing);
+    Problem::new(status_of(missing), id, what, &why, &fix)
+}
+
+const fn status_of(missing: &Missing) -> StatusCode {
+    match missing {
+        Missing::NoServer => StatusCode::NOT_FOUND,
+        Missing::NotThere(_) => StatusCode::BAD_GATEWAY,
+        Missing::Held => StatusCode::FORBIDDEN,
+        Missing::Full => StatusCode::SERVICE_UNAVAILABLE,
+    }
 }

@@ -141,6 +141,22 @@ pub enum Keep {
     Never,
 }
 
+impl Keep {
+    /// What the answer to a method says.
+    #[must_use]
+    pub fn of(method: &str) -> Self {
+        match method {
+            "tools/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "prompts/list"
+            | "server/discover" => Self::Never,
+            _ => Self::Silent,
+        }
+    }
+}
+
 /// Dresses a result for a client.
 pub fn dress(result: &mut Json, era: Era, keep: Keep) {
     let Some(map) = result.as_object_mut() else { return };

@@ -8,6 +8,7 @@ pub mod allow;
 mod ask;
 mod catalog;
 mod convert;
+pub mod direct;
 mod elicit;
 pub mod engine;
 pub mod era;

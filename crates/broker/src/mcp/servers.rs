@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use policy::tools::{McpServer, Reach};
+use policy::tools::{FromEnv, McpServer, Reach};
 use serde_json::{Value as Json, json};
 
 use super::{jsonc, names};
@@ -24,7 +24,7 @@ pub struct Server {
 }
 
 /// How a server is reached.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum How {
     /// A program inside a sandbox.
     Command {
@@ -40,6 +40,20 @@ pub enum How {
         /// Headers of every request.
         headers: BTreeMap<String, String>,
     },
+}
+
+/// Values of headers are secrets: only their names are shown, here as everywhere.
+impl std::fmt::Debug for How {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Command { command, args } => {
+                f.debug_struct("Command").field("command", command).field("args", args).finish()
+            }
+            Self::Url { url, headers } => {
+                f.debug_struct("Url").field("url", url).field("headers", &headers.keys().collect::<Vec<_>>()).finish()
+            }
+        }
+    }
 }
 
 impl Server {
@@ -105,7 +119,10 @@ pub fn all(
             Reach::Command { command, args } => {
                 servers.push(one(How::Command { command: command.clone(), args: args.clone() }));
             }
-            Reach::Url(url) => servers.push(one(How::Url { url: url.clone(), headers: BTreeMap::new() })),
+            Reach::Url { url, headers } => match filled(headers, name, &from, around) {
+                Ok(headers) => servers.push(one(How::Url { url: url.clone(), headers })),
+                Err(found) => wrong.extend(found),
+            },
             Reach::Import(path) => match import(path, &policy.value, env, around) {
                 Ok(found) => servers.extend(found),
                 Err(found) => wrong.extend(found),
@@ -130,6 +147,38 @@ pub fn all(
         }
     }
     if wrong.is_empty() { Ok(servers) } else { Err(wrong) }
+}
+
+/// The values of headers, out of our environment. No message says more of them than their names.
+fn filled(
+    headers: &BTreeMap<String, FromEnv>,
+    server: &str,
+    from: &str,
+    around: &dyn Surroundings,
+) -> Result<BTreeMap<String, String>, Vec<Wrong>> {
+    let (mut values, mut wrong) = (BTreeMap::new(), Vec::new());
+    for (name, FromEnv { scheme, variable }) in headers {
+        let value = around.variable(variable).filter(|value| !value.is_empty());
+        let why = match &value {
+            None => format!("the variable `{variable}` is not set, or empty"),
+            Some(value) if value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)) => {
+                format!("the variable `{variable}` holds what no header can: a line break, or other than visible ASCII")
+            }
+            Some(value) => {
+                let value = scheme.as_ref().map_or_else(|| value.clone(), |scheme| format!("{scheme} {value}"));
+                values.insert(name.clone(), value);
+                continue;
+            }
+        };
+        wrong.push(Wrong {
+            id: "mcp/header",
+            what: format!("the header `{name}` of the server `{server}` cannot be sent"),
+            place: from.to_owned(),
+            why,
+            fix: format!("set `{variable}` to the value, and start again"),
+        });
+    }
+    if wrong.is_empty() { Ok(values) } else { Err(wrong) }
 }
 
 fn check(server: &Server, wrong: &mut Vec<Wrong>) {

@@ -54,6 +54,8 @@ pub struct Session {
     catalog: Mutex<Option<(u64, Arc<Catalog>)>>,
     /// Counts what makes a catalog old.
     age: AtomicU64,
+    /// The same by server: what one says of itself makes no other's part old.
+    ages: BTreeMap<String, AtomicU64>,
     pins_seen: Mutex<Option<(std::time::SystemTime, u64)>>,
     changes: Mutex<BTreeSet<&'static str>>,
     /// Parked calls that the client was asked about.
@@ -61,6 +63,8 @@ pub struct Session {
     /// Servers that were missing in an answer.
     missed: Mutex<BTreeSet<String>>,
     telling: AtomicBool,
+    /// No MCP client stands before it: nobody can be asked, and servers are told so.
+    alone: bool,
     me: Weak<Session>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -80,6 +84,16 @@ impl Session {
     /// A session of a caller; none of its servers is started yet.
     #[must_use]
     pub fn new(gateway: &Arc<Gateway>, caller: Caller) -> Arc<Self> {
+        Self::made(gateway, caller, false)
+    }
+
+    /// A session of a caller who is no MCP client: see [`super::direct`].
+    #[must_use]
+    pub(super) fn without_client(gateway: &Arc<Gateway>, caller: Caller) -> Arc<Self> {
+        Self::made(gateway, caller, true)
+    }
+
+    fn made(gateway: &Arc<Gateway>, caller: Caller, alone: bool) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let upstreams: BTreeMap<_, _> = gateway
             .servers
@@ -87,6 +101,7 @@ impl Session {
             .map(|server| (server.name.clone(), Upstream::new(server.clone(), gateway.launch.clone(), &stop, &tasks)))
             .collect();
         let taking = upstreams.keys().map(|name| (name.clone(), tokio::sync::Mutex::new(()))).collect();
+        let ages = upstreams.keys().map(|name| (name.clone(), AtomicU64::new(0))).collect();
         let session = Arc::new_cyclic(|me: &Weak<Self>| Self {
             gateway: gateway.clone(),
             caller,
@@ -101,11 +116,13 @@ impl Session {
             taking,
             catalog: Mutex::default(),
             age: AtomicU64::new(0),
+            ages,
             pins_seen: Mutex::default(),
             changes: Mutex::default(),
             asked_about: Mutex::default(),
             missed: Mutex::default(),
             telling: AtomicBool::new(false),
+            alone,
             me: me.clone(),
             stop,
             tasks,
@@ -119,6 +136,12 @@ impl Session {
 
     /// Ends the session and its servers; done when none of them runs any more.
     pub async fn end(&self) {
+        self.end_servers().await;
+        self.gateway.engine.end_session(&self.caller);
+    }
+
+    /// Ends the servers alone: what was counted for the session stands.
+    pub(super) async fn end_servers(&self) {
         self.stop.cancel();
         for upstream in self.upstreams.values() {
             upstream.stop();
@@ -126,7 +149,6 @@ impl Session {
         lock(&self.client).take();
         self.tasks.close();
         self.tasks.wait().await;
-        self.gateway.engine.end_session(&self.caller);
     }
 
     /// Whether its handshake was made.
@@ -179,7 +201,7 @@ impl Session {
             () = cancel.cancelled(), if !by_itself => Err(RpcError::new(wire::UNAVAILABLE, "cancelled")),
         };
         if let Ok(result) = &mut outcome {
-            era::dress(result, context.client.era, keep(&incoming.method));
+            era::dress(result, context.client.era, Keep::of(&incoming.method));
         }
         incoming.answer(outcome).await;
     }
@@ -312,11 +334,12 @@ impl Session {
         }
         match upstream.link().await {
             Ok(link) => {
-                let age = self.age.load(Ordering::Acquire);
+                let now = || self.ages.get(name).map(|age| age.load(Ordering::Acquire));
+                let age = now();
                 let reach = upstream.server.pinned();
                 let part = Arc::new(catalog::take(&link, name, &reach, &self.gateway.pinning).await);
                 // What changed while it was taken is taken again next time.
-                if age == self.age.load(Ordering::Acquire) && !link.peer.is_closed() {
+                if age == now() && !link.peer.is_closed() {
                     lock(&self.parts).insert(name.to_owned(), part.clone());
                     lock(&self.catalog).take();
                 }
@@ -406,8 +429,20 @@ impl Session {
                 None => parts.clear(),
             }
         }
+        for (_, age) in self.ages.iter().filter(|(name, _)| server.is_none_or(|server| server == *name)) {
+            age.fetch_add(1, Ordering::AcqRel);
+        }
         self.age.fetch_add(1, Ordering::AcqRel);
         lock(&self.catalog).take();
+    }
+
+    /// What is known, and this part, which may be too new or too old to be kept.
+    pub(super) fn catalog_with(&self, server: &str, part: Arc<Part>) -> Arc<Catalog> {
+        self.catalog_now(Some(server)).unwrap_or_else(|| {
+            let mut parts = lock(&self.parts).clone();
+            parts.insert(server.to_owned(), part);
+            Arc::new(Catalog::of(&parts))
+        })
     }
 
     /// Tells the client that a list changed: many changes at once are told once.
@@ -435,18 +470,6 @@ impl Session {
     }
 }
 
-fn keep(method: &str) -> Keep {
-    match method {
-        "tools/list"
-        | "resources/list"
-        | "resources/templates/list"
-        | "resources/read"
-        | "prompts/list"
-        | "server/discover" => Keep::Never,
-        _ => Keep::Silent,
-    }
-}
-
 impl Handler for Session {
     fn request(&self, incoming: Incoming) {
         if let Some(me) = self.me.upgrade() {
@@ -470,6 +493,9 @@ impl Handler for Session {
 impl Owner for Session {
     fn capabilities(&self, server: &str) -> Json {
         let mut map = Map::new();
+        if self.alone {
+            return Json::Object(map);
+        }
         let client = self.client().map(|(client, _)| client);
         for asking in [Asking::Sampling, Asking::Elicitation, Asking::Roots] {
             // Without a handshake the client says what it can do with each call; a server that was told more is answered

@@ -56,8 +56,8 @@ impl Session {
 
     /// The tool behind a public name. Only the server that the name may belong to is waited for.
     async fn tool(&self, public: &str) -> Result<Arc<Tool>, RpcError> {
-        let find = |also: Option<&str>| self.catalog_now(also).and_then(|catalog| catalog.tools.get(public).cloned());
-        if let Some(tool) = find(None).filter(|tool| tool.standing != Standing::Held) {
+        let known = self.catalog_now(None).and_then(|catalog| catalog.tools.get(public).cloned());
+        if let Some(tool) = known.filter(|tool| tool.standing != Standing::Held) {
             return Ok(tool);
         }
         self.look_at_pins();
@@ -65,8 +65,9 @@ impl Session {
         let begins = |name: &&String| public.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with("__"));
         for server in self.upstreams.keys().filter(begins) {
             let part = self.part(server).await;
-            if let Some(tool) = find(Some(server)) {
-                return Ok(tool);
+            // A server that lists more tools while it is asked for them has a part that is not kept; the call is for this one.
+            if let Some(tool) = self.catalog_with(server, part.clone()).tools.get(public) {
+                return Ok(tool.clone());
             }
             if part.tools.is_empty() {
                 notes.extend(part.notes.iter().cloned());
@@ -132,9 +133,7 @@ impl Session {
             }
             Era::Stateless => Askable::waiting(context.client.clone()),
         };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.running).insert(number, (tool.server.clone(), askable.clone()));
-        let listed = OnTheList { session: me.clone(), number };
+        let listed = OnTheList::new(me.clone(), &tool.server, &askable);
         let meta = era::strip_meta(params.get("_meta"));
         let progress = context.progress.clone().map(|token| forward(context, token));
         // Not the request's own: without a handshake that ends when the client is asked, and the call goes on.
@@ -183,9 +182,17 @@ impl Session {
 }
 
 /// A call that is on the list of those that run, until it is dropped.
-struct OnTheList {
+pub(super) struct OnTheList {
     session: Arc<Session>,
     number: u64,
+}
+
+impl OnTheList {
+    pub(super) fn new(session: Arc<Session>, server: &str, askable: &Askable) -> Self {
+        let number = session.next.fetch_add(1, Ordering::Relaxed);
+        lock(&session.running).insert(number, (server.to_owned(), askable.clone()));
+        Self { session, number }
+    }
 }
 
 impl Drop for OnTheList {
@@ -195,17 +202,17 @@ impl Drop for OnTheList {
 }
 
 /// One call on its way to its server.
-struct Trip {
-    session: Arc<Session>,
-    tool: Arc<Tool>,
-    meta: Map<String, Json>,
-    askable: Askable,
-    progress: Option<Progress>,
-    cancel: CancellationToken,
+pub(super) struct Trip {
+    pub(super) session: Arc<Session>,
+    pub(super) tool: Arc<Tool>,
+    pub(super) meta: Map<String, Json>,
+    pub(super) askable: Askable,
+    pub(super) progress: Option<Progress>,
+    pub(super) cancel: CancellationToken,
 }
 
 impl Trip {
-    async fn there_and_back(self, args: Json) -> Result<ToolResult, ToolFailure> {
+    pub(super) async fn there_and_back(self, args: Json) -> Result<ToolResult, ToolFailure> {
         let failed = |message: String| ToolFailure { message };
         let cancel = self.cancel.clone();
         let result = tokio::select! {

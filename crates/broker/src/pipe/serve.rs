@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::mistake::quote;
-use policy::tools::{Decision, Effect};
+use policy::tools::Effect;
 use serde_json::{Map, Value as Json, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::approvals::{Approvals, Asker, ParkedCall};
 use crate::call::{Caller, ToolFacts};
-use crate::http::{Boxed, Called, Engine, Run, Wanted, nowhere};
+use crate::http::{Boxed, Called, Engine, Missing, Run, Wanted, Way, way, words_of};
 use crate::json;
 use crate::names;
 use crate::record::Event;
@@ -162,6 +162,7 @@ impl Desk {
         let op = table.get("op").and_then(Json::as_str).unwrap_or_default();
         let known: &[&str] = match op {
             "tools" | "cancel" => &["id", "op"],
+            "end" => &["id", "op", "session"],
             "register" => &["id", "op", "tool", "schema", "effect"],
             "check" => &["id", "op", "tool", "args", "text", "session"],
             "call" => &["id", "op", "tool", "args", "text", "session", "here"],
@@ -177,12 +178,8 @@ impl Desk {
                 let tools = self.pipe.engine.tools(&self.pipe.caller).await;
                 self.send(json!({ "id": id, "tools": tools })).await;
             }
-            "check" => {
-                let (tool, args, caller) = self.call_of(id, &table)?;
-                let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner).get(&tool).cloned();
-                let verdict = self.pipe.engine.check(&tool, args, &caller, facts.as_deref());
-                self.send(json!({ "id": id, "verdict": verdict.to_json() })).await;
-            }
+            "check" => self.check(id, &table).await?,
+            "end" => self.end(id, &table)?,
             "register" => self.register(id, &table).await?,
             "call" => self.call(id, &table)?,
             "ran" => self.ran(id, &table)?,
@@ -219,6 +216,42 @@ impl Desk {
         Err(problem(head.map(|head| head.id), flaw.id, &flaw.what, flaw.why, flaw.fix))
     }
 
+    /// A verdict. Whoever registered the tool runs it; of others their servers are asked what they say of them, and a
+    /// server that starts slowly keeps no other line waiting.
+    async fn check(self: &Arc<Self>, id: u64, table: &Map<String, Json>) -> Result<(), Json> {
+        let (tool, args, caller) = self.call_of(id, table)?;
+        let facts = self.facts_of(&tool);
+        if facts.is_some() {
+            let verdict = self.pipe.engine.check(&tool, args, &caller, facts.as_deref());
+            self.send(json!({ "id": id, "verdict": verdict.to_json() })).await;
+            return Ok(());
+        }
+        let desk = Arc::clone(self);
+        tokio::spawn(async move {
+            let line = match way(&*desk.pipe.engine, &tool, &args, &caller).await {
+                (_, Err(Missing::Held)) => missing(id, &tool, &Missing::Held),
+                (verdict, _) => json!({ "id": id, "verdict": verdict.to_json() }),
+            };
+            desk.send(line).await;
+        });
+        Ok(())
+    }
+
+    /// A conversation of the program is over.
+    fn end(self: &Arc<Self>, id: u64, table: &Map<String, Json>) -> Result<(), Json> {
+        let caller = self.caller_of(id, table)?;
+        let desk = Arc::clone(self);
+        tokio::spawn(async move {
+            desk.pipe.engine.end_session(&caller).await;
+            desk.send(json!({ "id": id, "ended": true })).await;
+        });
+        Ok(())
+    }
+
+    fn facts_of(&self, tool: &str) -> Option<Arc<ToolFacts>> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
+    }
+
     /// Tool, arguments and caller of a line.
     fn call_of(&self, id: u64, table: &Map<String, Json>) -> Result<(String, Json, Caller), Json> {
         let tool = table.get("tool").and_then(Json::as_str).ok_or_else(|| shape(Some(id), "`tool` is no text"))?;
@@ -231,13 +264,17 @@ impl Desk {
             }
             (_, Some(_)) => return Err(shape(Some(id), "one of `args` and `text` is needed")),
         };
+        Ok((tool.to_owned(), args, self.caller_of(id, table)?))
+    }
+
+    fn caller_of(&self, id: u64, table: &Map<String, Json>) -> Result<Caller, Json> {
         let mut caller = self.pipe.caller.clone();
         match table.get("session") {
             None | Some(Json::Null) => {}
             Some(Json::String(session)) if is_session(session) => caller.session.clone_from(session),
             Some(_) => return Err(shape(Some(id), "`session` is no name of 1 to 128 visible ASCII letters")),
         }
-        Ok((tool.to_owned(), args, caller))
+        Ok(caller)
     }
 
     /// What a tool of the other end says of itself: it makes decisions stricter.
@@ -273,18 +310,7 @@ impl Desk {
             Some(_) => return Err(shape(Some(id), "`here` is neither true nor false")),
         };
         let (ran, answered) = oneshot::channel();
-        let run = match self.pipe.engine.implementation(&tool, &caller) {
-            _ if here => self.runs_there(id, answered),
-            Some(run) => run,
-            // A denied tool is denied, and recorded so, not missing.
-            None if self.pipe.engine.check(&tool, args.clone(), &caller, None).decision == Decision::Deny => nowhere(),
-            None => {
-                let what = format!("nothing here runs {}", quote(&tool));
-                let fix = "run it yourself with `here`, or name a server or a command for it";
-                let why = "no server and no command implements it";
-                return Err(problem(Some(id), "tools.http/no-implementation", &what, why, fix));
-            }
-        };
+        let there = here.then(|| self.runs_there(id, answered));
         let mut jobs = self.jobs();
         if jobs.contains_key(&id) {
             return Err(shape(Some(id), "a call of this `id` is on its way"));
@@ -296,16 +322,28 @@ impl Desk {
         let desk = Arc::clone(self);
         // The job is in the table before its task can end: the lock is held until then.
         let task = tokio::spawn(async move {
-            let facts = desk.facts.lock().unwrap_or_else(PoisonError::into_inner).get(&tool).cloned();
-            let what = Wanted { tool: &tool, args, caller: &caller, facts: facts.as_deref() };
-            let called = desk.pipe.engine.call(what, run).await;
+            let line = desk.make(id, &tool, args, &caller, there).await;
             let is_ours = desk.jobs().remove(&id).is_some();
             if is_ours {
-                desk.send(json!({ "id": id, "called": called_json(&called) })).await;
+                desk.send(line).await;
             }
         });
         jobs.insert(id, Job { task: task.abort_handle(), ran: here.then_some(ran) });
         Ok(())
+    }
+
+    /// Makes a call, by the way that leads to the other end or by what runs the tool here; the last line about it.
+    async fn make(&self, id: u64, tool: &str, args: Json, caller: &Caller, there: Option<Run>) -> Json {
+        let facts = self.facts_of(tool);
+        let (run, own) = match there {
+            Some(run) => (run, None),
+            None => match way(&*self.pipe.engine, tool, &args, caller).await.1 {
+                Ok(Way { run, facts }) => (run, facts),
+                Err(why) => return missing(id, tool, &why),
+            },
+        };
+        let what = Wanted { tool, args, caller, facts: own.as_ref().or(facts.as_deref()) };
+        json!({ "id": id, "called": called_json(&self.pipe.engine.call(what, run).await) })
     }
 
     /// A tool that the other end runs.
@@ -414,6 +452,11 @@ fn called_json(called: &Called) -> Json {
 
 fn is_session(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
+}
+
+fn missing(id: u64, tool: &str, missing: &Missing) -> Json {
+    let (name, [what, why, fix]) = words_of(tool, missing);
+    problem(Some(id), name, &what, &why, &fix)
 }
 
 fn shape(id: Option<u64>, what: &str) -> Json {

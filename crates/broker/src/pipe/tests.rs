@@ -10,12 +10,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use super::*;
 use crate::approvals::{Answer, Approvals, Ask};
 use crate::call::{Caller, ToolFacts};
-use crate::http::{Boxed, Called, Engine, Run, Wanted};
+use crate::http::{Boxed, Called, Engine, Missing, Run, Wanted, Way};
 use crate::record::{Event, Record};
 use crate::verdict::Verdict;
 
 #[derive(Debug)]
-struct House(Approvals);
+struct House(Approvals, Arc<std::sync::Mutex<Vec<String>>>);
 
 #[derive(Debug)]
 struct Nowhere;
@@ -65,11 +65,16 @@ impl Engine for House {
         })
     }
 
-    fn implementation(&self, _: &str, _: &Caller) -> Option<Run> {
-        None
+    fn implementation<'a>(&'a self, _: &'a str, _: &'a Caller) -> Boxed<'a, Result<Way, Missing>> {
+        Box::pin(async { Err(Missing::NoServer) })
     }
 
-    fn tools(&self, _: &Caller) -> Boxed<'_, Vec<Json>> {
+    fn end_session<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, ()> {
+        self.1.lock().unwrap().push(caller.session.clone());
+        Box::pin(async {})
+    }
+
+    fn tools<'a>(&'a self, _: &'a Caller) -> Boxed<'a, Vec<Json>> {
         Box::pin(async { vec![json!({ "name": "open" })] })
     }
 
@@ -85,6 +90,7 @@ impl Engine for House {
 struct End {
     _dir: tempfile::TempDir,
     approvals: Approvals,
+    ended: Arc<std::sync::Mutex<Vec<String>>>,
     input: BufReader<ReadHalf<DuplexStream>>,
     output: WriteHalf<DuplexStream>,
 }
@@ -95,13 +101,14 @@ impl End {
         let dir = tempfile::Builder::new().permissions(owner).tempdir().unwrap();
         let approvals = Approvals::open(dir.path()).unwrap();
         let caller = Caller { agent: "local".into(), session: "p".into(), key: None };
-        let pipe =
-            Pipe { engine: Arc::new(House(approvals.clone())), caller, answers, hello: json!({ "ready": true }) };
+        let ended = Arc::default();
+        let engine = Arc::new(House(approvals.clone(), Arc::clone(&ended)));
+        let pipe = Pipe { engine, caller, answers, hello: json!({ "ready": true }) };
         let (near, far) = tokio::io::duplex(1 << 16);
         let (input, output) = tokio::io::split(far);
         tokio::spawn(serve(pipe, BufReader::new(input), output));
         let (input, output) = tokio::io::split(near);
-        let mut end = Self { _dir: dir, approvals, input: BufReader::new(input), output };
+        let mut end = Self { _dir: dir, approvals, ended, input: BufReader::new(input), output };
         assert_eq!(end.next().await, json!({ "ready": true }));
         end
     }
@@ -229,4 +236,15 @@ async fn a_line_that_can_be_read_in_two_ways_is_answered_to_the_id_that_waits() 
     end.asked(r#"{"id": 9, "op": "call", "tool": "open", "here": true}"#).await;
     let called = end.asked(r#"{"id": 9, "op": "ran", "value": {"n": 1152921504606846976}}"#).await;
     assert!(called["called"]["failure"].as_str().unwrap().contains("cannot be passed on"), "{called}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_conversation_is_told_to_the_engine_and_a_made_up_field_is_not() {
+    let mut end = End::new(false).await;
+    assert_eq!(end.asked(r#"{"id": 1, "op": "end", "session": "s1"}"#).await, json!({ "id": 1, "ended": true }));
+    assert_eq!(end.asked(r#"{"id": 2, "op": "end"}"#).await["ended"], true);
+    for bad in [r#"{"id": 3, "op": "end", "session": ""}"#, r#"{"id": 4, "op": "end", "agent": "other"}"#] {
+        assert_eq!(end.asked(bad).await["problem"]["id"], "tools.pipe/line", "{bad}");
+    }
+    assert_eq!(*end.ended.lock().unwrap(), ["s1", "p"]);
 }

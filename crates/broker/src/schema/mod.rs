@@ -18,6 +18,9 @@ use serde_json::Value as Json;
 
 pub use tell::Misfit;
 
+/// The draft that schemas are shown in.
+pub(crate) const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
+
 /// Largest compiled pattern.
 const MOST_PATTERN: usize = 1 << 18;
 

@@ -27,6 +27,10 @@ impl Door {
     }
 
     async fn of(gateway: Arc<Gateway>, dir: &Path) -> Self {
+        Self::at("127.0.0.1:0", gateway, dir).await
+    }
+
+    async fn at(address: &str, gateway: Arc<Gateway>, dir: &Path) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).unwrap();
         let mut keys = Keys::open(dir).unwrap();
@@ -34,7 +38,7 @@ impl Door {
         std::fs::set_permissions(dir.join("other.token"), std::fs::Permissions::from_mode(0o600)).unwrap();
         keys.agent("other", &dir.join("other.token")).unwrap();
         let token = std::fs::read_to_string(dir.join("tools.token")).unwrap().trim().to_owned();
-        let door = broker::http::open(&Listen::parse("127.0.0.1:0").unwrap()).await.unwrap();
+        let door = broker::http::open(&Listen::parse(address).unwrap()).await.unwrap();
         let base = door.address();
         let (stop, ends) = (CancellationToken::new(), CancellationToken::new());
         let until = stop.clone();
@@ -343,7 +347,7 @@ async fn sessions_over_http_have_servers_of_their_own_and_leave_nothing() {
 
 /// The other side of HTTP: a gateway as the upstream of a gateway, over `rmcp`'s transport.
 #[tokio::test]
-async fn a_server_behind_http_is_reached_and_comes_back_after_its_session_is_gone() {
+async fn a_server_behind_http_is_reached_and_comes_back_after_it_was_gone() {
     let far = Stage::new(ALL);
     let door = Door::open(&far).await;
     let near = Stage::new("[[tools.tool]]\nname = \"far.a__echo\"\ndecision = \"allow\"\neffect = \"read\"\n[[tools.tool]]\nname = \"far.a__progress\"\ndecision = \"allow\"\neffect = \"read\"\n")
@@ -362,6 +366,22 @@ async fn a_server_behind_http_is_reached_and_comes_back_after_its_session_is_gon
             .count(),
         5
     );
+    let address = door.base.trim_start_matches("http://").to_owned();
+    door.end().await;
+    let gone = client.call("far__a__echo", json!({})).await;
+    assert!(is_error(&gone), "nobody listens: {gone}");
+    // Another process at the same place, which has never heard of the session.
+    let door = Door::at(&address, far.gateway(), far.dir.path()).await;
+    let mut answer = client.call("far__a__echo", json!({"n": 7})).await;
+    for _ in 0..40 {
+        if !is_error(&answer) && answer.get("error").is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        answer = client.call("far__a__echo", json!({"n": 7})).await;
+    }
+    assert_eq!(answer["result"]["structuredContent"], json!({"got": {"n": 7}}), "{answer}");
+    assert_eq!(client.tools().await, ["far__a__echo", "far__a__progress"]);
     client.end().await;
     door.end().await;
 }

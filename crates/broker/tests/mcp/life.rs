@@ -170,3 +170,21 @@ async fn two_hundred_calls_at_once_each_get_their_own_answer() {
     }
     client.end().await;
 }
+
+/// `server-everything` says that its list changed as soon as it is greeted: the list that is being taken is then already old.
+#[tokio::test]
+async fn a_server_whose_list_changes_while_it_is_taken_is_called_and_makes_no_other_servers_list_old() {
+    let stage = Stage::new(ALL).server("a", &["--restless"]).server("b", &[]);
+    let mut client = stage.met(json!({})).await;
+    assert!(!is_error(&client.call("b__echo", json!({"n": 0})).await));
+    let lists = |server: &str| stage.log(server).iter().filter(|message| message["method"] == "tools/list").count();
+    let before = lists("b");
+    for n in 1..4 {
+        let answer = client.call("a__echo", json!({ "n": n })).await;
+        assert_eq!(answer["result"]["structuredContent"], json!({"got": {"n": n}}), "{answer}");
+        assert!(!is_error(&client.call("b__echo", json!({ "n": n })).await));
+    }
+    assert_eq!(lists("b"), before);
+    assert!(client.tools().await.contains(&"a__echo".to_owned()));
+    client.end().await;
+}

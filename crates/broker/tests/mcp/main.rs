@@ -12,6 +12,7 @@
 
 mod approvals;
 mod eras;
+mod expired;
 mod hostile;
 mod http;
 mod life;

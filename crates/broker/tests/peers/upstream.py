@@ -1,6 +1,6 @@
 """An MCP server for tests: counts what reaches it, and misbehaves as told. Standard library only.
 
-usage: upstream.py LOG [--era handshake|stateless|strict-handshake] [--tools FILE] [--name NAME]
+usage: upstream.py LOG [--era handshake|stateless|strict-handshake] [--tools FILE] [--name NAME] [--restless]
 Every message that arrives is appended to LOG, one JSON text a line. Tools whose names begin with a known word do what the
 word says; every other tool answers with the arguments that it got.
 """
@@ -19,6 +19,7 @@ parser.add_argument("--era", default="handshake")
 parser.add_argument("--tools", default="")
 parser.add_argument("--name", default="fake")
 parser.add_argument("--slow-start", type=float, default=0)
+parser.add_argument("--restless", action="store_true")
 options = parser.parse_args()
 
 lock = threading.Lock()
@@ -194,6 +195,8 @@ def answer(request):
     if method == "ping":
         return {"result": {}}
     if method == "tools/list":
+        if options.restless:
+            send({"method": "notifications/tools/list_changed"})
         listed = tools()
         start = int(params.get("cursor") or 0)
         page = listed[start:start + 10]

@@ -77,11 +77,15 @@ fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
     let _telling = webhook.map(|webhook| house.approvals().listen(None, Arc::new(webhook)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| failed("the gate cannot run", "at its start", &error))?;
-    let done = if call.parsed.has("stdio") {
-        runtime.block_on(over_pipe(call, house))
-    } else {
-        runtime.block_on(over_http(call, house))
-    };
+    let done = runtime.block_on(async {
+        let done = if call.parsed.has("stdio") {
+            over_pipe(call, Arc::clone(&house)).await
+        } else {
+            over_http(call, Arc::clone(&house)).await
+        };
+        house.end().await;
+        done
+    });
     // Programs that still run end with us; a thread that reads stdin is not waited for.
     runtime.shutdown_background();
     done.map(|()| 0)

@@ -8,11 +8,14 @@ pub mod server;
 use std::path::Path;
 use std::sync::Arc;
 
+use broker::Broker;
 use broker::call::Caller;
 use broker::mcp::engine::Engine;
 use broker::mcp::servers::{self, Wrong};
 use broker::mcp::{Asked, Gateway, pinning};
 use policy::Loaded;
+use policy::spot::Documents;
+use policy::tools::Tools;
 
 use crate::cli::{Ingredient, World};
 use crate::fault::Fault;
@@ -38,21 +41,58 @@ pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<G
     let (loaded, gate) = crate::cli::load::gated(layers, world)?;
     let Loaded { policy, documents, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(no_tools(layers)) };
-    let Asked { servers, allow } = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
+    let behind = Behind::of(tools, documents, layers, world)?;
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
-    let launcher = Launcher::new(world, &servers)?;
     let folder = world.cwd.clone().unwrap_or_default();
     let broker = crate::serve::broker(gate, &loaded, tools, &state, &folder)?;
-    let approvals = Some(broker.approvals().clone());
-    Ok(Gateway {
-        servers,
-        allow,
-        engine: broker,
-        pinning: pinning(state.path(), scope(layers, world), manner.strict_pins),
-        launch: Arc::new(launcher),
-        approvals,
-        eager: manner.eager,
-    })
+    Ok(behind.gateway(broker, &state, manner))
+}
+
+/// The servers of a policy, looked through and ready to be started: what stands behind each front door that has them.
+#[derive(Debug)]
+pub struct Behind {
+    asked: Asked,
+    launcher: Launcher,
+    scope: String,
+}
+
+impl Behind {
+    /// Those of a policy; their own policies are read now.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the servers or their policies.
+    pub fn of(tools: &Tools, documents: &Documents, layers: &[Ingredient], world: &World) -> Result<Self, Failure> {
+        let asked = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
+        let launcher = Launcher::new(world, &asked.servers)?;
+        Ok(Self { asked, launcher, scope: scope(layers, world) })
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asked.servers.is_empty()
+    }
+
+    /// Whether a name belongs to one of the servers.
+    #[must_use]
+    pub fn has(&self, tool: &str) -> bool {
+        tool.split_once('.').is_some_and(|(server, _)| self.asked.servers.iter().any(|one| one.name == server))
+    }
+
+    /// A gateway before them.
+    #[must_use]
+    pub fn gateway(self, broker: Arc<Broker>, state: &State, manner: Manner) -> Gateway {
+        let Asked { servers, allow } = self.asked;
+        Gateway {
+            servers,
+            allow,
+            approvals: Some(broker.approvals().clone()),
+            engine: broker,
+            pinning: pinning(state.path(), self.scope, manner.strict_pins),
+            launch: Arc::new(self.launcher),
+            eager: manner.eager,
+        }
+    }
 }
 
 /// Whether the servers that a policy names can be what it says; nothing is started.

@@ -63,6 +63,11 @@ impl Commands {
         self.files.contains_key(tool)
     }
 
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
     /// What runs a tool, if it is one of these.
     #[must_use]
     pub fn run(&self, tool: &str) -> Option<Run> {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use broker::approvals::Approvals;
 use broker::call::{Call, Caller, ToolFacts};
 use broker::gate::Listed;
-use broker::http::{Boxed, Called, Engine, Run, Wanted};
+use broker::http::{Boxed, Called, Engine, Missing, Run, Wanted, Way};
+use broker::mcp::direct::Upstreams;
 use broker::record::Record;
 use broker::rules::Counters;
 use broker::verdict::Verdict;
@@ -19,6 +20,7 @@ use policy::Loaded;
 use serde_json::{Value as Json, json};
 
 use crate::cli::{Ingredient, World};
+use crate::fault::Fault;
 use crate::state::State;
 use crate::ui::Failure;
 
@@ -33,6 +35,8 @@ pub struct House {
     /// Names of the policy's entries that are no globs.
     named: Vec<String>,
     commands: Commands,
+    /// MCP servers of the policy; none where it names none.
+    upstreams: Option<Arc<Upstreams>>,
     facts: ToolFacts,
     /// What a program that starts us may know of the policy.
     pub about: Json,
@@ -44,15 +48,24 @@ pub struct House {
 /// Everything that is wrong with the policy, the state folder, or the audit log.
 pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result<House, Failure> {
     let (loaded, gate) = crate::cli::load::gated(layers, world)?;
-    let Loaded { policy, .. } = &loaded;
+    let Loaded { policy, documents, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(super::mcp::no_tools(layers)) };
+    let behind = super::mcp::Behind::of(tools, documents, layers, world)?;
+    if let Some(both) = commands.names().find(|name| behind.has(name)) {
+        return Err(two_ways(both));
+    }
     let folder = world.cwd.clone().unwrap_or_default();
     let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
     let broker = desk::broker(gate, &loaded, tools, &state, &folder)?;
     let digest = desk::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
+    let upstreams = (!behind.is_empty()).then(|| {
+        let manner = super::mcp::Manner { strict_pins: false, eager: false };
+        Upstreams::new(behind.gateway(Arc::clone(&broker), &state, manner))
+    });
     Ok(House {
         broker,
+        upstreams,
         named: named.collect(),
         commands,
         facts: ToolFacts::default(),
@@ -60,7 +73,27 @@ pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result
     })
 }
 
+fn two_ways(name: &str) -> Failure {
+    Failure::Faults {
+        code: 125,
+        faults: vec![Fault {
+            id: "usage/two-flags",
+            what: format!("`--tool {name}=...` and an MCP server would both run `{name}`"),
+            place: "command line".to_owned(),
+            why: "what comes before the dot is the name of a server in the policy".to_owned(),
+            fix: "give the program another name, or take the server out of [mcp.servers]".to_owned(),
+        }],
+    }
+}
+
 impl House {
+    /// Ends what was started for calls.
+    pub async fn end(&self) {
+        if let Some(upstreams) = &self.upstreams {
+            upstreams.end_all().await;
+        }
+    }
+
     fn call_of<'a>(&'a self, what: Wanted<'a>) -> Call<'a> {
         let Wanted { tool, args, caller, facts } = what;
         let now = broker::call::now_ms();
@@ -81,19 +114,46 @@ impl Engine for House {
         })
     }
 
-    fn implementation(&self, tool: &str, _: &Caller) -> Option<Run> {
-        self.commands.run(tool)
+    fn implementation<'a>(&'a self, tool: &'a str, caller: &'a Caller) -> Boxed<'a, Result<Way, Missing>> {
+        Box::pin(async move {
+            if let Some(run) = self.commands.run(tool) {
+                return Ok(Way { run, facts: None });
+            }
+            let upstreams = self.upstreams.as_ref().ok_or(Missing::NoServer)?;
+            let found = upstreams.find(tool, caller).await?;
+            let facts = found.facts().clone();
+            Ok(Way { run: found.run(), facts: Some(facts) })
+        })
     }
 
-    fn tools(&self, _: &Caller) -> Boxed<'_, Vec<Json>> {
-        let mut shown = BTreeMap::new();
-        for name in &self.named {
-            if let Listed::Shown { schema } = self.broker.lists(name, &self.facts) {
-                let here = self.commands.has(name);
-                shown.insert(name, json!({ "name": name, "schema": schema, "implemented": here }));
+    fn end_session<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            if let Some(upstreams) = &self.upstreams {
+                upstreams.end(caller).await;
             }
-        }
-        Box::pin(std::future::ready(shown.into_values().collect()))
+            self.broker.end_session(caller);
+        })
+    }
+
+    fn tools<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, Vec<Json>> {
+        Box::pin(async move {
+            let mut shown = BTreeMap::new();
+            for name in &self.named {
+                if let Listed::Shown { schema } = self.broker.lists(name, &self.facts) {
+                    let here = self.commands.has(name);
+                    shown.insert(name.clone(), json!({ "name": name, "schema": schema, "implemented": here }));
+                }
+            }
+            let theirs = match &self.upstreams {
+                Some(upstreams) => upstreams.list(caller).await.unwrap_or_default(),
+                None => Vec::new(),
+            };
+            for (name, description, schema) in theirs {
+                let tool = json!({ "name": name, "description": description, "schema": schema, "implemented": true });
+                shown.insert(name, tool);
+            }
+            shown.into_values().collect()
+        })
     }
 
     fn approvals(&self) -> &Approvals {

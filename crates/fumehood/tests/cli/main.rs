@@ -14,6 +14,7 @@ mod hosts;
 mod house;
 mod man;
 mod mcp;
+mod mcp_http;
 mod plan;
 mod policy;
 mod run;

@@ -13,6 +13,7 @@ mod surroundings;
 pub(crate) mod tools;
 
 pub(crate) use allowed::{normal, over};
+pub(crate) use surroundings::is_env_name;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -37,9 +37,10 @@ pub(super) fn start(
     for (name, value) in headers {
         let name = HeaderName::try_from(name.as_str())
             .map_err(|error| format!("`{}` is no header: {error}", text::shown(name, 60)));
-        let value = HeaderValue::try_from(value.as_str())
-            .map_err(|error| format!("a header has a value that cannot be sent: {error}"));
-        named.insert(name?, value?);
+        let mut value = HeaderValue::try_from(value.as_str())
+            .map_err(|error| format!("a header has a value that cannot be sent: {error}"))?;
+        value.set_sensitive(true);
+        named.insert(name?, value);
     }
     crate::mcp::install_tls();
     // A redirect would carry the call, and its token, to somebody whom nobody named.

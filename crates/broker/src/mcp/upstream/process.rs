@@ -64,13 +64,19 @@ impl Words {
         text::escaped(&String::from_utf8_lossy(&bytes)).0
     }
 
-    /// The last line that says something.
+    /// The last line that says something; of a refusal of ours also the clauses that it is about, and what helps.
     #[must_use]
     pub fn last(&self) -> Option<String> {
         let all = self.all();
-        // Our own refusals have their first line on top of several.
-        let told = all.lines().rfind(|line| line.starts_with("error:") || line.starts_with("refused:"));
-        told.or_else(|| all.lines().rfind(|line| !line.trim().is_empty())).map(|line| text::shown(line, 300))
+        let ours = |line: &&str| line.starts_with("error:") || line.starts_with("refused:");
+        let Some(first) = all.lines().rfind(ours) else {
+            return all.lines().rfind(|line| !line.trim().is_empty()).map(|line| text::shown(line, 300));
+        };
+        let after = all.lines().rev().take_while(|line| *line != first).collect::<Vec<_>>();
+        let indented = after.into_iter().rev().take_while(|line| line.starts_with("  ")).map(str::trim);
+        let told = indented.filter(|line| !line.starts_with("more:") && !line.starts_with("or:"));
+        let lines: Vec<&str> = std::iter::once(first).chain(told).collect();
+        Some(text::shown(&lines.join("; "), 1500))
     }
 }
 
@@ -275,5 +281,30 @@ fn said(status: ExitStatus) -> String {
         (Some(code), _) => format!("it ended with exit code {code}"),
         (None, Some(signal)) => format!("signal {signal} ended it"),
         (None, None) => "it ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_tells_its_clauses_and_what_helps_and_other_last_words_are_one_line() {
+        let of = |text: &str| {
+            let words = Words::default();
+            words.add(text.as_bytes());
+            words.last()
+        };
+        let refused = "starting\nrefused: tier `container` cannot hold 1 of 22 clauses on this host; nothing ran\n  \
+                       limits.disk  `limits.disk` = 1G   (preset node)\n    why:  it has no quota\n    fix:  use /tmp\n    \
+                       or:   --prefer limits.disk\n    more: fumehood explain x\n";
+        assert_eq!(
+            of(refused).unwrap(),
+            "refused: tier `container` cannot hold 1 of 22 clauses on this host; nothing ran; \
+             limits.disk  `limits.disk` = 1G   (preset node); why:  it has no quota; fix:  use /tmp"
+        );
+        assert_eq!(of("one\ntwo\n\n").unwrap(), "two");
+        assert_eq!(of("error: x\nlater\n").unwrap(), "error: x");
+        assert_eq!(of(""), None);
     }
 }

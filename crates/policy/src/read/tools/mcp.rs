@@ -8,10 +8,28 @@ use crate::document::{Key, Node, Value};
 use crate::mistake::quote;
 use crate::names::is_server;
 use crate::spot::{Spot, Spotted};
-use crate::tools::{Mcp, McpServer, Reach};
+use crate::tools::{FromEnv, Mcp, McpServer, Reach};
 
 const MCP: &[&str] = &["servers", "resources", "prompts", "sampling", "elicitation", "roots"];
-const SERVER: &[&str] = &["command", "args", "env", "url", "policy", "import"];
+const SERVER: &[&str] = &["command", "args", "env", "url", "headers", "policy", "import"];
+
+/// What the transport writes itself, and what would change whom a request reaches or how it is read.
+const OWN_HEADERS: &[&str] = &[
+    "accept",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "origin",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 impl Reader<'_> {
     pub(super) fn mcp(&mut self, node: &Node) -> Option<Mcp> {
@@ -154,6 +172,12 @@ impl Reader<'_> {
             self.note(path, whole.place, fault("mcp/reach", what, "only a program takes arguments", "remove `args`"));
             return None;
         }
+        if url.is_none() && table.get("headers").is_some() {
+            let what = "`headers` without a `url`";
+            let fix = "remove `headers`; a program gets its values by `env`";
+            self.note(path, whole.place, fault("mcp/reach", what, "only requests have headers", fix));
+            return None;
+        }
         if let Some(node) = command {
             let command = self.text("mcp.servers.command", node)?;
             if command.is_empty() {
@@ -166,18 +190,59 @@ impl Reader<'_> {
             return Some(Reach::Command { command, args });
         }
         if let Some(node) = url {
-            let text = self.text("mcp.servers.url", node)?;
-            let good =
-                ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-            if !good || text.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
-                let what = format!("`mcp.servers.url` is {}", quote(&text));
-                let why = "servers are reached by http or https";
-                self.note(path, node.place, fault("value/form", what, why, "write https://host/path"));
-                return None;
-            }
-            return Some(Reach::Url(text));
+            return self.url(node, table.get("headers"));
         }
         let node = import?;
         self.host_path("mcp.servers.import", node).map(Reach::Import)
+    }
+
+    fn url(&mut self, node: &Node, headers: Option<&Node>) -> Option<Reach> {
+        let path = "mcp.servers.url";
+        let text = self.text("mcp.servers.url", node)?;
+        let good = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+        if !good || text.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
+            let what = format!("`mcp.servers.url` is {}", quote(&text));
+            let why = "servers are reached by http or https";
+            self.note(path, node.place, fault("value/form", what, why, "write https://host/path"));
+            return None;
+        }
+        let headers = match headers {
+            Some(node) => self.headers(node)?,
+            None => BTreeMap::new(),
+        };
+        Some(Reach::Url { url: text, headers })
+    }
+
+    /// Headers by name, each a variable: what opens a door is never written into a policy.
+    fn headers(&mut self, node: &Node) -> Option<BTreeMap<String, FromEnv>> {
+        let path = "mcp.servers.headers";
+        let Value::Table(entries) = &node.value else {
+            self.wrong_type(path, node, "a table", "write { Authorization = \"env:NAME\" }");
+            return None;
+        };
+        let mut headers: BTreeMap<String, FromEnv> = BTreeMap::new();
+        for (Key { name, place }, node) in entries {
+            let lower = name.to_ascii_lowercase();
+            let fits = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            if !fits || OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+                let what = format!("{} is no header that can be given", quote(name));
+                let why = "names are letters, digits and `-`; those that the transport writes itself are its own";
+                self.note(path, *place, fault("mcp/header", what, why, "give another name"));
+            } else if headers.keys().any(|other| other.eq_ignore_ascii_case(name)) {
+                let what = format!("{} is given twice", quote(name));
+                self.note(path, *place, fault("mcp/header", what, "names of headers have no case", "keep one"));
+            } else if let Some(text) = self.text(path, node) {
+                match FromEnv::parse(&text) {
+                    Some(from) => drop(headers.insert(name.clone(), from)),
+                    None => {
+                        let what = format!("the header {} has a value of another form", quote(name));
+                        let why = "a secret is taken from a variable, and never written into a policy";
+                        let fix = "write \"env:NAME\" or \"Bearer env:NAME\"";
+                        self.note(path, node.place, fault("value/secret", what, why, fix));
+                    }
+                }
+            }
+        }
+        Some(headers)
     }
 }

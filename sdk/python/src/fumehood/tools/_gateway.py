@@ -82,6 +82,13 @@ class Gateway:
         finally:
             self._session.reset(token)
 
+    def end_session(self, name: str) -> None:
+        """This conversation is over: MCP servers that were started for it end, and what conditions counted of it is forgotten.
+
+        Limits by session stand until their windows end. Leaving ``with gate.session(...)`` ends nothing: a conversation has many turns.
+        """
+        self._ask("", {"op": "end", "session": name})
+
     def add(self, tool: Tool[P, R]) -> Tool[P, R]:
         """Puts a tool behind this gate."""
         if tool.gateway is not None and tool.gateway is not self:

@@ -110,6 +110,8 @@ impl Engine for House {
         })
     }
 
+    fn refused(&self, _: Wanted<'_>, _: &Missing) {}
+
     fn end_session<'a>(&'a self, _: &'a Caller) -> Boxed<'a, ()> {
         Box::pin(async {})
     }

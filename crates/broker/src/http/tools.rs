@@ -31,8 +31,13 @@ pub(super) async fn answer(
             (verdict, _) => Ok(good(&verdict.to_json())),
         },
         "call" => {
-            let Way { run, facts } =
-                way(&*desk.engine, tool, &args, caller).await.1.map_err(|why| missing(tool, &why))?;
+            let Way { run, facts } = match way(&*desk.engine, tool, &args, caller).await.1 {
+                Ok(way) => way,
+                Err(why) => {
+                    desk.engine.refused(Wanted { tool, args, caller, facts: None }, &why);
+                    return Err(missing(tool, &why));
+                }
+            };
             let what = Wanted { tool, args, caller, facts: facts.as_ref() };
             Ok(called(&desk.engine.call(what, run).await))
         }

@@ -339,7 +339,10 @@ impl Desk {
             Some(run) => (run, None),
             None => match way(&*self.pipe.engine, tool, &args, caller).await.1 {
                 Ok(Way { run, facts }) => (run, facts),
-                Err(why) => return missing(id, tool, &why),
+                Err(why) => {
+                    self.pipe.engine.refused(Wanted { tool, args, caller, facts: None }, &why);
+                    return missing(id, tool, &why);
+                }
             },
         };
         let what = Wanted { tool, args, caller, facts: own.as_ref().or(facts.as_deref()) };

@@ -69,6 +69,8 @@ impl Engine for House {
         Box::pin(async { Err(Missing::NoServer) })
     }
 
+    fn refused(&self, _: Wanted<'_>, _: &Missing) {}
+
     fn end_session<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, ()> {
         self.1.lock().unwrap().push(caller.session.clone());
         Box::pin(async {})

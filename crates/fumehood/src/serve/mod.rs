@@ -14,9 +14,10 @@ use broker::http::{Boxed, Called, Engine, Missing, Run, Wanted, Way};
 use broker::mcp::direct::Upstreams;
 use broker::record::Record;
 use broker::rules::Counters;
-use broker::verdict::Verdict;
+use broker::verdict::{Reason, Verdict};
 use broker::{Answer, Broker};
 use policy::Loaded;
+use policy::tools::Decision;
 use serde_json::{Value as Json, json};
 
 use crate::cli::{Ingredient, World};
@@ -124,6 +125,13 @@ impl Engine for House {
             let facts = found.facts().clone();
             Ok(Way { run: found.run(), facts: Some(facts) })
         })
+    }
+
+    fn refused(&self, what: Wanted<'_>, why: &Missing) {
+        let (id, [said, why, instead]) = broker::http::words_of(what.tool, why);
+        let rule = "mcp".to_owned();
+        let reason = Reason { id, rule, at: None, decision: Decision::Deny, what: said, why, instead };
+        self.broker.refused(&self.call_of(what), reason);
     }
 
     fn end_session<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, ()> {

@@ -153,6 +153,8 @@ fn a_tool_that_changed_is_held_back_over_http_too() {
         let (status, body) = door.ask(&format!("POST /v1/tools/s.count:{verb}"), None, "");
         assert_eq!((status, &body["id"]), (403, &json!("mcp.pin/changed")), "{body}");
     }
+    let written = house.run(&["audit", "show", "--tools"]).out;
+    assert_eq!(written.matches("mcp.pin/changed").count(), 1, "the call, and not the check: {written}");
     assert_eq!(door.ask("GET /v1/tools", None, "").1["tools"][0]["implemented"], false, "the policy names it still");
     assert_eq!(house.run(&["mcp", "pins", "accept", "s.count", "-p", "p.toml"]).code, 0);
     assert_eq!(door.count(None), "call 1");

@@ -1,0 +1,82 @@
+//! The way of a call to what runs its tool, or why there is none.
+
+use serde_json::Value as Json;
+
+use super::{Engine, Missing, Run, nowhere};
+use crate::call::{Caller, ToolFacts};
+use crate::verdict::Verdict;
+
+/// A way to a tool.
+pub struct Way {
+    /// Runs it.
+    pub run: Run,
+    /// What it says of itself.
+    pub facts: Option<ToolFacts>,
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Way").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// A call, judged as far as it can be before it is made: by the policy alone if that denies, else with what the tool says of
+/// itself. So a tool that is denied starts no server, and `check` says what a call would be told.
+pub(crate) async fn way(
+    engine: &dyn Engine,
+    tool: &str,
+    args: &Json,
+    caller: &Caller,
+) -> (Verdict, Result<Way, Missing>) {
+    let verdict = engine.check(tool, args.clone(), caller, None);
+    if verdict.decision == policy::tools::Decision::Deny {
+        // A denied tool is denied, and recorded so, not missing.
+        return (verdict, Ok(Way { run: nowhere(), facts: None }));
+    }
+    let way = engine.implementation(tool, caller).await;
+    match &way {
+        Ok(Way { facts: Some(facts), .. }) => (engine.check(tool, args.clone(), caller, Some(facts)), way),
+        Ok(_) | Err(_) => (verdict, way),
+    }
+}
+
+/// Why nothing runs a tool, as a problem has it: id, what, why, fix.
+#[must_use]
+pub fn words_of(tool: &str, missing: &Missing) -> (&'static str, [String; 3]) {
+    let quoted = policy::mistake::quote(tool);
+    let words = |what: String, why: &str, fix: String| [what, why.to_owned(), fix];
+    match missing {
+        Missing::NoServer => (
+            "tools.http/no-implementation",
+            words(
+                format!("nothing here runs {quoted}"),
+                "the policy would allow the call, but no MCP server and no command implements the tool",
+                "name a server in `[mcp.servers]`, start with `--tool NAME=COMMAND`, or use `:check` and run it yourself".to_owned(),
+            ),
+        ),
+        Missing::NotThere(why) => (
+            "tools.http/server",
+            words(
+                format!("the server of {quoted} does not offer it now"),
+                why,
+                "look at the server's own words, and try again; a server that ended is started again".to_owned(),
+            ),
+        ),
+        Missing::Held => (
+            "mcp.pin/changed",
+            words(
+                format!("{quoted} is held back"),
+                "what its server says of it, or how the server is reached, is not what was trusted",
+                format!("a person looks at `fumehood mcp pins ls`, then `fumehood mcp pins accept {tool}`"),
+            ),
+        ),
+        Missing::Full => (
+            "tools.http/busy",
+            words(
+                "too many conversations have servers".to_owned(),
+                "each has servers of its own, and 64 may",
+                "end those that are over: `POST /v1/sessions/ID:end`".to_owned(),
+            ),
+        ),
+    }
+}

@@ -29,6 +29,8 @@ pub(crate) fn run(guest: &mut Guest<'_>, payload: i32) -> i32 {
 
 /// Until the payload's first process has ended.
 fn watch(guest: &mut Guest<'_>, payload: i32, used: &mut Used) -> Result<End, Alone> {
+    // What came together with *go* was read with it, and no poll would tell of it: a signal of the caller, for one.
+    heed(guest, payload)?;
     loop {
         let children = guest.children.as_ref().ok_or(Alone)?.fd();
         let [control, child] = match bare::poll_readable([guest.link.socket(), children]) {
@@ -91,6 +93,10 @@ fn add(used: &mut Used, its: Used) {
 
 fn listen(guest: &mut Guest<'_>, payload: i32) -> Result<(), Alone> {
     guest.link.receive(false).or(Err(Alone))?;
+    heed(guest, payload)
+}
+
+fn heed(guest: &mut Guest<'_>, payload: i32) -> Result<(), Alone> {
     while let Some(frame) = guest.link.take().or(Err(Alone))? {
         match frame {
             ToGuest::Signal(number) => signal(guest, payload, i32::from(number)),

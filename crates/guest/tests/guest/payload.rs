@@ -125,6 +125,24 @@ fn what_kept_a_program_from_starting_is_told_apart() {
 }
 
 #[test]
+fn a_signal_that_comes_together_with_go_reaches_the_payload() {
+    for who in Who::BOTH {
+        let started = Instant::now();
+        let end = who.be(|| {
+            let mut sandbox = Sandbox::start(who, &container(who, &["sleep", "60"]));
+            // Both lie there when the guest reads for the first time after its posture.
+            sandbox.say(ToGuest::Go);
+            sandbox.say(ToGuest::Signal(15));
+            sandbox.posture();
+            assert!(matches!(sandbox.hear(), Some(FromGuest::Started { .. })));
+            sandbox.exited().end
+        });
+        assert_eq!(end, End::Signal { number: 15, core: false });
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
 fn orphans_die_with_the_payload_and_count_in_its_usage() {
     for who in Who::BOTH {
         let text =

@@ -133,6 +133,29 @@ fn is_read_for_ever(text: &str) -> bool {
     deepest + cases > MOST_TWICE
 }
 
+/// Whether digits stand between two redirections, `<5<x`: a file for the parser, a descriptor for bash.
+fn has_two_readings(text: &str) -> bool {
+    let is_near = |(at, _)| {
+        let before: &str = text.get(..at).unwrap_or_default();
+        let rest = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        rest.len() < before.len() && rest.trim_end().ends_with(['<', '>', '|', '-', '\\'])
+    };
+    if !text.match_indices(['<', '>']).any(is_near) {
+        return false;
+    }
+    let Ok(tokens) = brush_parser::uncached_tokenize_str(text, &options().tokenizer_options()) else { return false };
+    tokens.windows(3).any(|three| match three {
+        [Token::Operator(first, _), Token::Word(word, at), Token::Operator(next, after)] => {
+            first.starts_with(['<', '>'])
+                && !first.ends_with('&')
+                && word.bytes().all(|byte| byte.is_ascii_digit())
+                && next.starts_with(['<', '>'])
+                && at.end.index == after.start.index
+        }
+        _ => false,
+    })
+}
+
 /// The tree of a line.
 pub(super) fn program(text: &str) -> Result<Program, Blocked> {
     let separators = text.chars().filter(|c| matches!(c, ';' | '&' | '|' | '\n')).count();
@@ -147,6 +170,15 @@ pub(super) fn program(text: &str) -> Result<Program, Blocked> {
     if has_odd_descriptor(text) {
         let what = format!("{} redirects a descriptor of more than {MOST_DIGITS} digits", quote(text));
         return Err(blocked("commands.line/syntax", what, "no process has one", "a small number"));
+    }
+    if has_two_readings(text) {
+        let what = format!("{} has a number between two redirections", quote(text));
+        return Err(blocked(
+            "commands.line/syntax",
+            what,
+            "bash takes it for a descriptor",
+            "a blank behind the number",
+        ));
     }
     Parser::new(text.as_bytes(), &options()).parse_program().map_err(|error| {
         let what = format!("{} cannot be read", quote(text));

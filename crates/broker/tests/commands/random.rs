@@ -139,6 +139,10 @@ fn a_descriptor_that_is_no_number_is_refused_and_ends_nothing() {
     ] {
         assert!(!world.allows(line), "{line}");
     }
+    for line in ["cat 25<740993< x", "ls >1>o", "ls > 1>o", "cat <<<5<x"] {
+        assert!(!world.allows(line) && !crate::world::bash_reads(line), "{line}");
+    }
+    assert!(world.allows("ls 2>&1>o") && world.allows("ls '<5>' '>1>'"));
     // Digits at the end of a name are no descriptor.
     assert!(world.allows("ls report-20260102123456>o"));
     assert!(world.allows("ls 20260102123456 >o 2>&1"));

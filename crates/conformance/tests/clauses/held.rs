@@ -40,6 +40,12 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "work that goes on outside meanwhile, commits included, disturbs no run",
         cell: Cell::Enforced(legitimate),
     },
+    Case {
+        clause: ClauseId::FsProtect,
+        tiers: CONTAINER,
+        sentence: "two runs in one workspace: the end of the first takes nothing from the second, and nothing stays after both",
+        cell: Cell::Enforced(overlapping),
+    },
 ];
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
@@ -60,13 +66,20 @@ fn tree(scene: &Scene) -> Result<PathBuf, Wrong> {
 
 /// A run that has begun, and goes on when `go` appears.
 fn begin(scene: &Scene, tree: &Path, more: &[&str], script: &str) -> Result<Live, Wrong> {
+    begin_as(scene, tree, "", more, script)
+}
+
+/// As [`begin`], one of several: it goes on when `go-NAME` appears.
+fn begin_as(scene: &Scene, tree: &Path, name: &str, more: &[&str], script: &str) -> Result<Live, Wrong> {
+    let named = |what: &str| if name.is_empty() { what.to_owned() } else { format!("{what}-{name}") };
+    let (ready, waits_for) = (named("ready"), named("go"));
     let path = format!("workspace.path={}", tree.display());
     let mut values = vec![path.as_str(), "workspace.mode=rw", "prefer=[\"limits.disk\",\"limits.files\"]"];
     values.extend(["syscalls.profile=default", "limits.wall=20s"]);
     values.extend(more);
-    let script = format!("touch ready; while ! [ -e go ]; do sleep 0.02; done; {script}");
+    let script = format!("touch {ready}; while ! [ -e {waits_for} ]; do sleep 0.02; done; {script}");
     let live = scene.start(&Scene::values(&values), &["/bin/sh", "-c", &script])?;
-    check(until(PATIENCE, || there(&tree.join("ready"))), || "the run did not begin".to_owned())?;
+    check(until(PATIENCE, || there(&tree.join(&ready))), || "the run did not begin".to_owned())?;
     Ok(live)
 }
 
@@ -166,4 +179,25 @@ fn legitimate(scene: &Scene) -> Held {
     let log = scene.control_shell(&format!("{GIT} git -C {} log --format=%s", tree.display()))?;
     check(log.out() == "inside\noutside\none", || log.said())?;
     check(text(&tree.join(".vscode/tasks.json"))?.contains("mine"), || "what was saved outside is gone".to_owned())
+}
+
+const PLANT: &str = "(echo planted >.envrc) 2>/dev/null || mkdir .idea/x 2>/dev/null || (echo x >.git/config.lock) 2>/dev/null || echo held";
+
+fn overlapping(scene: &Scene) -> Held {
+    let tree = tree(scene)?;
+    let missing = [".envrc", ".idea", ".git/config.lock"].map(|name| tree.join(name));
+    check(!missing.iter().any(|path| there(path)), || "the workspace has them already".to_owned())?;
+    let first = begin(scene, &tree, &[], "true")?;
+    let second = begin_as(scene, &tree, "second", &[], PLANT)?;
+    go(scene)?;
+    check(first.end()?.code == Some(0), || "the first run failed".to_owned())?;
+    check(missing.iter().all(|path| there(path)), || "the first run took what the second needs".to_owned())?;
+    scene.file("tree/go-second", "")?;
+    let ended = second.end()?;
+    check(ended.code == Some(0) && ended.out() == "held", || ended.said())?;
+    check(ended.violations().iter().all(|id| *id != "fs.protect/slipped"), || "told of what nobody did".to_owned())?;
+    check(!missing.iter().any(|path| there(path)), || "something stayed".to_owned())?;
+    let free = begin_as(scene, &tree, "free", &["fs.protect=false"], PLANT)?;
+    scene.file("tree/go-free", "")?;
+    check(free.end()?.out() != "held", || "the control was held".to_owned())
 }

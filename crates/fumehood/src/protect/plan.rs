@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::git::{self, GitElsewhere, GitProblem};
 use super::list::{List, Missing, Protected, Shape};
-use crate::state::{Cross, Dir, path_text};
+use crate::state::{Cross, Dir, is_stand_in, path_text};
 
 /// How deep and how far nested repositories are looked for.
 const NESTED_DEPTH: usize = 4;
@@ -142,12 +142,8 @@ impl ProtectPlan {
                     continue;
                 }
                 Found::Nothing if entry.missing == Missing::Stub => {
-                    self.stubs.push(Stub {
-                        path,
-                        kind: entry.kind,
-                        category: entry.category.clone(),
-                        why: entry.why.clone(),
-                    });
+                    let (category, why) = (entry.category.clone(), entry.why.clone());
+                    self.stubs.push(Stub { path, kind: entry.kind, category, why });
                     continue;
                 }
                 // A file where a folder is expected (or the other way round) is still read by somebody.
@@ -235,6 +231,9 @@ pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> 
         for path in expand(below, pattern)? {
             let Some((parent, name)) = parent_of(below, &path)? else { continue };
             let Some(stat) = parent.stat(&name)? else { continue };
+            if is_stand_in(&parent, &name, &stat) {
+                continue;
+            }
             let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 Some(rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new())?.into_bytes())
             } else {
@@ -249,6 +248,7 @@ pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> 
 
 enum Found {
     Is(Shape),
+    /// But for the stand-in of another run, perhaps.
     Nothing,
     NoParent,
     Link,
@@ -257,12 +257,16 @@ enum Found {
 
 fn look(below: &Dir, path: &Path) -> Result<Found> {
     let Some((parent, name)) = parent_of(below, path)? else { return Ok(Found::NoParent) };
-    Ok(match parent.kind(name)? {
-        None => Found::Nothing,
-        Some(FileType::RegularFile) => Found::Is(Shape::File),
-        Some(FileType::Directory) => Found::Is(Shape::Dir),
-        Some(FileType::Symlink) => Found::Link,
-        Some(_) => Found::Special,
+    let Some(stat) = parent.stat(&name)?.filter(|stat| !is_stand_in(&parent, &name, stat)) else {
+        return Ok(Found::Nothing);
+    };
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Found::Is(Shape::File),
+        FileType::Directory => Found::Is(Shape::Dir),
+        FileType::Symlink => Found::Link,
+        FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+            Found::Special
+        }
     })
 }
 

@@ -9,12 +9,13 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
 use super::cgroup;
 use super::journal::{MOST_JOURNAL, Thing, parse};
+use super::stand_in::{self, Removal};
 use super::{Cross, Dir, RunId, State, StateError, path_text};
 
 /// Changes are kept for so long.
@@ -139,7 +140,7 @@ impl Sweep {
                 Err(why) => self.keep(id, path, why),
             },
             Thing::Stub(_) | Thing::StubMade(..) => {
-                if remove_stub(&thing)
+                if stand_in::remove(&thing) == Removal::Gone
                     && let Some(path) = thing.path()
                 {
                     self.gone(id, "stub", path);
@@ -201,33 +202,6 @@ fn dead(runs: &Dir, name: &str, now: Timestamp) -> rustix::io::Result<Option<Vec
     }
 }
 
-/// Removes a stub if it is still what we made and still empty. `true` if it is gone by us.
-pub(super) fn remove_stub(stub: &Thing) -> bool {
-    let (path, made) = match stub {
-        Thing::StubMade(path, dev, ino) => (path, Some((*dev, *ino))),
-        Thing::Stub(path) => (path, None),
-        Thing::Cgroup(_) | Thing::Temp(_) => return false,
-    };
-    let Some((parent, name)) = parent_of(path) else { return false };
-    let Ok(Some(stat)) = parent.stat(name) else { return false };
-    if made.is_some_and(|made| made != (stat.st_dev, stat.st_ino)) {
-        return false;
-    }
-    let removed = match FileType::from_raw_mode(stat.st_mode) {
-        // A folder that is not empty answers ENOTEMPTY.
-        FileType::Directory => rustix::fs::unlinkat(&parent, Path::new(name), AtFlags::REMOVEDIR),
-        FileType::RegularFile if stat.st_size == 0 => rustix::fs::unlinkat(&parent, Path::new(name), AtFlags::empty()),
-        FileType::RegularFile
-        | FileType::Symlink
-        | FileType::Fifo
-        | FileType::Socket
-        | FileType::CharacterDevice
-        | FileType::BlockDevice
-        | FileType::Unknown => Err(Errno::NOTEMPTY),
-    };
-    removed.is_ok()
-}
-
 fn remove_temp(path: &Path, id: &RunId) -> Result<bool, String> {
     if !carries(path, id) {
         return Err("its path does not carry the run's id".into());
@@ -241,7 +215,7 @@ fn remove_temp(path: &Path, id: &RunId) -> Result<bool, String> {
     parent.remove_tree(name).map(|()| true).map_err(|errno| errno.to_string())
 }
 
-fn parent_of(path: &Path) -> Option<(Dir, &OsStr)> {
+pub(super) fn parent_of(path: &Path) -> Option<(Dir, &OsStr)> {
     let name = path.file_name()?;
     Dir::open(path.parent()?).ok().map(|dir| (dir, name))
 }

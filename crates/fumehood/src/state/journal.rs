@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::owner::Owner;
+use super::stand_in::{self, Removal, StandIn};
 use super::{Dir, RunId, State, StateError, errno_of, path_text};
 
 /// No journal that we wrote is larger.
@@ -55,7 +56,7 @@ pub struct Journal {
     runs: Dir,
     path: PathBuf,
     id: RunId,
-    stubs: Vec<Thing>,
+    stubs: Vec<StandIn>,
 }
 
 impl Journal {
@@ -103,7 +104,8 @@ impl Journal {
         self.line(thing)
     }
 
-    /// Writes down and makes an empty file or folder that holds a protected name. `false` if the name is taken.
+    /// An empty file or folder that holds a protected name, written down first: that of another run, or a new one. `false`
+    /// if the name is taken by something else.
     ///
     /// # Errors
     /// [`StateError`] if it can be neither written down nor made.
@@ -113,32 +115,28 @@ impl Journal {
         let parent =
             below.enter(name.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")), super::Cross::No);
         let (parent, last) = (parent.map_err(failed)?, name.file_name().unwrap_or_default());
-        self.line(&Thing::Stub(path.clone()))?;
-        let made = if folder {
-            rustix::fs::mkdirat(&parent, Path::new(last), Mode::RWXU)
-        } else {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-            parent.open_file(last, flags, Mode::RUSR | Mode::WUSR).map(drop)
-        };
-        // Whoever looks inside must be able to read it (git, npm), whatever our umask is and whoever we are.
-        let readable = Mode::from_raw_mode(if folder { 0o755 } else { 0o644 });
-        let made = made.and_then(|()| rustix::fs::chmodat(&parent, Path::new(last), readable, AtFlags::empty()));
-        match made {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(false),
-            Err(errno) => return Err(failed(errno)),
+        // Another run may make or remove its own in between.
+        for _ in 0..3 {
+            let mut found = stand_in::adopt(&parent, last, path.clone(), |thing| self.line(thing))?;
+            if found.is_none() && parent.stat(last).map_err(failed)?.is_none() {
+                self.line(&Thing::Stub(path.clone()))?;
+                found = stand_in::make(&parent, last, path.clone(), folder).map_err(failed)?;
+                if let Some(made) = &found {
+                    self.line(&made.thing)?;
+                }
+            }
+            if let Some(found) = found {
+                self.stubs.push(found);
+                return Ok(true);
+            }
         }
-        if let Some(stat) = parent.stat(last).map_err(failed)? {
-            let made = Thing::StubMade(path.clone(), stat.st_dev, stat.st_ino);
-            self.line(&made)?;
-            self.stubs.push(made);
-        }
-        Ok(true)
+        Ok(false)
     }
 
-    /// Removes the stubs that are still what we made, and still empty. Gives those that are not.
+    /// Leaves the stubs: the last run that uses one removes it. Gives those that are not ours any more, or not empty.
     pub fn remove_stubs(&mut self) -> Vec<PathBuf> {
-        self.stubs.drain(..).filter(|stub| !super::gc::remove_stub(stub)).filter_map(|stub| stub.path()).collect()
+        let left = self.stubs.drain(..).map(StandIn::leave);
+        left.filter(|(removal, _)| *removal == Removal::Not).filter_map(|(_, thing)| thing.path()).collect()
     }
 
     /// The clean end: nothing of this run is left on the host but its changes.

@@ -12,6 +12,7 @@ mod journal;
 mod owner;
 pub mod path_text;
 mod run_id;
+mod stand_in;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub use gc::{Scope, Sweep, sweep};
 pub use journal::{Journal, Thing};
 pub use owner::Owner;
 pub use run_id::RunId;
+pub(crate) use stand_in::is_one as is_stand_in;
 
 /// What the environment says about where state lives; read in `cli`, empty values as `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -179,7 +179,8 @@ fn stubs_go_only_while_they_are_ours_and_empty() {
     {
         assert!(journal.make_stub(&dir, &work, Path::new(name), is_folder).unwrap());
     }
-    assert!(!journal.make_stub(&dir, &work, Path::new(".vscode"), true).unwrap(), "taken");
+    std::fs::write(work.join("taken"), "").unwrap();
+    assert!(!journal.make_stub(&dir, &work, Path::new("taken"), false).unwrap(), "an empty file of somebody else");
     std::fs::write(work.join(".envrc"), "mine now").unwrap();
     std::fs::write(work.join(".idea/x"), "").unwrap();
     std::fs::write(work.join("other"), "").unwrap();
@@ -188,6 +189,52 @@ fn stubs_go_only_while_they_are_ours_and_empty() {
     left.sort();
     assert_eq!(left, [work.join(".envrc"), work.join(".idea"), work.join(".npmrc")]);
     assert!(!work.join(".mcp.json").exists() && !work.join(".vscode").exists());
+}
+
+/// Whichever run ends first, the other one keeps what holds the name, and nothing stays when both are over.
+#[test]
+fn a_stub_that_two_runs_use_goes_with_the_last() {
+    for made_by_first_ends_first in [true, false] {
+        let (folder, state) = fresh();
+        let work = folder.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        let dir = Dir::open(&work).unwrap();
+        let mut journals = [(); 2].map(|()| Journal::begin(&state, RunId::new(now()).unwrap(), None, now()).unwrap());
+        for journal in &mut journals {
+            for (name, is_folder) in [(".mcp.json", false), (".vscode", true)] {
+                assert!(journal.make_stub(&dir, &work, Path::new(name), is_folder).unwrap());
+            }
+        }
+        let there = || work.join(".mcp.json").exists() && work.join(".vscode").exists();
+        if !made_by_first_ends_first {
+            journals.reverse();
+        }
+        let [mut first, mut last] = journals;
+        assert!(first.remove_stubs().is_empty() && there(), "the other one needs them");
+        first.end().unwrap();
+        assert!(last.remove_stubs().is_empty());
+        assert!(!work.join(".mcp.json").exists() && !work.join(".vscode").exists());
+    }
+}
+
+#[test]
+fn the_stub_of_a_run_that_was_killed_is_taken_over_and_a_filled_one_is_not() {
+    let (folder, state) = fresh();
+    let work = folder.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let dir = Dir::open(&work).unwrap();
+    let begin = || Journal::begin(&state, RunId::new(now()).unwrap(), None, now()).unwrap();
+    let mut killed = begin();
+    for name in [".mcp.json", ".envrc"] {
+        assert!(killed.make_stub(&dir, &work, Path::new(name), false).unwrap());
+    }
+    drop(killed);
+    std::fs::write(work.join(".envrc"), "mine").unwrap();
+    let mut next = begin();
+    assert!(next.make_stub(&dir, &work, Path::new(".mcp.json"), false).unwrap());
+    assert!(!next.make_stub(&dir, &work, Path::new(".envrc"), false).unwrap());
+    assert!(next.remove_stubs().is_empty());
+    assert!(!work.join(".mcp.json").exists() && work.join(".envrc").exists());
 }
 
 #[test]

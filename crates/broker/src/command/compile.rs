@@ -10,8 +10,9 @@ use policy::{ClauseId, Lint};
 
 use super::block::Block;
 use super::ground::{Ground, tidy};
+use super::lints::too_wide;
 use super::resolve::Tree;
-use super::table::{Args, DATA, Data, Kind, Shipped, Table, from_rules};
+use super::table::{Args, DATA, Data, Shipped, Table, from_rules};
 use super::{Around, Judge, Known};
 
 impl Judge {
@@ -40,6 +41,7 @@ impl Judge {
         if tables.is_empty() {
             compiler.lint(
                 "commands/empty",
+                String::new(),
                 "`commands` lists no program".to_owned(),
                 "every line is refused",
                 "list what may run",
@@ -97,9 +99,9 @@ impl Compiler<'_> {
         self.mistakes.push(mistake(id, what, at, why, fix));
     }
 
-    fn lint(&mut self, id: &'static str, what: String, why: &str, fix: &str) {
+    fn lint(&mut self, id: &'static str, at: String, what: String, why: &str, fix: &str) {
         let (why, fix) = (why.to_owned(), fix.to_owned());
-        self.lints.push(Lint { id, clause: ClauseId::Commands, what, at: String::new(), why, fix });
+        self.lints.push(Lint { id, clause: ClauseId::Commands, what, at, why, fix });
     }
 
     /// What the policy lists itself counts before what a preset says of the same program; of two presets the harmless.
@@ -162,7 +164,7 @@ impl Compiler<'_> {
                         return None;
                     }
                 };
-                self.lint_rules(short, &made, shipped);
+                self.lint_rules(short, at, &made, shipped);
                 return Some(Arc::new(made));
             }
             ProgramArgs::Workspace => (shipped.map(|shipped| shipped.workspace.clone()), "workspace"),
@@ -189,18 +191,13 @@ impl Compiler<'_> {
         found
     }
 
-    fn lint_rules(&mut self, name: &str, made: &Table, shipped: Option<&Shipped>) {
-        let runs = shipped.is_some_and(|shipped| shipped.workspace.interpreter)
-            || [
-                "sh", "dash", "zsh", "ksh", "fish", "perl", "ruby", "php", "lua", "awk", "gawk", "mawk", "make", "npm",
-                "npx", "docker", "ssh", "vim", "less", "man", "tar",
-            ]
-            .contains(&name);
-        let any = made.positional.as_ref().is_some_and(|kind| matches!(kind, Kind::Any | Kind::Word));
-        if runs && any {
-            let what = format!("{} may be given any words", quote(name));
+    fn lint_rules(&mut self, name: &str, at: Spot, made: &Table, shipped: Option<&Shipped>) {
+        let interprets = shipped.is_some_and(|shipped| shipped.workspace.interpreter);
+        if let Some(how) = too_wide(name, interprets, made) {
+            let what = format!("{} {how}", quote(name));
             let why = "it runs what it is given, so the rule allows everything that the sandbox does";
-            self.lint("commands/interpreter", what, why, "name scripts by a pattern, or use args = \"workspace\"");
+            let fix = "name scripts by a pattern, or use args = \"workspace\"";
+            self.lint("commands/interpreter", self.documents.locate(at).to_string(), what, why, fix);
         }
     }
 

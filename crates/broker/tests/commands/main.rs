@@ -211,6 +211,27 @@ fn mistakes_are_told_at_line_and_column() {
 }
 
 #[test]
+fn an_interpreter_that_may_be_given_anything_is_a_lint_and_a_rule_with_types_is_not() {
+    let around = || broker::command::Around { root: "/w".into(), inspect: None, tree: "/".into() };
+    for (rule, wide) in [
+        ("{ name = \"bash\", args = [{ positional = \"any\" }] }", true),
+        ("{ name = \"/usr/bin/python3.11\", args = [{ positional = \"word\" }] }", true),
+        ("{ name = \"perl\", args = [{ flags = [\"-e=any\"], positional = \"none\" }] }", true),
+        ("{ name = \"git\", args = [{ sub = \"log\", flags = [\"-c=word\"] }] }", true),
+        ("{ name = \"find\", args = [{ flags = [\"-exec=any\"], positional = \"path\" }] }", true),
+        ("{ name = \"bash\", args = [{ positional = \"/^build/[a-z]+[.]sh$/\" }] }", false),
+        ("{ name = \"git\", args = [{ sub = \"log\", flags = [\"-c\", \"-n=int\"] }] }", false),
+        ("{ name = \"ls\", args = [{ positional = \"any\" }] }", false),
+        ("{ name = \"head\", args = [{ flags = [\"-c=any\"] }] }", false),
+    ] {
+        let judge = world::judge(&format!("version = 1\n[commands]\nprograms = [{rule}]\n"), around()).unwrap();
+        let found: Vec<String> = judge.lints().iter().map(|lint| format!("{} {}", lint.id, lint.at)).collect();
+        let expected: &[&str] = if wide { &["commands/interpreter policy.toml:3:13"] } else { &[] };
+        assert_eq!(found, expected, "{rule}");
+    }
+}
+
+#[test]
 fn the_kernels_list_has_the_programs_and_what_runs_them() {
     let world = World::new("dev");
     let list: Vec<String> = world.judge.executables(false).iter().map(|path| path.display().to_string()).collect();

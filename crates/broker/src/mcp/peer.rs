@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value as Json, json};
@@ -63,8 +63,13 @@ struct Inner {
     tables: Mutex<Tables>,
     next: AtomicI64,
     strays: AtomicU64,
+    /// Messages that wait for room outside the outlet.
+    parked: AtomicUsize,
     done: CancellationToken,
 }
+
+/// How many refusals may wait for a side that does not read: one that asks on and on would fill our memory.
+const MOST_PARKED: usize = 256;
 
 /// One end of a conversation.
 #[derive(Clone)]
@@ -112,6 +117,7 @@ impl Peer {
             tables: Mutex::default(),
             next: AtomicI64::new(1),
             strays: AtomicU64::new(0),
+            parked: AtomicUsize::new(0),
             done: CancellationToken::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -292,9 +298,17 @@ impl Peer {
         }
         // No room: somebody else waits for it, so that reading goes on.
         let (peer, route) = (self.clone(), route.cloned());
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { peer.inner.outlet.send(message, route.as_ref()).await });
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.inner.parked.fetch_add(1, Ordering::Relaxed) >= MOST_PARKED {
+            return self.close("it asks on and on, and reads no answer");
         }
+        runtime.spawn(async move {
+            tokio::select! {
+                _ = peer.inner.outlet.send(message, route.as_ref()) => {}
+                () = peer.closed() => {}
+            }
+            peer.inner.parked.fetch_sub(1, Ordering::Relaxed);
+        });
     }
 
     /// Asks the other side. The request is cancelled there if the ticket is dropped before the answer came.
@@ -511,6 +525,22 @@ mod tests {
         peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {"second": true}}));
         assert_eq!(asking.await.unwrap(), Ok(json!({"right": true})));
         assert_eq!(peer.strays(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_side_that_asks_and_never_reads_is_left_alone() {
+        let (peer, _, mut out) = peer();
+        for id in 0..MOST_PARKED + 16 {
+            assert!(!peer.is_closed(), "{id}");
+            peer.accept(json!({"jsonrpc": "2.0", "id": {}, "method": "x"}));
+        }
+        peer.accept(json!({"jsonrpc": "2.0", "id": {}, "method": "x"}));
+        assert!(peer.is_closed());
+        let mut told = 0;
+        while out.try_recv().is_ok() {
+            told += 1;
+        }
+        assert_eq!(told, 16, "what the outlet holds, and no more");
     }
 
     #[tokio::test]

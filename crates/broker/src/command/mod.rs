@@ -93,6 +93,13 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
 }
 
+/// A line in braces: bash reads all of it before it runs any of it, as the judge did. Left alone it runs each command that it
+/// has read, and a line that turns out to be broken would have run in part.
+#[must_use]
+pub fn as_one(line: &str) -> String {
+    format!("{{ {line}\n}}")
+}
+
 /// Judges command lines by one `[commands]` table.
 #[derive(Debug)]
 pub struct Judge {
@@ -253,7 +260,7 @@ impl Judge {
             Judgement::Allowed { programs, shell: false } => self.launch_first(programs),
             Judgement::Allowed { programs, shell: true } => {
                 let Some(path) = self.shell() else { return Err(vec![no_shell()]) };
-                let argv = ["bash", "--noprofile", "--norc", "-c", line].map(str::to_owned).to_vec();
+                let argv = ["bash", "--noprofile", "--norc", "-c", &as_one(line)].map(str::to_owned).to_vec();
                 Ok(Launch { path, argv, env: environment(&programs) })
             }
         }

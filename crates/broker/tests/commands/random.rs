@@ -190,7 +190,9 @@ fn a_pattern_that_bash_takes_for_the_end_is_no_way_round_the_judge() {
         "if ls; then case x in x) ls;; esac | evil\n",
     ] {
         assert!(!world.allows(line), "{line:?}");
-        ran += usize::from(world.run(line).iter().any(|words| words[0] == "evil"));
+        let evil = |line: &str| world.run(line).iter().any(|words| words[0] == "evil");
+        ran += usize::from(evil(line));
+        assert!(!evil(&broker::command::as_one(line)), "read as one it runs nothing: {line:?}");
     }
     // As a control: bash does run what stands behind, although it cannot read the rest.
     assert!(ran >= 2, "{ran}");

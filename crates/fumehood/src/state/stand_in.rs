@@ -9,7 +9,6 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::{Errno, Result};
@@ -21,6 +20,7 @@ use super::{Cross, Dir};
 const MARK: Timespec = Timespec { tv_sec: 315_532_800, tv_nsec: 706_968_601 };
 /// How often somebody who is just looking at one is waited for.
 const TRIES: u32 = 5;
+const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// One that this run uses.
 #[derive(Debug)]
@@ -98,8 +98,9 @@ fn used(parent: &Dir, name: &OsStr, path: PathBuf, stat: &Stat) -> Option<StandI
     let lock = parent.open_file(name, OFlags::RDONLY, Mode::empty()).ok().and_then(|file| {
         let locked = |_| {
             let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+            // Nothing to wait on tells when such a lock is free, and one that never is must not hold us.
             if !taken {
-                std::thread::sleep(Duration::from_millis(2));
+                rustix::event::poll(&mut [], Some(&A_MOMENT)).unwrap_or_default();
             }
             taken
         };

@@ -81,15 +81,27 @@ pub(super) fn memory(layout: &mut Layout<'_>, detail: &str) -> Made {
 }
 
 fn share(task: &Task) -> u64 {
-    let text = task.read("smaps_rollup").unwrap_or_default();
     // Pages of files are the host's own; what a process makes is anonymous or shared memory.
-    let kib = |name| field(&text, name).and_then(|t| t.split(' ').next()?.parse::<u64>().ok());
-    kib("Pss_Anon").map_or(task.resident, |anonymous| (anonymous + kib("Pss_Shmem").unwrap_or(0)) * 1024)
+    let sum = |file, names: [&str; 2]| {
+        let text = task.read(file)?;
+        let kib = |name| field(&text, name).and_then(|t| t.split(' ').next()?.parse::<u64>().ok());
+        let [anonymous, shared] = names.map(kib);
+        Some((anonymous? + shared.unwrap_or(0)) * 1024)
+    };
+    // Who may not read the first (or asks for a dead one) reads the second; a dead one has none.
+    sum("smaps_rollup", ["Pss_Anon", "Pss_Shmem"]).or_else(|| sum("status", ["RssAnon", "RssShmem"])).unwrap_or(0)
+}
+
+/// What all of them had at one moment, or more. One may be killed for the memory that the next one gets before it is looked
+/// at; so each is looked at twice, and the less counts.
+fn together(tasks: &[Task]) -> u64 {
+    let first: Vec<u64> = tasks.iter().map(share).collect();
+    tasks.iter().zip(first).map(|(task, first)| first.min(share(task))).sum()
 }
 
 impl Scene for Memory {
     fn watch(&mut self, moment: &Moment<'_>) {
-        self.peak = self.peak.max(moment.tasks.iter().map(share).sum());
+        self.peak = self.peak.max(together(moment.tasks));
     }
 
     fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {

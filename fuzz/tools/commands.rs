@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use broker::command::{Around, Judge, Judgement, Resolved};
+use broker::command::{Around, Judge, Judgement, Resolved, as_one};
 
 pub(crate) const TOKENS: &[&str] = &[
     "ls ",
@@ -156,8 +156,7 @@ impl World {
                 programs.iter().for_each(|program| self.fits(&line, program));
                 let launch = self.judge.launch(&line).unwrap();
                 assert_eq!(
-                    launch.argv.first().map(String::as_str) == Some("bash")
-                        && launch.argv.contains(&line.clone().into_owned()),
+                    launch.argv.first().map(String::as_str) == Some("bash") && launch.argv.contains(&as_one(&line)),
                     shell,
                     "{line:?}"
                 );

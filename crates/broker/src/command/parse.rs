@@ -133,12 +133,13 @@ fn is_read_for_ever(text: &str) -> bool {
     deepest + cases > MOST_TWICE
 }
 
-/// Whether digits stand between two redirections, `<5<x`: a file for the parser, a descriptor for bash.
+/// Whether digits or a name in braces stand between two redirections, `<5<x`, `<{a}<x`: a file for the parser, a descriptor
+/// for bash.
 fn has_two_readings(text: &str) -> bool {
     let is_near = |(at, _)| {
         let before: &str = text.get(..at).unwrap_or_default();
         let rest = before.trim_end_matches(|c: char| c.is_ascii_digit());
-        rest.len() < before.len() && rest.trim_end().ends_with(['<', '>', '|', '-', '\\'])
+        before.ends_with('}') || (rest.len() < before.len() && rest.trim_end().ends_with(['<', '>', '|', '-', '\\']))
     };
     if !text.match_indices(['<', '>']).any(is_near) {
         return false;
@@ -148,7 +149,7 @@ fn has_two_readings(text: &str) -> bool {
         [Token::Operator(first, _), Token::Word(word, at), Token::Operator(next, after)] => {
             first.starts_with(['<', '>'])
                 && !first.ends_with('&')
-                && word.bytes().all(|byte| byte.is_ascii_digit())
+                && (word.bytes().all(|byte| byte.is_ascii_digit()) || (word.starts_with('{') && word.ends_with('}')))
                 && next.starts_with(['<', '>'])
                 && at.end.index == after.start.index
         }
@@ -172,13 +173,8 @@ pub(super) fn program(text: &str) -> Result<Program, Blocked> {
         return Err(blocked("commands.line/syntax", what, "no process has one", "a small number"));
     }
     if has_two_readings(text) {
-        let what = format!("{} has a number between two redirections", quote(text));
-        return Err(blocked(
-            "commands.line/syntax",
-            what,
-            "bash takes it for a descriptor",
-            "a blank behind the number",
-        ));
+        let what = format!("{} has a number or a name in braces between two redirections", quote(text));
+        return Err(blocked("commands.line/syntax", what, "bash takes it for a descriptor", "a blank behind it"));
     }
     Parser::new(text.as_bytes(), &options()).parse_program().map_err(|error| {
         let what = format!("{} cannot be read", quote(text));

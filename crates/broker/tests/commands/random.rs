@@ -139,7 +139,7 @@ fn a_descriptor_that_is_no_number_is_refused_and_ends_nothing() {
     ] {
         assert!(!world.allows(line), "{line}");
     }
-    for line in ["cat 25<740993< x", "ls >1>o", "ls > 1>o", "cat <<<5<x"] {
+    for line in ["cat 25<740993< x", "ls >1>o", "ls > 1>o", "cat <<<5<x", "ls<<< {x}>f"] {
         assert!(!world.allows(line) && !crate::world::bash_reads(line), "{line}");
     }
     assert!(world.allows("ls 2>&1>o") && world.allows("ls '<5>' '>1>'"));

@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use super::answer::Problem;
 use super::door::{Door, Peer};
 use super::keys::{Keys, Who};
-use super::{Engine, approvals, tools};
+use super::{Engine, approvals, names_one_host, tools};
 use crate::call::Caller;
 use crate::json;
 
@@ -130,10 +130,7 @@ impl Desk {
             ([_], None) => true,
             ([] | [_, _, ..], _) => false,
         };
-        // A request that names its host in its first line as well names the same.
-        let first_line = uri.authority().map(|authority| authority.as_str().as_bytes());
-        let agrees = first_line.is_none_or(|name| hosts.first().is_some_and(|host| host.as_bytes() == name));
-        if good && agrees {
+        if good && names_one_host(headers, uri) {
             return Ok(());
         }
         Err(Problem::new(

@@ -22,6 +22,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::http::{HeaderMap, Uri, header};
 use serde_json::Value as Json;
 
 use crate::approvals::Approvals;
@@ -52,6 +53,12 @@ pub struct Called {
     pub verdict: Verdict,
     /// The bounded result, where the tool was run.
     pub result: Option<Result<ToolResult, ToolFailure>>,
+}
+
+/// Whether a request that names its host in its first line as well names the same there as in its header.
+pub(crate) fn names_one_host(headers: &HeaderMap, uri: &Uri) -> bool {
+    let named = uri.authority().map(|authority| authority.as_str().as_bytes());
+    named.is_none_or(|name| headers.get(header::HOST).is_some_and(|host| host.as_bytes() == name))
 }
 
 /// For a call that is denied anyway, of a tool that nothing here runs.

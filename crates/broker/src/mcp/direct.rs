@@ -4,7 +4,7 @@
 //! an agent has servers of its own, as an MCP session has; nobody can be asked anything by them, and they are told so.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
@@ -16,8 +16,10 @@ use super::catalog::Tool;
 use super::engine::Run;
 use super::era::Client;
 use super::gateway::Gateway;
+use super::lock;
+use super::names::server_of;
 use super::pins::Standing;
-use super::session::{Session, lock as held};
+use super::session::Session;
 use super::tools::{OnTheList, Trip};
 use crate::call::{Caller, ToolFacts};
 use crate::gate::Listed;
@@ -109,8 +111,7 @@ impl Upstreams {
     /// Whether the part before the dot is one of the servers.
     #[must_use]
     pub fn has_server(&self, tool: &str) -> bool {
-        let server = tool.split_once('.').map_or("", |(server, _)| server);
-        self.gateway.servers.iter().any(|one| one.name == server)
+        server_of(tool).is_some_and(|server| self.gateway.servers.iter().any(|one| one.name == server))
     }
 
     /// The tool that policies call so; its server is started if it does not run.
@@ -136,7 +137,7 @@ impl Upstreams {
 
     /// A conversation is over: its servers end, and what was counted for it is forgotten.
     pub async fn end(&self, caller: &Caller) {
-        let ended = self.lock().remove(&key(caller));
+        let ended = lock(&self.conversations).remove(&key(caller));
         if let Some(conversation) = ended {
             conversation.session.end().await;
         }
@@ -144,19 +145,15 @@ impl Upstreams {
 
     /// Ends all of them.
     pub async fn end_all(&self) {
-        let all: Vec<_> = self.lock().drain().map(|(_, conversation)| conversation).collect();
+        let all: Vec<_> = lock(&self.conversations).drain().map(|(_, conversation)| conversation).collect();
         for conversation in all {
             conversation.session.end().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Conversation>> {
-        self.conversations.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn session(self: &Arc<Self>, caller: &Caller) -> Result<Arc<Session>, Missing> {
         self.looking.call_once(|| drop(tokio::spawn(look(Arc::downgrade(self)))));
-        let mut conversations = self.lock();
+        let mut conversations = lock(&self.conversations);
         if let Some(one) = conversations.get_mut(&key(caller)) {
             one.used = Instant::now();
             return Ok(one.session.clone());
@@ -181,8 +178,8 @@ async fn look(upstreams: Weak<Upstreams>) {
         tokio::time::sleep(LOOK).await;
         let Some(upstreams) = upstreams.upgrade() else { return };
         let idle: Vec<_> = {
-            let mut conversations = upstreams.lock();
-            let is_idle = |one: &Conversation| one.used.elapsed() > IDLE && held(&one.session.running).is_empty();
+            let mut conversations = lock(&upstreams.conversations);
+            let is_idle = |one: &Conversation| one.used.elapsed() > IDLE && lock(&one.session.running).is_empty();
             let keys: Vec<_> =
                 conversations.iter().filter(|(_, one)| is_idle(one)).map(|(key, _)| key.clone()).collect();
             keys.iter().filter_map(|key| conversations.remove(key)).collect()
@@ -196,7 +193,7 @@ async fn look(upstreams: Weak<Upstreams>) {
 impl Session {
     async fn named(&self, name: &str) -> Result<Arc<Tool>, Missing> {
         self.look_at_pins();
-        let server = name.split_once('.').map_or(name, |(server, _)| server);
+        let server = server_of(name).unwrap_or(name);
         let part = self.part(server).await;
         let found = part.tools.iter().find(|tool| tool.named == name);
         match found {

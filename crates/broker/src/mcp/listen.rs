@@ -1,13 +1,14 @@
 //! Who wants to hear of what: resources that are subscribed to, and streams of clients without a session.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::{Map, Value as Json, json};
 
 use super::era;
 use super::peer::Peer;
 use super::wire::{Id, RpcError, UNAVAILABLE};
+use crate::mcp::lock;
 
 /// Most resources that one session subscribes to.
 const MOST_SUBSCRIBED: usize = 256;
@@ -28,10 +29,6 @@ pub(super) struct Listeners {
     /// URI to server.
     resources: Mutex<BTreeMap<String, String>>,
     streams: Mutex<Vec<Stream>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Listeners {

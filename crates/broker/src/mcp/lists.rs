@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json, json};
 
 use super::era::{self, Era};
-use super::session::{Context, Session, lock};
+use super::lock;
+use super::session::{Context, Session};
 use super::tools::page;
 use super::upstream::Link;
 use super::wire::{self, Outcome, RpcError};

@@ -29,11 +29,18 @@ mod tools;
 pub mod upstream;
 pub mod wire;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use convert::written;
 pub use front::stdio;
 pub use gateway::{Asked, Gateway, pinning};
 pub use session::Session;
 pub use tools::words;
+
+/// Taken even if whoever held it panicked: one broken conversation stops no other.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Names the one TLS library that is linked. Twice is as good as once.
 fn install_tls() {

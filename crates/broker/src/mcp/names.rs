@@ -7,6 +7,12 @@ use std::collections::BTreeMap;
 
 pub use policy::names::{MOST_SERVER, is_server};
 
+/// The server of a tool, by the name that policies have for it: `mail` of `mail.send`.
+#[must_use]
+pub fn server_of(tool: &str) -> Option<&str> {
+    tool.split_once('.').map(|(server, _)| server)
+}
+
 /// The name of a server of a client's file, made fit: other characters become `-`.
 #[must_use]
 pub fn fit_server(name: &str) -> String {

@@ -7,13 +7,14 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Id, Malformed, Message, Outcome, RpcError};
+use crate::mcp::lock;
 
 /// Most requests of the other side that are worked on at once.
 pub const MOST_SERVED: usize = 256;
@@ -101,10 +102,6 @@ impl Failure {
             Self::Gone(why) => RpcError::new(wire::UNAVAILABLE, why),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Peer {

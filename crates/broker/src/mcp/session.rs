@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
@@ -22,6 +22,7 @@ use super::peer::{Handler, Incoming, Peer};
 use super::upstream::{Owner, Upstream};
 use super::wire::{self, Id, Outcome, RpcError};
 use crate::call::Caller;
+use crate::mcp::lock;
 
 /// A list is not kept waiting longer for servers that start slowly: they follow with a notification.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -74,10 +75,6 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("caller", &self.caller).finish_non_exhaustive()
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use broker::Broker;
 use broker::call::Caller;
 use broker::mcp::engine::Engine;
+use broker::mcp::names::server_of;
 use broker::mcp::servers::{self, Wrong};
 use broker::mcp::{Asked, Gateway, pinning};
 use policy::Loaded;
@@ -76,7 +77,7 @@ impl Behind {
     /// Whether a name belongs to one of the servers.
     #[must_use]
     pub fn has(&self, tool: &str) -> bool {
-        tool.split_once('.').is_some_and(|(server, _)| self.asked.servers.iter().any(|one| one.name == server))
+        server_of(tool).is_some_and(|server| self.asked.servers.iter().any(|one| one.name == server))
     }
 
     /// A gateway before them.

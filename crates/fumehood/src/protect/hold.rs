@@ -38,7 +38,7 @@ pub(super) struct Held {
     owner: (u32, u32),
     /// Its bytes at start, of a file.
     pub(super) content: Option<Vec<u8>>,
-    /// It held nothing, as the stand-in of another run in the same workspace does, which goes with that run.
+    /// It held nothing. What holds nothing may go: so does the stand-in of somebody else's run, which we may not lock.
     empty: bool,
 }
 
@@ -193,20 +193,8 @@ fn look(parent: &Dir, name: &OsStr) -> Result<Option<Statx>> {
     }
 }
 
-/// An empty file or folder.
 fn is_empty(parent: &Dir, name: &OsStr, found: &Statx) -> bool {
-    match FileType::from_raw_mode(u32::from(found.stx_mode)) {
-        FileType::RegularFile => found.stx_size == 0,
-        FileType::Directory => {
-            parent.enter(name, Cross::Yes).and_then(|dir| dir.names()).is_ok_and(|all| all.is_empty())
-        }
-        FileType::Symlink
-        | FileType::Fifo
-        | FileType::Socket
-        | FileType::CharacterDevice
-        | FileType::BlockDevice
-        | FileType::Unknown => false,
-    }
+    parent.is_empty(name, u32::from(found.stx_mode), found.stx_size, Cross::Yes)
 }
 
 fn is_file(mode: u32) -> bool {

@@ -12,6 +12,7 @@ const MOST: usize = 32;
 /// How much of the error stream is read for hints.
 const READ: usize = 64 * 1024;
 const DENIED: &str = "Permission denied";
+const OOM: &str = "limits.memory/oom";
 
 /// What the kernel counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,25 +33,13 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
     let mut list = Vec::new();
     if counters.pids_refused > 0 {
         let limit = policy.limits.pids.unwrap_or(0);
-        list.push(kernel(
-            "limits.pids/refused",
-            ClauseId::LimitsPids,
-            "starting another process or thread".to_owned(),
-            format!("the limit of {limit} processes and threads was reached"),
-            "use fewer workers, or ask for a larger `limits.pids`".to_owned(),
-            counters.pids_refused,
-        ));
+        let why = format!("the limit of {limit} processes and threads was reached");
+        list.push(Violation { seen: Seen::Kernel, count: counters.pids_refused, ..more_tasks(why) });
     }
     if counters.oom_kills > 0 {
         let limit = policy.limits.memory.map_or(0, |m| m.0);
-        list.push(kernel(
-            "limits.memory/oom",
-            ClauseId::LimitsMemory,
-            "using more memory".to_owned(),
-            format!("the limit of {limit} bytes for the whole tree was reached; files below /tmp count too"),
-            "work on smaller pieces, or ask for a larger `limits.memory`".to_owned(),
-            counters.oom_kills,
-        ));
+        let why = format!("the limit of {limit} bytes for the whole tree was reached; files below /tmp count too");
+        list.push(Violation { seen: Seen::Kernel, count: counters.oom_kills, ..more_memory(OOM, why) });
     }
     if counters.sigsys {
         list.push(kernel(
@@ -71,29 +60,15 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
 /// The violation of a limit for which the supervisor ended the run, since nobody else counts here.
 #[must_use]
 pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
-    let (id, clause, what, instead) = match limit {
-        Limit::Memory => (
-            "limits.memory/oom",
-            ClauseId::LimitsMemory,
-            "using more memory",
-            "work on smaller pieces, or ask for a larger `limits.memory`",
-        ),
-        Limit::Pids => (
-            "limits.pids/refused",
-            ClauseId::LimitsPids,
-            "starting another process or thread",
-            "use fewer workers, or ask for a larger `limits.pids`",
-        ),
-        Limit::Disk => (
-            "limits.disk/full",
-            ClauseId::LimitsDisk,
-            "writing more",
-            "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`",
-        ),
+    let why = message.to_owned();
+    let found = match limit {
+        Limit::Memory => more_memory(OOM, why),
+        Limit::Pids => more_tasks(why),
+        Limit::Disk => more_disk(why),
         // The end alone says it: nothing was tried that something else could replace.
         Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold => return None,
     };
-    Some(kernel(id, clause, what.to_owned(), message.to_owned(), instead.to_owned(), 1))
+    Some(Violation { seen: Seen::Kernel, ..found })
 }
 
 fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String, count: u64) -> Violation {
@@ -109,8 +84,7 @@ pub(super) fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
     let mut before = "";
     for line in text.lines() {
         // A traceback names what it was about one line before the error.
-        let of_socket =
-            line.ends_with("Permission denied") && before.contains("socket") && path_of(line, &[DENIED]).is_none();
+        let of_socket = line.ends_with(DENIED) && before.contains("socket") && path_of(line, &[DENIED]).is_none();
         let found = if of_socket && policy.net.mode == NetMode::None { Some(closed()) } else { hint(line, policy) };
         before = line;
         let Some(hint) = found else { continue };
@@ -147,34 +121,46 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
         return None;
     }
     if line.contains("No space left on device") || line.contains("ENOSPC") {
-        return Some(output(
-            "limits.disk/full",
-            ClauseId::LimitsDisk,
-            "writing more".to_owned(),
-            "a writable place is full".to_owned(),
-            "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`".to_owned(),
-        ));
+        return Some(more_disk("a writable place is full".to_owned()));
     }
     let no_fork = ["Resource temporarily unavailable", "can't start new thread", "Cannot fork"];
     if no_fork.iter().any(|text| line.contains(text)) {
-        return Some(output(
-            "limits.pids/refused",
-            ClauseId::LimitsPids,
-            "starting another process or thread".to_owned(),
-            format!("at most {} may run", policy.limits.pids.unwrap_or(0)),
-            "use fewer workers, or ask for a larger `limits.pids`".to_owned(),
-        ));
+        return Some(more_tasks(format!("at most {} may run", policy.limits.pids.unwrap_or(0))));
     }
     if line.contains("MemoryError") || line.contains("Cannot allocate memory") {
-        return Some(output(
-            "limits.memory/refused",
-            ClauseId::LimitsMemory,
-            "using more memory".to_owned(),
-            "an allocation was refused".to_owned(),
-            "work on smaller pieces, or ask for a larger `limits.memory`".to_owned(),
-        ));
+        return Some(more_memory("limits.memory/refused", "an allocation was refused".to_owned()));
     }
     None
+}
+
+fn more_tasks(why: String) -> Violation {
+    output(
+        "limits.pids/refused",
+        ClauseId::LimitsPids,
+        "starting another process or thread".to_owned(),
+        why,
+        "use fewer workers, or ask for a larger `limits.pids`".to_owned(),
+    )
+}
+
+fn more_memory(id: &str, why: String) -> Violation {
+    output(
+        id,
+        ClauseId::LimitsMemory,
+        "using more memory".to_owned(),
+        why,
+        "work on smaller pieces, or ask for a larger `limits.memory`".to_owned(),
+    )
+}
+
+fn more_disk(why: String) -> Violation {
+    output(
+        "limits.disk/full",
+        ClauseId::LimitsDisk,
+        "writing more".to_owned(),
+        why,
+        "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`".to_owned(),
+    )
 }
 
 fn large_file(policy: &Policy) -> Violation {
@@ -209,7 +195,7 @@ fn no_network(line: &str, policy: &Policy) -> bool {
         "EAI_AGAIN",
         "ENETUNREACH",
     ];
-    let closed = ["Permission denied", "EACCES", "Couldn't connect to server", "Address family not supported"];
+    let closed = [DENIED, "EACCES", "Couldn't connect to server"];
     failed.iter().any(|text| line.contains(text))
         || (policy.net.mode == NetMode::None
             && (line.contains("Address family not supported")

@@ -123,6 +123,21 @@ impl Dir {
         }
     }
 
+    /// Whether a file or folder in this directory holds nothing; anything else is not empty, nor is what cannot be read.
+    #[must_use]
+    pub fn is_empty(&self, name: &OsStr, mode: u32, size: u64, cross: Cross) -> bool {
+        match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => size == 0,
+            FileType::Directory => self.enter(name, cross).and_then(|dir| dir.names()).is_ok_and(|all| all.is_empty()),
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => false,
+        }
+    }
+
     /// The names in this directory, sorted by bytes, without `.` and `..`.
     ///
     /// # Errors

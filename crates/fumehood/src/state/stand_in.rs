@@ -42,18 +42,8 @@ pub(super) enum Removal {
 /// Whether this is the stand-in of some run: marked, and empty.
 pub(crate) fn is_one(parent: &Dir, name: &OsStr, stat: &Stat) -> bool {
     let marked = (stat.st_mtime, u64::try_from(MARK.tv_nsec)) == (MARK.tv_sec, Ok(stat.st_mtime_nsec));
-    marked
-        && match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => stat.st_size == 0,
-            // Its time alone proves nothing: whoever puts something in can set it back.
-            FileType::Directory => parent.enter(name, Cross::No).and_then(|d| d.names()).is_ok_and(|n| n.is_empty()),
-            FileType::Symlink
-            | FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => false,
-        }
+    // Of a folder its time alone proves nothing: whoever puts something in can set it back.
+    marked && parent.is_empty(name, stat.st_mode, u64::try_from(stat.st_size).unwrap_or(u64::MAX), Cross::No)
 }
 
 /// Makes one. `None` if the name is taken.

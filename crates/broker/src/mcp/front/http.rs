@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::call::Caller;
 use crate::http::{Door, Keys, Peer as Connection};
 use crate::mcp::era;
 use crate::mcp::gateway::Gateway;
+use crate::mcp::lock;
 use crate::mcp::peer::Peer;
 use crate::mcp::run::session_id;
 use crate::mcp::session::Session;
@@ -59,10 +60,6 @@ struct Front {
     held: Mutex<HashMap<String, Arc<Held>>>,
     /// By agent: servers for requests without a session.
     plain: Mutex<HashMap<String, Arc<Session>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Serves a door until `stop`; done when no server of any session runs any more.

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use std::time::Duration;
 
 use crate::call::Caller;
-use crate::http::{Keys, Who};
+use crate::http::{Keys, Who, names_one_host};
 use crate::mcp::era;
 use crate::mcp::wire::{self, Id, MOST_FROM_CLIENT, RpcError};
 
@@ -62,15 +62,13 @@ pub(super) fn admit(headers: &HeaderMap, port: Option<u16>, origins: &[String], 
     }
 }
 
-/// A request that names its host in its first line as well names the same as in its header.
+/// See [`names_one_host`].
 ///
 /// # Errors
 /// The early answer.
 pub(super) fn one_host(headers: &HeaderMap, uri: &Uri) -> Result<(), Early> {
-    let named = uri.authority().map(|authority| authority.as_str().as_bytes());
-    let agrees = named.is_none_or(|name| headers.get(header::HOST).is_some_and(|host| host.as_bytes() == name));
     let why = "the first line and the Host header name two hosts";
-    if agrees { Ok(()) } else { Err(refused(StatusCode::FORBIDDEN, wire::INVALID_REQUEST, why)) }
+    if names_one_host(headers, uri) { Ok(()) } else { Err(refused(StatusCode::FORBIDDEN, wire::INVALID_REQUEST, why)) }
 }
 
 /// A name that was made to resolve to this machine is not ours.

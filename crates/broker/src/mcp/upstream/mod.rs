@@ -6,7 +6,7 @@ mod http;
 pub mod process;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
@@ -22,6 +22,7 @@ use super::era::{self, Era};
 use super::peer::{Boxed, Failure, Handler, Incoming, Peer, Progress};
 use super::servers::{How, Server};
 use super::wire::{self, RpcError};
+use crate::mcp::lock;
 
 /// The first pause before a server is started again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -112,10 +113,6 @@ impl std::fmt::Debug for Upstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Upstream").field("server", &self.server.name).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Upstream {

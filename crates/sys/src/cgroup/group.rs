@@ -372,8 +372,9 @@ impl Group {
     }
 }
 
-/// How often the shared folder is made again when it was removed in between.
-const RACES: usize = 16;
+/// How long the shared folder is made again when it was removed in between. A time, not a count: who removes may be
+/// scheduled just so, many times in a row.
+const RACES: Duration = Duration::from_secs(5);
 
 fn make_part(base: &Base, folder: &str, name: &str, needed: &[Controller]) -> Result<Part, CgroupError> {
     let controllers: Vec<Controller> =
@@ -390,18 +391,23 @@ fn make_part(base: &Base, folder: &str, name: &str, needed: &[Controller]) -> Re
 fn make_folder(base: &Base, folder: &str, relative: &str) -> Result<(), Error> {
     let mode = Mode::from_bits_retain(0o755);
     let failed = |name: &str, errno| Error::new("mkdirat", base.path.join(name).display().to_string(), errno);
-    for _ in 0..RACES {
+    let mut deadline = None;
+    loop {
         match rustix::fs::mkdirat(&base.folder, relative, mode) {
             Ok(()) => return Ok(()),
             Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => return Err(failed(relative, errno)),
+        }
+        // The clock is read by whom this concerns: the first miss is the usual one, where there is no folder yet.
+        let now = Instant::now();
+        if now >= *deadline.get_or_insert_with(|| now.checked_add(RACES).unwrap_or(now)) {
+            return Err(failed(folder, Errno::BUSY));
         }
         match rustix::fs::mkdirat(&base.folder, folder, mode) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed(folder, errno)),
         }
     }
-    Err(failed(folder, Errno::BUSY))
 }
 
 fn open_part(base: &Base, name: String, controllers: Vec<Controller>) -> Result<Part, Error> {

@@ -148,8 +148,8 @@ pub const KEYS: &[Key] = &[
         "tools.tool",
         "timeout",
         Form::Time,
-        Some("none"),
-        "How long one call may take. Of several entries the least counts.",
+        Some("10m"),
+        "How long one call may take. Of several entries that say so the least counts.",
     ),
     key(
         "tools.tool",

@@ -39,8 +39,9 @@ use meters::Counts;
 pub use meters::Meters;
 use tally::Tally;
 
-/// How long a call without `timeout` may take.
-const LONGEST: Duration = Duration::from_secs(600);
+/// How long a call may take where no entry has a `timeout`: longer than clients of MCP wait (a minute is usual), so that it is
+/// theirs which ends a call, and short enough that a tool which never answers keeps no session for ever.
+const UNTOLD: Duration = Duration::from_secs(600);
 /// How often what was counted is brought to the disk.
 const SYNC: Duration = Duration::from_secs(5);
 /// Compiled rules of results that are kept.
@@ -324,7 +325,7 @@ impl Broker {
         Fut: Future<Output = Result<ToolResult, ToolFailure>>,
     {
         let Granted { args, reservation, bounds, approver } = granted;
-        let limit = judged.timeout.map_or(LONGEST, |timeout| Duration::from_millis(timeout.0));
+        let limit = longest(&judged);
         let running = self.counts.runs();
         let begun = Instant::now();
         let ran = tokio::time::timeout(limit, run(args)).await;
@@ -415,4 +416,9 @@ fn approval(verdict: &Verdict) -> Approval {
     } else {
         Approval::Never
     }
+}
+
+/// How long a call may take.
+fn longest(judged: &Judged) -> Duration {
+    judged.timeout.map_or(UNTOLD, |timeout| Duration::from_millis(timeout.0))
 }

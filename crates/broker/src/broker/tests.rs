@@ -219,6 +219,20 @@ async fn parallel_calls_see_other_counters_and_denied_ones_do_not_count() {
     assert_eq!(one().await.verdict.decision, Decision::Allow);
 }
 
+#[test]
+fn a_call_has_an_end_also_where_no_entry_says_when_and_an_entry_may_say_later() {
+    let (caller, facts) = (caller(), facts());
+    let longest_of = |entries: &str| {
+        let judged = gate(entries).judge(&call("t", json!({}), &caller, &facts));
+        assert_eq!(judged.verdict.decision, Decision::Allow);
+        longest(&judged)
+    };
+    assert_eq!(longest_of(&entry("t", "")), Duration::from_secs(600));
+    assert_eq!(longest_of(&entry("t", "timeout = \"2h\"")), Duration::from_secs(7200));
+    let both = format!("{}{}", entry("t", "timeout = \"2h\""), entry("t", "timeout = \"90s\""));
+    assert_eq!(longest_of(&both), Duration::from_secs(90), "of several the least counts");
+}
+
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_given_up_and_its_late_answer_dropped() {
     let house = house(&entry(

@@ -12,9 +12,11 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use axum::routing::any;
 use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
 
 use super::answer::Problem;
 use super::door::{Door, Peer};
+use super::guests::Owner;
 use super::keys::{Keys, Who};
 use super::{Engine, approvals, names_one_host, tools};
 use crate::call::Caller;
@@ -24,6 +26,8 @@ use crate::json;
 const MOST_BODY: usize = 8 << 20;
 /// How long a body may take to arrive.
 const SLOW: Duration = Duration::from_secs(30);
+/// How long requests on their way are waited for at the end.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What the requests of a door share.
 #[derive(Clone, Debug)]
@@ -34,7 +38,8 @@ pub(super) struct Desk {
     port: Option<u16>,
 }
 
-/// Serves a door until `stop` is done. `origins` are the pages that may send requests: none, unless told.
+/// Serves a door until `stop` is done; requests that are on their way then have two seconds more. `origins` are the pages that
+/// may send requests: none, unless told.
 ///
 /// # Errors
 /// What the kernel answers.
@@ -47,7 +52,22 @@ pub async fn desk(
 ) -> std::io::Result<()> {
     let desk = Desk { engine, keys: Arc::new(keys), origins: origins.into(), port: door.port() };
     let router = Router::new().fallback(any(serve)).with_state(desk);
-    axum::serve(door, router.into_make_service_with_connect_info::<Peer>()).with_graceful_shutdown(stop).await
+    let (guests, stopped) = (door.guests(), CancellationToken::new());
+    let last = stopped.clone();
+    let until = async move {
+        stop.await;
+        stopped.cancel();
+    };
+    let late = async {
+        last.cancelled().await;
+        // Who has said nothing yet, or nothing more, is not waited for.
+        guests.close();
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = axum::serve(door, router.into_make_service_with_connect_info::<Peer>()).with_graceful_shutdown(until) => served,
+        () = late => Ok(()),
+    }
 }
 
 async fn serve(
@@ -67,7 +87,11 @@ impl Desk {
         self.host(&head.headers, &head.uri)?;
         self.origin(&head.headers)?;
         let who = self.who(&head.headers)?;
-        peer.is_known();
+        let owner = match &who {
+            Who::Agent(caller) => Owner::Agent(caller.agent.clone()),
+            Who::Person => Owner::People,
+        };
+        let _stays = peer.shows(owner).ok_or_else(crowded)?;
         let path = head.uri.path().to_owned();
         let query = head.uri.query().unwrap_or_default().to_owned();
         let session = self.session(&head.headers, &who)?;
@@ -256,6 +280,12 @@ pub(super) fn not_here(what: &str) -> Problem {
         "the path, or the method for this path, is not one of the contract",
         "docs/reference/http.md lists them",
     )
+}
+
+fn crowded() -> Problem {
+    let what = format!("{} requests of this token are on their way", super::guests::MOST_OF_ONE);
+    let (why, fix) = ("each token has places of its own, so that no agent keeps others outside", "wait for answers");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "tools.http/busy", what, why, fix)
 }
 
 fn no_random() -> Problem {

@@ -1,12 +1,11 @@
-//! Listening: on the loopback or on a Unix socket, so many at once, and not for long to those who do not say who they are.
+//! Listening: on the loopback or on a Unix socket, so many at once, and not for long to those who do not say who they are
+//! or what they want.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,13 +13,15 @@ use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
-/// Connections at once; the next waits to be taken.
-const MOST_CONNECTIONS: usize = 256;
+use super::guests::{Guests, Owner, Place, Request, Stay};
+
 /// How long a connection may live before its first good token.
 const STRANGER: Duration = Duration::from_secs(10);
+/// How long a known one may take to say the whole head of its next request.
+const IDLE: Duration = Duration::from_secs(75);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Listen {
 #[derive(Debug)]
 pub struct Door {
     socket: Socket,
-    room: Arc<Semaphore>,
+    guests: Guests,
 }
 
 #[derive(Debug)]
@@ -90,7 +91,7 @@ pub async fn open(listen: &Listen) -> io::Result<Door> {
             Socket::Unix(listener, Made(path.clone()))
         }
     };
-    Ok(Door { socket, room: Arc::new(Semaphore::new(MOST_CONNECTIONS)) })
+    Ok(Door { socket, guests: Guests::default() })
 }
 
 /// A socket that nobody listens on any more is in the way of the next one. Anything else there is not ours.
@@ -125,18 +126,25 @@ impl Door {
             Socket::Unix(..) => None,
         }
     }
+
+    /// Who is inside.
+    pub(super) fn guests(&self) -> Guests {
+        self.guests.clone()
+    }
 }
 
 /// What a request's connection knows of itself.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    known: Arc<AtomicBool>,
+    guests: Guests,
+    id: u64,
 }
 
 impl Peer {
-    /// It has shown a good token: it may stay.
-    pub(crate) fn is_known(&self) {
-        self.known.store(true, Ordering::Relaxed);
+    /// It has shown a good token: it may stay for as long as its request takes. None if as many connections of this token
+    /// as may be have a request on their way.
+    pub(crate) fn shows(&self, owner: Owner) -> Option<Request> {
+        self.guests.request(self.id, owner)
     }
 }
 
@@ -152,13 +160,14 @@ impl Listener for Door {
 
     async fn accept(&mut self) -> (Connection, Peer) {
         loop {
-            let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else { std::future::pending().await };
+            self.guests.make_room().await;
             let stream = match &self.socket {
                 Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
                 Socket::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Stream::Unix(stream)),
             };
             let Ok(stream) = stream else {
                 // Out of descriptors, or gone before it was taken: try again, but not all the time.
+                self.guests.spare_one();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -167,15 +176,15 @@ impl Listener for Door {
             {
                 continue;
             }
-            let known = Arc::new(AtomicBool::new(false));
-            let peer = Peer { known: Arc::clone(&known) };
-            let stranger = Some(Box::pin(tokio::time::sleep(STRANGER)));
-            return (Connection { stream, known, stranger, _permit: permit }, peer);
+            let place = self.guests.enter();
+            let peer = Peer { guests: self.guests.clone(), id: place.id() };
+            return (Connection::new(stream, place), peer);
         }
     }
 
     fn local_addr(&self) -> io::Result<Peer> {
-        Ok(Peer { known: Arc::new(AtomicBool::new(false)) })
+        // Nobody's number: numbers are given out from zero.
+        Ok(Peer { guests: self.guests.clone(), id: u64::MAX })
     }
 }
 
@@ -185,24 +194,39 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// A connection that ends by itself unless it shows a good token soon.
+/// A connection that ends by itself unless it shows a good token soon, and then says what it wants.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
-    known: Arc<AtomicBool>,
-    stranger: Option<Pin<Box<Sleep>>>,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
+    /// Somebody else needs its place.
+    left: Pin<Box<WaitForCancellationFutureOwned>>,
+    stay: Stay,
+    /// The end of its time.
+    until: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
-    /// Whether the time of a stranger is over.
+    fn new(stream: Stream, place: Place) -> Self {
+        let left = Box::pin(place.left().cancelled_owned());
+        Self { stream, place, left, stay: Stay::Stranger, until: Some(Box::pin(tokio::time::sleep(STRANGER))) }
+    }
+
+    /// Whether it has to go.
     fn overstayed(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(sleep) = &mut self.stranger else { return false };
-        if self.known.load(Ordering::Relaxed) {
-            self.stranger = None;
-            return false;
+        if self.left.as_mut().poll(cx).is_ready() {
+            return true;
         }
-        sleep.as_mut().poll(cx).is_ready()
+        let stay = self.place.stay();
+        if stay != self.stay {
+            self.stay = stay;
+            self.until = match stay {
+                Stay::Busy => None,
+                Stay::Idle(_) => Some(Box::pin(tokio::time::sleep(IDLE))),
+                Stay::Stranger => Some(Box::pin(tokio::time::sleep(STRANGER))),
+            };
+        }
+        self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready())
     }
 }
 
@@ -220,6 +244,9 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.overstayed(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         match &mut self.stream {
             Stream::Tcp(stream) => pin!(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => pin!(stream).poll_write(cx, bytes),

@@ -10,6 +10,7 @@ mod answer;
 mod approvals;
 mod desk;
 mod door;
+mod guests;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,8 @@ pub use crate::mcp::direct::Missing;
 pub use answer::{called_json, result_json};
 pub use desk::desk;
 pub use door::{Connection, Door, Listen, Peer, open};
+pub(crate) use guests::Owner;
+pub use guests::Request;
 pub(crate) use keys::Who;
 pub use keys::{KeyError, Keys};
 pub(crate) use way::way;

@@ -146,9 +146,7 @@ impl Upstreams {
     /// Ends all of them.
     pub async fn end_all(&self) {
         let all: Vec<_> = lock(&self.conversations).drain().map(|(_, conversation)| conversation).collect();
-        for conversation in all {
-            conversation.session.end().await;
-        }
+        Session::end_all(all.into_iter().map(|conversation| conversation.session)).await;
     }
 
     fn session(self: &Arc<Self>, caller: &Caller) -> Result<Arc<Session>, Missing> {

@@ -170,7 +170,7 @@ impl Session {
             self.listeners.subscribe(&server, uri)?;
         }
         if link.who.era == Era::Handshake {
-            link.request(method, json!({ "uri": uri }), None).await.map_err(super::peer::Failure::into_rpc)?;
+            link.ask(method, json!({ "uri": uri })).await.map_err(super::peer::Failure::into_rpc)?;
         }
         Ok(json!({}))
     }
@@ -183,7 +183,7 @@ impl Session {
             if let Ok((server, link)) = self.owner_of(uri).await {
                 self.listeners.subscribe(&server, uri)?;
                 if link.who.era == Era::Handshake
-                    && link.request("resources/subscribe", json!({ "uri": uri }), None).await.is_err()
+                    && link.ask("resources/subscribe", json!({ "uri": uri })).await.is_err()
                 {
                     continue;
                 }
@@ -286,8 +286,7 @@ impl Session {
         if !link.has("completions") {
             return Ok(json!({ "completion": { "values": [] } }));
         }
-        let mut result =
-            link.request("completion/complete", ours, None).await.map_err(super::peer::Failure::into_rpc)?;
+        let mut result = link.ask("completion/complete", ours).await.map_err(super::peer::Failure::into_rpc)?;
         bounded(&mut result)?;
         Ok(result)
     }
@@ -301,7 +300,7 @@ impl Session {
             if let Some(map) = params.as_object_mut() {
                 map.extend(std::mem::take(&mut more));
             }
-            let result = link.request(method, params, None).await.map_err(super::peer::Failure::into_rpc)?;
+            let result = link.ask(method, params).await.map_err(super::peer::Failure::into_rpc)?;
             if result.get("resultType").and_then(Json::as_str) != Some("input_required") {
                 return Ok(result);
             }
@@ -327,7 +326,7 @@ impl Session {
             else {
                 continue;
             };
-            if link.request("logging/setLevel", json!({ "level": level }), None).await.is_err() {
+            if link.ask("logging/setLevel", json!({ "level": level })).await.is_err() {
                 // It keeps its own level; ours below holds all the same.
             }
         }

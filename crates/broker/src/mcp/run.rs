@@ -32,7 +32,7 @@ pub fn over_stdio(gateway: Gateway, agent: &str) -> Result<(), String> {
 /// # Errors
 /// Why there is no runtime.
 pub fn handler_over_stdio<H: crate::mcp::peer::Handler>(handler: Arc<H>) -> Result<(), String> {
-    block_on(async move |stop| stdio::converse(handler, input(), output(), stop).await)
+    block_on(async move |stop| stdio::converse(handler, input(), output(), stop, std::future::ready(())).await)
 }
 
 /// Serves clients over HTTP on a door of this machine until a signal comes. `told` gets the address before the first

@@ -137,6 +137,13 @@ impl Session {
         self.gateway.engine.end_session(&self.caller);
     }
 
+    /// Ends many side by side: none waits for the servers of another.
+    pub(in crate::mcp) async fn end_all(sessions: impl IntoIterator<Item = Arc<Self>>) {
+        let mut ending: tokio::task::JoinSet<()> =
+            sessions.into_iter().map(|session| async move { session.end().await }).collect();
+        while ending.join_next().await.is_some() {}
+    }
+
     /// Ends the servers alone: what was counted for the session stands.
     pub(super) async fn end_servers(&self) {
         self.stop.cancel();
@@ -560,12 +567,12 @@ impl Session {
         }
         self.tasks.spawn(async move {
             if let Some(level) = level
-                && link.request("logging/setLevel", json!({ "level": level }), None).await.is_err()
+                && link.ask("logging/setLevel", json!({ "level": level })).await.is_err()
             {
                 // It keeps its own level then.
             }
             for uri in uris {
-                if link.request("resources/subscribe", json!({ "uri": uri }), None).await.is_err() {
+                if link.ask("resources/subscribe", json!({ "uri": uri })).await.is_err() {
                     // It no longer has it; the list says so.
                 }
             }

@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 use crate::stage::{ALL, Client, PATIENCE, Stage, is_error, text};
 
 /// A gateway that listens, and one that speaks to it.
-struct Door {
-    base: String,
+pub(crate) struct Door {
+    pub(crate) base: String,
     token: String,
-    http: reqwest::Client,
+    pub(crate) http: reqwest::Client,
     stop: CancellationToken,
     serving: tokio::task::JoinHandle<()>,
 }
 
 impl Door {
-    async fn open(stage: &Stage) -> Self {
+    pub(crate) async fn open(stage: &Stage) -> Self {
         Self::of(stage.gateway(), stage.dir.path()).await
     }
 
@@ -53,7 +53,7 @@ impl Door {
         Self { base, token, http, stop, serving }
     }
 
-    fn headers(&self, more: &[(&str, &str)]) -> HeaderMap {
+    pub(crate) fn headers(&self, more: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
         let mut put = |name: &str, value: &str| {
             map.insert(HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap());
@@ -73,7 +73,7 @@ impl Door {
     }
 
     /// A handshake; the id of the session.
-    async fn begin(&self, capabilities: Json) -> String {
+    pub(crate) async fn begin(&self, capabilities: Json) -> String {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "h", "version": "1"}});
         let answer =
             self.post(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}), &[]).await;
@@ -98,7 +98,7 @@ impl Door {
         self.post(&body, &more).await
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.cancel();
         tokio::time::timeout(PATIENCE, self.serving).await.unwrap().unwrap();
     }

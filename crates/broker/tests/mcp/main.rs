@@ -11,6 +11,7 @@
 )]
 
 mod approvals;
+mod ends;
 mod eras;
 mod expired;
 mod hostile;

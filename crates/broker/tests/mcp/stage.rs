@@ -302,6 +302,11 @@ impl Client {
         params
     }
 
+    /// Says that nothing more will come, and goes on listening.
+    pub(crate) async fn hang_up(&mut self) {
+        self.write.shutdown().await.unwrap();
+    }
+
     /// Ends the conversation; done when nothing of it runs any more.
     pub(crate) async fn end(mut self) {
         self.stop.cancel();

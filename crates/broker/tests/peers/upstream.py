@@ -8,6 +8,7 @@ word says; every other tool answers with the arguments that it got.
 import argparse
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -67,7 +68,7 @@ def tools():
     names = [
         "echo", "crash", "slow", "progress", "ask_user", "ask_model", "ask_roots", "ask_nobody", "twice", "late",
         "wrong_id", "huge", "unterminated", "noise", "storm", "ansi", "fake_image", "structured", "logs", "other_cancel",
-        "foreign_progress", "both", "abyss", "input_required", "error", "env", "url", "nothing",
+        "foreign_progress", "both", "abyss", "input_required", "error", "env", "url", "nothing", "stuck",
     ]
     return [{"name": name, "description": "does " + name, "inputSchema": SCHEMA} for name in names]
 
@@ -166,6 +167,10 @@ def call(request, params):
         return text(json.dumps(dict(os.environ)))
     if name == "nothing":
         return None
+    if name == "stuck":
+        stuck.set()
+        note({"stuck": number})
+        return None
     return text(json.dumps(args, sort_keys=True), structuredContent={"got": args})
 
 
@@ -240,6 +245,8 @@ def serve(request):
         send({"id": request["id"], **said})
 
 
+stuck = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: None if stuck.is_set() else os._exit(143))
 time.sleep(options.slow_start)
 print("a word on stderr \x1b[31m", file=sys.stderr, flush=True)
 for line in sys.stdin:
@@ -254,3 +261,6 @@ for line in sys.stdin:
         with ready:
             waiting[message["id"]] = message
             ready.notify_all()
+# Stuck: neither the end of its input nor a signal ends it.
+if stuck.is_set():
+    time.sleep(600)

@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::request::{Early, accepts, admit, early, one_host, read, same, version};
 use super::streams::Streams;
 use crate::call::Caller;
-use crate::http::{Door, Keys, Peer as Connection};
+use crate::http::{Door, Keys, Owner, Peer as Connection, Request as Stays};
 use crate::mcp::era;
 use crate::mcp::gateway::Gateway;
 use crate::mcp::lock;
@@ -85,14 +85,11 @@ pub async fn serve(
     };
     sweeping.abort();
     let held: Vec<_> = lock(&front.held).drain().map(|(_, held)| held).collect();
-    for held in held {
+    for held in &held {
         held.peer.close("the gateway ended");
-        held.session.end().await;
     }
     let plain: Vec<_> = lock(&front.plain).drain().map(|(_, session)| session).collect();
-    for session in plain {
-        session.end().await;
-    }
+    Session::end_all(held.into_iter().map(|held| held.session.clone()).chain(plain)).await;
     served
 }
 
@@ -130,10 +127,13 @@ async fn answer(
         Ok(caller) => caller,
         Err(Early(response)) => return *response,
     };
-    connection.is_known();
+    let Some(stays) = connection.shows(Owner::Agent(caller.agent.clone())) else {
+        let error = RpcError::new(wire::UNAVAILABLE, "too many requests of this token are on their way");
+        return *early(StatusCode::SERVICE_UNAVAILABLE, None, &error).0;
+    };
     let answered = match head.method {
-        Method::POST => front.post(&head.headers, body, caller).await,
-        Method::GET => front.get(&head.headers, &caller),
+        Method::POST => front.post(&head.headers, body, caller, stays).await,
+        Method::GET => front.get(&head.headers, &caller, stays),
         Method::DELETE => front.delete(&head.headers, &caller).await,
         _ => Err(status(StatusCode::METHOD_NOT_ALLOWED)),
     };
@@ -169,7 +169,13 @@ impl Front {
         })
     }
 
-    async fn post(self: &Arc<Self>, headers: &HeaderMap, body: Body, caller: Caller) -> Result<Response<Body>, Early> {
+    async fn post(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        body: Body,
+        caller: Caller,
+        stays: Stays,
+    ) -> Result<Response<Body>, Early> {
         let named = version(headers)?;
         let value = read(headers, body).await?;
         let message = Message::read(value.clone()).map_err(|malformed| {
@@ -187,14 +193,15 @@ impl Front {
                 if describes || named == Some(era::STATELESS) && method != "initialize" =>
             {
                 same(headers, &id, &method, &params)?;
-                self.stand_alone(&id, value, caller).await
+                self.stand_alone(&id, value, caller, stays).await
             }
             Message::Notification { .. } if named == Some(era::STATELESS) => Ok(accepted()),
-            Message::Request { id, method, .. } if method == "initialize" => self.begin(&id, value, caller).await,
+            Message::Request { id, method, .. } if method == "initialize" => {
+                self.begin(&id, value, caller, stays).await
+            }
             Message::Request { id, .. } => {
                 let held = self.held(headers, &caller)?;
-                let unwanted = None;
-                ask(&held.peer, &held.streams, &id, value, unwanted).await
+                ask(&held.peer, &held.streams, &id, value, Kept { stays, unwanted: None }).await
             }
             Message::Notification { .. } | Message::Response { .. } => {
                 self.held(headers, &caller)?.peer.accept(value);
@@ -204,7 +211,7 @@ impl Front {
     }
 
     /// A handshake: a new session.
-    async fn begin(&self, id: &Id, value: Json, mut caller: Caller) -> Result<Response<Body>, Early> {
+    async fn begin(&self, id: &Id, value: Json, mut caller: Caller, stays: Stays) -> Result<Response<Body>, Early> {
         let unavailable =
             |why: String| early(StatusCode::SERVICE_UNAVAILABLE, Some(id), &RpcError::new(wire::UNAVAILABLE, why));
         if lock(&self.held).len() >= MOST_SESSIONS {
@@ -224,7 +231,7 @@ impl Front {
             used: Mutex::new(Instant::now()),
         };
         lock(&self.held).insert(name.clone(), Arc::new(held));
-        let mut response = ask(&peer, &streams, id, value, None).await?;
+        let mut response = ask(&peer, &streams, id, value, Kept { stays, unwanted: None }).await?;
         if session.is_met() {
             let name = HeaderValue::from_str(&name).map_err(|error| unavailable(error.to_string()))?;
             response.headers_mut().insert("mcp-session-id", name);
@@ -236,7 +243,13 @@ impl Front {
     }
 
     /// A request without state. Its ids are its own: another client with the same token may use the same.
-    async fn stand_alone(&self, id: &Id, value: Json, mut caller: Caller) -> Result<Response<Body>, Early> {
+    async fn stand_alone(
+        &self,
+        id: &Id,
+        value: Json,
+        mut caller: Caller,
+        stays: Stays,
+    ) -> Result<Response<Body>, Early> {
         let session = lock(&self.plain)
             .entry(caller.agent.clone())
             .or_insert_with(|| {
@@ -247,10 +260,10 @@ impl Front {
         let streams = Arc::new(Streams::default());
         let peer = Peer::new(streams.clone(), session);
         let unwanted = Unwanted { peer: peer.clone(), id: id.clone() };
-        ask(&peer, &streams, id, value, Some(unwanted)).await
+        ask(&peer, &streams, id, value, Kept { stays, unwanted: Some(unwanted) }).await
     }
 
-    fn get(&self, headers: &HeaderMap, caller: &Caller) -> Result<Response<Body>, Early> {
+    fn get(&self, headers: &HeaderMap, caller: &Caller, stays: Stays) -> Result<Response<Body>, Early> {
         if version(headers)? == Some(era::STATELESS) {
             return Err(status(StatusCode::METHOD_NOT_ALLOWED));
         }
@@ -260,7 +273,7 @@ impl Front {
         }
         let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
         let mut events = held.streams.stand(seen);
-        let (reader, mut writer, gone) = stream(None);
+        let (reader, mut writer, gone) = stream(Kept { stays, unwanted: None });
         tokio::spawn(async move {
             loop {
                 let event = tokio::select! {
@@ -309,14 +322,15 @@ impl Drop for Unwanted {
     }
 }
 
-/// Gives a request to its conversation. One message is the whole answer as JSON; what comes before it makes a stream.
-async fn ask(
-    peer: &Peer,
-    streams: &Arc<Streams>,
-    id: &Id,
-    value: Json,
+/// What lasts for as long as the answer to a request.
+struct Kept {
+    /// Its connection may stay.
+    stays: Stays,
     unwanted: Option<Unwanted>,
-) -> Result<Response<Body>, Early> {
+}
+
+/// Gives a request to its conversation. One message is the whole answer as JSON; what comes before it makes a stream.
+async fn ask(peer: &Peer, streams: &Arc<Streams>, id: &Id, value: Json, kept: Kept) -> Result<Response<Body>, Early> {
     let Some(mut messages) = streams.open(id) else {
         let error = RpcError::new(wire::INVALID_REQUEST, "this id is in use by a request that has no answer yet");
         return Err(early(StatusCode::BAD_REQUEST, Some(id), &error));
@@ -330,11 +344,11 @@ async fn ask(
     if first.get("method").is_none() {
         drop(open);
         let mut response = Response::new(Body::from(first.to_string()));
-        *response.status_mut() = status_of(&first, unwanted.is_some());
+        *response.status_mut() = status_of(&first, kept.unwanted.is_some());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         return Ok(response);
     }
-    let (reader, writer, gone) = stream(unwanted);
+    let (reader, writer, gone) = stream(kept);
     tokio::spawn(tell(first, messages, writer, gone, open));
     Ok(events_of(reader))
 }
@@ -389,17 +403,19 @@ async fn tell(
 }
 
 /// The body of a stream: what is written to the one end; the token is cancelled when nobody reads the other.
-fn stream(unwanted: Option<Unwanted>) -> (Tail, DuplexStream, CancellationToken) {
+fn stream(kept: Kept) -> (Tail, DuplexStream, CancellationToken) {
     let (reader, writer) = tokio::io::duplex(64 << 10);
     let gone = CancellationToken::new();
     let guard = gone.clone().drop_guard();
-    (Tail { reader, _gone: guard, _unwanted: unwanted }, writer, gone)
+    let Kept { stays, unwanted } = kept;
+    (Tail { reader, _gone: guard, _unwanted: unwanted, _stays: stays }, writer, gone)
 }
 
 struct Tail {
     reader: DuplexStream,
     _gone: DropGuard,
     _unwanted: Option<Unwanted>,
+    _stays: Stays,
 }
 
 impl AsyncRead for Tail {

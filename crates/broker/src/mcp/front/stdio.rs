@@ -17,8 +17,10 @@ use crate::mcp::upstream::process::{Queue, write};
 use crate::mcp::wire::{self, Id, Line, Lines, MOST_FROM_CLIENT, RpcError};
 
 const QUEUE: usize = 256;
-/// After its last word a client may wait so long for answers to what it asked before.
+/// After its last word a client may wait so long for answers to what it asked before, unless a signal says that it does not.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long it may take to read what was answered before.
+const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// Serves one client until it closes its stream, or `stop`.
 pub async fn serve(
@@ -29,16 +31,16 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     let session = Session::new(gateway, caller);
-    converse(session.clone(), read, to, stop).await;
-    session.end().await;
+    converse(session.clone(), read, to, stop, session.end()).await;
 }
 
-/// A conversation over a pair of streams, with any handler behind it.
+/// A conversation over a pair of streams, with any handler behind it; `then` is done when it is over.
 pub async fn converse<H: Handler>(
     handler: Arc<H>,
     read: impl AsyncRead + Unpin,
     to: impl AsyncWrite + Unpin + Send + 'static,
     stop: CancellationToken,
+    then: impl Future<Output = ()>,
 ) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let quit = CancellationToken::new();
@@ -61,15 +63,19 @@ pub async fn converse<H: Handler>(
             Line::End => break,
         }
     }
-    if !stop.is_cancelled() {
-        last_words(&peer).await;
+    tokio::select! {
+        () = last_words(&peer) => {}
+        () = stop.cancelled() => {}
     }
     peer.close("the client closed the conversation");
     drop(peer);
-    // What is queued still goes out; a client that reads nothing more is not waited for.
-    if tokio::time::timeout(Duration::from_secs(1), writer).await.is_err() {
-        quit.cancel();
-    }
+    // What is queued still goes out, while servers end; a client that reads nothing more is not waited for.
+    let writing = async {
+        if tokio::time::timeout(LAST_WRITE, writer).await.is_err() {
+            quit.cancel();
+        }
+    };
+    tokio::join!(writing, then);
 }
 
 /// Takes one line. It is read strictly: what two parsers could read in two ways is refused, not guessed at.

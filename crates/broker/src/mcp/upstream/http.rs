@@ -21,6 +21,8 @@ use crate::mcp::wire::{self, Id, MOST_FROM_SERVER, RpcError};
 
 const QUEUE: usize = 256;
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long a server is told that its session is over.
+const GOODBYE: Duration = Duration::from_millis(1800);
 
 /// Opens the way to a server; nothing is sent yet.
 ///
@@ -83,8 +85,9 @@ async fn carry(
         }
     };
     peer.close(&why);
-    if transport.close().await.is_err() {
-        // The other side is gone already.
+    // A server that answers nothing is not waited for.
+    match tokio::time::timeout(GOODBYE, transport.close()).await {
+        Ok(Ok(()) | Err(_)) | Err(_) => {}
     }
 }
 

@@ -36,8 +36,10 @@ const MOST_RESTARTS: u32 = 10;
 const MOST_PAGES: usize = 100;
 /// Most entries of one list.
 const MOST_ENTRIES: usize = 2000;
-/// How long one page may take.
-const PAGE: Duration = Duration::from_secs(30);
+/// How long a whole list may take.
+const LIST: Duration = Duration::from_secs(60);
+/// How long a server may take to answer what is no call of a tool: calls have limits of their own, by the policy.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Starts programs on behalf of the gateway: `fumehood` implements it with its own binary.
 pub trait Launch: Send + Sync + 'static {
@@ -342,11 +344,23 @@ impl Link {
         self.who.capabilities.get(what).is_some_and(Json::is_object)
     }
 
+    /// The same for what is no call of a tool: an answer that does not come in time is an error.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn ask(&self, method: &str, params: Json) -> Result<Json, Failure> {
+        within(ANSWER, method, self.request(method, params, None)).await
+    }
+
     /// A whole list, page by page, within bounds; the words say what was left out.
     ///
     /// # Errors
     /// [`Failure`]
     pub async fn list(&self, method: &str, key: &str) -> Result<(Vec<Json>, Option<String>), Failure> {
+        within(LIST, method, self.pages(method, key)).await
+    }
+
+    async fn pages(&self, method: &str, key: &str) -> Result<(Vec<Json>, Option<String>), Failure> {
         let mut entries = Vec::new();
         let mut cursor: Option<String> = None;
         for _ in 0..MOST_PAGES {
@@ -354,10 +368,7 @@ impl Link {
             if let Some(cursor) = &cursor {
                 params.insert("cursor".to_owned(), cursor.as_str().into());
             }
-            let page = tokio::time::timeout(PAGE, self.request(method, Json::Object(params), None)).await;
-            let late =
-                || RpcError::new(wire::UNAVAILABLE, format!("no answer to {method} within {} s", PAGE.as_secs()));
-            let mut page = page.unwrap_or_else(|_| Err(Failure::Rpc(late())))?;
+            let mut page = self.request(method, Json::Object(params), None).await?;
             if let Some(Json::Array(found)) = page.get_mut(key).map(Json::take) {
                 entries.extend(found);
             }
@@ -375,5 +386,43 @@ impl Link {
             }
         }
         Ok((entries, Some(format!("only the first {MOST_PAGES} pages are taken"))))
+    }
+}
+
+/// What comes in time; its request is cancelled otherwise.
+async fn within<T>(
+    time: Duration,
+    method: &str,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::time::timeout(time, answer).await.unwrap_or_else(|_| {
+        let why = format!("no answer to {method} within {} s", time.as_secs_f64());
+        Err(Failure::Rpc(RpcError::new(wire::UNAVAILABLE, why)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_not_waited_for_and_is_told_so() {
+        struct Deaf;
+        impl Handler for Deaf {
+            fn request(&self, incoming: Incoming) {
+                drop(incoming);
+            }
+            fn notification(&self, _: &Peer, _: &str, _: Json) {}
+        }
+        let (sender, mut frames) = mpsc::channel(8);
+        let peer = Peer::new(Arc::new(process::Queue(sender)), Arc::new(Deaf));
+        let asking = peer.request("resources/read", json!({}), None).answer();
+        let late = within(Duration::from_millis(20), "resources/read", asking).await.unwrap_err();
+        assert!(late.into_rpc().message.contains("no answer to resources/read within 0.02 s"));
+        let (asked, told) = (frames.recv().await.unwrap(), frames.recv().await.unwrap());
+        assert_eq!(told["method"], "notifications/cancelled");
+        assert_eq!(told["params"]["requestId"], asked["id"]);
     }
 }

@@ -27,8 +27,11 @@ const QUEUE: usize = 256;
 const MOST_NOISE: u32 = 64;
 /// Bytes of stderr that are kept.
 const KEPT: usize = 16 << 10;
-/// A server may end by itself for this long after its input was closed, and again after a signal.
+/// A server that closed its output may end by itself for this long, and again after a signal.
 const GRACE: Duration = Duration::from_secs(2);
+/// The same for one that we end. Both together fit into the two seconds that clients wait between their own signal and SIGKILL,
+/// which would end it without either.
+const LAST_GRACE: Duration = Duration::from_millis(900);
 
 /// How to start a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,14 +124,19 @@ pub fn start(
     let heard = tasks.spawn(read(stdout, peer.clone(), quit.clone()));
     let said = tasks.spawn(listen(stderr, words.clone()));
     let (ends, last) = (peer.clone(), words.clone());
+    let ours = stop.clone();
     tasks.spawn(async move {
-        let end = wait(child, &quit).await;
-        // What it said last is read before its end is told.
-        for task in [heard, said] {
-            if tokio::time::timeout(GRACE, task).await.is_err() {
-                // Somebody else holds its streams: what was read has to do.
-            }
+        let end = wait(child, &quit, &ours).await;
+        // What it said last is read before its end is told; where somebody else holds its streams, what was read has to do.
+        let listening = said.abort_handle();
+        let both = async {
+            drop(heard.await);
+            drop(said.await);
+        };
+        if !ours.is_cancelled() {
+            drop(tokio::time::timeout(GRACE, both).await);
         }
+        listening.abort();
         let why = match last.last() {
             Some(words) => format!("{end}: {words}"),
             None => end,
@@ -238,15 +246,17 @@ async fn listen(mut from: impl AsyncRead + Unpin, words: Words) {
     }
 }
 
-/// Waits for the end, or brings it about: its input is closed (by the writer), then it is asked, then it is killed.
-async fn wait(mut child: Child, quit: &CancellationToken) -> String {
+/// Waits for the end, or brings it about: its input is closed (by the writer), then it is asked, then it is killed. `ours`: it
+/// is ended by us, and not by itself.
+async fn wait(mut child: Child, quit: &CancellationToken, ours: &CancellationToken) -> String {
     let ended = tokio::select! {
         status = child.wait() => Some(status),
         () = quit.cancelled() => None,
     };
+    let grace = || if ours.is_cancelled() { LAST_GRACE } else { GRACE };
     let ended = match ended {
         Some(status) => Some(status),
-        None => tokio::time::timeout(GRACE, child.wait()).await.ok(),
+        None => tokio::time::timeout(grace(), child.wait()).await.ok(),
     };
     let ended = match ended {
         Some(status) => Some(status),
@@ -257,7 +267,7 @@ async fn wait(mut child: Child, quit: &CancellationToken) -> String {
             {
                 // It ended just now: `wait` says so.
             }
-            tokio::time::timeout(GRACE, child.wait()).await.ok()
+            tokio::time::timeout(grace(), child.wait()).await.ok()
         }
     };
     match ended {

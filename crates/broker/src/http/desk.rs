@@ -285,7 +285,7 @@ pub(super) fn not_here(what: &str) -> Problem {
 fn crowded() -> Problem {
     let what = format!("{} requests of this token are on their way", super::guests::MOST_OF_ONE);
     let (why, fix) = ("each token has places of its own, so that no agent keeps others outside", "wait for answers");
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "tools.http/busy", what, why, fix)
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "tools.http/crowded", what, why, fix)
 }
 
 fn no_random() -> Problem {

@@ -33,6 +33,9 @@ pub enum StartError {
         /// Path.
         path: PathBuf,
     },
+    /// What is granted for reading may not be read by who the run is.
+    #[error("`{}` (`fs.read`) could not be read inside by uid {}", .0.path.display(), .0.uid)]
+    Unreadable(Box<Shut>),
     /// A device node of the host is not what its name says.
     #[error("`{}` is not the device that its name says", path.display())]
     NotTheDevice {
@@ -99,6 +102,25 @@ pub enum StartError {
     Internal(String),
 }
 
+/// A grant for reading, and what shuts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shut {
+    /// What was granted.
+    pub path: PathBuf,
+    /// The grant itself, or a folder above it.
+    pub at: PathBuf,
+    /// It is a folder.
+    pub folder: bool,
+    /// Its owner.
+    pub owner: u32,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Who the run is, outside.
+    pub uid: u32,
+    /// That is somebody else than the caller.
+    pub others: bool,
+}
+
 impl StartError {
     pub(crate) fn path(clause: &'static str, path: &Path, error: &std::io::Error) -> Self {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -121,6 +143,7 @@ impl StartError {
             Self::Path { .. }
                 | Self::Special { .. }
                 | Self::NotADirectory { .. }
+                | Self::Unreadable(_)
                 | Self::Namespaces { .. }
                 | Self::Profile { .. }
                 | Self::Mapping { .. }

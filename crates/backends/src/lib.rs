@@ -10,7 +10,7 @@ pub mod host;
 pub mod native;
 mod support;
 
-pub use error::StartError;
+pub use error::{Shut, StartError};
 pub use host::{Assumed, Capabilities, Missing};
 
 use policy::value::Tier;

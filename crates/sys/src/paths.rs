@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
@@ -180,6 +180,22 @@ pub fn read_file_below(folder: impl AsFd, path: &Path, most: usize) -> Result<Ve
     let fd =
         open(folder, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)?;
     read_regular(&fd, name, most)
+}
+
+/// Whether the caller, with its effective ids and all its groups, may read what is at `path`, or else pass through it.
+#[must_use]
+pub fn may(path: &Path, read: bool) -> bool {
+    let right = if read { Access::READ_OK } else { Access::EXEC_OK };
+    rustix::fs::accessat(rustix::fs::CWD, path, right, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether the rights to `path` are more than its mode says: it has an access control list, see acl(5).
+#[must_use]
+pub fn has_access_list(path: &Path) -> bool {
+    let mut nothing: [u8; 0] = [];
+    // Of size 0: only whether it is there, and how long it is.
+    let found = rustix::fs::getxattr(path, c"system.posix_acl_access", &mut nothing);
+    !matches!(found, Err(Errno::NODATA | Errno::NOTSUP))
 }
 
 fn read_regular(fd: &OwnedFd, name: &OsStr, most: usize) -> Result<Vec<u8>> {

@@ -18,6 +18,7 @@ mod landlock;
 mod prepare;
 mod proc_view;
 mod process;
+mod readable;
 mod rlimits;
 mod running;
 mod sizes;

@@ -121,6 +121,12 @@ impl Prepared {
         self.workspace.as_deref()
     }
 
+    /// Whether a folder is shown with other ids than it has, through a clone of its mount.
+    #[must_use]
+    pub fn maps(&self, path: &Path) -> bool {
+        self.mapped.iter().any(|mapped| mapped.path == path)
+    }
+
     /// Process tier, mode `copy`: where the copy must be made before the start.
     #[must_use]
     pub fn copy_to(&self) -> Option<&Path> {
@@ -166,7 +172,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         (tree.rules, tree.cwd, tree.workspace)
     } else {
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
-        let places = process::places(policy, &launch.show, tmp)?;
+        let places = process::places(policy, &launch.show, tmp, (identity, !host.root()))?;
         copy_to = places.copy;
         (places.rules, places.cwd, places.workspace)
     };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use policy::value::{Grant, Policy, WorkspaceMode};
 
 use super::etc;
+use super::identity::Identity;
 use super::landlock::{Access, Rules, library_folders, loaders};
 use super::tree::{resolve, resolve_entry};
 use crate::StartError;
@@ -25,7 +26,12 @@ pub(crate) struct Places {
 }
 
 /// Decides the places of a plan; `tmp` is our own folder.
-pub(crate) fn places(policy: &Policy, show: &[Grant], tmp: &Path) -> Result<Places, StartError> {
+pub(crate) fn places(
+    policy: &Policy,
+    show: &[Grant],
+    tmp: &Path,
+    (who, rootless): (Identity, bool),
+) -> Result<Places, StartError> {
     let mut places = Places { cwd: tmp.to_owned(), ..Places::default() };
     let run = if policy.fs.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE };
     let write = if policy.fs.noexec || policy.fs.exec.is_some() {
@@ -42,8 +48,11 @@ pub(crate) fn places(policy: &Policy, show: &[Grant], tmp: &Path) -> Result<Plac
         }
     }
     places.rules.add_host(&resolve("fs.tmp", tmp)?, write);
-    for grant in policy.fs.read.iter().chain(show) {
-        places.rules.add_host(&resolve("fs.read", &grant.from)?, run);
+    for grant in &policy.fs.read {
+        places.rules.add_host(&super::readable::granted(&grant.from, who, false, rootless)?, run);
+    }
+    for grant in show {
+        places.rules.add_host(&resolve("run", &grant.from)?, run);
     }
     for grant in &policy.fs.write {
         places.rules.add_host(&resolve("fs.write", &grant.from)?, write);

@@ -77,6 +77,8 @@ pub(crate) struct Resolved {
     pub(crate) dir: bool,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Permission bits.
+    pub(crate) mode: u32,
 }
 
 impl Resolved {
@@ -106,7 +108,15 @@ fn found(clause: &'static str, path: &Path, canonical: PathBuf, meta: &Metadata)
         return Err(StartError::special(clause, path));
     }
     let (uid, gid) = (meta.uid(), meta.gid());
-    Ok(Resolved { dev: meta.dev(), ino: meta.ino(), dir: meta.is_dir(), path: canonical, uid, gid })
+    Ok(Resolved {
+        dev: meta.dev(),
+        ino: meta.ino(),
+        dir: meta.is_dir(),
+        path: canonical,
+        uid,
+        gid,
+        mode: meta.mode() & 0o7777,
+    })
 }
 
 /// Builds the tree of a plan.
@@ -124,7 +134,7 @@ pub(crate) fn build(
     tree.kernel_file_systems()?;
     tree.temporary();
     for grant in &policy.fs.read {
-        tree.read(grant, "fs.read")?;
+        tree.read(grant)?;
     }
     for grant in &policy.fs.write {
         tree.write(grant)?;
@@ -132,7 +142,7 @@ pub(crate) fn build(
     tree.workspace()?;
     tree.protect(&launch.protect);
     for grant in &launch.show {
-        tree.read(grant, "run")?;
+        tree.read_ours(grant)?;
     }
     for part in &launch.git {
         tree.git(part)?;
@@ -247,7 +257,15 @@ impl Builder<'_> {
     fn etc(&mut self) -> Result<(), StartError> {
         if let Some(copy) = self.kept_etc() {
             let (dev, ino, path) = (copy.meta.dev(), copy.meta.ino(), copy.path);
-            let resolved = Resolved { dev, ino, dir: true, path, uid: copy.meta.uid(), gid: copy.meta.gid() };
+            let resolved = Resolved {
+                dev,
+                ino,
+                dir: true,
+                path,
+                uid: copy.meta.uid(),
+                gid: copy.meta.gid(),
+                mode: copy.meta.mode() & 0o7777,
+            };
             self.bind(&resolved, Path::new("/etc"), Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
             self.allow(Path::new("/etc"), Access::READ, true);
             self.tree.etc = Some(copy.lock);
@@ -357,8 +375,16 @@ impl Builder<'_> {
 
     /// Read-only: through an overlay where the kernel can, since a plain bind would let the payload connect to a unix
     /// socket of the host that lies below.
-    fn read(&mut self, grant: &Grant, clause: &'static str) -> Result<(), StartError> {
-        let resolved = resolve(clause, &grant.from)?;
+    fn read(&mut self, grant: &Grant) -> Result<(), StartError> {
+        let resolved = super::readable::granted(&grant.from, self.identity, true, !self.host.root())?;
+        let source = self.resolved(&resolved);
+        self.show(source, &resolved, &grant.to);
+        Ok(())
+    }
+
+    /// Of ours: a script, a probe.
+    fn read_ours(&mut self, grant: &Grant) -> Result<(), StartError> {
+        let resolved = resolve("run", &grant.from)?;
         let source = self.resolved(&resolved);
         self.show(source, &resolved, &grant.to);
         Ok(())
@@ -558,7 +584,15 @@ fn device(path: &Path, major: u32, minor: u32) -> Result<Resolved, StartError> {
         return Err(StartError::NotTheDevice { path: path.to_owned() });
     }
     let (uid, gid) = (meta.uid(), meta.gid());
-    Ok(Resolved { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), dir: false, uid, gid })
+    Ok(Resolved {
+        path: path.to_owned(),
+        dev: meta.dev(),
+        ino: meta.ino(),
+        dir: false,
+        uid,
+        gid,
+        mode: meta.mode() & 0o7777,
+    })
 }
 
 /// A path as the guest reads it. Paths with a NUL never get here: policies and the kernel refuse them.

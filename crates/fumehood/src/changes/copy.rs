@@ -13,6 +13,9 @@ use super::store::{Bounds, MOST_DEPTH, Store, stream};
 use super::upper::special;
 use crate::state::{Cross, Dir};
 
+/// Why a copy lacks what is mounted.
+pub const MOUNTED: &str = "a file system is mounted there, and a copy does not enter those";
+
 /// What was copied: the host's side and ours of each path.
 #[derive(Clone, Debug, Default)]
 pub struct Baseline {
@@ -107,7 +110,12 @@ impl Baseline {
                     Ok(inner) if depth < MOST_DEPTH => inner,
                     Ok(_) => return Err(Errno::NAMETOOLONG),
                     Err(errno) => {
-                        self.refused.push(Refused { path: at.clone(), why: format!("it cannot be read: {errno}") });
+                        let why = if errno == Errno::XDEV {
+                            MOUNTED.to_owned()
+                        } else {
+                            format!("it cannot be read: {errno}")
+                        };
+                        self.refused.push(Refused { path: at.clone(), why });
                         return Ok(());
                     }
                 };

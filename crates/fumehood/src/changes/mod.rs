@@ -17,7 +17,7 @@ mod tests;
 mod upper;
 
 pub use apply::{Applied, Conflict, Guarded, Request, apply};
-pub use copy::{Baseline, copy_in, read_copy};
+pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;
 pub use manifest::{Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, load, newest, runs};

@@ -10,7 +10,7 @@ use super::request::What;
 use super::spec::{Call, Spec};
 use super::target::{nothing, target};
 use crate::fault::show_text;
-use crate::run::{Planned, plan as make_plan, run as start};
+use crate::run::{Planned, foresee, plan as make_plan, run as start};
 use crate::ui::{self, Failure};
 
 const CODES: &str = "Exit codes:\n  \
@@ -75,18 +75,23 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     // The program is judged as `run` would, but code on stdin stays there: nothing will run it.
     let what = target(&mut call.parsed, std::io::empty())?;
     let request = request(call, what)?;
-    let Planned { plan, why, lints } =
-        make_plan(request, call.world, &Capabilities::probe_with(call.world.user_bus()))?;
+    let host = Capabilities::probe_with(call.world.user_bus());
+    let Planned { plan, why, lints } = make_plan(request, call.world, &host)?;
+    let notes = foresee(&plan, &host)?;
     if call.json {
         let mut value = plan.to_json();
         if let Some(map) = value.as_object_mut() {
             map.insert("why".to_owned(), json!(why));
             map.insert("lints".to_owned(), lints.iter().map(policy::Lint::to_json).collect());
+            map.insert("notes".to_owned(), json!(notes));
         }
         call.voice.json(&value)?;
         return Ok(0);
     }
     let mut text = ui::plan(&plan, call.voice.out, call.voice.columns);
+    for note in &notes {
+        text.push_str(&format!("{} {}\n", call.voice.out.paint(ui::Role::Weak, "note:"), show_text(note)));
+    }
     text.push_str(&format!("tier: {}\n", show_text(&why)));
     call.voice.data(text.as_bytes())?;
     Ok(0)

@@ -221,7 +221,7 @@ impl Begun {
         // While the guest is busy with itself.
         recorded.plan(planned)?;
         if started.exports() {
-            let mut made = Layer::new(started.layer()?, root.unwrap_or_default());
+            let mut made = Layer::new(started.layer()?, root.clone().unwrap_or_default());
             if policy.workspace.mode == WorkspaceMode::Copy {
                 made.fill(policy, owner, host)?;
                 made.hide(policy, owner, host)?;
@@ -234,10 +234,16 @@ impl Begun {
         let verified = started.confined()?.verify()?;
         let mut running = verified.go()?;
         let carried = carry(&mut running, policy, &self.request)?;
+        // While the program runs: its start does not wait for it.
+        let mut home = self.home;
+        root.iter()
+            .flat_map(|root| super::mounts::unseen(policy, planned.plan.tier, root))
+            .for_each(|note| home.tell(note));
+        layer.iter().flat_map(Layer::not_copied).for_each(|note| home.tell(note));
         Ok(Stage {
             running,
             carried,
-            home: self.home,
+            home,
             program: self.program,
             layer,
             protected: self.protected,

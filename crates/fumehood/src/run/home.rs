@@ -14,23 +14,37 @@ pub(super) struct Home {
     journal: Option<Journal>,
     tmp: Option<PathBuf>,
     notes: Vec<String>,
+    /// Notes for which there was no room.
+    more: usize,
 }
 
 impl Home {
     pub(super) const fn new(journal: Journal) -> Self {
-        Self { journal: Some(journal), tmp: None, notes: Vec::new() }
+        Self { journal: Some(journal), tmp: None, notes: Vec::new(), more: 0 }
+    }
+
+    /// Of what is only looked at: nothing can be made with it.
+    pub(super) const fn of_nothing() -> Self {
+        Self { journal: None, tmp: None, notes: Vec::new(), more: 0 }
     }
 
     /// Something about the workspace that whoever reads the report should know.
     pub(super) fn tell(&mut self, note: String) {
-        if self.notes.len() < WorkspaceReport::MOST_NOTES {
+        // One place is kept for how many more there are.
+        if self.notes.len() + 1 < WorkspaceReport::MOST_NOTES {
             self.notes.push(note);
+        } else {
+            self.more = self.more.saturating_add(1);
         }
     }
 
     /// What was told.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        let mut notes = std::mem::take(&mut self.notes);
+        if self.more > 0 {
+            notes.push(format!("and {} more of this kind", std::mem::take(&mut self.more)));
+        }
+        notes
     }
 
     /// Writes down what is about to be made.

@@ -10,13 +10,16 @@ mod base64;
 mod begin;
 mod commands;
 mod early;
+mod foresee;
 mod guard;
 mod hide;
 mod home;
 mod launch;
+mod mounts;
 mod outcome;
 mod planning;
 mod record;
+mod start_fault;
 mod streams;
 mod terminal;
 mod threshold;
@@ -25,6 +28,7 @@ mod watch;
 mod workspace;
 
 pub(crate) use commands::around as commands_around;
+pub use foresee::foresee;
 pub use planning::{Planned, choose, plan};
 
 use crate::cli::{Request, World, load};

@@ -127,6 +127,12 @@ impl Layer {
         Ok(())
     }
 
+    /// What a copy lacks, in words.
+    pub(super) fn not_copied(&self) -> Vec<String> {
+        let refused = self.baseline.iter().flat_map(|baseline| &baseline.refused);
+        refused.map(|refused| super::mounts::not_copied(&refused.path, &refused.why)).collect()
+    }
+
     fn source(&self) -> Result<Dir, Failure> {
         Dir::open(&self.root).map_err(|e| failed("opening the workspace", &e.to_string()))
     }

@@ -109,3 +109,88 @@ fn in_the_process_tier_a_grant_of_what_else_proves_that_landlock_holds_can_be_re
         house.run(&["run", "-q", "--tier", "process", "--dangerous-read", "/", "--", "test", "-r", "/etc/passwd"]);
     assert_eq!(run.code, 0, "{run:?}");
 }
+
+/// A shell script whose mounts are its own; `false` where this host lets nobody mount.
+fn can_mount(house: &House) -> bool {
+    said(house, "exec unshare --mount sh -c 'mkdir -p m && mount -t tmpfs none m'").code == 0
+}
+
+#[test]
+fn what_is_mounted_in_a_workspace_is_said_where_a_layer_or_a_copy_lacks_it() {
+    let house = House::new();
+    if !can_mount(&house) {
+        println!("skipped: no mounts can be made here");
+        return;
+    }
+    std::fs::create_dir(house.path("work/sub")).unwrap();
+    let mounted = |words: &str| {
+        let text = format!(
+            "exec unshare --mount sh -c 'mount -t tmpfs none sub && echo in >sub/file && exec \"$1\" {words}' - \"$1\""
+        );
+        said(&house, &text)
+    };
+    for tier in ["container", "process"] {
+        let copy = mounted(&format!("run --json --tier {tier} -w .:copy -- ls sub/file"));
+        let note = "`sub` of the workspace is not in its copy: a file system is mounted there, and a copy does not enter those";
+        assert_eq!(copy.json()["workspace"]["notes"], serde_json::json!([note]), "{copy:?}");
+        let plan = mounted(&format!("plan --json --tier {tier} -w .:copy"));
+        assert_eq!((plan.code, &plan.json()["notes"]), (0, &serde_json::json!([note])), "{plan:?}");
+        let plain = house.run(&["run", "--json", "--tier", tier, "-w", ".:copy", "--", "ls", "sub"]).json();
+        assert_eq!(plain["workspace"]["notes"], serde_json::json!([]), "nothing is mounted there now");
+    }
+    for mode in ["ro", "overlay"] {
+        // Of root it is shown with other ids, by a clone without what is mounted; of the caller the kernel layers nothing.
+        let run = mounted(&format!("run --json -w .:{mode} -- ls sub"));
+        let plan = mounted(&format!("plan --json -w .:{mode}"));
+        let note = run.json()["workspace"]["notes"][0].as_str().unwrap_or_default().to_owned();
+        let refused = run.json()["errors"][0]["id"] == "run/no-layer";
+        assert!(refused && run.code == 126 || note.starts_with("a file system is mounted on `sub` of"), "{run:?}");
+        let json = plan.json();
+        assert_eq!((plan.code, json["errors"][0]["id"] == "run/no-layer"), (run.code, refused), "{plan:?}");
+        assert!(refused || json["notes"][0] == note, "{plan:?}");
+    }
+    let grant = mounted("plan --json --read \"$PWD\"");
+    let run = mounted("run --json --read \"$PWD\" -- true");
+    for said in [grant, run] {
+        assert_eq!((said.code, &said.json()["errors"][0]["id"]), (126, &"run/no-layer".into()), "{said:?}");
+    }
+    let sockets = mounted("run -q --read \"$PWD\" --set fs.sockets=true -- cat \"$PWD/sub/file\"");
+    assert_eq!((sockets.code, sockets.out.as_str()), (0, "in\n"), "without a layer it is there: {sockets:?}");
+}
+
+#[test]
+fn a_grant_that_the_runs_user_could_not_read_is_refused_and_the_plan_says_so_too() {
+    let house = House::new();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only what root starts is somebody else");
+        return;
+    }
+    // Of the process tier the way to it counts too.
+    let open =
+        |path: &std::path::Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(&house.path(""), 0o755);
+    let secret = house.path("work/secret");
+    std::fs::write(&secret, "for root\n").unwrap();
+    open(&secret, 0o600);
+    for tier in ["container", "process"] {
+        let grant = ["--json", "--tier", tier, "--read", secret.to_str().unwrap()];
+        let run = house.run(&[&["run"], &grant[..], &["--", "cat", secret.to_str().unwrap()]].concat());
+        let plan = house.run(&[&["plan"], &grant[..]].concat());
+        for said in [&run, &plan] {
+            let error = &said.json()["errors"][0];
+            assert_eq!((said.code, &error["id"]), (126, &"run/unreadable-grant".into()), "{said:?}");
+            assert!(error["why"].as_str().unwrap().contains("belongs to uid 0 with mode 0600"), "{error}");
+            assert!(error["fix"].as_str().unwrap().contains("chmod o+r "), "{error}");
+        }
+        open(&secret, 0o604);
+        let run = house.run(&["run", "-q", "--tier", tier, "--read", grant[4], "--", "cat", grant[4]]);
+        run.is(0, "for root\n", "");
+        open(&secret, 0o600);
+        // The folder around it is granted: what lies below is its owner's matter, and stays shut.
+        let folder = house.path("work");
+        let run = house.run(&["run", "-q", "--tier", tier, "--read", folder.to_str().unwrap(), "--", "cat", grant[4]]);
+        assert_eq!((run.code, run.out.as_str()), (1, ""), "{run:?}");
+    }
+    // The workspace is the run's own, whatever its files' modes are.
+    house.run(&["run", "-q", "-w", ".", "--", "cat", "secret"]).is(0, "for root\n", "");
+}

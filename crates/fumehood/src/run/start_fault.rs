@@ -1,0 +1,129 @@
+//! A start that did not come about, as its reader needs it: nothing was run, and here is what to change.
+
+use backends::{Shut, StartError};
+
+use crate::fault::{Fault, show_path, show_text};
+use crate::ui::Failure;
+
+const DOCTOR: &str = "`fumehood doctor` may know why";
+const OURS: &str = "please report this with `fumehood doctor --json`";
+const BEFORE: &str = "before the program was started";
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let code = if error.is_refusal() { 126 } else { 125 };
+        Self::Faults { code, faults: vec![fault(&error)] }
+    }
+}
+
+/// Id, what, where, why, fix.
+type Said = (&'static str, String, String, String, String);
+
+fn fault(error: &StartError) -> Fault {
+    let (id, what, place, why, fix) = said(error);
+    let why = format!("{}; nothing was run", sentence(&show_text(&why)));
+    Fault { id, what: show_text(&what), place: show_text(&place), why, fix: show_text(&fix) }
+}
+
+/// The system's words, which begin like a sentence, within one of ours.
+fn sentence(words: &str) -> String {
+    let first = words.chars().next().filter(|_| words.contains("(os error "));
+    first.map_or_else(
+        || words.to_owned(),
+        |first| {
+            let rest = words.get(first.len_utf8()..).unwrap_or_default();
+            format!("{}{rest}", first.to_lowercase())
+        },
+    )
+}
+
+fn said(error: &StartError) -> Said {
+    let clause = |name: &str| format!("`{name}`");
+    let before = || BEFORE.to_owned();
+    match error {
+        StartError::Path { clause: of, path, why, missing: _ } => {
+            let fix = "check the path, or take it out of the policy".to_owned();
+            ("run/path", format!("{} cannot be used", show_path(path)), clause(of), why.clone(), fix)
+        }
+        StartError::Special { clause: of, path } => {
+            let why = "a socket, a named pipe or a block device reaches out of the sandbox".to_owned();
+            let fix = "grant the directory around it with `fs.sockets`, or nothing".to_owned();
+            ("run/special-file", format!("{} cannot be granted", show_path(path)), clause(of), why, fix)
+        }
+        StartError::NotADirectory { clause: of, path } => {
+            let why = "only a directory can be shown as a tree".to_owned();
+            let what = format!("{} is not a directory", show_path(path));
+            ("run/not-a-directory", what, clause(of), why, "name a directory".to_owned())
+        }
+        StartError::Unreadable(shut) => unreadable(shut),
+        StartError::NotTheDevice { path } => {
+            let what = format!("{} is not the device that its name says", show_path(path));
+            let why = "it would be shown inside under that name".to_owned();
+            ("run/device", what, "/dev of this host".to_owned(), why, "repair /dev of this host".to_owned())
+        }
+        StartError::Layer { path, why } => {
+            let fix = "of a workspace: mode `copy` or `rw`; of a grant: name the folders in it one by one, or set `fs.sockets = true`, which shows it without a layer, and with it the host's unix sockets".to_owned();
+            let what = format!("{} cannot be shown through a layer", show_path(path));
+            ("run/no-layer", what, "the tree inside".to_owned(), why.clone(), fix)
+        }
+        StartError::Mapping { path, why } => {
+            let fix =
+                "give it to an ordinary user (chown), use `--tier container`, or workspace mode `copy`".to_owned();
+            let what = format!("{} cannot be shown as the run's own", show_path(path));
+            ("run/workspace-of-root", what, "what the run may write".to_owned(), why.clone(), fix)
+        }
+        StartError::Namespaces { why } => {
+            let fix = "`fumehood doctor` names the setting; or use the weaker `--tier process`".to_owned();
+            let what = "the host does not allow new namespaces".to_owned();
+            ("run/namespaces", what, "tier `container`".to_owned(), why.clone(), fix)
+        }
+        StartError::Posture(differences) => {
+            let what = "what is in force is not what the plan says (posture mismatch)".to_owned();
+            let place = "the guest, as it and the kernel show it".to_owned();
+            ("run/posture", what, place, differences.join("; "), OURS.to_owned())
+        }
+        StartError::Label { why } => {
+            let fix = "load the profile in enforce mode (`apparmor_parser -r FILE`, `aa-enforce NAME`), or the policy module of the type; or remove `process.label`".to_owned();
+            let what = "the label that `process.label` names cannot be given".to_owned();
+            ("run/label", what, clause("process.label"), why.clone(), fix)
+        }
+        StartError::Profile { why } => {
+            let fix = "change `syscalls.allow` or `syscalls.deny`".to_owned();
+            let what = "the system call profile cannot be made".to_owned();
+            ("run/profile", what, clause("syscalls"), why.clone(), fix)
+        }
+        StartError::Guest { step, why, detail } => {
+            let what = format!("the guest stopped at step `{step}`{detail}");
+            ("run/start", what, before(), why.clone(), DOCTOR.to_owned())
+        }
+        StartError::System { what, why } => {
+            ("run/start", format!("{what} failed"), before(), why.clone(), DOCTOR.to_owned())
+        }
+        StartError::Internal(why) => {
+            ("run/start", "something of our own is broken".to_owned(), before(), why.clone(), OURS.to_owned())
+        }
+    }
+}
+
+/// A grant that would be shown and yet be shut.
+fn unreadable(Shut { path, at, owner, mode, uid, folder, others }: &Shut) -> Said {
+    let root = if *others { ", since what root starts does not run as root" } else { "" };
+    let (shut, right) = match (at == path, folder) {
+        (true, true) => ("it".to_owned(), "rx"),
+        (true, false) => ("it".to_owned(), "r"),
+        (false, _) => (show_path(at), "x"),
+    };
+    let why = format!("{shut} belongs to uid {owner} with mode {mode:04o}, and the run is uid {uid}{root}");
+    let fix = if *others && at != path {
+        let folder = show_text(&at.display().to_string());
+        format!("`--tier container` shows it without the folders above it; or `chmod o+{right} {folder}`")
+    } else if *others {
+        format!(
+            "`chmod o+{right} {}`, or copy it into the workspace, whose owner the run is",
+            show_text(&at.display().to_string())
+        )
+    } else {
+        "ask its owner for the right to read it, or take it out of the policy".to_owned()
+    };
+    ("run/unreadable-grant", format!("{} could not be read inside", show_path(path)), "`fs.read`".to_owned(), why, fix)
+}

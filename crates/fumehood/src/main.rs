@@ -1,8 +1,8 @@
 //! Fumehood: a sandbox for AI agents that enforces or refuses.
 #![forbid(unsafe_code)]
+#![no_main]
 
-use std::process::ExitCode;
+#[global_allocator]
+static HEAP: sys::heap::Heap = sys::heap::Heap;
 
-fn main() -> ExitCode {
-    ExitCode::from(fumehood::cli::main())
-}
+sys::program!(fumehood::cli::main);

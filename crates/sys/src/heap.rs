@@ -4,6 +4,115 @@
 //! to have again. A second arena for a second thread is 64 MiB of address space, to be mapped and cut. A fault in a mapped
 //! file maps sixteen pages at once, so a start that touches functions all over a large program holds most of it.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that are handed out one behind the other. A start asks 3,700 times for 250 KB in all.
+const ROOM: usize = 512 << 10;
+/// What is larger is no business of a start, and goes back to where it came from.
+const LARGEST: usize = 16 << 10;
+
+/// The program's heap: the first bytes come from a room of its own, by moving one number, and only the last of them is
+/// ever taken back; the rest is the C library's. A start is over before that room is full, and neither searches lists of free
+/// blocks nor joins them; a process that lives for long leaves the room and is where it would have been.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap;
+
+#[repr(C, align(4096))]
+struct Room(UnsafeCell<[MaybeUninit<u8>; ROOM]>);
+
+// SAFETY: nobody reads or writes it but through the blocks that `Heap` hands out, and no byte is in two of them at once.
+unsafe impl Sync for Room {}
+
+static BYTES: Room = Room(UnsafeCell::new([MaybeUninit::uninit(); ROOM]));
+/// How many of them are handed out. Relaxed: it orders nothing but itself, and whoever passes a block to another thread
+/// orders what is in it.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+fn room() -> *mut u8 {
+    BYTES.0.get().cast()
+}
+
+/// Where a block begins in the room; `None` for one of the C library's.
+fn place(block: *mut u8) -> Option<usize> {
+    block.addr().checked_sub(room().addr()).filter(|at| *at < ROOM)
+}
+
+/// Moves the end of what is handed out, if nobody did meanwhile.
+fn moved(from: usize, to: usize) -> bool {
+    to <= ROOM && USED.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+fn take(layout: Layout) -> Option<*mut u8> {
+    if layout.size() > LARGEST || layout.align() > 4096 {
+        return None;
+    }
+    loop {
+        let used = USED.load(Ordering::Relaxed);
+        let start = used.next_multiple_of(layout.align());
+        let end = start + layout.size();
+        if end > ROOM {
+            return None;
+        }
+        if moved(used, end) {
+            return Some(room().wrapping_add(start));
+        }
+    }
+}
+
+// SAFETY: a block is either the C library's, which keeps this contract, or a range of the room that is aligned as asked (the
+// room is aligned to a page), as long as asked, and in no other block: the end of what is handed out moves in one step.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        take(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match take(layout) {
+            Some(block) => {
+                // SAFETY: the block is ours alone and `size` bytes long; it may have been used before.
+                unsafe { block.write_bytes(0, layout.size()) };
+                block
+            }
+            // SAFETY: as in `alloc`.
+            None => unsafe { System.alloc_zeroed(layout) },
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match place(block) {
+            // The last one makes room for the next; the others stay.
+            Some(start) => drop(moved(start + layout.size(), start)),
+            // SAFETY: what is not in the room came from `System`, by this very layout.
+            None => unsafe { System.dealloc(block, layout) },
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Some(start) = place(block) else {
+            // SAFETY: as in `dealloc`; the caller promises that `size` is one that `System` takes.
+            return unsafe { System.realloc(block, layout, size) };
+        };
+        if size <= layout.size() || size <= LARGEST && moved(start + layout.size(), start + size) {
+            return block;
+        }
+        // SAFETY: the caller promises that `size`, rounded up to the alignment, does not overflow.
+        let wider = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: `size` is not zero, as the caller promises.
+        let new = unsafe { self.alloc(wider) };
+        if !new.is_null() {
+            // SAFETY: the old block is `layout.size()` bytes long, the new one longer, and they do not overlap.
+            unsafe { new.copy_from_nonoverlapping(block, layout.size()) };
+            // SAFETY: it is the caller's block, and nobody uses it from here on.
+            unsafe { self.dealloc(block, layout) };
+        }
+        new
+    }
+}
+
 /// Keeps what was had, grows in larger steps, and lets all threads share one heap. Cheap, and of no promise.
 pub fn keep() {
     // SAFETY: mallopt only sets a number in the C library, under its own lock.
@@ -35,6 +144,99 @@ pub fn let_go_of_program() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).unwrap()
+    }
+
+    /// A block that is full of one byte, and must still be when it is looked at.
+    struct Block {
+        first: *mut u8,
+        layout: Layout,
+        fill: u8,
+    }
+
+    impl Block {
+        fn new(layout: Layout, zeroed: bool, fill: u8) -> Self {
+            let first = if zeroed {
+                // SAFETY: no layout of these tests is empty.
+                unsafe { Heap.alloc_zeroed(layout) }
+            } else {
+                // SAFETY: as above.
+                unsafe { Heap.alloc(layout) }
+            };
+            assert!(first.addr().is_multiple_of(layout.align()), "{layout:?}");
+            let block = Self { first, layout, fill };
+            assert!(!zeroed || block.bytes().iter().all(|byte| *byte == 0));
+            block.filled()
+        }
+
+        fn filled(self) -> Self {
+            // SAFETY: the block is ours and as long as its layout says.
+            unsafe { self.first.write_bytes(self.fill, self.layout.size()) };
+            self
+        }
+
+        fn bytes(&self) -> &[u8] {
+            // SAFETY: the block is ours, as long as its layout says, and was written from end to end.
+            unsafe { std::slice::from_raw_parts(self.first, self.layout.size()) }
+        }
+
+        fn check(&self, length: usize) {
+            assert!(self.bytes().iter().take(length).all(|byte| *byte == self.fill), "{:?}", self.layout);
+        }
+
+        fn resized(mut self, size: usize, fill: u8) -> Self {
+            // SAFETY: the block came from this heap by this layout, and the new size is not zero.
+            self.first = unsafe { Heap.realloc(self.first, self.layout, size) };
+            let kept = size.min(self.layout.size());
+            self.layout = layout(size, self.layout.align());
+            self.check(kept);
+            self.fill = fill;
+            self.filled()
+        }
+
+        fn free(self) {
+            self.check(self.layout.size());
+            // SAFETY: the block came from this heap by this layout, and is not used again.
+            unsafe { Heap.dealloc(self.first, self.layout) };
+        }
+    }
+
+    fn exchange(seed: u64) {
+        let mut random = seed;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from((random >> 33) % below).unwrap()
+        };
+        let mut held: Vec<Block> = Vec::new();
+        for round in 0..4_000_u32 {
+            let fill = u8::try_from(1 + round % 251).unwrap();
+            let most = if next(20) == 0 { 40_000 } else { 300 };
+            let (size, kind) = (1 + next(most), next(4));
+            match kind {
+                0 | 1 if !held.is_empty() => {
+                    let block = held.swap_remove(next(held.len() as u64));
+                    if kind == 0 { block.free() } else { held.push(block.resized(size, fill)) }
+                }
+                _ => held.push(Block::new(layout(size, 1 << next(7)), kind == 2, fill)),
+            }
+        }
+        held.into_iter().for_each(Block::free);
+    }
+
+    #[test]
+    fn no_two_blocks_share_a_byte_from_however_many_threads_in_the_room_and_behind_it() {
+        std::thread::scope(|scope| {
+            for seed in 1..=4 {
+                scope.spawn(move || exchange(seed));
+            }
+        });
+        assert!(USED.load(Ordering::Relaxed) <= ROOM);
+        let large = Block::new(layout(LARGEST + 1, 8), false, 1);
+        assert_eq!(place(large.first), None, "large ones are the C library's");
+        large.free();
+    }
 
     fn of_files() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -18,6 +18,8 @@ pub mod channel;
 #[cfg(feature = "std")]
 pub mod command;
 #[cfg(feature = "std")]
+pub mod entry;
+#[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
 pub mod fsids;
@@ -39,6 +41,8 @@ pub mod pidfd;
 pub mod probe;
 #[cfg(feature = "std")]
 pub mod proc;
+#[cfg(feature = "std")]
+pub mod random;
 #[cfg(feature = "std")]
 pub mod rlimit;
 #[cfg(feature = "std")]

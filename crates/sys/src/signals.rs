@@ -93,7 +93,7 @@ pub fn ignore_file_size() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Writes to a closed pipe answer EPIPE instead of ending the process (Rust's runtime does this for `main` too).
+/// Writes to a closed pipe answer EPIPE instead of ending the process.
 pub fn ignore_broken_pipes() {
     // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

@@ -112,12 +112,26 @@ impl Running {
     #[must_use]
     pub fn sample(&self) -> Sample {
         let counted = self.held.group.as_ref().and_then(|group| group.usage().ok()).unwrap_or_default();
-        let tree = if counted.memory.is_none() || counted.pids.is_none() || counted.cpu_user_us.is_none() {
-            super::survey::tree(self.pid(), &self.held.in_memory)
-        } else {
+        let known = counted.memory.is_some() && counted.pids.is_some() && counted.cpu_user_us.is_some();
+        self.with_survey(&counted, known)
+    }
+
+    /// As [`Running::sample`], when everything inside has ended: what is in use now is not asked where there is a peak.
+    #[must_use]
+    pub fn last_sample(&self) -> Sample {
+        let counted = self.held.group.as_ref().and_then(|group| group.used().ok()).unwrap_or_default();
+        let memory = counted.memory.or(counted.memory_peak).is_some();
+        let pids = counted.pids.or(counted.pids_peak).is_some();
+        self.with_survey(&counted, memory && pids && counted.cpu_user_us.is_some())
+    }
+
+    fn with_survey(&self, counted: &sys::cgroup::Usage, known: bool) -> Sample {
+        let tree = if known {
             super::survey::Survey::default()
+        } else {
+            super::survey::tree(self.pid(), &self.held.in_memory)
         };
-        sample(&counted, &tree)
+        sample(counted, &tree)
     }
 
     /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.

@@ -250,7 +250,10 @@ pub(super) const fn word(outcome: Outcome) -> &'static str {
 fn run_probe(call: &mut Call<'_>) -> Result<u8, Failure> {
     let mut words = std::mem::take(&mut call.parsed.words).into_iter();
     let (_marker, name) = (words.next(), words.next().unwrap_or_default());
-    Ok(if probe::run(&name.to_string_lossy(), words.collect()) { 0 } else { 125 })
+    let known = probe::run(&name.to_string_lossy(), words.collect());
+    // Nobody else hands on what a probe left in its buffer; one that filled its output has no reader.
+    drop(std::io::Write::flush(&mut std::io::stdout()));
+    Ok(if known { 0 } else { 125 })
 }
 
 fn run_neighbour(call: &mut Call<'_>) -> Result<u8, Failure> {

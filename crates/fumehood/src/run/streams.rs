@@ -16,6 +16,28 @@ const CHUNK: usize = 64 * 1024;
 /// Bytes remembered for hints.
 const RECENT: usize = 16 * 1024;
 
+/// Where a read puts its bytes. Only what was read is ever touched: a run that prints nothing pays for no page of it.
+#[derive(Debug)]
+pub(super) struct Room(Vec<u8>);
+
+impl Room {
+    /// For one read of up to 64 KiB after the other.
+    #[must_use]
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(CHUNK))
+    }
+
+    /// Reads once; nothing at the end.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub(super) fn read(&mut self, from: impl AsFd) -> rustix::io::Result<&[u8]> {
+        self.0.clear();
+        rustix::io::read(from, rustix::buffer::spare_capacity(&mut self.0))?;
+        Ok(&self.0)
+    }
+}
+
 /// The shared budget of both streams.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -137,16 +159,15 @@ impl Stream {
     }
 
     /// Takes what the payload wrote. Returns whether anything was read.
-    pub(super) fn read(&mut self, budget: &mut Budget, buffer: &mut [u8]) -> bool {
+    pub(super) fn read(&mut self, budget: &mut Budget, room: &mut Room) -> bool {
         let Some(source) = &self.source else { return false };
-        match rustix::io::read(source, &mut *buffer) {
-            Ok(0) | Err(Errno::IO) => {
+        match room.read(source) {
+            Ok([]) | Err(Errno::IO) => {
                 self.source = None;
                 false
             }
-            Ok(count) => {
-                let taken = buffer.get(..count).unwrap_or_default().to_vec();
-                self.accept(budget, &taken);
+            Ok(bytes) => {
+                self.accept(budget, bytes);
                 true
             }
             Err(Errno::AGAIN | Errno::INTR) => false,
@@ -209,13 +230,12 @@ impl Stream {
     }
 
     /// Reads to the end and hands everything on; call it when no writer is left.
-    pub(super) fn finish(&mut self, budget: &mut Budget) {
-        let mut buffer = vec![0; CHUNK];
+    pub(super) fn finish(&mut self, budget: &mut Budget, room: &mut Room) {
         loop {
             while !self.pending.is_empty() {
                 self.write();
             }
-            if !self.read(budget, &mut buffer) {
+            if !self.read(budget, room) {
                 break;
             }
         }
@@ -242,12 +262,6 @@ impl Stream {
     #[must_use]
     pub(super) fn hints(&mut self) -> &[u8] {
         self.recent.make_contiguous()
-    }
-
-    /// Bytes that one read takes.
-    #[must_use]
-    pub(super) const fn size_of_buffer() -> usize {
-        CHUNK
     }
 }
 
@@ -282,11 +296,11 @@ impl Input {
     }
 
     /// Takes what the caller gave; at its end the payload sees the end.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) {
+    pub(super) fn read(&mut self, room: &mut Room) {
         let Some(source) = &self.source else { return };
-        match rustix::io::read(source, &mut *buffer) {
-            Ok(0) => self.source = None,
-            Ok(count) => self.pending.extend(buffer.get(..count).unwrap_or_default()),
+        match room.read(source) {
+            Ok([]) => self.source = None,
+            Ok(bytes) => self.pending.extend(bytes),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.source = None,
         }
@@ -335,7 +349,7 @@ mod tests {
         });
         let mut budget = Budget::new(Some(limit));
         let mut stream = Stream::keeping(read);
-        stream.finish(&mut budget);
+        stream.finish(&mut budget, &mut Room::new());
         writer.join().unwrap();
         (stream.into_kept(), budget)
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::termios::Termios;
 
-use super::streams::Budget;
+use super::streams::{Budget, Room};
 
 /// The two ends.
 #[derive(Debug)]
@@ -78,15 +78,15 @@ impl Terminal {
     }
 
     /// Moves what can be moved without waiting.
-    pub(super) fn serve(&mut self, budget: &mut Budget, buffer: &mut [u8]) {
-        self.read_master(budget, buffer);
+    pub(super) fn serve(&mut self, budget: &mut Budget, room: &mut Room) {
+        self.read_master(budget, room);
         if self.to_payload.is_empty()
             && let Some(input) = &self.input
             && readable(input.as_fd())
         {
-            match rustix::io::read(input, &mut *buffer) {
-                Ok(0) => self.input = None,
-                Ok(count) => self.to_payload.extend(buffer.get(..count).unwrap_or_default()),
+            match room.read(input) {
+                Ok([]) => self.input = None,
+                Ok(bytes) => self.to_payload.extend(bytes),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => self.input = None,
             }
@@ -99,14 +99,13 @@ impl Terminal {
         }
     }
 
-    fn read_master(&mut self, budget: &mut Budget, buffer: &mut [u8]) -> bool {
+    fn read_master(&mut self, budget: &mut Budget, room: &mut Room) -> bool {
         let Some(master) = &self.master else { return false };
         if !self.to_caller.is_empty() {
             return false;
         }
-        match rustix::io::read(master, &mut *buffer) {
-            Ok(count) if count > 0 => {
-                let bytes = buffer.get(..count).unwrap_or_default();
+        match room.read(master) {
+            Ok(bytes) if !bytes.is_empty() => {
                 let kept = budget.take(bytes.len());
                 self.to_caller.extend(self.filter.pass(bytes.get(..kept).unwrap_or_default()));
                 true
@@ -121,15 +120,14 @@ impl Terminal {
     }
 
     /// Shows what is left.
-    pub(super) fn finish(&mut self, budget: &mut Budget) {
-        let mut buffer = vec![0; 4096];
+    pub(super) fn finish(&mut self, budget: &mut Budget, room: &mut Room) {
         loop {
             while !self.to_caller.is_empty() {
                 if !hand_on(&self.output, &mut self.to_caller) {
                     self.to_caller.clear();
                 }
             }
-            if !self.read_master(budget, &mut buffer) {
+            if !self.read_master(budget, room) {
                 return;
             }
         }

@@ -12,7 +12,7 @@ use policy::{Millis, Policy};
 use sys::channel::Interest;
 
 use super::outcome::Facts;
-use super::streams::{Budget, Input, Stream};
+use super::streams::{Budget, Input, Room, Stream};
 use super::terminal::Terminal;
 use super::threshold::Lasting;
 
@@ -149,7 +149,7 @@ impl<'a> Watch<'a> {
     /// Runs the loop; returns when the guest has ended.
     #[must_use]
     pub(super) fn run(mut self) -> Watched {
-        let mut buffer = vec![0; Stream::size_of_buffer()];
+        let mut room = Room::new();
         while !self.done {
             let (ready, sources) = {
                 let (interests, sources) = self.interests();
@@ -158,17 +158,17 @@ impl<'a> Watch<'a> {
             };
             for (source, ready) in sources.iter().zip(ready) {
                 if ready {
-                    self.serve(source, &mut buffer);
+                    self.serve(source, &mut room);
                 }
             }
             self.limits();
         }
         self.last_look();
         for stream in &mut self.carried.streams {
-            stream.finish(&mut self.carried.budget);
+            stream.finish(&mut self.carried.budget, &mut room);
         }
         if let Some(terminal) = &mut self.carried.terminal {
-            terminal.finish(&mut self.carried.budget);
+            terminal.finish(&mut self.carried.budget, &mut room);
         }
         self.result
     }
@@ -176,7 +176,7 @@ impl<'a> Watch<'a> {
     /// The end may have come between two samples: what it left is judged all the same.
     fn last_look(&mut self) {
         let before = self.result.sample;
-        let sample = self.running.sample();
+        let sample = if self.ended { self.running.last_sample() } else { self.running.sample() };
         self.result.sample = Sample {
             memory_peak: sample.memory_peak.max(before.memory_peak),
             pids_peak: sample.pids_peak.max(before.pids_peak),
@@ -229,13 +229,13 @@ impl<'a> Watch<'a> {
         (list, sources)
     }
 
-    fn serve(&mut self, source: &Source, buffer: &mut [u8]) {
+    fn serve(&mut self, source: &Source, room: &mut Room) {
         match source {
             Source::Control => self.frames(),
             Source::Signals => self.forward(),
             Source::InputRead => {
                 if let Some(input) = &mut self.carried.input {
-                    input.read(buffer);
+                    input.read(room);
                 }
             }
             Source::InputWrite => {
@@ -245,7 +245,7 @@ impl<'a> Watch<'a> {
             }
             Source::Read(index) => {
                 if let Some(stream) = self.carried.streams.get_mut(*index) {
-                    stream.read(&mut self.carried.budget, buffer);
+                    stream.read(&mut self.carried.budget, room);
                 }
             }
             Source::Write(index) => {
@@ -255,7 +255,7 @@ impl<'a> Watch<'a> {
             }
             Source::TerminalIn | Source::TerminalOut => {
                 if let Some(terminal) = &mut self.carried.terminal {
-                    terminal.serve(&mut self.carried.budget, buffer);
+                    terminal.serve(&mut self.carried.budget, room);
                 }
             }
         }

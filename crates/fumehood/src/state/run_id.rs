@@ -23,7 +23,7 @@ impl RunId {
     /// [`StateError::NoRandom`] if the kernel gives no random bytes.
     pub fn new(now: Timestamp) -> Result<Self, StateError> {
         let mut random = [0; 3];
-        if getrandom::fill(&mut random).is_err() {
+        if !sys::random::fill(&mut random) {
             return Err(StateError::NoRandom);
         }
         let [a, b, c] = random;

@@ -196,7 +196,8 @@ fn v1_base(
     let path = below(mount, &membership.path).map_err(failed)?;
     let folder = open_checked(&path, CGROUP_MAGIC).map_err(|error| failed(Missing::Unreadable(error)))?;
     writable(&folder, &path, ".").map_err(failed)?;
-    if controllers.contains(&Controller::Memory) && read(&folder, "memory.use_hierarchy").is_ok_and(|text| text == "0")
+    if controllers.contains(&Controller::Memory)
+        && record(&folder, "memory.use_hierarchy").is_ok_and(|text| text == "0")
     {
         return Err(failed(Missing::NotHierarchical { path }));
     }
@@ -212,7 +213,7 @@ fn v2_base(mounts: &[Mount], membership: &Membership) -> std::result::Result<Opt
     let top = PathBuf::from(&mount.point);
     loop {
         let folder = open_checked(&path, CGROUP2_MAGIC).map_err(Missing::Unreadable)?;
-        let text = read(&folder, "cgroup.controllers").map_err(Missing::Unreadable)?;
+        let text = record(&folder, "cgroup.controllers").map_err(Missing::Unreadable)?;
         let controllers: Vec<Controller> =
             Controller::LIMITING.into_iter().filter(|one| text.split(' ').any(|name| Some(name) == one.v2())).collect();
         let root = !exists(&folder, "cgroup.type");
@@ -281,12 +282,35 @@ pub(super) fn exists(folder: &OwnedFd, file: &str) -> bool {
 
 /// A kernel file of a group, without the last line break.
 pub(super) fn read(folder: impl AsFd, file: &str) -> Result<String> {
-    let object = || file.to_owned();
+    let fd = open(folder, file)?;
+    let bytes = read_all(&fd, 1 << 20).named("read", || file.to_owned())?;
+    text(bytes, file)
+}
+
+/// As [`read`], for a file that the kernel writes at once (`seq_show`), and not line by line as the list of processes:
+/// what one read leaves room for is all of it.
+pub(super) fn record(folder: impl AsFd, file: &str) -> Result<String> {
+    let fd = open(folder, file)?;
+    let mut bytes = Vec::with_capacity(ONE_READ);
+    rustix::io::read(&fd, rustix::buffer::spare_capacity(&mut bytes)).named("read", || file.to_owned())?;
+    if bytes.len() == bytes.capacity() {
+        bytes.extend(read_all(&fd, 1 << 20).named("read", || file.to_owned())?);
+    }
+    text(bytes, file)
+}
+
+/// More than any counter, and most lists of counters, take.
+const ONE_READ: usize = 1024;
+
+fn open(folder: impl AsFd, file: &str) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let fd = rustix::fs::openat(folder, file, flags, Mode::empty()).named("openat", object)?;
-    let bytes = read_all(&fd, 1 << 20).named("read", object)?;
-    let text = String::from_utf8(bytes).map_err(|_not_text| Error::new("read", file, Errno::BADMSG))?;
-    Ok(text.trim_end().to_owned())
+    rustix::fs::openat(folder, file, flags, Mode::empty()).named("openat", || file.to_owned())
+}
+
+fn text(bytes: Vec<u8>, file: &str) -> Result<String> {
+    let mut text = String::from_utf8(bytes).map_err(|_not_text| Error::new("read", file, Errno::BADMSG))?;
+    text.truncate(text.trim_end().len());
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::detect::{Base, exists, read};
+use super::detect::{Base, exists, read, record};
 use super::group::{Part, open_folder};
 use super::{CgroupError, Controller, CpuShare, IoLimit, Limits, Missing, Version};
 use crate::error::{Error, Named as _};
@@ -148,7 +148,7 @@ pub(super) fn read_back(parts: &[Part]) -> Result<Limits, CgroupError> {
                 Controller::Pids => limits.pids = number(part, "pids.max")?,
                 Controller::Cpu => limits.cpu = cpu(part)?,
                 Controller::CpuSet => {
-                    limits.cpuset = Some(read(&part.folder, "cpuset.cpus")?).filter(|text| !text.is_empty());
+                    limits.cpuset = Some(record(&part.folder, "cpuset.cpus")?).filter(|text| !text.is_empty());
                 }
                 Controller::Io | Controller::CpuAccounting | Controller::Freezer => {}
             }
@@ -160,10 +160,11 @@ pub(super) fn read_back(parts: &[Part]) -> Result<Limits, CgroupError> {
 fn cpu(part: &Part) -> Result<Option<CpuShare>, CgroupError> {
     let text = match part.version {
         Version::V1 => {
-            let (quota, period) = (read(&part.folder, "cpu.cfs_quota_us")?, read(&part.folder, "cpu.cfs_period_us")?);
+            let (quota, period) =
+                (record(&part.folder, "cpu.cfs_quota_us")?, record(&part.folder, "cpu.cfs_period_us")?);
             format!("{quota} {period}")
         }
-        Version::V2 => read(&part.folder, "cpu.max")?,
+        Version::V2 => record(&part.folder, "cpu.max")?,
     };
     let Some((quota, period)) = text.split_once(' ') else { return Err(bad(part, "cpu.max")) };
     if quota == "max" || quota == "-1" {
@@ -177,7 +178,7 @@ fn cpu(part: &Part) -> Result<Option<CpuShare>, CgroupError> {
 
 /// A number, or `None` for `max`.
 pub(super) fn number(part: &Part, file: &str) -> Result<Option<u64>, CgroupError> {
-    let text = read(&part.folder, file)?;
+    let text = record(&part.folder, file)?;
     if text == "max" {
         return Ok(None);
     }

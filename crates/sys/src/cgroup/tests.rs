@@ -106,6 +106,10 @@ fn forks_above_the_limit_are_refused_and_counted() {
     let usage = group.usage().unwrap();
     assert!(usage.pids_refused.unwrap() >= 1, "{usage:?}");
     assert!(usage.pids.unwrap() <= 4);
+    // At the end the peak stands for what is in use now, which is asked only where the kernel keeps no peak.
+    let used = group.used().unwrap();
+    assert_eq!((used.pids.is_none(), used.pids_peak), (usage.pids_peak.is_some(), usage.pids_peak));
+    assert!(used.pids_refused >= usage.pids_refused && used.cpu_user_us >= usage.cpu_user_us, "{used:?}");
     group.kill(LIMIT).unwrap();
     crate::pidfd::wait(&child.pidfd).unwrap();
     group.remove(LIMIT).unwrap();

@@ -1,6 +1,6 @@
 //! What a group uses and used.
 
-use super::detect::read;
+use super::detect::record;
 use super::group::{Group, Part};
 use super::{CgroupError, Controller, Version, limits};
 use crate::error::Error;
@@ -39,6 +39,18 @@ impl Group {
     /// # Errors
     /// A file that must exist is missing or does not parse.
     pub fn usage(&self) -> Result<Usage, CgroupError> {
+        self.counters(false)
+    }
+
+    /// As [`Group::usage`], when everything in it has ended: what is in use now is left out where there is a peak.
+    ///
+    /// # Errors
+    /// As [`Group::usage`].
+    pub fn used(&self) -> Result<Usage, CgroupError> {
+        self.counters(true)
+    }
+
+    fn counters(&self, ended: bool) -> Result<Usage, CgroupError> {
         let mut usage = Usage::default();
         for part in &self.parts {
             if part.version == Version::V2 {
@@ -46,10 +58,10 @@ impl Group {
             }
             for controller in &part.controllers {
                 match controller {
-                    Controller::Memory => memory(part, &mut usage)?,
-                    Controller::Pids => pids(part, &mut usage)?,
+                    Controller::Memory => memory(part, ended, &mut usage)?,
+                    Controller::Pids => pids(part, ended, &mut usage)?,
                     Controller::Cpu if part.version == Version::V1 => {
-                        let text = read(&part.folder, "cpu.stat")?;
+                        let text = record(&part.folder, "cpu.stat")?;
                         usage.cpu_throttled_us = keyed(&text, "throttled_time").map(|nanos| nanos / 1000);
                     }
                     Controller::CpuAccounting => {
@@ -65,32 +77,39 @@ impl Group {
     }
 }
 
-fn memory(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
+fn memory(part: &Part, ended: bool, usage: &mut Usage) -> Result<(), CgroupError> {
     let (now, peak, events) = match part.version {
         Version::V1 => ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"),
         Version::V2 => ("memory.current", "memory.peak", "memory.events"),
     };
-    usage.memory = limits::number(part, now)?;
     usage.memory_peak = since(limits::number(part, peak))?;
-    usage.oom_kills = keyed(&read(&part.folder, events)?, "oom_kill");
+    if !ended || usage.memory_peak.is_none() {
+        usage.memory = limits::number(part, now)?;
+    }
+    usage.oom_kills = keyed(&record(&part.folder, events)?, "oom_kill");
     Ok(())
 }
 
-fn pids(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
-    usage.pids = limits::number(part, "pids.current")?;
+fn pids(part: &Part, ended: bool, usage: &mut Usage) -> Result<(), CgroupError> {
     usage.pids_peak = since(limits::number(part, "pids.peak"))?;
-    // `pids.events` counts in the group whose limit was hit; the local file (6.11) counts here where the mount does not.
-    usage.pids_refused =
-        match read(&part.folder, "pids.events.local").or_else(|_older| read(&part.folder, "pids.events")) {
-            Ok(text) => keyed(&text, "max"),
-            Err(error) if error.errno == Errno::NOENT => None,
-            Err(error) => return Err(error.into()),
-        };
+    if !ended || usage.pids_peak.is_none() {
+        usage.pids = limits::number(part, "pids.current")?;
+    }
+    // `pids.events` counts in the group whose limit was hit; v2's local file (6.11) counts here where the mount does not.
+    let local = match part.version {
+        Version::V1 => None,
+        Version::V2 => record(&part.folder, "pids.events.local").ok(),
+    };
+    usage.pids_refused = match local.map_or_else(|| record(&part.folder, "pids.events"), Ok) {
+        Ok(text) => keyed(&text, "max"),
+        Err(error) if error.errno == Errno::NOENT => None,
+        Err(error) => return Err(error.into()),
+    };
     Ok(())
 }
 
 fn processor_v2(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
-    let text = read(&part.folder, "cpu.stat")?;
+    let text = record(&part.folder, "cpu.stat")?;
     usage.cpu_user_us = keyed(&text, "user_usec");
     usage.cpu_system_us = keyed(&text, "system_usec");
     usage.cpu_throttled_us = keyed(&text, "throttled_usec").or(usage.cpu_throttled_us);
@@ -99,8 +118,8 @@ fn processor_v2(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
 
 fn io(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
     let (read_sum, written) = match part.version {
-        Version::V1 => v1_io(&read(&part.folder, "blkio.throttle.io_service_bytes_recursive")?),
-        Version::V2 => v2_io(&read(&part.folder, "io.stat")?),
+        Version::V1 => v1_io(&record(&part.folder, "blkio.throttle.io_service_bytes_recursive")?),
+        Version::V2 => v2_io(&record(&part.folder, "io.stat")?),
     }
     .ok_or_else(|| Error::new("parse", part.path.display().to_string(), Errno::BADMSG))?;
     usage.io_read = Some(read_sum);

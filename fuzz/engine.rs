@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 /// Longest input: far above what makes a reader go another way, short enough to try many.
 const MOST: usize = 8192;
 /// No reader of ours may take this long for such an input, on the busiest machine.
-const SLOW: Duration = Duration::from_secs(5);
+const SLOW: Duration = Duration::from_secs(20);
 
 /// Whoever takes as long as this does not come back: the input is written down and the process ended.
-const HANGS: Duration = Duration::from_secs(60);
+const HANGS: Duration = Duration::from_secs(180);
 
 /// What is tried at the moment, and since when.
 type Trying = Mutex<Option<(Instant, Vec<u8>)>>;
@@ -58,8 +58,10 @@ fn found(name: &str) -> PathBuf {
 /// Feeds `read` with seeds, with what broke it before, and with mutations until the time is over.
 pub(crate) fn fuzz(name: &str, seeds: &[Vec<u8>], tokens: &[&str], read: impl Fn(&[u8])) {
     assert!(!seeds.is_empty(), "a target without a seed tries nothing");
-    let seconds = std::env::var_os("FUMEHOOD_FUZZ_SECONDS").and_then(|text| text.to_str()?.parse().ok()).unwrap_or(2);
-    let seed = std::env::var_os("FUMEHOOD_FUZZ_SEED").and_then(|text| text.to_str()?.parse().ok());
+    let number = |name: &str| -> Option<u64> { std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok()) };
+    let seconds = number("FUMEHOOD_FUZZ_SECONDS").unwrap_or(2);
+    let most = number("FUMEHOOD_FUZZ_INPUTS").unwrap_or(u64::MAX);
+    let seed = number("FUMEHOOD_FUZZ_SEED");
     let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ entropy());
     let mut random = Random(seed | 1);
     let trying = Arc::new(Trying::default());
@@ -78,9 +80,9 @@ pub(crate) fn fuzz(name: &str, seeds: &[Vec<u8>], tokens: &[&str], read: impl Fn
         one(&input);
     }
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut tried = corpus.len();
+    let mut tried = 0_u64;
     let mut longest = Duration::ZERO;
-    while Instant::now() < end {
+    while tried < most && Instant::now() < end {
         for _ in 0..16 {
             let input = mutated(&mut random, &corpus, tokens);
             longest = longest.max(one(&input));

@@ -201,6 +201,6 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 fn bash_reads(line: &str) -> bool {
     let command = sys::command::Command::new("/bin/bash").args(["--noprofile", "--norc", "-n", "-c", line]);
-    let output = command.output(b"", 4096, Duration::from_secs(10)).unwrap();
+    let output = command.output(b"", 4096, Duration::from_secs(60)).unwrap();
     output.end == sys::pidfd::End::Exited(0)
 }

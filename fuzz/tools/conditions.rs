@@ -98,7 +98,7 @@ static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
 });
 
 /// A condition has fuel, not time; on a slow and busy machine the fuel burns in far less than this.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn read(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

@@ -152,13 +152,13 @@ impl Server {
         let start = start.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = start.spawn().map_err(|error| format!("postgres: {error}"))?;
         let server = Self { folder, bin, child };
-        for _ in 0..200 {
+        for _ in 0..600 {
             if server.psql("postgres", "postgres", "SELECT 1").is_ok() {
                 return Ok(server);
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        Err("postgres did not answer within 20 seconds".to_owned())
+        Err("postgres did not answer within a minute".to_owned())
     }
 
     fn client(&self, user: &str, database: &str) -> Command {
@@ -313,6 +313,10 @@ fn main() -> ExitCode {
     };
     for role in [OWNER, READER, "narrow"] {
         server.psql("postgres", "postgres", &format!("CREATE ROLE {role} LOGIN")).unwrap();
+    }
+    // Two seconds are for the hostile: making a database, or a judged statement, may take longer on a busy machine.
+    for role in ["postgres", READER] {
+        server.psql("postgres", "postgres", &format!("ALTER ROLE {role} SET statement_timeout = '5min'")).unwrap();
     }
     server.database("plain", false);
     server.database("trapped", true);

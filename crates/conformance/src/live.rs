@@ -80,9 +80,9 @@ impl Live {
     /// Waits until its output holds `text`.
     ///
     /// # Errors
-    /// It does not, within 20 seconds.
+    /// It does not, within a minute.
     pub fn says(&self, text: &str) -> Result<(), Wrong> {
-        if until(Duration::from_secs(20), || self.so_far().is_ok_and(|so_far| so_far.contains(text))) {
+        if until(Duration::from_secs(60), || self.so_far().is_ok_and(|so_far| so_far.contains(text))) {
             return Ok(());
         }
         let errors = String::from_utf8_lossy(&bounded(&self.err)?).into_owned();
@@ -111,13 +111,13 @@ impl Live {
         Ok(sys::pidfd::send_signal(&self.child.pidfd, number)?)
     }
 
-    /// Waits for the end, at most a minute.
+    /// Waits for the end, at most two minutes.
     ///
     /// # Errors
     /// It does not end, and was killed.
     pub fn end(self) -> Result<Ended, Wrong> {
         let interest = sys::channel::Interest { fd: self.child.pidfd.as_fd(), write: false };
-        let ready = sys::channel::wait(&[interest], Some(Duration::from_secs(60)))?;
+        let ready = sys::channel::wait(&[interest], Some(Duration::from_secs(120)))?;
         let in_time = ready.first() == Some(&true);
         if !in_time {
             self.signal(9)?;
@@ -127,7 +127,7 @@ impl Live {
         let (stdout, stderr) = (bounded(&self.out)?, bounded(&self.err)?);
         if !in_time {
             let said = String::from_utf8_lossy(&stderr).into_owned();
-            return Err(format!("it did not end within a minute: {said}").into());
+            return Err(format!("it did not end within two minutes: {said}").into());
         }
         let (code, signal) = match end {
             End::Exited(code) => (Some(code), None),

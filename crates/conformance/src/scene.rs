@@ -293,7 +293,7 @@ impl Scene {
     /// Runs a command on a terminal of ours until it ends; what it showed there.
     ///
     /// # Errors
-    /// It cannot be started, or does not end within 20 seconds.
+    /// It cannot be started, or does not end within a minute.
     pub fn on_terminal(&self, command: &Command, pair: &sys::terminal::Pair) -> Result<String, Wrong> {
         let slave = pair.slave.as_fd();
         let failed = |failed: sys::spawn::SpawnError| format!("starting failed: {failed:?}");
@@ -312,7 +312,8 @@ impl Scene {
             false
         };
         let mut ended = false;
-        for _ in 0..400 {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while std::time::Instant::now() < end {
             let more = take(&mut shown);
             ended = ended || sys::pidfd::try_wait(&child.pidfd)?.is_some();
             if ended && !more {

@@ -59,7 +59,7 @@ fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
 }
 
 fn nothing_is_left(scene: &Scene, before: &Survey) -> Held {
-    let clean = until(Duration::from_secs(10), || left(scene, before).is_ok_and(|left| left.is_empty()));
+    let clean = until(Duration::from_secs(60), || left(scene, before).is_ok_and(|left| left.is_empty()));
     check(clean, || format!("left behind: {:?}", left(scene, before)))?;
     let mut journals = Vec::new();
     for entry in std::fs::read_dir(scene.state().join("runs"))? {
@@ -136,7 +136,7 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
             }
             live.end().unwrap();
             see_journals(scene).unwrap();
-            let dead = until(Duration::from_secs(5), || {
+            let dead = until(Duration::from_secs(60), || {
                 left(scene, &before).is_ok_and(|left| !left.iter().any(|thing| thing.starts_with("process ")))
             });
             assert!(dead, "seed {seed}: {:?}", left(scene, &before));
@@ -163,7 +163,7 @@ fn gc_takes_the_empty_folder_of_the_control_groups() {
             ended.is_ok_and(|ended| ended.code == Some(0)) && empty_folders().is_empty()
         };
         // Others of this machine make it again for runs of their own.
-        assert!(until(Duration::from_secs(10), taken), "{:?}", empty_folders());
+        assert!(until(Duration::from_secs(60), taken), "{:?}", empty_folders());
     }
 }
 

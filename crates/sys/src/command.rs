@@ -231,7 +231,7 @@ fn drain(child: &Child, streams: &mut [Stream; 2], deadline: Option<Instant>) ->
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_program_sees_no_environment_and_no_descriptor_of_ours() {

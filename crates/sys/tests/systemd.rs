@@ -18,7 +18,7 @@ use sys::command::Command;
 use sys::proc::Process;
 use zbus::{OwnedObjectPath, OwnedVariant};
 
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(60);
 
 struct Manager {
     parent: PathBuf,

@@ -39,7 +39,7 @@ impl Log {
 }
 
 struct House {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     log: Arc<Log>,
     broker: Arc<Broker>,
 }
@@ -58,12 +58,15 @@ fn house(entries: &str) -> House {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let log = Arc::new(Log::default());
-    let ledger = Ledger::open(&folder.path().join("limits")).unwrap();
-    let settings = Settings { patience: Duration::from_millis(400), ..Settings::default() };
-    let approvals = Approvals::open_with(folder.path(), settings).unwrap();
-    let record: Arc<Log> = Arc::clone(&log);
-    let broker = Arc::new(Broker::new(gate(entries), ledger, approvals, record));
-    House { _folder: folder, log, broker }
+    let broker = broker(entries, folder.path(), &log, Duration::from_secs(60));
+    House { folder, log, broker }
+}
+
+fn broker(entries: &str, folder: &Path, log: &Arc<Log>, patience: Duration) -> Arc<Broker> {
+    let ledger = Ledger::open(&folder.join("limits")).unwrap();
+    let approvals = Approvals::open_with(folder, Settings { patience, ..Settings::default() }).unwrap();
+    let record: Arc<Log> = Arc::clone(log);
+    Arc::new(Broker::new(gate(entries), ledger, approvals, record))
 }
 
 fn caller() -> Caller {
@@ -264,10 +267,15 @@ async fn a_call_that_takes_too_long_is_given_up_and_its_late_answer_dropped() {
 async fn a_cancelled_call_and_one_whose_runner_panics_free_their_place_and_are_recorded() {
     let house = house(&entry("t", "concurrency = 1\nrate = { calls = 3, per = \"1h\" }"));
     let (caller, facts) = (caller(), facts());
-    let hang = |_| std::future::pending::<Result<ToolResult, ToolFailure>>();
-    let cancelled =
-        tokio::time::timeout(Duration::from_millis(50), house.broker.call(call("t", json!({}), &caller, &facts), hang));
-    assert!(cancelled.await.is_err());
+    let hangs = tokio::sync::Notify::new();
+    let hang = async |_| {
+        hangs.notify_one();
+        std::future::pending::<Result<ToolResult, ToolFailure>>().await
+    };
+    tokio::select! {
+        answer = house.broker.call(call("t", json!({}), &caller, &facts), hang) => panic!("{answer:?}"),
+        () = hangs.notified() => {}
+    }
     assert_eq!(house.log.last("tool.ended")["outcome"], "cancelled");
     let broker = Arc::clone(&house.broker);
     let panicked = tokio::spawn(async move {
@@ -325,11 +333,12 @@ async fn reported_costs_settle_the_budget_and_nonsense_leaves_the_worst_case() {
 
 #[tokio::test]
 async fn a_call_that_asks_waits_for_a_person_and_runs_once_when_agreed_to() {
-    let house = house(&entry("t", "approval = \"always\""));
+    let asks = entry("t", "approval = \"always\"");
+    let house = house(&asks);
     let (caller, facts) = (caller(), facts());
     let approvals = house.broker.approvals().clone();
     let agree = async {
-        for _ in 0..100 {
+        loop {
             if let [waiting] = &approvals.list(false).unwrap()[..] {
                 assert_eq!(waiting.args, "{\"n\":7}");
                 approvals.approve(&waiting.id, "ann", None).unwrap();
@@ -337,16 +346,17 @@ async fn a_call_that_asks_waits_for_a_person_and_runs_once_when_agreed_to() {
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
-        panic!("nothing was parked");
     };
     let (answer, ()) = tokio::join!(house.broker.call(call("t", json!({"n": 7}), &caller, &facts), answers), agree);
     assert_eq!((answer.approver.as_deref(), body(&answer)), (Some("ann"), "{\"n\":7}".to_owned()));
     assert_eq!(house.log.kinds(), ["approval.asked", "approval.ended", "tool.decided", "tool.called", "tool.ended"]);
     assert_eq!(house.log.last("tool.decided")["approver"], "ann");
-    // The same again is asked about again, and nobody answers.
-    let answer = house.broker.call(call("t", json!({"n": 7}), &caller, &facts), |_| async { panic!("it ran") }).await;
-    assert_eq!((answer.verdict.decision, first(&answer)), (Decision::Deny, "tools.approval/timed-out"));
     assert_eq!(house.broker.meters().waiting, 0);
+    // The same again is asked about again, by one who waits less long, and nobody answers.
+    let hasty = broker(&asks, house.folder.path(), &house.log, Duration::from_millis(400));
+    let answer = hasty.call(call("t", json!({"n": 7}), &caller, &facts), |_| async { panic!("it ran") }).await;
+    assert_eq!((answer.verdict.decision, first(&answer)), (Decision::Deny, "tools.approval/timed-out"));
+    assert_eq!(hasty.meters().waiting, 0);
 }
 
 #[tokio::test]

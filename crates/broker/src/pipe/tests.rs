@@ -55,7 +55,7 @@ impl Engine for House {
                     session,
                     approval: Approval::Never,
                 };
-                let answer = self.0.ask(&ask).unwrap().wait(std::time::Duration::from_secs(5)).await;
+                let answer = self.0.ask(&ask).unwrap().wait(std::time::Duration::from_secs(60)).await;
                 verdict.decision =
                     if matches!(answer, Answer::Approved { .. }) { Decision::Allow } else { Decision::Deny };
             }
@@ -208,7 +208,7 @@ async fn calls_end_when_they_are_cancelled_and_when_the_other_end_goes_away() {
     let mut end = End::new(false).await;
     let approvals = end.approvals.clone();
     let waiting = async |n: usize| {
-        for _ in 0..300 {
+        for _ in 0..6000 {
             if approvals.list(false).unwrap().len() == n {
                 return;
             }

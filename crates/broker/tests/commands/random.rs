@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::world::World;
 
+/// No line takes seconds; a busy machine may take them.
+const HANGS: Duration = Duration::from_secs(60);
+
 /// xorshift: the same lines at every run.
 struct Random(u64);
 
@@ -110,20 +113,20 @@ fn random_lines_are_answered() {
     let mut random = Random(0x5eed_cafe_f00d_1234);
     let end = Instant::now() + Duration::from_secs(15);
     let mut count = 0_u32;
-    while Instant::now() < end && count < 40_000 {
+    // Some hundreds on any machine, and more where there is time.
+    while count < 500 || Instant::now() < end && count < 40_000 {
         let line: String = (0..1 + random.next(24))
             .map(|_| PARTS[random.next(PARTS.len())])
             .collect::<Vec<_>>()
             .join(if random.next(2) == 0 { "" } else { " " });
         let begun = Instant::now();
         let once = world.judge.line(&line);
-        assert!(begun.elapsed() < Duration::from_secs(8), "{line:?} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < HANGS, "{line:?} took {:?}", begun.elapsed());
         if count.is_multiple_of(16) {
             assert_eq!(once, world.judge.line(&line), "{line:?}");
         }
         count += 1;
     }
-    assert!(count > 500, "only {count} lines in the time");
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn what_the_parser_would_read_again_and_again_is_refused_at_once() {
     ] {
         let begun = Instant::now();
         assert!(!world.allows(&line), "{line}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{line:?} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < HANGS, "{line:?} took {:?}", begun.elapsed());
     }
     assert!(world.allows("(ls; (ls; (ls; (ls))))"));
     assert!(world.allows(&format!("ls '{}'", "(".repeat(60))));
@@ -264,7 +267,7 @@ fn deep_and_long_lines_are_answered_in_time() {
             let line = format!("{}ls{}", open.repeat(times), close.repeat(times));
             let begun = Instant::now();
             drop(world.judge.line(&line));
-            assert!(begun.elapsed() < Duration::from_secs(20), "{open:?} {times} times took {:?}", begun.elapsed());
+            assert!(begun.elapsed() < HANGS, "{open:?} {times} times took {:?}", begun.elapsed());
         }
     }
 }

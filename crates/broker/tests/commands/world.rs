@@ -117,7 +117,7 @@ impl World {
             .env("PATH", path)
             .env("HOME", "/nonexistent")
             .directory(self.root.path().join("work"));
-        let output = command.output(b"", 1 << 16, Duration::from_secs(20)).unwrap();
+        let output = command.output(b"", 1 << 16, Duration::from_secs(60)).unwrap();
         assert!(!output.timed_out, "{line}");
         let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap()).into_owned();
         let mut all = vec![Vec::new()];
@@ -177,6 +177,6 @@ pub(crate) fn judge(text: &str, around: Around) -> Result<Judge, policy::Mistake
 /// Whether bash can read a line.
 pub(crate) fn bash_reads(line: &str) -> bool {
     let command = sys::command::Command::new("/bin/bash").args(["--noprofile", "--norc", "-n", "-c", line]);
-    let output = command.output(b"", 4096, Duration::from_secs(10)).unwrap();
+    let output = command.output(b"", 4096, Duration::from_secs(60)).unwrap();
     output.end == sys::pidfd::End::Exited(0)
 }

@@ -57,7 +57,7 @@ async fn a_server_behind_http_comes_back_after_its_session_is_gone() {
     let mut before = String::new();
     for round in 0..3 {
         let mut answer = client.call("far__where", json!({ "n": round })).await;
-        for _ in 0..40 {
+        for _ in 0..240 {
             if answer.get("error").is_none() && !is_error(&answer) {
                 break;
             }

@@ -1,6 +1,6 @@
 //! Resources, prompts, questions, logs: by allowlist, and cleaned.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::stage::{ALL, QUIET, Stage, text};
 
@@ -59,11 +59,15 @@ async fn updates_come_only_for_what_was_subscribed_to() {
     let stage = Stage::new(&format!("{ALL}{SOME}"));
     let mut client = stage.met(json!({})).await;
     assert_eq!(client.request("resources/subscribe", json!({"uri": "file:///work/a.txt"})).await["result"], json!({}));
+    let is_update = |message: &Json| message["method"] == "notifications/resources/updated";
     let mut told: Vec<_> = std::mem::take(&mut client.heard);
+    if !told.iter().any(is_update) {
+        told.push(client.until(is_update).await);
+    }
     while let Some(message) = client.next_within(QUIET).await {
         told.push(message);
     }
-    let updates: Vec<_> = told.iter().filter(|m| m["method"] == "notifications/resources/updated").collect();
+    let updates: Vec<_> = told.iter().filter(|message| is_update(message)).collect();
     assert_eq!(updates.len(), 1);
     assert_eq!(updates[0]["params"]["uri"], "file:///work/a.txt");
     assert!(client.request("resources/subscribe", json!({"uri": "file:///secret/b"})).await.get("error").is_some());

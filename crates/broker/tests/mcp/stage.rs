@@ -18,8 +18,8 @@ use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio_util::sync::CancellationToken;
 
-/// Longer than anything here may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than anything here may take, on a machine that does other things as well.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// Long enough for what must not happen.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
@@ -126,12 +126,29 @@ impl Stage {
     /// What reached a server.
     pub(crate) fn log(&self, server: &str) -> Vec<Json> {
         let text = std::fs::read_to_string(self.path(&format!("{server}.log"))).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The last line may be written just now.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Calls that reached a server.
     pub(crate) fn calls(&self, server: &str) -> Vec<Json> {
         self.log(server).into_iter().filter(|message| message["method"] == "tools/call").collect()
+    }
+
+    /// Waits until so many calls have reached a server.
+    pub(crate) async fn reached(&self, server: &str, calls: usize) {
+        self.comes(|| self.calls(server).len() >= calls).await;
+    }
+
+    /// Waits until something holds.
+    pub(crate) async fn comes(&self, holds: impl Fn() -> bool) {
+        let looks = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, looks).await.expect("it comes in time");
     }
 
     pub(crate) fn gateway(&self) -> Arc<Gateway> {

@@ -178,16 +178,14 @@ async def long_call(way, far, place):
     result = await far.call_tool(tool, {"duration": 0.6, "steps": 3}, progress_callback=progress)
     holds(f"{way}: progress of a long call arrives", not result.is_error and told == [1, 2, 3], f"{told} {plain(result)}")
     before = len(reached(place, "everything", "notifications/cancelled"))
+    calls = len(reached(place, "everything"))
     call = asyncio.create_task(far.call_tool(tool, {"duration": 20, "steps": 20}))
-    await asyncio.sleep(1)
+    await comes(lambda: len(reached(place, "everything")) > calls)
     call.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await call
-    for _ in range(50):
-        cancelled = reached(place, "everything", "notifications/cancelled")
-        if len(cancelled) > before:
-            break
-        await asyncio.sleep(0.1)
+    await comes(lambda: len(reached(place, "everything", "notifications/cancelled")) > before)
+    cancelled = reached(place, "everything", "notifications/cancelled")
     ids = [message["id"] for message in reached(place, "everything") if message["params"]["name"].startswith("trigger")]
     is_its = bool(cancelled) and cancelled[-1]["params"]["requestId"] == ids[-1]
     holds(f"{way}: a cancelled call is cancelled at its server", len(cancelled) == before + 1 and is_its, f"{cancelled} {ids}")
@@ -245,7 +243,7 @@ async def python_http(chosen, work, direct):
             holds("http: a stranger is sent away", status == 401, f"{status}")
 
 
-async def command(*words, cwd, env, limit=90):
+async def command(*words, cwd, env, limit=240):
     child = await asyncio.create_subprocess_exec(*map(str, words), cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         out, err = await asyncio.wait_for(child.communicate(), limit)
@@ -265,7 +263,7 @@ async def typescript(place, door, sdk, version, over):
             {"id": "bad", "do": "call", "name": "everything__get-sum", "arguments": {"a": 101, "b": 3}},
             {"id": "unlisted", "do": "call", "name": "everything__get-env", "arguments": {}},
             {"id": "progress", "do": "call", "name": "everything__trigger-long-running-operation", "arguments": {"duration": 0.6, "steps": 3}},
-            {"id": "cancel", "do": "cancel", "name": "everything__trigger-long-running-operation", "arguments": {"duration": 20, "steps": 20}, "after": 700},
+            {"id": "cancel", "do": "cancel", "name": "everything__trigger-long-running-operation", "arguments": {"duration": 20, "steps": 20}, "after": 3000},
         ]}
         plan |= {"url": door.url, "token": door.token} if over == "http" else {"command": gateway(place)}
         before = {method: len(reached(place, "everything", method)) for method in ("tools/call", "notifications/cancelled")}
@@ -273,7 +271,7 @@ async def typescript(place, door, sdk, version, over):
         if code != 0:
             return failed(what, f"{code}: {err[-800:]}")
         got = json.loads(out.strip().splitlines()[-1])
-        await asyncio.sleep(0.5)
+        await comes(lambda: len(reached(place, "everything", "notifications/cancelled")) > before["notifications/cancelled"])
         after = {method: len(reached(place, "everything", method)) for method in before}
         wanted = sorted(f"everything__{tool}" for tool in ("echo", "get-sum", "get-structured-content", "get-tiny-image", "trigger-long-running-operation"))
         holds(f"{what} ({got['version']}): the list is what the policy allows", got["list"] == wanted, f"{got['list']}")
@@ -378,16 +376,12 @@ async def own_server(work):
         answer = await own.call_tool("read_file", {"path": "a.txt"})
         holds("own server, python: reads a file", "hello" in plain(answer)[0], f"{plain(answer)}")
         call = asyncio.create_task(own.call_tool("run_command", {"command": ["sleep", "77.25"]}))
-        await asyncio.sleep(2)
-        began = "sleep\0" + "77.25" in commands()
+        began = await comes(lambda: "sleep\0" + "77.25" in commands())
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await call
-        for _ in range(50):
-            if "sleep\0" + "77.25" not in commands():
-                break
-            await asyncio.sleep(0.1)
-        holds("own server, python: a cancelled call ends what it ran", began and "sleep\0" + "77.25" not in commands(), f"{began}")
+        ended = await comes(lambda: "sleep\0" + "77.25" not in commands())
+        holds("own server, python: a cancelled call ends what it ran", began and ended, f"{began} {ended}")
     for sdk in ("v1", "v2"):
         async with named(f"own server, typescript {sdk}"):
             plan = {"sdk": sdk, "cwd": str(place), "command": serve, "checks": [
@@ -398,6 +392,16 @@ async def own_server(work):
             got = json.loads(out.strip().splitlines()[-1]) if code == 0 else {"failed": err[-600:]}
             good = code == 0 and set(got["list"]) == wanted and got["code"]["parts"][0].startswith("42") and "instead:" in got["bad"]["parts"][0]
             holds(f"own server, typescript {sdk}: lists, runs, and tells what was stopped", good, f"{got}")
+
+
+async def comes(so, seconds=60):
+    """Whether it is so within the time, which is long for a machine that does other things as well."""
+    end = time.monotonic() + seconds
+    while not so():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.1)
+    return True
 
 
 def commands():
@@ -453,11 +457,11 @@ async def main():
     if BENCH:
         return await bench(chosen, work)
     direct = {} if ONLY and "python" not in ONLY else await direct_answers(chosen)
-    await part("python over stdio", 120, python_stdio(chosen, work, direct))
-    await part("python over http", 120, python_http(chosen, work, direct))
-    await part("other clients", 240, other_clients(chosen, work))
-    await part("own server", 90, own_server(work))
-    await part("conformance", 180, conformance(work))
+    await part("python over stdio", 300, python_stdio(chosen, work, direct))
+    await part("python over http", 300, python_http(chosen, work, direct))
+    await part("other clients", 600, other_clients(chosen, work))
+    await part("own server", 300, own_server(work))
+    await part("conformance", 400, conformance(work))
     shutil.rmtree(work)
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts), flush=True)
     sys.exit(1 if counts["failed"] else 0)

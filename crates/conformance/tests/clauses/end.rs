@@ -34,21 +34,26 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// Two generations that leave session, group and parent, ignoring what they can.
+/// Two generations that leave session, group and parent, ignoring what they can. It says `up` when both have, and ends
+/// when it is told to.
 const DAEMON: &str = "
 import os, signal, sys, time
 for s in (1, 2, 3, 15): signal.signal(s, signal.SIG_IGN)
+heard, says = os.pipe()
 if os.fork() == 0:
     try: os.setsid()
     except OSError: pass
     if os.fork() == 0:
         os.close(0); os.close(1); os.close(2)
-        time.sleep(50)
+        os.write(says, b'x')
+        time.sleep(200)
         os._exit(0)
-    time.sleep(50)
+    time.sleep(200)
     os._exit(0)
-time.sleep(0.2)
+os.read(heard, 1)
+signal.signal(15, lambda *_: os._exit(0))
 print('up', flush=True)
+time.sleep(200)
 ";
 
 /// Pids that are alive, zombies left out.
@@ -61,7 +66,7 @@ fn alive(pids: &[i32]) -> Vec<i32> {
 }
 
 fn gone(pids: &[i32]) -> Held {
-    let all = until(Duration::from_secs(5), || alive(pids).is_empty());
+    let all = until(Duration::from_secs(60), || alive(pids).is_empty());
     check(all, || format!("{:?} still live", alive(pids)))
 }
 
@@ -72,27 +77,29 @@ fn python(scene: &Scene, code: &str) -> Result<Live, conformance::Wrong> {
 
 fn orphans(scene: &Scene) -> Held {
     // The control: unconfined, both generations outlive it.
-    let bare = scene.bare_start(&["/usr/bin/python3", "-I", "-S", "-c", &format!("{DAEMON}\ntime.sleep(0.5)")])?;
+    let bare = scene.bare_start(&["/usr/bin/python3", "-I", "-S", "-c", DAEMON])?;
     bare.says("up")?;
     let below = bare.below();
     check(below.len() >= 2, || format!("the control made {below:?}"))?;
+    bare.signal(15)?;
     bare.end()?;
     let outlived = alive(&below);
     for pid in &below {
         drop(sys::pidfd::open(*pid).and_then(|process| sys::pidfd::send_signal(&process, 9)));
     }
     check(outlived.len() >= 2, || format!("the control left {outlived:?}"))?;
-    let live = python(scene, &format!("{DAEMON}\ntime.sleep(0.5)"))?;
+    let live = python(scene, DAEMON)?;
     live.says("up")?;
     let below = live.below();
     check(below.len() >= 3, || format!("only {below:?} below the supervisor"))?;
+    live.signal(15)?;
     let ended = live.end()?;
     check(ended.code == Some(0), || ended.said())?;
     gone(&below)
 }
 
 fn killed_supervisor(scene: &Scene) -> Held {
-    let live = python(scene, &format!("{DAEMON}\ntime.sleep(50)"))?;
+    let live = python(scene, DAEMON)?;
     live.says("up")?;
     let below = live.below();
     check(below.len() >= 4, || format!("only {below:?} below the supervisor"))?;

@@ -48,7 +48,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 const GIT: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b \
                    GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'; set -e; ";
 
@@ -75,7 +75,7 @@ fn begin_as(scene: &Scene, tree: &Path, name: &str, more: &[&str], script: &str)
     let (ready, waits_for) = (named("ready"), named("go"));
     let path = format!("workspace.path={}", tree.display());
     let mut values = vec![path.as_str(), "workspace.mode=rw", "prefer=[\"limits.disk\",\"limits.files\"]"];
-    values.extend(["syscalls.profile=default", "limits.wall=20s"]);
+    values.extend(["syscalls.profile=default", "limits.wall=60s"]);
     values.extend(more);
     let script = format!("touch {ready}; while ! [ -e {waits_for} ]; do sleep 0.02; done; {script}");
     let live = scene.start(&Scene::values(&values), &["/bin/sh", "-c", &script])?;

@@ -1,6 +1,9 @@
 //! Limits on amounts: each ends the run with its own reason, or is held by the kernel without ending it.
 
+use std::time::Duration;
+
 use conformance::case::{BOTH, CONTAINER};
+use conformance::live::until;
 use conformance::{Case, Cell, Ended, Held, Scene, Tier, check};
 use policy::ClauseId;
 
@@ -22,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::LimitsCpus,
         tiers: BOTH,
         sentence: "a busy tree gets its share and no more",
-        cell: Cell::Controller("cpu", &["limits.cpus=0.2"], "limits.cpus/no-controller", cpus),
+        cell: Cell::Controller("cpu", &["limits.cpus=0.05"], "limits.cpus/no-controller", cpus),
     },
     Case {
         clause: ClauseId::LimitsCpuset,
@@ -106,36 +109,35 @@ fn limited(ended: &Ended, limit: &str) -> Held {
 }
 
 fn wall(scene: &Scene) -> Held {
-    let probe = "sleep 3; echo over";
-    let control = scene.shell(&["limits.wall=20s"], probe)?;
+    let control = scene.shell(&["limits.wall=60s"], "sleep 1; echo over")?;
     check(control.out() == "over", || control.said())?;
-    let ended = scene.shell(&["limits.wall=300ms"], probe)?;
+    let ended = scene.shell(&["limits.wall=300ms"], "sleep 50; echo over")?;
     limited(&ended, "wall")?;
-    // Our own clock is the observer.
-    check(ended.took.as_millis() >= 300 && ended.took.as_millis() < 2900, || format!("it took {:?}", ended.took))
+    // Our own clock is the observer; a busy machine takes its time to start and to end it.
+    check(ended.took.as_millis() >= 300 && ended.took.as_secs() < 30, || format!("it took {:?}", ended.took))
 }
 
-/// Two children that compute for a while each.
+/// Four children that compute for a while each.
 const BUSY: &str = "
-import os, sys, time
-for _ in range(2):
+import os, time
+for _ in range(4):
     if os.fork() == 0:
-        end = time.process_time() + SECONDS
+        end = time.process_time() + 0.8
         while time.process_time() < end: pass
         os._exit(0)
-for _ in range(2): os.wait()
+for _ in range(4): os.wait()
 print('over')
 ";
 
 fn cpu_time(scene: &Scene) -> Held {
-    let code = format!("SECONDS = 0.8\n{BUSY}");
-    let control = scene.control_python(&code)?;
+    let control = scene.control_python(BUSY)?;
     check(control.out() == "over", || control.said())?;
     // Each stays below, together they do not.
-    let ended = scene.python(&["limits.cpu_time=1s"], &code)?;
+    let ended = scene.python(&["limits.cpu_time=1s"], BUSY)?;
     limited(&ended, "cpu_time")?;
     let used = ended.number("/usage/cpu_user") + ended.number("/usage/cpu_system");
-    check((0.9..1.5).contains(&used), || format!("{used} s were used"))
+    // All of it would be more than 3.2 s.
+    check((0.9..2.4).contains(&used), || format!("{used} s were used"))
 }
 
 /// Each child is gone before anybody looks twice; together they do not stay below.
@@ -144,7 +146,7 @@ fn cpu_time_of_the_dead(scene: &Scene) -> Held {
 import os, time
 for _ in range(50):
     if os.fork() == 0:
-        end = time.process_time() + 0.03
+        end = time.process_time() + 0.04
         while time.process_time() < end: pass
         os._exit(0)
     os.wait()
@@ -154,15 +156,27 @@ print('over')";
     limited(&scene.python(&["limits.cpu_time=700ms"], code)?, "cpu_time")
 }
 
+/// Two children that compute; the share of a core that they had while they did.
+const SHARE: &str = "
+import os, time
+begun = time.monotonic()
+for _ in range(2):
+    if os.fork() == 0:
+        end = time.process_time() + 0.15
+        while time.process_time() < end: pass
+        os._exit(0)
+for _ in range(2): os.wait()
+times = os.times()
+print((times.children_user + times.children_system) / (time.monotonic() - begun))
+";
+
 fn cpus(scene: &Scene) -> Held {
-    let code = format!("SECONDS = 0.3\n{BUSY}");
-    let control = scene.control_python(&code)?;
-    let ended = scene.python(&["limits.cpus=0.2"], &code)?;
-    check(ended.out() == "over", || ended.said())?;
-    // 0.6 s of work at a fifth of a core are 3 s; unconfined it is at most 0.6 s of one core, with room for a busy host.
-    check(ended.took.as_millis() > 2000 && control.took < ended.took, || {
-        format!("{:?} inside, {:?} outside", ended.took, control.took)
-    })
+    let share = |ended: &Ended| ended.out().parse().unwrap_or(f64::NAN);
+    // So small a share that even a busy machine gives more to who is not held to it.
+    let free = until(Duration::from_secs(60), || scene.control_python(SHARE).is_ok_and(|ended| share(&ended) > 0.12));
+    check(free, || "this host gives nobody more than an eighth of a core: nothing could be shown".to_owned())?;
+    let ended = scene.python(&["limits.cpus=0.05"], SHARE)?;
+    check((0.0..0.09).contains(&share(&ended)), || ended.said())
 }
 
 fn cpuset(scene: &Scene) -> Held {
@@ -173,22 +187,29 @@ fn cpuset(scene: &Scene) -> Held {
     check(ended.code == Some(0) && ended.out() == "1", || ended.said())
 }
 
-/// Takes 96 MiB in 2 MiB pieces.
+/// Takes memory in 2 MiB pieces.
 const TAKE: &str = "
-def take(mib, to):
+def take(mib, to, pause=0.002):
     import time
     for _ in range(mib // 2):
         to.append(bytearray(b'x') * (2 << 20))
-        time.sleep(0.002)
+        time.sleep(pause)
 ";
 
+/// The same code for a run that is to end by itself, and for one that a limit is to end: that one holds what it took for
+/// so long that a sampler on a busy machine looks too.
+fn brief_and_held(code: &str) -> (String, String) {
+    (code.replace("HOLD", "0"), code.replace("HOLD", "20"))
+}
+
 fn memory(scene: &Scene) -> Held {
-    let code = format!("{TAKE}\nkept = []; take(96, kept); import time; time.sleep(0.5); print('over')");
-    let control = scene.control_python(&code)?;
+    let code = format!("{TAKE}\nkept = []; take(96, kept, 0.02); import time; time.sleep(HOLD); print('over')");
+    let (brief, held) = brief_and_held(&code);
+    let control = scene.control_python(&brief)?;
     check(control.out() == "over", || control.said())?;
-    let room = scene.python(&["limits.memory=192M", "limits.disk=84M"], &code)?;
+    let room = scene.python(&["limits.memory=192M", "limits.disk=84M"], &brief)?;
     check(room.out() == "over", || room.said())?;
-    let ended = scene.python(&SMALL, &code)?;
+    let ended = scene.python(&SMALL, &held)?;
     limited(&ended, "memory")?;
     let held = ended.number("/usage/memory_peak");
     // What sampling lets through is named in the plan; it is a few pieces, not the whole.
@@ -203,13 +224,14 @@ fn memory_of_children(scene: &Scene) -> Held {
 import os, time
 for _ in range(4):
     if os.fork() == 0:
-        kept = []; take(24, kept); time.sleep(1.5); os._exit(0)
+        kept = []; take(24, kept); time.sleep(HOLD); os._exit(0)
 print([os.wait()[1] for _ in range(4)])"
     );
-    let control = scene.control_python(&code)?;
+    let (brief, held) = brief_and_held(&code);
+    let control = scene.control_python(&brief)?;
     check(control.out() == "[0, 0, 0, 0]", || control.said())?;
     // Each has 24 of 64 MiB, together 96.
-    limited(&scene.python(&SMALL, &code)?, "memory")
+    limited(&scene.python(&SMALL, &held)?, "memory")
 }
 
 fn memory_of_memfd(scene: &Scene) -> Held {
@@ -218,11 +240,12 @@ import os, time
 for _ in range(12):
     fd = os.memfd_create('x')
     for _ in range(4): os.write(fd, b'x' * (2 << 20)); time.sleep(0.002)
-time.sleep(0.5)
+time.sleep(HOLD)
 print('over')";
-    let control = scene.control_python(code)?;
+    let (brief, held) = brief_and_held(code);
+    let control = scene.control_python(&brief)?;
     check(control.out() == "over", || control.said())?;
-    let ended = scene.python(&SMALL, code)?;
+    let ended = scene.python(&SMALL, &held)?;
     // A profile without memfd_create is as good: then nothing was taken at all.
     if ended.err().contains("Function not implemented") || ended.err().contains("not permitted") {
         return Ok(());
@@ -236,11 +259,12 @@ import mmap, time
 m = mmap.mmap(-1, 96 << 20)
 for at in range(0, 96 << 20, 2 << 20):
     m[at:at + (2 << 20)] = b'x' * (2 << 20); time.sleep(0.002)
-time.sleep(0.5)
+time.sleep(HOLD)
 print('over')";
-    let control = scene.control_python(code)?;
+    let (brief, held) = brief_and_held(code);
+    let control = scene.control_python(&brief)?;
     check(control.out() == "over", || control.said())?;
-    limited(&scene.python(&SMALL, code)?, "memory")
+    limited(&scene.python(&SMALL, &held)?, "memory")
 }
 
 fn memory_of_tmpfs(scene: &Scene) -> Held {
@@ -250,14 +274,15 @@ import os
 with open('/tmp/fill', 'wb', 0) as f:
     for _ in range(28): f.write(b'x' * (1 << 20))
 kept = []; take(40, kept)
-import time; time.sleep(0.5)
+import time; time.sleep(HOLD)
 print('over')"
     );
+    let (brief, held) = brief_and_held(&code);
     let values = ["limits.memory=64M", "limits.disk=32M", "fs.tmp=30M", "fs.shm=1M", "fs.run=1M"];
     let wide = ["limits.memory=192M", "limits.disk=32M", "fs.tmp=30M", "fs.shm=1M", "fs.run=1M"];
-    let room = scene.python(&wide, &code)?;
+    let room = scene.python(&wide, &brief)?;
     check(room.out() == "over", || room.said())?;
-    limited(&scene.python(&values, &code)?, "memory")
+    limited(&scene.python(&values, &held)?, "memory")
 }
 
 /// Starts forty sleepers; prints how many there were.
@@ -269,9 +294,9 @@ for _ in range(40):
     except OSError as e:
         print('errno', e.errno); break
     if pid == 0:
-        time.sleep(20); os._exit(0)
+        time.sleep(50); os._exit(0)
     made.append(pid)
-time.sleep(0.4)
+if len(made) == 40: time.sleep(HOLD)
 print(len(made), flush=True)
 for pid in made: os.kill(pid, 9)
 ";
@@ -289,11 +314,12 @@ fn held_at(scene: &Scene, ended: &Ended, most: usize) -> Held {
 }
 
 fn pids(scene: &Scene) -> Held {
-    let control = scene.control_python(FORK)?;
+    let (brief, held) = brief_and_held(FORK);
+    let control = scene.control_python(&brief)?;
     check(control.out() == "40", || control.said())?;
-    let room = scene.python(&["limits.pids=60"], FORK)?;
+    let room = scene.python(&["limits.pids=60"], &brief)?;
     check(room.out() == "40", || room.said())?;
-    held_at(scene, &scene.python(&["limits.pids=10"], FORK)?, 9)
+    held_at(scene, &scene.python(&["limits.pids=10"], &held)?, 9)
 }
 
 fn threads(scene: &Scene) -> Held {
@@ -304,11 +330,12 @@ try:
     for n in range(40): threading.Thread(target=stop.wait, daemon=True).start()
     n = 40
 except RuntimeError as e: print('error', e)
-time.sleep(0.4)
+if n == 40: time.sleep(HOLD)
 print(n, flush=True); stop.set()";
-    let control = scene.control_python(code)?;
+    let (brief, held) = brief_and_held(code);
+    let control = scene.control_python(&brief)?;
     check(control.out() == "40", || control.said())?;
-    held_at(scene, &scene.python(&["limits.pids=10"], code)?, 10)
+    held_at(scene, &scene.python(&["limits.pids=10"], &held)?, 10)
 }
 
 fn open_files(scene: &Scene) -> Held {
@@ -355,15 +382,16 @@ fn fill(scene: &Scene, piece: &str) -> String {
     format!(
         "
 import os, time
-done = 0
+done = failed = 0
 for place in {places}:
     try:
         for n in range(60):
             {piece}
             done += 1
             time.sleep(0.004)
-    except OSError as e: print('errno', e.errno)
-time.sleep(0.3)
+    except OSError as e:
+        failed = 1; print('errno', e.errno)
+if not failed: time.sleep(HOLD)
 print(done, flush=True)"
     )
 }
@@ -380,18 +408,19 @@ fn held_together(scene: &Scene, ended: &Ended, most: u32) -> Held {
 
 fn disk(scene: &Scene) -> Held {
     let code = fill(scene, "open(place + '/f%d' % n, 'wb', 0).write(b'x' * (1 << 19))");
+    let (brief, held) = brief_and_held(&code);
     let wide =
-        scene.python(&["limits.disk=200M", "limits.memory=512M", "fs.tmp=100M", "fs.shm=40M", "fs.run=40M"], &code)?;
+        scene.python(&["limits.disk=200M", "limits.memory=512M", "fs.tmp=100M", "fs.shm=40M", "fs.run=40M"], &brief)?;
     check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
-    let ended = scene.python(&["limits.disk=20M", "fs.tmp=12M", "fs.shm=4M", "fs.run=4M"], &code)?;
+    let ended = scene.python(&["limits.disk=20M", "fs.tmp=12M", "fs.shm=4M", "fs.run=4M"], &held)?;
     held_together(scene, &ended, 40)
 }
 
 fn files(scene: &Scene) -> Held {
-    let code = fill(scene, "open(place + '/f%d' % n, 'w').close()");
-    let wide = scene.python(&["limits.files=100000"], &code)?;
+    let (brief, held) = brief_and_held(&fill(scene, "open(place + '/f%d' % n, 'w').close()"));
+    let wide = scene.python(&["limits.files=100000"], &brief)?;
     check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
-    let ended = scene.python(&["limits.files=40"], &code)?;
+    let ended = scene.python(&["limits.files=40"], &held)?;
     held_together(scene, &ended, 40)
 }
 

@@ -203,8 +203,8 @@ fn noexec(scene: &Scene) -> Held {
     }
 }
 
-/// Writes 1 MiB pieces until it fails or 24 are written; prints how many.
-fn fill(folder: &str) -> String {
+/// Writes 1 MiB pieces until it fails or 24 are written; prints how many, after `hold` seconds for a sampler to look.
+fn fill(folder: &str, hold: u32) -> String {
     format!(
         "import os, sys, time
 n = 0
@@ -217,17 +217,17 @@ try:
 except OSError as e:
     print('errno', e.errno, flush=True)
 print(n, flush=True)
-time.sleep(0.3)"
+if n == 24: time.sleep({hold})"
     )
 }
 
 fn tmp_size(scene: &Scene) -> Held {
     let values: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M"]).collect();
     let wide: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=40M"]).collect();
-    let code = fill("os.environ['TMPDIR']");
-    let allowed = scene.python(&wide, &code)?;
+    let code = |hold| fill("os.environ['TMPDIR']", hold);
+    let allowed = scene.python(&wide, &code(0))?;
     check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
-    let ended = scene.python(&values, &code)?;
+    let ended = scene.python(&values, &code(20))?;
     match scene.tier {
         Tier::Container => {
             check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said())
@@ -238,7 +238,7 @@ fn tmp_size(scene: &Scene) -> Held {
 }
 
 fn sized(scene: &Scene, place: &str, clause: &str) -> Held {
-    let code = fill(&format!("'{place}'"));
+    let code = fill(&format!("'{place}'"), 0);
     let (small, large) = (format!("{clause}=4M"), format!("{clause}=30M"));
     let allowed: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M", large.as_str()]).collect();
     let allowed = scene.python(&allowed, &code)?;

@@ -74,7 +74,7 @@ fn kill(scene: &Scene) -> Held {
     // The shell itself would have ended with 3.
     let script = CHATTER.replace("exit 3", "sleep 20");
     let waiting = scene.shell(&["limits.output=8K", "limits.over=kill"], &script)?;
-    check(waiting.code == Some(124) && waiting.limit() == "output" && waiting.took.as_secs() < 15, || waiting.said())?;
+    check(waiting.code == Some(124) && waiting.limit() == "output", || waiting.said())?;
     check(matches!(ended.code, Some(3 | 124)), || ended.said())
 }
 
@@ -94,7 +94,7 @@ fn direct(scene: &Scene, clause: &str, write: bool) -> Held {
     let grant = format!("fs.write=[\"{}\"]", folder.display());
     let ended = scene.shell(&[&rate, &grant, "prefer=[\"limits.disk\",\"limits.files\"]"], &probe)?;
     check(ended.code == Some(0), || ended.said())?;
-    check(ended.took.as_millis() > 1800 && control.took.as_millis() < 1800, || {
+    check(ended.took.as_millis() > 1800 && control.took < ended.took, || {
         format!("{:?} inside, {:?} outside", ended.took, control.took)
     })
 }
@@ -109,7 +109,7 @@ fn io_write(scene: &Scene) -> Held {
 
 const BUSY: &str = "
 import time
-end = time.monotonic() + 2
+end = time.monotonic() + SECONDS
 while time.monotonic() < end: pass
 print('over')
 ";
@@ -118,15 +118,16 @@ fn warn(scene: &Scene) -> Held {
     let quiet = scene.python(&["limits.warn={cpu_percent=90,for=\"200ms\"}"], "print('over')")?;
     let log = scene.state().join("audit/audit.jsonl");
     check(quiet.out() == "over" && !conformance::scene::text(&log)?.contains("run.threshold"), || quiet.said())?;
-    let ended = scene.python(&["limits.warn={cpu_percent=10,for=\"200ms\"}"], BUSY)?;
+    let busy = BUSY.replace("SECONDS", "2");
+    let ended = scene.python(&["limits.warn={cpu_percent=5,for=\"200ms\"}"], &busy)?;
     check(ended.code == Some(0) && ended.out() == "over", || ended.said())?;
     check(conformance::scene::text(&log)?.contains("run.threshold"), || "the log does not tell it".to_owned())
 }
 
 fn threshold(scene: &Scene) -> Held {
-    let room = scene.python(&["limits.kill={memory=\"200M\",for=\"200ms\"}"], BUSY)?;
+    let room = scene.python(&["limits.kill={memory=\"200M\",for=\"200ms\"}"], &BUSY.replace("SECONDS", "1"))?;
     check(room.out() == "over", || room.said())?;
-    let ended = scene.python(&["limits.kill={cpu_percent=10,for=\"200ms\"}"], BUSY)?;
+    let ended = scene.python(&["limits.kill={cpu_percent=5,for=\"200ms\"}"], &BUSY.replace("SECONDS", "25"))?;
     check(ended.code == Some(124) && ended.limit() == "threshold", || ended.said())?;
-    check(ended.took.as_millis() < 2000, || format!("{:?}", ended.took))
+    check(ended.took.as_secs() < 20, || format!("{:?}", ended.took))
 }

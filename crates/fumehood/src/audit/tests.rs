@@ -310,7 +310,7 @@ fn show_filters_by_run_kind_and_time_and_tail_sees_what_comes() {
     let mut follow = Follow::new(&state, None, Filter::default()).unwrap();
     assert_eq!(follow.next_within(Duration::ZERO).unwrap(), None);
     log.append("r-2", &Kind::parse("tool.denied").unwrap(), &json!({})).unwrap();
-    assert_eq!(follow.next_within(Duration::from_secs(5)).unwrap().unwrap().kind, "tool.denied");
+    assert_eq!(follow.next_within(Duration::from_secs(60)).unwrap().unwrap().kind, "tool.denied");
     let count = |filter: Filter| show(&state, None, &filter).unwrap().len();
     assert_eq!(count(Filter { run: Some("r-2".into()), ..Filter::default() }), 1);
     assert_eq!(count(Filter { kind: Some("run".into()), ..Filter::default() }), 3);
@@ -396,7 +396,7 @@ fn kill_minus_nine_in_the_middle_of_appends_breaks_nothing() {
         let mut child = appender(&home, 1_000_000);
         let patience = Instant::now();
         let before = home.verdict().events;
-        while home.verdict().events <= before + round && patience.elapsed() < Duration::from_secs(20) {}
+        while home.verdict().events <= before + round && patience.elapsed() < Duration::from_secs(120) {}
         child.kill().unwrap();
         child.wait().unwrap();
         home.log().append("", &Kind::gc(), &json!(round)).unwrap();

@@ -36,7 +36,7 @@ fn park(store: &Approvals, args: Json) -> Parked {
 
 fn answer(parked: Parked) -> Answer {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(parked.wait(Duration::from_secs(10)))
+    runtime.block_on(parked.wait(Duration::from_secs(60)))
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn watch_asks_at_a_terminal_and_what_was_typed_too_early_agrees_to_nothing() {
     terminal.until("waiting for calls");
     // Typed before any call is on the screen: thrown away.
     terminal.types("y\ny\ny\n");
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(500));
     let first = park(&store, json!({"to": "first\u{1b}[1m"}));
     let seen = terminal.until("agree?");
     assert!(seen.contains(r#""to": "first\u{1b}[1m""#), "{seen}");

@@ -307,7 +307,7 @@ fn a_refusal_has_the_shape_of_a_report_for_those_who_read_reports() {
 #[test]
 fn a_threshold_that_only_warns_is_in_the_report() {
     let threshold = "limits.warn={ memory = \"5M\", for = \"100ms\" }";
-    let code = "x = bytearray(30 << 20); import time; time.sleep(1)";
+    let code = "x = bytearray(30 << 20); import time; time.sleep(3)";
     let report = House::new().run(&["run", "--json", "--set", threshold, "--", "python3", "-c", code]).json();
     assert_eq!(report["outcome"]["kind"], "exited", "{report}");
     assert_eq!(report["warnings"][0]["clause"], "limits.warn", "{report}");

@@ -113,7 +113,7 @@ impl Sandbox {
     fn start_program(who: Who, config: &Config, namespaces: Namespaces, extra: &[OwnedFd], program: &OwnedFd) -> Self {
         let bytes = sys::memfd::data(c"config", &config.encode()).unwrap();
         let (control, theirs) = UnixStream::pair().unwrap();
-        control.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        control.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr)) = (pipe(), pipe(), pipe());
         let mut fds = vec![(stdin.as_fd(), 0), (stdout.as_fd(), 1), (stderr.as_fd(), 2)];
         fds.push((theirs.as_fd(), 3));
@@ -182,7 +182,7 @@ impl Sandbox {
             let control = self.control.as_ref().unwrap();
             let flags = RecvFlags::CMSG_CLOEXEC;
             let got = rustix::net::recvmsg(control, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)
-                .unwrap_or_else(|error| panic!("no frame within 20 s: {error}"));
+                .unwrap_or_else(|error| panic!("no frame within a minute: {error}"));
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(fds) = message {
                     self.fds.extend(fds);

@@ -70,7 +70,7 @@ fn orphans_die_when_the_payload_ends() {
         let started = Instant::now();
         let told = run(who, "(setsid sleep 700 &) ; (setsid sh -c 'sleep 701 & sleep 702' &) ; sleep 0.1; exit 5");
         assert_eq!(told.exited.end, End::Code(5));
-        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(started.elapsed() < Duration::from_secs(60));
     }
 }
 
@@ -156,7 +156,7 @@ fn sleeps(time: &str) -> bool {
 fn wait_until(ready: impl Fn() -> bool) {
     let started = Instant::now();
     while !ready() {
-        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(started.elapsed() < Duration::from_secs(60));
         let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         rustix::event::poll(&mut [], Some(&limit)).unwrap();
     }

@@ -3,7 +3,7 @@ use crate::command::Command;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 const FOLDER: &str = "fumehood-sys-tests";
 
 /// These tests need root on a host with groups; without, each says so and does nothing else.
@@ -142,15 +142,18 @@ fn a_share_of_the_processor_holds() {
     if host.available().cpu.is_err() {
         return;
     }
-    let share = CpuShare { quota_us: 20_000, period_us: 100_000 };
+    // So small that a busy machine gives more than that.
+    let share = CpuShare { quota_us: 5_000, period_us: 100_000 };
     let limits = Limits { cpu: Some(share), ..Limits::default() };
     let group = host.create(FOLDER, &name(), &limits).unwrap();
     assert_eq!(group.limits().unwrap().cpu, Some(share));
+    let begun = Instant::now();
     let child = start(&group, c"timeout 1 sh -c 'while :; do :; done'");
     crate::pidfd::wait(&child.pidfd).unwrap();
+    let most = u64::try_from(begun.elapsed().as_micros()).unwrap() / 4;
     let usage = group.usage().unwrap();
     let used = usage.cpu_user_us.unwrap() + usage.cpu_system_us.unwrap();
-    assert!(used < 400_000, "{usage:?}");
+    assert!(used < most, "{usage:?}");
     assert!(usage.cpu_throttled_us.unwrap() > 0, "{usage:?}");
     group.remove(LIMIT).unwrap();
 }

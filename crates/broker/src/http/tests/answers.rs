@@ -142,7 +142,7 @@ async fn a_caller_that_hangs_up_takes_its_question_back() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let waiting = async |n: usize| {
-        for _ in 0..200 {
+        for _ in 0..4000 {
             if street.approvals.list(false).unwrap().len() == n {
                 return true;
             }

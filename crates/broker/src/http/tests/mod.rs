@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::*;
-use crate::approvals::{Answer, Ask};
+use crate::approvals::{Answer, Ask, State};
 use crate::record::Event;
 use crate::result::Content;
 use crate::verdict::Reason;

@@ -283,7 +283,7 @@ def test_a_person_is_asked_and_answers_from_the_command_line(house):
 
         def answer(*words: str) -> None:
             env = dict(os.environ)
-            for _ in range(200):
+            for _ in range(2000):
                 listed = subprocess.run([env["FUMEHOOD_BIN"], "approvals", "ls", "--json"], capture_output=True, text=True)
                 import json
 
@@ -393,7 +393,7 @@ def test_what_waits_survives_a_kill_and_its_answer_is_for_one_call_of_that_sessi
                         pass
 
             threading.Thread(target=inside, daemon=True).start()
-            for _ in range(250):
+            for _ in range(3000):
                 if len(waiting()) > before:
                     return True
                 time.sleep(0.02)

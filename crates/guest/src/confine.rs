@@ -3,7 +3,7 @@
 //! The order is a contract (each step can make the next impossible): see `Step`. A step that fails ends everything
 //! with a frame that names it; no step is ever left out because it would not work.
 
-use sys::bare::{self, Errno, Fd, Owned, Ruleset, Within, Witness};
+use sys::bare::{self, Errno, Fd, Owned, Ruleset, Together, Within, Witness};
 
 use crate::config::{Identity, Ids, MAX_SOURCES, Mode, Probe, Source, View};
 use crate::frames::{FromGuest, Posture, ProbeErrnos, ToGuest};
@@ -212,8 +212,9 @@ fn descriptors(guest: &mut Guest<'_>) -> Taken {
 
 fn session(guest: &mut Guest<'_>) -> Taken {
     bare::block_all(true)?;
-    // What the supervisor ignores (SIGPIPE, for one) the payload would ignore as well.
-    bare::default_all()?;
+    // What the supervisor ignores (SIGPIPE, for one) the payload would ignore as well. It sees afterwards whether any is
+    // left, in our status.
+    bare::default_signals(guest.view.ignored)?;
     bare::set_umask(0);
     guest.children = Some(bare::children_fd()?);
     match bare::new_session() {
@@ -361,9 +362,11 @@ fn inner_limits(guest: &mut Guest<'_>) -> Taken {
         return Ok(());
     }
     let folder = guest.tree.limits.take().ok_or(Errno::ENOENT)?;
+    let mut open = Together::default();
     for (at, (name, value)) in INNER_LIMITS.iter().enumerate() {
         let file = bare::open_write(folder.fd(), name, Within::Beneath).at(at)?;
         bare::write_all(file.fd(), Decimal::new(*value).as_c_str().to_bytes()).at(at)?;
+        open.add(file);
     }
     Ok(())
 }
@@ -440,9 +443,11 @@ fn keyring(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn ids(guest: &mut Guest<'_>) -> Taken {
-    if guest.view.mode == Mode::Process {
-        take_ids(guest)?;
+    // In a container they were taken before anything was made; the posture tells them.
+    if guest.view.mode == Mode::Container {
+        return Ok(());
     }
+    take_ids(guest)?;
     let Some(Ids { uid, gid }) = guest.view.ids else { return Ok(()) };
     if bare::users()? != [uid; 3] || bare::groups()? != [gid; 3] {
         return Err(Fault { errno: 0, detail: 4 });

@@ -1,22 +1,37 @@
 //! A Landlock layer, from the config to the kernel. A missing path is fatal: a rule that is not there would be a
 //! weaker layer in the other direction, but a plan that is not kept all the same.
 
-use sys::bare::{self, Fd, Ruleset, Within};
+use core::ffi::CStr;
+
+use sys::bare::{self, Errno, Fd, Owned, Ruleset, Together, Within};
 
 use crate::config::LandlockView;
 use crate::confine::{At, Taken, same};
 
 pub(crate) fn gather(layer: &LandlockView<'_>) -> Taken<Ruleset> {
     let ruleset = Ruleset::new(layer.handled_fs, layer.handled_net, layer.scoped)?;
+    let mut open = Together::default();
     for (at, rule) in layer.rules.iter().enumerate() {
-        let path = bare::open_path(Fd::CWD, rule.path, Within::Anywhere).at(at)?;
+        let path = open_one(rule.path, &mut open).at(at)?;
         if let Some(is) = rule.is {
             same(path.fd(), is).at(at)?;
         }
         ruleset.allow_path(path.fd(), rule.access).at(at)?;
+        open.add(path);
     }
     for (at, port) in layer.ports.iter().enumerate() {
         ruleset.allow_port(port.port, port.access).at(layer.rules.len().saturating_add(at))?;
     }
     Ok(ruleset)
+}
+
+/// One more path, where the others need not be closed for it: the limit of descriptors holds already.
+fn open_one(path: &CStr, open: &mut Together) -> bare::Result<Owned> {
+    match bare::open_path(Fd::CWD, path, Within::Anywhere) {
+        Err(Errno::EMFILE) => {
+            open.close();
+            bare::open_path(Fd::CWD, path, Within::Anywhere)
+        }
+        opened => opened,
+    }
 }

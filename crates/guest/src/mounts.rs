@@ -1,7 +1,9 @@
 //! The operations that build the new root, one function each.
 //!
 //! Every path is walked beneath the new root and through no symlink, since a source may be written to by somebody else
-//! at this very moment. Mounts are built detached and attached when they are finished.
+//! at this very moment. Mounts are built detached and attached when they are finished. What lies on the new root itself,
+//! or in the fresh procfs, nobody else can reach: there mount(2) does in one call what takes the others eight, by a name
+//! that was just made, or one that the kernel made. The supervisor compares what is mounted in the end, from outside.
 
 use core::ffi::CStr;
 
@@ -12,6 +14,13 @@ use crate::frames::Slots;
 use crate::paths::{Decimal, Path, relative, split};
 
 type Done<T = ()> = bare::Result<T>;
+
+/// File systems whose files the kernel makes.
+const OF_THE_KERNEL: Attrs = Attrs::NOSUID.and(Attrs::NODEV).and(Attrs::NOEXEC);
+/// The empty directory that hides others.
+const HIDDEN: Attrs = OF_THE_KERNEL.and(Attrs::RDONLY);
+/// Numbers of `/dev/null` (Documentation/admin-guide/devices.txt).
+const NULL: (u32, u32) = (1, 3);
 
 /// Whether an operation needs the scratch tmpfs.
 pub(crate) fn wants_scratch(op: &Op<&CStr, &[u8]>) -> bool {
@@ -30,6 +39,16 @@ struct Parent {
     dir: Owned,
 }
 
+/// Where the working directory is: mount(2) knows only paths.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Elsewhere,
+    /// At the new root.
+    Root,
+    /// In the directory of the last path.
+    Parent,
+}
+
 /// What the interpreter has made so far.
 pub(crate) struct Tree {
     root: Option<Owned>,
@@ -39,8 +58,13 @@ pub(crate) struct Tree {
     wants_scratch: bool,
     overlays: u64,
     parent: Option<Parent>,
-    dev_null: Option<Owned>,
-    empty: Option<Owned>,
+    standing: Standing,
+    /// The working directory's `dev/null` was seen to be the device.
+    null_seen: bool,
+    /// Where the empty file system of masks was mounted first, from the new root.
+    empty: Option<Path>,
+    /// Where our procfs is.
+    procfs: Option<Path>,
     /// `sys/user` of our own procfs, opened before anything makes it read-only.
     pub(crate) limits: Option<Owned>,
     pub(crate) proc: Option<Owned>,
@@ -58,8 +82,10 @@ impl Tree {
             scratch: None,
             overlays: 0,
             parent: None,
-            dev_null: None,
+            standing: Standing::Elsewhere,
+            null_seen: false,
             empty: None,
+            procfs: None,
             limits: None,
             proc: None,
             slots: Slots::default(),
@@ -88,7 +114,7 @@ impl Tree {
                 bare::make_symlink(target, parent, name)
             }
             Op::Tmpfs { path, size, inodes, mode, attrs } => {
-                self.mount(path, &tmpfs(size, inodes, mode)?.mount(attrs.bits())?, true)
+                self.mount_new(path, c"tmpfs", attrs, tmpfs_options(size, inodes, mode)?.as_c_str())
             }
             Op::Bind { source, path, attrs, file } => self.bind(source, path, attrs, file),
             Op::Overlay { ref lowers, path, size, inodes, attrs, export } => {
@@ -97,14 +123,15 @@ impl Tree {
             Op::Fill { path, size, inodes, attrs, slot } => self.fill(path, (size, inodes), attrs, slot),
             Op::Devpts { path, max } => self.devpts(path, max),
             Op::Proc { path } => self.procfs(path),
-            Op::Mqueue { path } => {
-                let attrs = Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
-                self.mount(path, &FileSystem::open(c"mqueue")?.mount(attrs.bits())?, true)
-            }
-            Op::Mask { path } => self.mask(path),
-            Op::ReadOnly { path, recursive } => self.onto_itself(path, Attrs::RDONLY, recursive),
+            Op::Mqueue { path } => self.mount_new(path, c"mqueue", OF_THE_KERNEL, c""),
+            Op::Device { path, major, minor } => self.device(path, (major, minor)),
+            Op::Mask { path, dir } => self.mask(path, dir),
+            Op::ReadOnly { path, recursive } => self.read_only(path, recursive),
             Op::Pin { path } => self.onto_itself(path, Attrs::NONE, true),
             Op::Stub { path, dir } => self.stub(path, dir),
+            Op::SetAttr { path, attrs, recursive } if path == c"/" => {
+                bare::set_attributes(self.root()?, attrs.bits(), recursive)
+            }
             Op::SetAttr { path, attrs, recursive } => {
                 bare::set_attributes(self.open(path)?.fd(), attrs.bits(), recursive)
             }
@@ -133,7 +160,7 @@ impl Tree {
         for source in self.sources.iter_mut().chain(&mut self.exports) {
             *source = None;
         }
-        (self.scratch, self.dev_null, self.empty, self.parent) = (None, None, None, None);
+        (self.scratch, self.parent) = (None, None);
     }
 
     /// Whether a scratch folder was laid over the old root.
@@ -167,6 +194,9 @@ impl Tree {
         if parent == b"." {
             return Ok((self.root()?, name));
         }
+        if self.parent.as_ref().is_none_or(|last| last.path.as_c_str().to_bytes() != parent) {
+            self.forget_parent();
+        }
         let dir = match self.parent.take().filter(|last| last.path.as_c_str().to_bytes() == parent) {
             Some(last) => last,
             None => {
@@ -185,20 +215,85 @@ impl Tree {
     }
 
     fn make_parents(&self, path: &[u8]) -> Done<Owned> {
-        let mut at = bare::open_path(self.root()?, c".", Within::Beneath)?;
+        let mut at: Option<Owned> = None;
         let mut name = Path::new();
         for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
             name.clear();
             name.push(part)?;
-            at = match bare::open_path(at.fd(), name.as_c_str(), Within::Beneath) {
-                Err(Errno::ENOENT) => {
-                    bare::make_dir(at.fd(), name.as_c_str(), 0o755)?;
-                    bare::open_path(at.fd(), name.as_c_str(), Within::Beneath)?
-                }
-                found => found?,
-            };
+            let dir = at.as_ref().map_or(self.root(), |at| Ok(at.fd()))?;
+            match bare::make_dir(dir, name.as_c_str(), 0o755) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            at = Some(bare::open_path(dir, name.as_c_str(), Within::Beneath)?);
         }
-        Ok(at)
+        at.ok_or(Errno::EINVAL)
+    }
+
+    fn forget_parent(&mut self) {
+        self.parent = None;
+        if self.standing == Standing::Parent {
+            self.standing = Standing::Elsewhere;
+        }
+    }
+
+    /// Something was mounted here: what was opened before may lie beneath it now.
+    fn covered(&mut self, path: &CStr) -> Done {
+        let path = relative(path)?.to_bytes();
+        let within = |parent: &[u8]| parent.strip_prefix(path).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
+        if self.parent.as_ref().is_some_and(|last| within(last.path.as_c_str().to_bytes())) {
+            self.forget_parent();
+        }
+        Ok(())
+    }
+
+    /// The working directory becomes the new root.
+    fn stand_at_root(&mut self) -> Done {
+        if self.standing != Standing::Root {
+            bare::change_dir_to(self.root()?)?;
+            self.standing = Standing::Root;
+        }
+        Ok(())
+    }
+
+    /// The working directory becomes what [`Tree::parent`] just gave.
+    fn stand_in(&mut self, parent: Fd) -> Done {
+        if parent == self.root()? {
+            return self.stand_at_root();
+        }
+        if self.standing != Standing::Parent {
+            bare::change_dir_to(parent)?;
+            self.standing = Standing::Parent;
+        }
+        Ok(())
+    }
+
+    /// Mounts a new file system on a directory that is made for it, or is there already.
+    fn mount_new(&mut self, path: &CStr, kind: &CStr, attrs: Attrs, options: &CStr) -> Done {
+        let (parent, name) = self.parent(path)?;
+        match bare::make_dir(parent, name, 0o755) {
+            // It is ours and no link, so its name says where.
+            Ok(()) => {
+                self.stand_in(parent)?;
+                bare::mount_new(kind, name, attrs.bits(), options)?;
+            }
+            Err(Errno::EEXIST) => {
+                bare::change_dir_to(bare::open_path(parent, name, Within::Beneath)?.fd())?;
+                self.standing = Standing::Elsewhere;
+                bare::mount_new(kind, c".", attrs.bits(), options)?;
+            }
+            Err(errno) => return Err(errno),
+        }
+        self.covered(path)
+    }
+
+    /// A device of the host. Its path is followed wherever it leads: what counts is what is there in the end.
+    fn device(&mut self, path: &CStr, numbers: (u32, u32)) -> Done {
+        let (parent, name) = self.parent(path)?;
+        bare::make_file(parent, name, 0o644)?;
+        self.stand_in(parent)?;
+        bare::bind(path, name, false)?;
+        if bare::status(parent, name)?.device == Some(numbers) { Ok(()) } else { Err(Errno::ENXIO) }
     }
 
     /// Attaches a finished mount.
@@ -211,11 +306,7 @@ impl Tree {
             Err(Errno::EEXIST) => bare::attach(mount.fd(), bare::open_path(parent, name, Within::Beneath)?.fd())?,
             Err(errno) => return Err(errno),
         }
-        if dir {
-            // What was opened before may lie beneath it now.
-            self.parent = None;
-        }
-        Ok(())
+        if dir { self.covered(path) } else { Ok(()) }
     }
 
     fn dir(&mut self, path: &CStr, mode: u32) -> Done {
@@ -232,6 +323,9 @@ impl Tree {
 
     fn file(&mut self, path: &CStr, mode: u32, bytes: &[u8]) -> Done {
         let (parent, name) = self.parent(path)?;
+        if bytes.is_empty() {
+            return bare::make_file(parent, name, mode);
+        }
         let file = bare::create(parent, name, mode, Within::Beneath)?;
         bare::write_all(file.fd(), bytes)
     }
@@ -292,6 +386,7 @@ impl Tree {
         let overlay = FileSystem::open(c"overlay")?;
         let upper = if size == 0 { None } else { Some(upper_layer(here.fd(), (size, inodes), mode.unwrap_or(0o755))?) };
         // Relative paths need neither /proc nor a name in the new root; options are resolved as they are set.
+        self.standing = Standing::Elsewhere;
         bare::change_dir_to(here.fd())?;
         if upper.is_some() {
             overlay.set(c"lowerdir", list.as_c_str())?;
@@ -331,13 +426,10 @@ impl Tree {
     }
 
     fn devpts(&mut self, path: &CStr, max: u32) -> Done {
-        let devpts = FileSystem::open(c"devpts")?;
-        devpts.set_flag(c"newinstance")?;
-        devpts.set(c"ptmxmode", c"0666")?;
-        devpts.set(c"mode", c"0620")?;
-        devpts.set(c"max", Decimal::new(u64::from(max)).as_c_str())?;
-        let mount = devpts.mount((Attrs::NOSUID | Attrs::NOEXEC).bits())?;
-        self.mount(path, &mount, true)?;
+        let mut options = Path::new();
+        options.push(b"newinstance,ptmxmode=0666,mode=0620,max=")?;
+        options.push(Decimal::new(u64::from(max)).as_c_str().to_bytes())?;
+        self.mount_new(path, c"devpts", Attrs::NOSUID | Attrs::NOEXEC, options.as_c_str())?;
         let (parent, name) = self.parent(path)?;
         let mut target = Path::new();
         target.push(name.to_bytes())?;
@@ -346,45 +438,97 @@ impl Tree {
     }
 
     fn procfs(&mut self, path: &CStr) -> Done {
-        let attrs = Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
-        let mount = FileSystem::open(c"proc")?.mount(attrs.bits())?;
-        self.mount(path, &mount, true)?;
-        self.limits = Some(bare::open_path(mount.fd(), c"sys/user", Within::Beneath)?);
-        self.proc = Some(mount);
+        self.mount_new(path, c"proc", OF_THE_KERNEL, c"")?;
+        let proc = self.open(path)?;
+        self.limits = Some(bare::open_path(proc.fd(), c"sys/user", Within::Beneath)?);
+        self.proc = Some(proc);
+        let mut place = Path::new();
+        place.push(relative(path)?.to_bytes())?;
+        self.procfs = Some(place);
         Ok(())
     }
 
-    fn mask(&mut self, path: &CStr) -> Done {
-        let over = match self.open(path) {
-            Err(Errno::ENOENT) => return Ok(()),
-            found => found?,
+    /// Whether a path, from the new root, lies in our procfs: only the kernel makes names there.
+    fn in_procfs(&self, path: &CStr) -> bool {
+        let rest = self.procfs.as_ref().and_then(|proc| path.to_bytes().strip_prefix(proc.as_c_str().to_bytes()));
+        rest.is_some_and(|rest| rest.first() == Some(&b'/'))
+    }
+
+    fn mask(&mut self, path: &CStr, dir: bool) -> Done {
+        let path = relative(path)?;
+        if !self.in_procfs(path) {
+            // Its kind must be known before anything is laid over it: somebody else may have made it.
+            let over = match bare::open_path(self.root()?, path, Within::Beneath) {
+                Err(Errno::ENOENT) => return Ok(()),
+                found => found?,
+            };
+            let mount = if bare::status(over.fd(), c"")?.dir { self.empty_mount()? } else { self.null_mount()? };
+            return bare::attach(mount.fd(), over.fd());
+        }
+        self.stand_at_root()?;
+        let hidden = match self.hide(path, dir) {
+            Err(Errno::ENOTDIR) => self.hide(path, !dir),
+            hidden => hidden,
         };
-        if !bare::status(over.fd(), c"")?.dir {
-            return bare::attach(self.null()?.fd(), over.fd());
+        // What hides it is known to be there.
+        if hidden == Err(Errno::ENOENT) { Ok(()) } else { hidden }
+    }
+
+    /// From the new root. `ENOTDIR`: it is of the other kind.
+    fn hide(&mut self, path: &CStr, dir: bool) -> Done {
+        if !dir {
+            self.see_null()?;
+            return bare::bind(c"dev/null", path, false);
         }
-        // One empty file system serves all masks: the first mount of it is attached, the others are copies.
-        if let Some(empty) = &self.empty {
-            return bare::attach(bare::clone_mount(empty.fd(), false)?.fd(), over.fd());
+        // One empty file system serves all masks.
+        if let Some(first) = &self.empty {
+            return bare::bind(first.as_c_str(), path, false);
         }
-        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
-        let mount = tmpfs(4096, 1, 0o555)?.mount(attrs.bits())?;
-        bare::attach(mount.fd(), over.fd())?;
-        self.empty = Some(mount);
+        bare::mount_new(c"tmpfs", path, HIDDEN.bits(), tmpfs_options(4096, 1, 0o555)?.as_c_str())?;
+        let mut first = Path::new();
+        first.push(path.to_bytes())?;
+        self.empty = Some(first);
         Ok(())
     }
 
-    fn null(&mut self) -> Done<Owned> {
-        if self.dev_null.is_none() {
-            self.dev_null = Some(self.open(c"/dev/null")?);
+    /// `dev/null` of the new root must be the device: `ENXIO`, and never `ENOENT`, which would mean that there is nothing
+    /// to hide.
+    fn see_null(&mut self) -> Done {
+        if !self.null_seen {
+            let found = bare::status(self.root()?, c"dev/null").ok().and_then(|found| found.device);
+            if found != Some(NULL) {
+                return Err(Errno::ENXIO);
+            }
+            self.null_seen = true;
         }
-        bare::clone_mount(self.dev_null.as_ref().map(Owned::fd).ok_or(Errno::ENOENT)?, false)
+        Ok(())
+    }
+
+    fn null_mount(&mut self) -> Done<Owned> {
+        self.see_null()?;
+        bare::clone_mount(self.open(c"/dev/null")?.fd(), false)
+    }
+
+    fn empty_mount(&self) -> Done<Owned> {
+        tmpfs(4096, 1, 0o555)?.mount(HIDDEN.bits())
+    }
+
+    fn read_only(&mut self, path: &CStr, recursive: bool) -> Done {
+        let inside = relative(path)?;
+        if !self.in_procfs(inside) {
+            return self.onto_itself(path, Attrs::RDONLY, recursive);
+        }
+        self.stand_at_root()?;
+        bare::bind(inside, inside, recursive)?;
+        bare::set_attributes_at(self.root()?, inside, Attrs::RDONLY.bits(), recursive)?;
+        self.covered(path)
     }
 
     fn onto_itself(&mut self, path: &CStr, attrs: Attrs, recursive: bool) -> Done {
         let place = self.open(path)?;
         let mount = bare::clone_mount(place.fd(), recursive)?;
         bare::set_attributes(mount.fd(), attrs.bits(), recursive)?;
-        self.parent = None;
+        self.covered(path)?;
         bare::attach(mount.fd(), place.fd())
     }
 
@@ -413,6 +557,18 @@ fn tmpfs(size: u64, inodes: u64, mode: u32) -> Done<FileSystem> {
         tmpfs.set(c"mode", octal(mode).as_c_str())?;
     }
     Ok(tmpfs)
+}
+
+/// The same for mount(2).
+fn tmpfs_options(size: u64, inodes: u64, mode: u32) -> Done<Path> {
+    let (size, inodes, mode) = (Decimal::new(size.max(4096)), Decimal::new(inodes.max(1)), octal(mode));
+    let numbers = [size.as_c_str(), inodes.as_c_str(), mode.as_c_str()];
+    let mut options = Path::new();
+    for (name, number) in [&b"size="[..], b",nr_inodes=", b",mode="].into_iter().zip(numbers) {
+        options.push(name)?;
+        options.push(number.to_bytes())?;
+    }
+    Ok(options)
 }
 
 /// The upper layer and its workdir on a tmpfs of their own; the descriptor is of the upper layer.

@@ -1,12 +1,12 @@
 //! What is in force, asked of the kernel and not remembered.
 
-use sys::bare::{self, Fd, Owned};
+use sys::bare::{self, Errno, Owned};
 
 use crate::confine::Guest;
 use crate::frames::{Capabilities, MAX_LABEL, MAX_RLIMITS, Posture};
 use crate::text::Text;
 
-const RLIMIT_NOFILE: usize = 7;
+const RLIMIT_NOFILE: u32 = 7;
 
 /// Everything but the filter and the probes.
 pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
@@ -14,8 +14,9 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
     let [gid, egid, sgid] = bare::groups()?;
     let [inheritable, permitted, effective] = bare::capabilities()?;
     let (name, len) = bare::hostname()?;
-    let rlimits = rlimits()?;
-    let descriptors = rlimits.get(RLIMIT_NOFILE).map_or(256, |(soft, _)| u32::try_from(*soft).unwrap_or(u32::MAX));
+    let rlimits = rlimits(guest)?;
+    let (descriptors, _) = bare::limit(RLIMIT_NOFILE)?;
+    let descriptors = u32::try_from(descriptors).unwrap_or(u32::MAX);
     let (descriptors, more_descriptors) = bare::open_bitmap(descriptors)?;
     Ok(Posture {
         pid: bare::pid(),
@@ -35,7 +36,6 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
             inheritable,
             permitted,
             effective,
-            bounding: bare::bounding()?,
             // Only what is both permitted and inheritable can be ambient (capabilities(7)): else 42 needless questions.
             ambient: if permitted & inheritable == 0 { 0 } else { bare::ambient()? },
         },
@@ -45,8 +45,6 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         rlimits,
         descriptors,
         more_descriptors,
-        cwd_ino: bare::status(Fd::CWD, c".")?.ino,
-        root_ino: bare::status(Fd::CWD, c"/")?.ino,
         landlock_layers: guest.layers,
         signal_scope_proven: guest.scope_proven,
         probes: crate::frames::ProbeErrnos::default(),
@@ -64,10 +62,12 @@ pub(crate) fn label(file: Option<Owned>) -> bare::Result<Text<MAX_LABEL>> {
     Ok(Text::new(said.get(..end).unwrap_or(&[])))
 }
 
-fn rlimits() -> bare::Result<[(u64, u64); MAX_RLIMITS]> {
+/// Those that were set; what nobody planned is compared with nothing.
+fn rlimits(guest: &Guest<'_>) -> bare::Result<[(u64, u64); MAX_RLIMITS]> {
     let mut all = [(0, 0); MAX_RLIMITS];
-    for (resource, limit) in (0..).zip(&mut all) {
-        *limit = bare::limit(resource)?;
+    for limit in guest.view.rlimits.iter() {
+        let place = usize::try_from(limit.resource).ok().and_then(|at| all.get_mut(at)).ok_or(Errno::EINVAL)?;
+        *place = bare::limit(limit.resource)?;
     }
     Ok(all)
 }

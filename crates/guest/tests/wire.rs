@@ -28,6 +28,7 @@ fn everything() -> Config {
         inner_limits: true,
         new_keyring: true,
         clear_groups: true,
+        ignored: 1 << 63 | 1 << 12,
         ids: Some(Ids { uid: 1000, gid: 1001 }),
         umask: 0o27,
         oom_score_adj: Some(-5),
@@ -50,11 +51,12 @@ fn everything() -> Config {
             Op::Devpts { path: path(), max: 4 },
             Op::Proc { path: path() },
             Op::Mqueue { path: path() },
-            Op::Mask { path: path() },
+            Op::Mask { path: path(), dir: true },
             Op::ReadOnly { path: path(), recursive: true },
             Op::Pin { path: path() },
             Op::Stub { path: path(), dir: false },
             Op::SetAttr { path: path(), attrs, recursive: false },
+            Op::Device { path: path(), major: 1, minor: 3 },
         ],
         rlimits: vec![Rlimit { resource: 7, value: u64::MAX }],
         landlock: Some(Landlock {
@@ -91,6 +93,7 @@ fn a_config_is_read_as_it_was_built() {
         (Mode::Process, true, true, true, true, true)
     );
     assert_eq!((view.ids, view.umask, view.oom_score_adj), (config.ids, config.umask, config.oom_score_adj));
+    assert_eq!(view.ignored, config.ignored);
     assert_eq!((view.nice, view.tty, view.hostname), (config.nice, config.tty, &config.hostname[..]));
     assert_eq!((view.label_file, view.label), (config.label_file.as_c_str(), &config.label[..]));
     // The encodings of both forms are the same bytes, so their text form tells whether the values are.

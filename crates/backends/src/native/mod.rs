@@ -7,6 +7,7 @@
 
 mod birth;
 mod control;
+mod devices;
 mod environment;
 mod etc;
 mod etc_cache;

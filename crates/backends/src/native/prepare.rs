@@ -216,6 +216,7 @@ fn common(policy: &Policy, host: &Capabilities, launch: &Launch, container: bool
         loopback: container && policy.net.mode == NetMode::Loopback,
         inner_limits: container,
         new_keyring: true,
+        ignored: ignored(),
         clear_groups: host.root(),
         umask: policy.process.umask,
         tty: match launch.stdio {
@@ -229,6 +230,11 @@ fn common(policy: &Policy, host: &Capabilities, launch: &Launch, container: bool
         search: environment::PATH.split(':').map(|dir| CString::new(dir).unwrap_or_default()).collect(),
         ..Config::default()
     })
+}
+
+/// Which signals this process ignores, and the guest after it; all of them where that cannot be known.
+fn ignored() -> u64 {
+    sys::proc::Process::own().and_then(|own| own.status()).map_or(u64::MAX, |status| status.ignored)
 }
 
 fn inside(host: &Capabilities, identity: &identity::Identity, container: bool) -> Option<Ids> {
@@ -274,7 +280,7 @@ fn confine(config: &mut Config, policy: &Policy, host: &Capabilities, rules: &Ru
         ..OwnedLandlock::default()
     });
     if container && abi > 0 {
-        config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: b"x".to_vec() });
+        config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: Vec::new() });
         config.probes.push(Probe::OpenMustFail(CANARY.into()));
     }
     if !container {

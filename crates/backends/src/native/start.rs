@@ -204,6 +204,7 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
             | Op::Symlink { .. }
             | Op::Bind { .. }
             | Op::Overlay { .. }
+            | Op::Device { .. }
             | Op::Devpts { .. }
             | Op::Proc { .. }
             | Op::Mqueue { .. }

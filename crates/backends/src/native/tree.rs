@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
@@ -17,15 +17,12 @@ use super::landlock::{Access, Rules};
 use super::prepare::{FIRST_EXTRA, GitPart, Launch, Protect};
 use super::proc_view;
 use super::sizes::{self, Sizes};
-use super::{etc, etc_cache};
+use super::{devices, etc, etc_cache};
 use crate::StartError;
 use crate::host::Capabilities;
 
 /// Top-level names of the host that hold its tools.
 const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
-/// Device nodes of the host that are shown, with their numbers (Documentation/admin-guide/devices.txt).
-const DEVICES: &[(&str, u32, u32)] =
-    &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 /// Bytes of the root tmpfs: `/etc` and mount points only; it is read-only before anything runs.
 const ROOT_BYTES: u64 = 4 << 20;
 const ROOT_INODES: u64 = 8192;
@@ -130,8 +127,9 @@ pub(crate) fn build(
     let sizes = sizes::divide(policy, git);
     let mut tree = Builder { policy, host, sizes, tree: Tree::default(), identity, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
+    tree.devices()?;
     tree.root()?;
-    tree.kernel_file_systems()?;
+    tree.kernel_file_systems();
     tree.temporary();
     for grant in &policy.fs.read {
         tree.read(grant)?;
@@ -333,18 +331,24 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn kernel_file_systems(&mut self) -> Result<(), StartError> {
+    /// First of all, so that one operation gives them and the root their attributes.
+    fn devices(&mut self) -> Result<(), StartError> {
+        for (name, major, minor) in devices::SHOWN {
+            let path = Path::new("/dev").join(name);
+            devices::judge(&path, *major, *minor)?;
+            self.op(Op::Device { path: text(&path), major: *major, minor: *minor });
+        }
+        self.op(Op::SetAttr { path: c"/".into(), attrs: devices::ATTRS, recursive: true });
+        Ok(())
+    }
+
+    fn kernel_file_systems(&mut self) {
         self.op(Op::Proc { path: c"/proc".into() });
         // The right to write is for the process's own files (`oom_score_adj`, `comm`, `fd/1`); the rest is the kernel's.
         self.allow(Path::new("/proc"), Access::READ | Access::WRITE_FILE, true);
-        for (name, major, minor) in DEVICES {
-            let path = Path::new("/dev").join(name);
-            let resolved = device(&path, *major, *minor)?;
-            self.bind(&resolved, &path, Attrs::NOSUID | Attrs::NOEXEC);
-        }
-        // After the devices: a file is masked by our /dev/null.
-        for path in proc_view::MASKED {
-            self.op(Op::Mask { path: text(Path::new(path)) });
+        // A file is masked by our /dev/null.
+        for (path, dir) in proc_view::MASKED {
+            self.op(Op::Mask { path: text(Path::new(path)), dir: *dir });
         }
         for path in proc_view::READ_ONLY {
             self.op(Op::ReadOnly { path: text(Path::new(path)), recursive: true });
@@ -355,13 +359,12 @@ impl Builder<'_> {
         self.op(Op::Devpts { path: c"/dev/pts".into(), max: TERMINALS });
         self.allow(Path::new("/dev"), Access::READ | Access::WRITE_FILE | Access::IOCTL, true);
         self.allow(Path::new("/"), Access::LIST, true);
-        Ok(())
     }
 
     fn temporary(&mut self) {
         let attrs = self.writable_attrs();
         let Sizes { tmp, shm, run, workspace: _, git: _ } = self.sizes;
-        for (path, size, mode) in [("/tmp", tmp, 0o1777), ("/dev/shm", shm, 0o1777), ("/run", run, 0o755)] {
+        for (path, size, mode) in [("/dev/shm", shm, 0o1777), ("/tmp", tmp, 0o1777), ("/run", run, 0o755)] {
             self.op(Op::Tmpfs { path: text(Path::new(path)), size: size.bytes, inodes: size.inodes, mode, attrs });
             self.allow(Path::new(path), self.writable(), true);
         }
@@ -575,24 +578,6 @@ impl Builder<'_> {
         self.tree.mapped.push(Mapped { path, is, uid: resolved.uid, gid: resolved.gid });
         self.source(Source::Fd(FIRST_EXTRA.saturating_add(before)))
     }
-}
-
-fn device(path: &Path, major: u32, minor: u32) -> Result<Resolved, StartError> {
-    let meta = path.symlink_metadata().map_err(|e| StartError::path("fs.root", path, &e))?;
-    let rdev = meta.rdev();
-    if !meta.file_type().is_char_device() || sys::caller::device_numbers(rdev) != (major, minor) {
-        return Err(StartError::NotTheDevice { path: path.to_owned() });
-    }
-    let (uid, gid) = (meta.uid(), meta.gid());
-    Ok(Resolved {
-        path: path.to_owned(),
-        dev: meta.dev(),
-        ino: meta.ino(),
-        dir: false,
-        uid,
-        gid,
-        mode: meta.mode() & 0o7777,
-    })
 }
 
 /// A path as the guest reads it. Paths with a NUL never get here: policies and the kernel refuse them.

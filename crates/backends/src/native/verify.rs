@@ -107,7 +107,6 @@ fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
     let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
     must(wrong, "capability sets", all == 0, sets);
     if expected.container {
-        must(wrong, "capability bounding set", sets.bounding == 0, sets.bounding);
         must(wrong, "securebits", p.securebits & SECUREBITS == SECUREBITS, p.securebits);
         must(wrong, "pid inside", p.pid == 1, p.pid);
         must(
@@ -197,7 +196,9 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     let sets = &status.capabilities;
     let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
     must(wrong, "capabilities outside", all == 0, sets);
+    must(wrong, "set of ignored signals", status.ignored == 0, status.ignored);
     if expected.container {
+        must(wrong, "capability bounding set outside", sets.bounding == 0, sets.bounding);
         must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
     }
     Ok(())
@@ -232,7 +233,8 @@ fn points(config: &Config) -> BTreeMap<String, Point> {
                 (path, false, true, Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC)
             }
             Op::Pin { path } => (path, false, true, Attrs::NONE),
-            Op::Mask { path } => (path, false, false, Attrs::NONE),
+            Op::Mask { path, .. } => (path, false, false, Attrs::NONE),
+            Op::Device { path, .. } => (path, false, true, super::devices::ATTRS),
             Op::Root { .. } | Op::Dir { .. } | Op::File { .. } | Op::Symlink { .. } | Op::SetAttr { .. } => continue,
         };
         let point = all.entry(text(path)).or_default();

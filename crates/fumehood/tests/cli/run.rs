@@ -35,6 +35,19 @@ fn a_signal_is_128_and_its_number() {
 }
 
 #[test]
+fn signals_that_the_caller_ignores_are_not_ignored_inside() {
+    let house = House::new();
+    for tier in ["container", "process"] {
+        for (number, code) in [(10, 138), (37, 165)] {
+            let inside = format!("kill -{number} $$; echo ignored");
+            let text = format!("trap '' 1 10 37; exec \"$1\" run -q --tier {tier} -- sh -c '{inside}'");
+            let said = house.said(&crate::script(&text, &house).output().unwrap());
+            assert_eq!((said.code, said.out.as_str()), (code, ""), "{tier} {said:?}");
+        }
+    }
+}
+
+#[test]
 fn a_limit_is_124_and_named_also_when_quiet() {
     let house = House::new();
     let said = house.run(&["run", "-q", "--timeout=300ms", "--", "sleep", "20"]);

@@ -30,6 +30,8 @@ pub struct Config {
     pub new_keyring: bool,
     /// setgroups to none; impossible rootless.
     pub clear_groups: bool,
+    /// Signals that the supervisor ignores (bit n - 1 = signal n): they are reset, else the payload would ignore them too.
+    pub ignored: u64,
     /// Identity inside.
     pub ids: Option<Ids>,
     /// Umask of the payload.
@@ -86,6 +88,7 @@ impl Config {
         self.inner_limits.put(&mut out);
         self.new_keyring.put(&mut out);
         self.clear_groups.put(&mut out);
+        self.ignored.put(&mut out);
         self.ids.put(&mut out);
         self.umask.put(&mut out);
         self.oom_score_adj.put(&mut out);

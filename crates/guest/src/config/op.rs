@@ -179,6 +179,15 @@ pub enum Op<P, B> {
         /// Its root is passed out under this number.
         slot: u32,
     },
+    /// A device of the host, at the same path inside. What is there afterwards must be a character device of this number.
+    Device {
+        /// Where, outside and inside.
+        path: P,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
     /// Pseudo terminals of our own, and `ptmx` beside the directory.
     Devpts {
         /// Where.
@@ -200,6 +209,8 @@ pub enum Op<P, B> {
     Mask {
         /// What.
         path: P,
+        /// It is expected to be a directory; if it is none, it is hidden as the file that it is.
+        dir: bool,
     },
     /// Make what is there read-only.
     ReadOnly {
@@ -260,11 +271,12 @@ impl<'a> Item<'a> for Op<&'a CStr, &'a [u8]> {
             8 => Self::Devpts { path: r.text()?, max: r.u32()? },
             9 => Self::Proc { path: r.text()? },
             10 => Self::Mqueue { path: r.text()? },
-            11 => Self::Mask { path: r.text()? },
+            11 => Self::Mask { path: r.text()?, dir: r.flag()? },
             12 => Self::ReadOnly { path: r.text()?, recursive: r.flag()? },
             13 => Self::Pin { path: r.text()? },
             14 => Self::Stub { path: r.text()?, dir: r.flag()? },
             15 => Self::SetAttr { path: r.text()?, attrs: Attrs::read(r)?, recursive: r.flag()? },
+            16 => Self::Device { path: r.text()?, major: r.u32()?, minor: r.u32()? },
             _ => return None,
         })
     }
@@ -308,11 +320,12 @@ mod put {
                 Self::Devpts { path, max } => fields(out, 8, &[&path.as_ref(), max]),
                 Self::Proc { path } => fields(out, 9, &[&path.as_ref()]),
                 Self::Mqueue { path } => fields(out, 10, &[&path.as_ref()]),
-                Self::Mask { path } => fields(out, 11, &[&path.as_ref()]),
+                Self::Mask { path, dir } => fields(out, 11, &[&path.as_ref(), dir]),
                 Self::ReadOnly { path, recursive } => fields(out, 12, &[&path.as_ref(), recursive]),
                 Self::Pin { path } => fields(out, 13, &[&path.as_ref()]),
                 Self::Stub { path, dir } => fields(out, 14, &[&path.as_ref(), dir]),
                 Self::SetAttr { path, attrs, recursive } => fields(out, 15, &[&path.as_ref(), attrs, recursive]),
+                Self::Device { path, major, minor } => fields(out, 16, &[&path.as_ref(), major, minor]),
             }
         }
     }

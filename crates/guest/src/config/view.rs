@@ -25,6 +25,7 @@ pub struct View<'a> {
     pub inner_limits: bool,
     pub new_keyring: bool,
     pub clear_groups: bool,
+    pub ignored: u64,
     pub ids: Option<Ids>,
     pub umask: u32,
     pub oom_score_adj: Option<i32>,
@@ -72,6 +73,7 @@ impl<'a> View<'a> {
             inner_limits: r.flag()?,
             new_keyring: r.flag()?,
             clear_groups: r.flag()?,
+            ignored: r.u64()?,
             ids: r.option(|r| Some(Ids { uid: r.u32()?, gid: r.u32()? }))?,
             umask: r.u32()?,
             oom_score_adj: r.option(Reader::i32)?,
@@ -105,6 +107,7 @@ impl<'a> View<'a> {
             | Op::Symlink { .. }
             | Op::Tmpfs { .. }
             | Op::Bind { .. }
+            | Op::Device { .. }
             | Op::Devpts { .. }
             | Op::Proc { .. }
             | Op::Mqueue { .. }

@@ -9,7 +9,8 @@ pub const MAX_RLIMITS: usize = 16;
 /// Longest label that is read back, with what the kernel says of its mode.
 pub const MAX_LABEL: usize = 255;
 
-/// Capability sets, as capget(2) and prctl(2) give them.
+/// Capability sets, as capget(2) and prctl(2) give them. The bounding set is read from outside: there it is one line, and
+/// here a question for each capability.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Inheritable.
@@ -18,8 +19,6 @@ pub struct Capabilities {
     pub permitted: u64,
     /// Effective.
     pub effective: u64,
-    /// Bounding.
-    pub bounding: u64,
     /// Ambient.
     pub ambient: u64,
 }
@@ -100,16 +99,12 @@ pub struct Posture {
     pub hostname: Text<64>,
     /// The label that the next program gets, as the kernel says it; empty = none was asked for.
     pub label: Text<MAX_LABEL>,
-    /// Soft and hard value of every limit.
+    /// Soft and hard value of every limit that the config names; 0 for the others.
     pub rlimits: [(u64, u64); MAX_RLIMITS],
     /// Bit n = descriptor n is open, up to 63.
     pub descriptors: u64,
     /// A descriptor above 63 is open.
     pub more_descriptors: bool,
-    /// Inode of the working directory.
-    pub cwd_ino: u64,
-    /// Inode of the root.
-    pub root_ino: u64,
     /// How many Landlock layers the guest put on itself.
     pub landlock_layers: u8,
     /// The signal scope was proven with a witness (process tier).
@@ -131,12 +126,10 @@ impl Posture {
         w.u8(u8::from(self.signal_scope_proven));
         w.u8(u8::from(self.more_descriptors));
         let sets = &self.capabilities;
-        for set in [sets.inheritable, sets.permitted, sets.effective, sets.bounding, sets.ambient] {
+        for set in [sets.inheritable, sets.permitted, sets.effective, sets.ambient] {
             w.u64(set);
         }
-        for number in [self.descriptors, self.cwd_ino, self.root_ino] {
-            w.u64(number);
-        }
+        w.u64(self.descriptors);
         for (soft, hard) in self.rlimits {
             w.u64(soft);
             w.u64(hard);
@@ -159,14 +152,9 @@ impl Posture {
         let landlock_layers = r.u8()?;
         let signal_scope_proven = r.flag()?;
         let more_descriptors = r.flag()?;
-        let capabilities = Capabilities {
-            inheritable: r.u64()?,
-            permitted: r.u64()?,
-            effective: r.u64()?,
-            bounding: r.u64()?,
-            ambient: r.u64()?,
-        };
-        let [descriptors, cwd_ino, root_ino] = [r.u64()?, r.u64()?, r.u64()?];
+        let capabilities =
+            Capabilities { inheritable: r.u64()?, permitted: r.u64()?, effective: r.u64()?, ambient: r.u64()? };
+        let descriptors = r.u64()?;
         let mut rlimits = [(0, 0); MAX_RLIMITS];
         for limit in &mut rlimits {
             *limit = (r.u64()?, r.u64()?);
@@ -202,8 +190,6 @@ impl Posture {
             rlimits,
             descriptors,
             more_descriptors,
-            cwd_ino,
-            root_ino,
             landlock_layers,
             signal_scope_proven,
             probes,

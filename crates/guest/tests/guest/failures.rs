@@ -89,7 +89,7 @@ fn a_mount_names_its_operation() {
         (Op::Dir { path: c("/a/.."), mode: 0o755 }, libc::EINVAL),
         (Op::Dir { path: c("/bin/through-a-link"), mode: 0o755 }, libc::ELOOP),
         (Op::Dir { path: c("/bin"), mode: 0o755 }, libc::ELOOP),
-        (Op::Mask { path: c("/lib64") }, libc::ELOOP),
+        (Op::Mask { path: c("/lib64"), dir: true }, libc::ELOOP),
         (Op::Dir { path: c("/etc/passwd"), mode: 0o755 }, libc::ENOTDIR),
         (Op::File { path: c("/etc/passwd"), mode: 0o644, bytes: vec![] }, libc::EEXIST),
         (link("/etc/passwd", "x"), libc::EEXIST),
@@ -99,9 +99,30 @@ fn a_mount_names_its_operation() {
         (Op::SetAttr { path: c("/etc"), attrs, recursive: false }, libc::EINVAL),
         (Op::Stub { path: c("/missing/stub"), dir: true }, libc::ENOENT),
         (overlay(None), libc::EBADF),
+        // Not by its path alone: what is there must be the device.
+        (Op::Device { path: c("/dev/full"), major: 1, minor: 3 }, libc::ENXIO),
+        (Op::Device { path: c("/dev/no-such"), major: 1, minor: 3 }, libc::ENOENT),
+        (Op::Device { path: c("/dev/null"), major: 1, minor: 3 }, libc::EEXIST),
+        (Op::ReadOnly { path: c("/proc/no-such"), recursive: true }, libc::ENOENT),
     ] {
         assert_eq!(mount_failure(op.clone()), (Step::Mounts, errno, 0), "{op:?}");
     }
+}
+
+#[test]
+fn nothing_is_masked_by_a_null_that_is_missing_or_another_file() {
+    let masked = |null: Option<guest::config::OwnedOp>| {
+        let change = move |config: &mut Config| {
+            config.ops.retain(|op| !matches!(op, Op::Bind { source: 1, .. }));
+            config.ops.splice(1..1, null);
+        };
+        let (step, errno, _) = failure(Who::Rootless, ALL, change);
+        assert_eq!((step, errno), (Step::Mounts, libc::ENXIO));
+    };
+    masked(None);
+    masked(Some(Op::File { path: c("/dev/null"), mode: 0o666, bytes: vec![] }));
+    masked(Some(link("/dev/null", "/proc/sys/kernel/core_pattern")));
+    masked(Some(Op::Device { path: c("/dev/zero"), major: 1, minor: 3 }));
 }
 
 #[test]

@@ -90,6 +90,8 @@ pub(crate) struct Sandbox {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) posture: Posture,
+    /// The guest from outside, after its posture.
+    pub(crate) status: sys::proc::Status,
     pub(crate) exited: Exited,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -256,10 +258,11 @@ impl Sandbox {
     pub(crate) fn finish(mut self) -> Told {
         self.stdin = None;
         let posture = self.posture();
+        let status = sys::proc::Process::open(self.child.pid).and_then(|guest| guest.status()).unwrap();
         self.go();
         let (stdout, stderr) = self.output();
         let exited = self.exited();
-        Told { posture, exited, stdout, stderr }
+        Told { posture, status, exited, stdout, stderr }
     }
 
     /// Whether a process that was started inside is still there, seen from outside.

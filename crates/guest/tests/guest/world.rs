@@ -35,6 +35,8 @@ pub(crate) fn container(who: Who, argv: &[&str]) -> Config {
         wait_mapped: who == Who::Root,
         inner_limits: true,
         new_keyring: true,
+        // The test harness ignores some, as the supervisor does.
+        ignored: u64::MAX,
         clear_groups: who == Who::Root,
         ids: Some(Ids { uid: 1000, gid: 1000 }),
         umask: 0o022,
@@ -62,10 +64,11 @@ pub(crate) fn container(who: Who, argv: &[&str]) -> Config {
             Op::Tmpfs { path: c("/tmp"), size: 8 << 20, inodes: 1024, mode: 0o1777, attrs: tmp },
             Op::Proc { path: c("/proc") },
             Op::Mqueue { path: c("/dev/mqueue") },
-            Op::Mask { path: c("/proc/keys") },
-            Op::Mask { path: c("/proc/no-such-file") },
-            Op::Mask { path: c("/proc/irq") },
-            Op::Mask { path: c("/proc/bus") },
+            Op::Mask { path: c("/proc/keys"), dir: false },
+            Op::Mask { path: c("/proc/no-such-file"), dir: false },
+            Op::Mask { path: c("/proc/irq"), dir: true },
+            // Of the other kind than it is said to be: it is hidden all the same.
+            Op::Mask { path: c("/proc/bus"), dir: false },
             Op::ReadOnly { path: c("/proc/sys"), recursive: false },
         ],
         rlimits: vec![
@@ -92,6 +95,7 @@ pub(crate) fn process(uid: u32, argv: &[&str]) -> Config {
     Config {
         mode: Mode::Process,
         ids: Some(Ids { uid, gid: uid }),
+        ignored: u64::MAX,
         clear_groups: uid != 1000,
         umask: 0o077,
         rlimits: vec![Rlimit { resource: libc::RLIMIT_NOFILE, value: 64 }],

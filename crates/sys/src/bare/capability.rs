@@ -4,7 +4,7 @@ use linux_raw_sys::general::{
     __NR_capget, __NR_capset, __NR_prctl, __user_cap_data_struct, __user_cap_header_struct, _LINUX_CAPABILITY_VERSION_3,
 };
 use linux_raw_sys::prctl::{
-    PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, PR_CAP_AMBIENT_IS_SET, PR_CAPBSET_DROP, PR_CAPBSET_READ, PR_GET_DUMPABLE,
+    PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, PR_CAP_AMBIENT_IS_SET, PR_CAPBSET_DROP, PR_GET_DUMPABLE,
     PR_GET_PDEATHSIG, PR_GET_SECUREBITS, PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_PDEATHSIG, PR_SET_SECUREBITS,
 };
 
@@ -66,29 +66,16 @@ pub fn drop_bounding() -> Result<()> {
     Ok(())
 }
 
-/// The bounding set. One call for each capability that the kernel knows.
-///
-/// # Errors
-/// None that the kernel documents for this use.
-pub fn bounding() -> Result<u64> {
-    collect(|capability| control(PR_CAPBSET_READ, capability))
-}
-
 /// The ambient set. One call for each capability that the kernel knows.
 ///
 /// # Errors
 /// None that the kernel documents for this use.
 pub fn ambient() -> Result<u64> {
-    collect(|capability| {
-        // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
-        unsafe { call(__NR_prctl, [uint(PR_CAP_AMBIENT), uint(PR_CAP_AMBIENT_IS_SET), uint(capability), 0, 0]) }
-    })
-}
-
-fn collect(ask: impl Fn(u32) -> Result<usize>) -> Result<u64> {
     let mut set = 0;
     for capability in 0..64 {
-        match ask(capability) {
+        let arguments = [uint(PR_CAP_AMBIENT), uint(PR_CAP_AMBIENT_IS_SET), uint(capability), 0, 0];
+        // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
+        match unsafe { call(__NR_prctl, arguments) } {
             Ok(held) => set |= u64::from(held != 0) << capability,
             Err(Errno::EINVAL) => break,
             Err(errno) => return Err(errno),

@@ -83,6 +83,56 @@ pub fn close_range(first: u32, last: u32) -> Result<()> {
     unsafe { call(__NR_close_range, [uint(first), uint(last), 0]) }.map(drop)
 }
 
+/// Descriptors that are closed together, in one call for each row of numbers that follow each other.
+#[derive(Debug, Default)]
+pub struct Together {
+    numbers: [u32; 16],
+    count: usize,
+}
+
+impl Together {
+    /// Takes charge of one more; when there is no room the others are closed first.
+    pub fn add(&mut self, fd: Owned) {
+        if self.count == self.numbers.len() {
+            self.close();
+        }
+        if let Some(place) = self.numbers.get_mut(self.count) {
+            *place = fd.leak().0.unsigned_abs();
+            self.count = self.count.saturating_add(1);
+        }
+    }
+
+    /// Closes them.
+    pub fn close(&mut self) {
+        let mut row: Option<(u32, u32)> = None;
+        for number in self.numbers.iter().take(self.count) {
+            row = Some(match row {
+                Some((first, last)) if *number == last.saturating_add(1) => (first, *number),
+                Some((first, last)) => {
+                    close_row(first, last);
+                    (*number, *number)
+                }
+                None => (*number, *number),
+            });
+        }
+        self.count = 0;
+        if let Some((first, last)) = row {
+            close_row(first, last);
+        }
+    }
+}
+
+fn close_row(first: u32, last: u32) {
+    // It fails for a range that is none, and this is one.
+    let _closed = close_range(first, last);
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// dup3(2), kept over an exec or not. `from` and `to` must differ.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use linux_raw_sys::general::{
     __NR_chdir, __NR_fchdir, __NR_fchmod, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
     __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
     O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
-    RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
+    RESOLVE_NO_SYMLINKS, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
 };
 
 use super::errno::Result;
@@ -35,6 +35,8 @@ pub struct Status {
     pub mode: u32,
     /// Whether it is a directory.
     pub dir: bool,
+    /// Numbers of a character device.
+    pub device: Option<(u32, u32)>,
     /// Bytes.
     pub size: u64,
 }
@@ -185,6 +187,7 @@ fn status_by(dir: Fd, path: &CStr, flags: u32, mask: u32) -> Result<Status> {
         ino: found.stx_ino,
         mode: mode & 0o7777,
         dir: mode & S_IFMT == S_IFDIR,
+        device: (mode & S_IFMT == S_IFCHR).then_some((found.stx_rdev_major, found.stx_rdev_minor)),
         size: found.stx_size,
     })
 }

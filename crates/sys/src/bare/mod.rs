@@ -28,7 +28,7 @@ mod tty;
 pub use capability::*;
 pub use errno::{Errno, Result};
 pub use exec::{Pointers, execve};
-pub use fd::{Fd, Owned, close, close_range, duplicate_to, open_bitmap, poll_readable};
+pub use fd::{Fd, Owned, Together, close, close_range, duplicate_to, open_bitmap, poll_readable};
 pub use file::*;
 pub use identity::*;
 pub use landlock::*;

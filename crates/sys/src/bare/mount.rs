@@ -1,14 +1,16 @@
-//! Mounts, by the calls that build a tree apart before it is seen.
+//! Mounts, by the calls that build a tree apart before it is seen, and by mount(2), which is one call where those are
+//! eight: for names that nobody else can change.
 
 use core::ffi::CStr;
 
 use linux_raw_sys::general::{
-    __NR_fsconfig, __NR_fsmount, __NR_fsopen, __NR_mount_setattr, __NR_move_mount, __NR_open_tree, __NR_pivot_root,
-    __NR_umount2, AT_EMPTY_PATH, AT_RECURSIVE, FSMOUNT_CLOEXEC, FSOPEN_CLOEXEC, MNT_DETACH, MOVE_MOUNT_F_EMPTY_PATH,
-    MOVE_MOUNT_T_EMPTY_PATH, MS_PRIVATE, OPEN_TREE_CLOEXEC, OPEN_TREE_CLONE, fsconfig_command, mount_attr,
+    __NR_fsconfig, __NR_fsmount, __NR_fsopen, __NR_mount, __NR_mount_setattr, __NR_move_mount, __NR_open_tree,
+    __NR_pivot_root, __NR_umount2, AT_EMPTY_PATH, AT_RECURSIVE, AT_SYMLINK_NOFOLLOW, FSMOUNT_CLOEXEC, FSOPEN_CLOEXEC,
+    MNT_DETACH, MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH, MS_BIND, MS_PRIVATE, MS_REC, OPEN_TREE_CLOEXEC,
+    OPEN_TREE_CLONE, fsconfig_command, mount_attr,
 };
 
-use super::errno::Result;
+use super::errno::{Errno, Result};
 use super::fd::{Fd, Owned};
 use super::raw::{call, long, read, text, uint};
 
@@ -59,6 +61,33 @@ impl FileSystem {
     }
 }
 
+/// What mount(2) and mount_setattr(2) write alike: read-only, nosuid, nodev, noexec.
+const COMMON_ATTRIBUTES: u64 = 0xf;
+
+/// A new file system at a path, by mount(2): links are followed, so the path must be one that only we can change.
+/// Attributes that mount(2) writes otherwise are refused.
+///
+/// # Errors
+/// That of mount(2); `EINVAL` for such an attribute.
+pub fn mount_new(kind: &CStr, path: &CStr, attributes: u64, options: &CStr) -> Result<()> {
+    if attributes & !COMMON_ATTRIBUTES != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: all four are C strings that outlive the call; the options are text, as every kind that we mount expects.
+    unsafe { call(__NR_mount, [text(kind), text(path), text(kind), long(attributes), text(options)]) }.map(drop)
+}
+
+/// Shows at `to` what is at `from`, with all that is mounted below it if asked, by mount(2): links are followed, so `to`
+/// must be a path that only we can change, and what is there afterwards judged if `from` is none.
+///
+/// # Errors
+/// That of mount(2): `ENOENT` for either, `ENOTDIR` if only one of them is a directory.
+pub fn bind(from: &CStr, to: &CStr, recursive: bool) -> Result<()> {
+    let flags = if recursive { MS_BIND | MS_REC } else { MS_BIND };
+    // SAFETY: both are C strings that outlive the call; a bind reads neither kind nor options.
+    unsafe { call(__NR_mount, [text(from), text(to), 0, uint(flags), 0]) }.map(drop)
+}
+
 /// A detached copy of the mount at `from`, with all that is mounted below it if asked.
 ///
 /// # Errors
@@ -105,11 +134,23 @@ pub fn attach_over_root(mount: Fd) -> Result<()> {
 /// # Errors
 /// That of mount_setattr(2).
 pub fn set_attributes(mount: Fd, attributes: u64, recursive: bool) -> Result<()> {
+    set_attributes_by(mount, c"", AT_EMPTY_PATH, attributes, recursive)
+}
+
+/// The same of the mount at a path, whose last part is not followed.
+///
+/// # Errors
+/// That of mount_setattr(2): `EINVAL` if nothing is mounted there.
+pub fn set_attributes_at(dir: Fd, path: &CStr, attributes: u64, recursive: bool) -> Result<()> {
+    set_attributes_by(dir, path, AT_SYMLINK_NOFOLLOW, attributes, recursive)
+}
+
+fn set_attributes_by(dir: Fd, path: &CStr, flags: u32, attributes: u64, recursive: bool) -> Result<()> {
     let attr = mount_attr { attr_set: attributes, attr_clr: 0, propagation: u64::from(MS_PRIVATE), userns_fd: 0 };
-    let flags = if recursive { AT_EMPTY_PATH | AT_RECURSIVE } else { AT_EMPTY_PATH };
+    let flags = if recursive { flags | AT_RECURSIVE } else { flags };
     let size = size_of::<mount_attr>();
-    // SAFETY: an empty C string, static, and a mount_attr of the given size.
-    unsafe { call(__NR_mount_setattr, [mount.raw(), text(c""), uint(flags), read(&attr), size]) }.map(drop)
+    // SAFETY: path is a C string that outlives the call, as does the mount_attr of the given size.
+    unsafe { call(__NR_mount_setattr, [dir.raw(), text(path), uint(flags), read(&attr), size]) }.map(drop)
 }
 
 /// Keeps every mount of this namespace to itself.

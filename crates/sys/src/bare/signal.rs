@@ -24,15 +24,18 @@ pub fn block_all(block: bool) -> Result<()> {
     unsafe { call(__NR_rt_sigprocmask, [uint(SIG_SETMASK), read(&set), 0, size_of::<u64>()]) }.map(drop)
 }
 
-/// Every signal does again what it does by default: an ignored one would stay ignored over an exec. 62 calls: callers
-/// that ignore real-time signals exist.
+/// These signals (bit n - 1 = signal n) do again what they do by default: an ignored one would stay ignored over an exec.
+/// One call for each.
 ///
 /// # Errors
 /// None that the kernel documents for this use.
-pub fn default_all() -> Result<()> {
+pub fn default_signals(which: u64) -> Result<()> {
     // kernel_sigaction: handler SIG_DFL, no flags, no restorer, empty mask.
     let default: [usize; 4] = [0; 4];
     for signal in (1..=64).filter(|signal| *signal != SIGKILL.unsigned_abs() && *signal != SIGSTOP) {
+        if which >> (signal - 1) & 1 == 0 {
+            continue;
+        }
         // SAFETY: a kernel_sigaction of four words to read, nothing to write; SIG_DFL runs no code of ours.
         unsafe { call(__NR_rt_sigaction, [uint(signal), read(&default), 0, size_of::<u64>()]) }?;
     }

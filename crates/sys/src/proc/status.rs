@@ -34,6 +34,8 @@ pub struct Status {
     pub threads: u32,
     /// Capabilities.
     pub capabilities: Capabilities,
+    /// Signals that it ignores, a bit for each from 1 on: they would stay ignored in what it executes.
+    pub ignored: u64,
     /// Whether executions can add privilege no more.
     pub no_new_privs: bool,
     /// 0 none, 1 strict, 2 filter.
@@ -62,6 +64,7 @@ pub fn parse(text: &str) -> Option<Status> {
             bounding: mask("CapBnd")?,
             ambient: mask("CapAmb")?,
         },
+        ignored: mask("SigIgn")?,
         no_new_privs: field("NoNewPrivs")? == "1",
         seccomp: field("Seccomp")?.parse().ok()?,
         seccomp_filters: match field("Seccomp_filters") {
@@ -85,7 +88,7 @@ mod tests {
 
     const TEXT: &str = "Name:\tSeccomp:\t2\nState:\tS (sleeping)\nPPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t5\t5\t5\n\
         Groups:\t4 24 \nNSpid:\t90\t1\nThreads:\t2\nCapInh:\t0\nCapPrm:\t00000000a0\nCapEff:\t0\nCapBnd:\t1ffffffffff\nCapAmb:\t0\n\
-        NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
+        SigIgn:\t0000000000001000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
 
     #[test]
     fn every_field_lands_where_it_belongs() {
@@ -94,12 +97,13 @@ mod tests {
         assert_eq!((status.groups.as_slice(), status.pids.as_slice()), (&[4, 24][..], &[90, 1][..]));
         assert_eq!((status.capabilities.permitted, status.capabilities.bounding), (0xa0, 0x1ff_ffff_ffff));
         assert!(status.no_new_privs);
+        assert_eq!(status.ignored, 1 << 12);
         assert_eq!((status.seccomp, status.seccomp_filters), (2, Some(3)));
     }
 
     #[test]
     fn a_missing_line_is_no_default() {
-        for name in ["Uid", "CapEff", "NoNewPrivs", "NSpid"] {
+        for name in ["Uid", "CapEff", "SigIgn", "NoNewPrivs", "NSpid"] {
             assert_eq!(parse(&TEXT.replace(&format!("{name}:"), "Other:")), None, "{name}");
         }
     }

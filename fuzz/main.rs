@@ -79,6 +79,23 @@ fn lines_of_commands() {
 }
 
 #[test]
+fn lines_of_commands_without_bash() {
+    let world = tools::commands::World::new();
+    fuzz("lines", &tools::commands::seeds(), tools::commands::TOKENS, |bytes| world.read_alone(bytes));
+}
+
+#[test]
+fn schemas_of_servers() {
+    fuzz("schemas", &tools::foreign::schemas::seeds(), &[], tools::foreign::schemas::read);
+}
+
+#[test]
+fn patterns_of_schemas_and_conditions() {
+    let seeds = tools::foreign::patterns::seeds();
+    fuzz("patterns", &seeds, tools::foreign::patterns::TOKENS, tools::foreign::patterns::read);
+}
+
+#[test]
 fn values_names_and_screens() {
     let place = tools::values::Place::new();
     fuzz("values", &place.seeds(), tools::values::TOKENS, |bytes| place.read(bytes));

@@ -6,96 +6,7 @@ use std::time::Duration;
 
 use broker::command::{Around, Judge, Judgement, Resolved, as_one};
 
-pub(crate) const TOKENS: &[&str] = &[
-    "ls ",
-    "rm -rf ",
-    "git -C x status",
-    "$(",
-    ")",
-    "((",
-    "))",
-    "`",
-    "'",
-    "\"",
-    "\\",
-    "\\\n",
-    "\n",
-    ";",
-    " & ",
-    " | ",
-    " && ",
-    " || ",
-    "<",
-    ">",
-    "<<E\n",
-    "\nE\n",
-    "<<-'E'\n",
-    "<<<",
-    "<(",
-    ">&",
-    "2>&1",
-    "{ ",
-    "; }",
-    "if ls; then ",
-    "; fi",
-    "for i in a b; do ",
-    "; done",
-    "case x in x) ",
-    ";; esac",
-    "while ",
-    "[[ ",
-    " ]]",
-    "! ",
-    "a=b ",
-    "PATH=/tmp ",
-    "a[$(id)]=1 ",
-    "*",
-    "?",
-    "~",
-    "{a,b}",
-    "#",
-    " -- ",
-    "--output=x",
-    "\u{0}",
-    "\r",
-    "\u{a0}",
-    "$'\\x41'",
-    "$\"",
-    "function f { ",
-    "coproc ",
-    "time ",
-    "select ",
-    "eval ",
-    "exec ",
-    "export ",
-    "command ",
-    "builtin ",
-    "test -v ",
-    "xargs ",
-    "timeout 5 ",
-    "env -i ",
-    "nohup ",
-    "bash -c '",
-    "find . -exec ",
-    " \\;",
-    "sed s/a/b/e ",
-    "awk '{system(1)}' ",
-    "/etc/passwd",
-    "/dev/tcp/a/1",
-    "curl ",
-    "../",
-    "/usr/bin/",
-    "${x:-",
-    "${!x}",
-    "${x@P}",
-    "$((",
-    "alias ls=",
-    "trap ",
-    "unset ",
-    "printf -v ",
-    "read ",
-    "cd ",
-];
+pub(crate) const TOKENS: &[&str] = include!("../../crates/broker/tests/commands/tokens.in");
 
 /// Programs of the policy, beside those of presets.
 const LISTED: &[&str] = &[
@@ -163,6 +74,14 @@ impl World {
                 assert!(self.judge.line(&line) == Judgement::Allowed { programs, shell }, "{line:?} is judged twice");
                 assert!(bash_reads(&line), "{line:?} is allowed, and bash cannot read it");
             }
+        }
+    }
+
+    /// The same without bash, which takes a hundred times as long as we do.
+    pub(crate) fn read_alone(&self, bytes: &[u8]) {
+        let line = String::from_utf8_lossy(bytes);
+        if let Judgement::Allowed { programs, shell: _ } = self.judge.line(&line) {
+            programs.iter().for_each(|program| self.fits(&line, program));
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod arguments;
 pub(crate) mod commands;
 pub(crate) mod conditions;
 pub(crate) mod entries;
+pub(crate) mod foreign;
 pub(crate) mod messages;
 pub(crate) mod sql;
 pub(crate) mod values;

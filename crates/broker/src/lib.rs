@@ -20,6 +20,7 @@ pub mod record;
 pub mod result;
 pub mod rules;
 pub mod schema;
+mod stack;
 mod unseen;
 pub mod verdict;
 

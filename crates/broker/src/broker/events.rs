@@ -65,8 +65,7 @@ impl<'t> Trail<'t> {
         let given = verdict.args.as_ref().unwrap_or(self.asked.1);
         let hash = verdict.hash.clone().unwrap_or_else(|| crate::json::hash(self.asked.0, given));
         let redacted = || self.bounds.as_ref().map_or_else(|| given.clone(), |bounds| bounds.redacted(given));
-        let is_long = policy::json::canonical(given).len() > MOST_ARGUMENTS;
-        let args = if is_long { Json::Null } else { redacted() };
+        let args = if is_longer(given, &mut { MOST_ARGUMENTS }) { Json::Null } else { redacted() };
         let reasons: Vec<Json> = verdict
             .reasons
             .iter()
@@ -162,6 +161,24 @@ impl Drop for Trail<'_> {
             drop(self.write("tool.ended", json!({ "outcome": "cancelled", "took_us": micros(self.begun.elapsed()) })));
         }
     }
+}
+
+/// Whether a value has more bytes than are left, counted as it stands and not as it would be written: the record writes it, once.
+fn is_longer(value: &Json, left: &mut usize) -> bool {
+    let own = match value {
+        Json::Null | Json::Bool(_) | Json::Number(_) => 4,
+        Json::String(text) => text.len().saturating_add(2),
+        Json::Array(items) => items.len().saturating_add(2),
+        Json::Object(map) => map.keys().map(|key| key.len().saturating_add(4)).sum::<usize>().saturating_add(2),
+    };
+    *left = left.saturating_sub(own);
+    let mut parts = match value {
+        Json::Array(items) => items.iter().collect::<Vec<_>>(),
+        Json::Object(map) => map.values().collect(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => Vec::new(),
+    }
+    .into_iter();
+    *left == 0 || parts.any(|part| is_longer(part, left))
 }
 
 fn micros(time: Duration) -> u64 {

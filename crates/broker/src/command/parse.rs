@@ -83,12 +83,9 @@ pub(super) fn needs_stack(text: &str) -> bool {
     text.len() > PLAIN_BYTES || openers(text) > PLAIN_OPENERS
 }
 
-/// Runs a closure on a large stack; none where there is no such stack, or the parser gave up its thread.
+/// Runs a closure on a large stack; none where there is no such stack.
 pub(super) fn on_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
-    std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().name("commands".to_owned()).stack_size(STACK);
-        builder.spawn_scoped(scope, work).ok()?.join().ok()
-    })
+    crate::stack::run(STACK, work).ok()
 }
 
 /// Whether a redirection names a descriptor that no process has: the parser ends itself at a number that it cannot hold.
@@ -133,6 +130,29 @@ fn is_read_for_ever(text: &str) -> bool {
     deepest + cases > MOST_TWICE
 }
 
+/// Whether the end of a here-document is to be a word with an expansion in it. Bash takes it as it stands; the parser looks for
+/// the end of `$(` in `<<$(` for ever.
+fn has_odd_here_document(text: &str) -> bool {
+    text.match_indices("<<").any(|(at, _)| {
+        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + 2..).unwrap_or_default());
+        if before.ends_with('<') || after.starts_with('<') {
+            return false;
+        }
+        let rest = after.trim_start_matches(|c: char| c == '-' || c == '\\' || c.is_ascii_whitespace());
+        let mut quote = None;
+        for c in rest.chars() {
+            match (c, quote) {
+                ('$' | '`', _) => return true,
+                ('\'' | '"', None) => quote = Some(c),
+                (c, Some(open)) if c == open => quote = None,
+                (c, None) if c.is_ascii_whitespace() || matches!(c, ';' | '&' | '|' | '<' | '>' | ')') => break,
+                _ => {}
+            }
+        }
+        false
+    })
+}
+
 /// Whether digits or a name in braces stand between two redirections, `<5<x`, `<{a}<x`: a file for the parser, a descriptor
 /// for bash.
 fn has_two_readings(text: &str) -> bool {
@@ -163,6 +183,10 @@ pub(super) fn program(text: &str) -> Result<Program, Blocked> {
     if openers(text) > MOST_OPENERS || separators > MOST_SEPARATORS {
         let what = "the line nests or joins too many commands".to_owned();
         return Err(blocked("commands.line/too-big", what, "so long a line is not read", "divide it"));
+    }
+    if has_odd_here_document(text) {
+        let what = format!("{} ends a here-document with an expansion", quote(text));
+        return Err(blocked("commands.line/syntax", what, "the end is a plain word", "`<<END`"));
     }
     if is_read_for_ever(text) {
         let what = format!("the line has more than {MOST_TWICE} round brackets or `case` inside each other");

@@ -80,6 +80,11 @@ impl<'j> Walk<'j> {
     fn list(&mut self, list: &ast::CompoundList) {
         for ast::CompoundListItem(and_or, _) in &list.0 {
             for (_, pipeline) in and_or {
+                if pipeline.seq.is_empty() {
+                    // The parser takes `time && ls`; for bash that is no line.
+                    let what = "`time` or `!` stands before nothing".to_owned();
+                    self.refused("commands.line/syntax", what, "bash does not read it so", "a command behind it");
+                }
                 pipeline.seq.iter().for_each(|command| self.any(command));
             }
         }

@@ -37,7 +37,7 @@ pub use gateway::{Asked, Gateway, pinning};
 pub use session::Session;
 pub use tools::words;
 
-/// Taken even if whoever held it panicked: one broken conversation stops no other.
+/// Taken whoever held it: the product ends at a panic, and so never finds a lock of somebody who broke off.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

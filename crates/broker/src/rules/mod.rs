@@ -20,6 +20,7 @@ mod call;
     reason = "a value of any other type is an error, and an error denies: types to come are covered"
 )]
 mod eval;
+mod inference;
 #[expect(clippy::wildcard_enum_match_arm, reason = "of parts that it does not know nothing is concluded")]
 mod never;
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not understood is refused, or nothing is known of it")]
@@ -136,17 +137,13 @@ fn read_on_a_stack(text: &str, schema: Option<&Json>, size: usize, pool: &mut Po
     if size <= SMALL {
         return read::read(text, schema, pool.parsed(text)?);
     }
-    let work = || read::read(text, schema, &read::parse(text)?);
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        let failed = |why: &str| Flaw {
+    crate::stack::run(STACK, || read::read(text, schema, &read::parse(text)?)).unwrap_or_else(|error| {
+        Err(Flaw {
             range: 0..text.len(),
             what: "the condition could not be read".to_owned(),
-            why: why.to_owned(),
+            why: error.to_string(),
             fix: "write a shorter one".to_owned(),
-        };
-        let thread = thread.map_err(|error| failed(&error.to_string()))?;
-        thread.join().unwrap_or_else(|_broke| Err(failed("its parser broke off")))
+        })
     })
 }
 

@@ -276,9 +276,9 @@ fn room<'n>(path: Vec<&'n str>, schema: Option<&Json>) -> Room<'n> {
     match room.path.split_first() {
         Some((&"counters", _)) => room.above(0.0, true),
         Some((&"args", fields)) => {
-            let shape = fields.iter().try_fold(schema, |schema, field| match super::read::field(schema?, field) {
-                super::read::Found::Schema(schema) => Some(Some(schema)),
-                super::read::Found::Unknown | super::read::Found::Missing => None,
+            let shape = fields.iter().try_fold(schema, |schema, field| match super::inference::field(schema?, field) {
+                super::inference::Found::Schema(schema) => Some(Some(schema)),
+                super::inference::Found::Unknown | super::inference::Found::Missing => None,
             });
             if let Some(shape) = shape.flatten() {
                 narrow(&mut room, shape);

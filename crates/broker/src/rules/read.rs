@@ -10,6 +10,7 @@ use policy::mistake::{did_you_mean, quote};
 use regex::RegexBuilder;
 use serde_json::Value as Json;
 
+use super::inference::{Found, field, math_types, types_of};
 use super::tree::{Each, Function, Kind, Literal, Math, Name, Node, Order, Types};
 use super::{Flaw, Uses};
 
@@ -50,42 +51,6 @@ pub(super) fn read(text: &str, schema: Option<&Json>, program: &Program) -> Resu
         return Err(flaw(&root.node, what, "only `true` makes a rule count", "compare it with something"));
     }
     Ok(Read { root: root.node, uses: reader.uses, hints: reader.hints })
-}
-
-/// What a schema says of a field.
-#[derive(Debug)]
-pub(super) enum Found<'s> {
-    /// Its schema.
-    Schema(&'s Json),
-    /// Nothing.
-    Unknown,
-    /// That it cannot be.
-    Missing,
-}
-
-/// Looks a field up. Unknown properties of arguments are refused, so what a plain object schema does not list is missing.
-pub(super) fn field<'s>(schema: &'s Json, name: &str) -> Found<'s> {
-    const ELSEWHERE: &[&str] = &[
-        "$ref",
-        "$dynamicRef",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "if",
-        "then",
-        "else",
-        "not",
-        "patternProperties",
-        "dependentSchemas",
-        "unevaluatedProperties",
-        "propertyNames",
-    ];
-    let Some(properties) = schema.get("properties").and_then(Json::as_object) else { return Found::Unknown };
-    if let Some(found) = properties.get(name) {
-        return Found::Schema(found);
-    }
-    let is_open = schema.get("additionalProperties").is_some_and(|more| *more != Json::Bool(false));
-    if is_open || ELSEWHERE.iter().any(|key| schema.get(key).is_some()) { Found::Unknown } else { Found::Missing }
 }
 
 /// A part that was read, with what is known of its value.
@@ -622,71 +587,4 @@ fn each(name: &str, parts: usize) -> Option<Each> {
         ("map", 2 | 3) => Some(Each::Map),
         _ => None,
     }
-}
-
-/// What comes out; nothing if it cannot work.
-fn math_types(math: Math, a: Types, b: Types) -> Types {
-    let mut out = Types::NONE;
-    let both = |types: Types| a.meets(types) && b.meets(types);
-    if both(Types::INT) {
-        out = out.or(Types::INT);
-    }
-    let is_double = (a.meets(Types::DOUBLE) || b.meets(Types::DOUBLE)) && both(Types::NUMBER);
-    if is_double && math != Math::Remainder {
-        out = out.or(Types::DOUBLE);
-    }
-    if math == Math::Add {
-        for types in [Types::TEXT, Types::LIST] {
-            out = out.or(if both(types) { types } else { Types::NONE });
-        }
-    }
-    if matches!(math, Math::Add | Math::Subtract) {
-        if both(Types::SPAN) {
-            out = out.or(Types::SPAN);
-        }
-        if a.meets(Types::TIME) && b.meets(Types::SPAN) {
-            out = out.or(Types::TIME);
-        }
-    }
-    if math == Math::Add && a.meets(Types::SPAN) && b.meets(Types::TIME) {
-        out = out.or(Types::TIME);
-    }
-    if math == Math::Subtract && both(Types::TIME) {
-        out = out.or(Types::SPAN);
-    }
-    out
-}
-
-/// What a schema allows; all of JSON where it does not say.
-fn types_of(schema: &Json) -> Types {
-    let named = |name: &str| match name {
-        "null" => Types::NULL,
-        "boolean" => Types::BOOL,
-        "integer" | "number" => Types::NUMBER,
-        "string" => Types::TEXT,
-        "array" => Types::LIST,
-        "object" => Types::MAP,
-        _ => Types::JSON,
-    };
-    let valued = |value: &Json| match value {
-        Json::Null => Types::NULL,
-        Json::Bool(_) => Types::BOOL,
-        Json::Number(_) => Types::NUMBER,
-        Json::String(_) => Types::TEXT,
-        Json::Array(_) => Types::LIST,
-        Json::Object(_) => Types::MAP,
-    };
-    let all = |list: &[Json]| list.iter().map(valued).fold(Types::NONE, Types::or);
-    let by_type = match schema.get("type") {
-        Some(Json::String(name)) => named(name),
-        Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).map(named).fold(Types::NONE, Types::or),
-        _ => Types::JSON,
-    };
-    let by_value = match (schema.get("const"), schema.get("enum")) {
-        (Some(value), _) => valued(value),
-        (None, Some(Json::Array(values))) => all(values),
-        _ => Types::JSON,
-    };
-    let types = by_type.and(by_value);
-    if types.is_none() { Types::JSON } else { types }
 }

@@ -1,5 +1,8 @@
 //! A look at the text before the parser sees it: the parser's stack grows with brackets and with chains of operators, and
 //! a stack that overflows ends the process. Strings and comments are skipped as the language reads them.
+//!
+//! Where a string is none to the language (it does not end, or has an escape that there is not), the parser goes on in the
+//! middle of it and finds brackets there that nobody counted: such a string is refused here.
 
 use super::Flaw;
 
@@ -32,7 +35,7 @@ pub(super) fn check(text: &str) -> Result<usize, Flaw> {
     while let Some(byte) = bytes.get(at) {
         match byte {
             b'"' | b'\'' => {
-                at = end_of_string(bytes, at);
+                at = end_of_string(bytes, at).map_err(|(at, what)| no_string(text, at, what))?;
                 continue;
             }
             b'/' if bytes.get(at + 1) == Some(&b'/') => {
@@ -80,26 +83,58 @@ fn is_word_in(bytes: &[u8], at: usize) -> bool {
     bytes.get(at + 1) == Some(&b'n') && !part(before) && !part(bytes.get(at + 2))
 }
 
-/// The first byte after a string that begins at `at`; the end of the text if it does not end.
-fn end_of_string(bytes: &[u8], at: usize) -> usize {
-    let letter = |back: usize| at.checked_sub(back).and_then(|at| bytes.get(at)).map(u8::to_ascii_lowercase);
-    let raw = letter(1) == Some(b'r') || letter(1) == Some(b'b') && letter(2) == Some(b'r');
+fn no_string(text: &str, at: usize, what: &str) -> Flaw {
+    let at = at.min(text.len());
+    let range = text.floor_char_boundary(at)..text.ceil_char_boundary((at + 1).min(text.len()));
+    let why = "where a text ends is not to be guessed".to_owned();
+    let fix =
+        r"a text ends on its line, in the mark that it began with; escapes are \n \t \\ \' \x41 \u00e9 and the like";
+    Flaw { range, what: what.to_owned(), why, fix: fix.to_owned() }
+}
+
+/// The first byte after a string that begins at `at`; where it is none, and why.
+fn end_of_string(bytes: &[u8], at: usize) -> Result<usize, (usize, &'static str)> {
+    let before = bytes.get(..at).unwrap_or_default();
+    let word = before.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+    let raw = match before.get(at - word..).unwrap_or_default().to_ascii_lowercase().as_slice() {
+        b"" | b"b" => false,
+        b"r" | b"br" => true,
+        _ => return Err((at, "a word runs into a text")),
+    };
     let quote = bytes.get(at).copied().unwrap_or(b'"');
     let triple = [quote; 3];
     let long = bytes.get(at..at + 3) == Some(&triple[..]);
     let mut next = at + if long { 3 } else { 1 };
     while let Some(byte) = bytes.get(next) {
         if *byte == b'\\' && !raw {
-            next += 2;
+            next += escape(bytes.get(next..).unwrap_or_default()).ok_or((next, "there is no such escape"))?;
         } else if long && bytes.get(next..next + 3) == Some(&triple[..]) {
-            return next + 3;
-        } else if !long && (*byte == quote || *byte == b'\n') {
-            return next + 1;
+            return Ok(next + 3);
+        } else if !long && *byte == quote {
+            return Ok(next + 1);
+        } else if !long && matches!(byte, b'\n' | b'\r') {
+            break;
         } else {
             next += 1;
         }
     }
-    bytes.len()
+    Err((at, "a text does not end"))
+}
+
+/// The length of an escape, if it is one.
+fn escape(bytes: &[u8]) -> Option<usize> {
+    let hex = |digits: usize| {
+        let all = bytes.get(2..2 + digits)?;
+        all.iter().all(u8::is_ascii_hexdigit).then_some(2 + digits)
+    };
+    match bytes.get(1)? {
+        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`' => Some(2),
+        b'x' | b'X' => hex(2),
+        b'u' => hex(4),
+        b'U' => hex(8),
+        b'0'..=b'3' => bytes.get(2..4)?.iter().all(|byte| (b'0'..=b'7').contains(byte)).then_some(4),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +185,31 @@ mod tests {
             format!("br'\\'{many}"),
         ] {
             assert!(check(&text).is_err(), "{text:.40}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_string_to_the_parser_hides_no_brackets() {
+        let deep = "[".repeat(1500);
+        for text in [
+            format!("agent == \"\\u{{e9}}{deep}\""),
+            format!("agent == '\\q{deep}'"),
+            format!("agent == '\\400{deep}'"),
+            format!("agent == '\\x4{deep}'"),
+            format!("agent == 'a\r{deep}'"),
+            format!("agent == '''{deep}"),
+            format!("bar\"\\\"\" {deep} \""),
+            format!("agent == {deep}'"),
+        ] {
+            let flaw = crate::rules::Condition::compile(&text, None).unwrap_err();
+            assert!(text.get(flaw.range).is_some());
+        }
+        for text in [
+            r#"agent == "\a\n\x41\u00e9\U0001F600\101\?\`""#,
+            "agent == r'\\q' || agent == R'''a\n\"b'''",
+            r#"agent == "it's" && session == '"'"#,
+        ] {
+            assert!(crate::rules::Condition::compile(text, None).is_ok(), "{text}");
         }
     }
 

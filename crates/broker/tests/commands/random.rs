@@ -19,93 +19,7 @@ impl Random {
     }
 }
 
-const PARTS: &[&str] = &[
-    "ls",
-    "rm",
-    "git",
-    "$x",
-    "${x",
-    "}",
-    "$(",
-    ")",
-    "((",
-    "))",
-    "`",
-    "'",
-    "\"",
-    "\\",
-    "\n",
-    ";",
-    "&",
-    "|",
-    "&&",
-    "||",
-    "<",
-    ">",
-    "<<E",
-    "\nE\n",
-    "<<<",
-    "<(",
-    ">&",
-    "2>&1",
-    "{",
-    " ",
-    " ",
-    " ",
-    "if",
-    "then",
-    "fi",
-    "for",
-    "in",
-    "do",
-    "done",
-    "case",
-    "esac",
-    ";;",
-    "while",
-    "[[",
-    "]]",
-    "[",
-    "]",
-    "!",
-    "=",
-    "a=b",
-    "*",
-    "?",
-    "~",
-    "#",
-    "-x",
-    "--",
-    "--y=z",
-    "é",
-    "\u{0}",
-    "\r",
-    "$'",
-    "$\"",
-    "function",
-    "coproc",
-    "time",
-    "select",
-    "+=",
-    "$((",
-    "@(",
-    "\t",
-    "0",
-    "-1",
-    "\u{202e}",
-    "eval",
-    "export",
-    "test",
-    "xargs",
-    "timeout 5",
-    "bash -c",
-    "sed",
-    "awk",
-    "s/a/b/",
-    "{print $1}",
-    "..",
-    "/",
-];
+const PARTS: &[&str] = include!("tokens.in");
 
 #[test]
 fn random_lines_are_answered() {
@@ -127,6 +41,24 @@ fn random_lines_are_answered() {
         }
         count += 1;
     }
+}
+
+#[test]
+fn a_here_document_that_ends_with_an_expansion_is_refused_at_once() {
+    let world = World::new("dev");
+    for line in [
+        "cat <<$(  ",
+        "cat <<-$(",
+        "cat << \"a $(",
+        "cat <<e$( x",
+        "cat <<`",
+        "cat <<\\\n$(",
+        "cat <<'a'$(ls\n)",
+        "cat <<${x\n",
+    ] {
+        assert!(!world.allows(line), "{line}");
+    }
+    assert!(world.allows("cat <<E\na\nE\n"));
 }
 
 #[test]

@@ -184,14 +184,8 @@ impl SqlJudge {
 
     /// On a stack of its own: a tree is walked, compared and dropped as deep as it is, and callers' stacks are small.
     fn judge_apart(&self, given: &str) -> Result<String, Refusal> {
-        let failed = || Refusal::text("the statement", "there was no memory to judge it");
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(STACK);
-            match thread.spawn_scoped(scope, || self.judge(given)) {
-                Ok(thread) => thread.join().unwrap_or_else(|_| Err(failed())),
-                Err(_) => Err(failed()),
-            }
-        })
+        crate::stack::run(STACK, || self.judge(given))
+            .unwrap_or_else(|_| Err(Refusal::text("the statement", "there was no memory to judge it")))
     }
 
     /// The statement as the tool gets it.

@@ -4,17 +4,23 @@
 //! ever used on the other. What arrives is taken without waiting, so that a cancellation never queues behind the call it is
 //! about; an answer that nobody waits for (late, second, made up, or with an id of another type) is counted and dropped.
 
+mod request;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Id, Malformed, Message, Outcome, RpcError};
 use crate::mcp::lock;
+
+pub use request::{Incoming, Ticket};
 
 /// Most requests of the other side that are worked on at once.
 pub const MOST_SERVED: usize = 256;
@@ -323,7 +329,7 @@ impl Peer {
     ) -> Ticket {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         if progress.is_some() {
-            set_progress_token(&mut params, number);
+            request::set_progress_token(&mut params, number);
         }
         let (answer, receiver) = oneshot::channel();
         {
@@ -356,265 +362,5 @@ impl Peer {
     #[must_use]
     pub fn why_closed(&self) -> String {
         lock(&self.inner.tables).closed.clone().unwrap_or_else(|| "the other side is gone".to_owned())
-    }
-}
-
-fn set_progress_token(params: &mut Json, number: i64) {
-    if !params.is_object() {
-        *params = json!({});
-    }
-    if let Some(map) = params.as_object_mut() {
-        let meta = map.entry("_meta").or_insert_with(|| json!({}));
-        if let Some(meta) = meta.as_object_mut() {
-            meta.insert("progressToken".to_owned(), number.into());
-        }
-    }
-}
-
-/// A request of ours that waits for its answer.
-#[must_use = "a ticket that is dropped cancels its request"]
-pub struct Ticket {
-    peer: Peer,
-    number: i64,
-    message: Option<Json>,
-    route: Option<Id>,
-    receiver: oneshot::Receiver<Outcome>,
-    done: bool,
-}
-
-impl std::fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticket").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl Ticket {
-    /// Sends the request and waits for the answer.
-    ///
-    /// # Errors
-    /// [`Failure`]: the other side's error, or that it is gone.
-    pub async fn answer(mut self) -> Result<Json, Failure> {
-        if let Some(message) = self.message.take()
-            && !self.peer.inner.outlet.send(message, self.route.as_ref()).await
-        {
-            self.done = true;
-            lock(&self.peer.inner.tables).waiting.remove(&self.number);
-            return Err(Failure::Gone(self.peer.why_closed()));
-        }
-        let outcome = (&mut self.receiver).await;
-        self.done = true;
-        match outcome {
-            Ok(outcome) => outcome.map_err(Failure::Rpc),
-            Err(_closed) => Err(Failure::Gone(self.peer.why_closed())),
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        let waited = lock(&self.peer.inner.tables).waiting.remove(&self.number).is_some();
-        // Nothing to cancel if it was never sent.
-        if waited && self.message.is_none() {
-            let params = json!({ "requestId": self.number, "reason": "nobody waits for the answer any more" });
-            self.peer.offer(wire::notification("notifications/cancelled", params), None);
-        }
-    }
-}
-
-/// A request of the other side.
-#[derive(Debug)]
-pub struct Incoming {
-    /// The conversation that it came by.
-    pub peer: Peer,
-    /// Its id there.
-    pub id: Id,
-    /// What is wanted.
-    pub method: String,
-    /// An object, or null.
-    pub params: Json,
-    /// Is cancelled when the other side no longer wants the answer, or is gone.
-    pub cancel: CancellationToken,
-    answered: bool,
-}
-
-impl Incoming {
-    /// Ends the request. A request that was cancelled gets no answer.
-    pub async fn answer(mut self, outcome: Outcome) {
-        self.answered = true;
-        let held = lock(&self.peer.inner.tables).served.contains_key(&self.id);
-        if held && !self.cancel.is_cancelled() {
-            self.peer.inner.outlet.send(wire::response(&self.id, outcome), Some(&self.id)).await;
-        }
-        self.release();
-    }
-
-    fn release(&self) {
-        lock(&self.peer.inner.tables).served.remove(&self.id);
-    }
-
-    /// The progress token of the request, if its sender wants to be told.
-    #[must_use]
-    pub fn progress_token(&self) -> Option<Json> {
-        let token = self.params.get("_meta")?.get("progressToken")?;
-        (Id::of(token).is_some()).then(|| token.clone())
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        if !self.cancel.is_cancelled() {
-            let error = RpcError::new(wire::INTERNAL, "the request was dropped without an answer");
-            self.peer.offer(wire::response(&self.id, Err(error)), Some(&self.id));
-        }
-        self.release();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::sync::mpsc;
-
-    use super::*;
-
-    struct Out(mpsc::Sender<Json>);
-
-    impl Outlet for Out {
-        fn send<'a>(&'a self, message: Json, _: Option<&'a Id>) -> Boxed<'a, bool> {
-            Box::pin(async move { self.0.send(message).await.is_ok() })
-        }
-        fn offer(&self, message: Json, _: Option<&Id>) -> bool {
-            self.0.try_send(message).is_ok()
-        }
-    }
-
-    /// Keeps requests until the test answers them.
-    #[derive(Default)]
-    struct Keep(Mutex<Vec<Incoming>>);
-
-    impl Handler for Keep {
-        fn request(&self, incoming: Incoming) {
-            lock(&self.0).push(incoming);
-        }
-        fn notification(&self, _: &Peer, _: &str, _: Json) {}
-    }
-
-    fn peer() -> (Peer, Arc<Keep>, mpsc::Receiver<Json>) {
-        let (sender, receiver) = mpsc::channel(16);
-        let keep = Arc::new(Keep::default());
-        (Peer::new(Arc::new(Out(sender)), keep.clone()), keep, receiver)
-    }
-
-    #[tokio::test]
-    async fn a_second_a_late_and_a_foreign_answer_are_dropped() {
-        let (peer, _, mut out) = peer();
-        let asking = tokio::spawn(peer.request("ping", Json::Null, None).answer());
-        assert_eq!(out.recv().await.unwrap()["id"], 1);
-        for id in [json!("1"), json!(2), json!(-1)] {
-            peer.accept(json!({"jsonrpc": "2.0", "id": id, "result": {"wrong": true}}));
-        }
-        peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {"right": true}}));
-        peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {"second": true}}));
-        assert_eq!(asking.await.unwrap(), Ok(json!({"right": true})));
-        assert_eq!(peer.strays(), 4);
-    }
-
-    #[tokio::test]
-    async fn a_side_that_asks_and_never_reads_is_left_alone() {
-        let (peer, _, mut out) = peer();
-        for id in 0..MOST_PARKED + 16 {
-            assert!(!peer.is_closed(), "{id}");
-            peer.accept(json!({"jsonrpc": "2.0", "id": {}, "method": "x"}));
-        }
-        peer.accept(json!({"jsonrpc": "2.0", "id": {}, "method": "x"}));
-        assert!(peer.is_closed());
-        let mut told = 0;
-        while out.try_recv().is_ok() {
-            told += 1;
-        }
-        assert_eq!(told, 16, "what the outlet holds, and no more");
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_none_ends_the_request_that_it_is_about() {
-        for wrong in [
-            json!({"jsonrpc": "2.0", "id": 1, "result": {}, "error": {"code": 1, "message": "both"}}),
-            json!({"jsonrpc": "2.0", "id": 1}),
-            json!({"jsonrpc": "1.0", "id": 1, "result": {}}),
-        ] {
-            let (peer, _, mut out) = peer();
-            let asking = tokio::spawn(peer.request("ping", Json::Null, None).answer());
-            assert_eq!(out.recv().await.unwrap()["id"], 1);
-            assert!(!peer.accept_silently(wrong.clone()));
-            let Err(Failure::Rpc(error)) = asking.await.unwrap() else { panic!("{wrong}") };
-            assert!(error.message.contains("cannot be read"), "{error:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_ticket_that_is_dropped_cancels_its_own_id() {
-        let (peer, _, mut out) = peer();
-        let asking = tokio::spawn(peer.request("slow", Json::Null, None).answer());
-        out.recv().await.unwrap();
-        asking.abort();
-        assert!(asking.await.is_err());
-        let told = out.recv().await.unwrap();
-        assert_eq!(
-            (told["method"].as_str(), told["params"]["requestId"].as_i64()),
-            (Some("notifications/cancelled"), Some(1))
-        );
-        peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
-        assert_eq!(peer.strays(), 1);
-    }
-
-    #[tokio::test]
-    async fn an_id_in_use_is_not_served_twice_and_a_cancelled_request_gets_no_answer() {
-        let (peer, keep, mut out) = peer();
-        let ask = |id: Json| peer.accept(json!({"jsonrpc": "2.0", "id": id, "method": "work"}));
-        ask(json!(7));
-        ask(json!(7));
-        assert_eq!(out.recv().await.unwrap()["error"]["code"], wire::INVALID_REQUEST);
-        assert_eq!(lock(&keep.0).len(), 1);
-        peer.accept(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}}));
-        let work = lock(&keep.0).pop().unwrap();
-        assert!(!work.cancel.is_cancelled(), "a cancellation with another type of id stops nothing");
-        peer.accept(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}));
-        assert!(work.cancel.is_cancelled());
-        work.answer(Ok(json!({}))).await;
-        assert!(out.try_recv().is_err());
-        ask(json!(7));
-        assert_eq!(lock(&keep.0).len(), 1, "the id is free again");
-    }
-
-    #[tokio::test]
-    async fn progress_reaches_only_the_request_it_is_about() {
-        let (peer, _, mut out) = peer();
-        let (told, mut seen) = mpsc::unbounded_channel();
-        let progress: Progress = Arc::new(move |params| assert!(told.send(params).is_ok()));
-        let asking = tokio::spawn(peer.request_with_progress("slow", Json::Null, None, Some(progress)).answer());
-        let sent = out.recv().await.unwrap();
-        let token = sent["params"]["_meta"]["progressToken"].clone();
-        for token in [json!(99), json!("1"), token] {
-            let params = json!({"progressToken": token, "progress": 1});
-            peer.accept(json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
-        }
-        assert_eq!(seen.recv().await.unwrap()["progress"], 1);
-        assert!(seen.try_recv().is_err());
-        peer.close("over");
-        assert_eq!(asking.await.unwrap(), Err(Failure::Gone("over".to_owned())));
-    }
-
-    #[tokio::test]
-    async fn more_requests_than_the_bound_are_refused() {
-        let (peer, keep, _out) = peer();
-        for id in 0..MOST_SERVED + 5 {
-            peer.accept(json!({"jsonrpc": "2.0", "id": id, "method": "work"}));
-        }
-        assert_eq!(lock(&keep.0).len(), MOST_SERVED);
     }
 }

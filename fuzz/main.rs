@@ -2,8 +2,9 @@
 //! is what it says.
 //!
 //! One target for each reader. Seeds are the examples of the docs and what our own side writes; an engine on stable Rust
-//! mutates them for `FUMEHOOD_FUZZ_SECONDS` (2) each, at most `FUMEHOOD_FUZZ_INPUTS` times (without end). An input that breaks a target is kept in `fuzz/found/`, named in the
-//! failure, and tried again by every later run. `cargo test -p fumehood-conformance --test fuzz` runs it.
+//! mutates them for `FUMEHOOD_FUZZ_SECONDS` (2) each, at most `FUMEHOOD_FUZZ_INPUTS` times (without end). An input that
+//! breaks a target is kept in `fuzz/found/`, named in the failure, and tried again by every later run.
+//! `cargo test -p fumehood-conformance --test fuzz` runs it.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,

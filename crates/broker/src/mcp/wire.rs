@@ -44,11 +44,12 @@ pub enum Id {
 }
 
 impl Id {
-    /// The id that a JSON value is; fractions, null and long texts are none.
+    /// The id that a JSON value is; fractions, null, long texts and numbers beyond 2^53 are none: readers of JSON take
+    /// different numbers for those, so an answer under one would be another's, or unreadable.
     #[must_use]
     pub fn of(value: &Json) -> Option<Self> {
         match value {
-            Json::Number(number) => number.as_i64().map(Self::Number),
+            Json::Number(number) => number.as_i64().filter(|id| id.unsigned_abs() <= 1 << 53).map(Self::Number),
             Json::String(text) if text.len() <= MOST_ID => Some(Self::Text(text.clone())),
             Json::Null | Json::Bool(_) | Json::String(_) | Json::Array(_) | Json::Object(_) => None,
         }
@@ -326,6 +327,8 @@ mod tests {
         assert_ne!(Id::of(&json!(1)), Id::of(&json!("1")));
         assert_eq!(Id::of(&json!(1.5)), None);
         assert_eq!(Id::of(&Json::Null), None);
+        assert_eq!(Id::of(&json!(1_i64 << 53)), Some(Id::Number(1 << 53)));
+        assert_eq!([(1_i64 << 53) + 1, i64::MIN, i64::MAX].map(|id| Id::of(&json!(id))), [None, None, None]);
         assert_eq!(Id::of(&json!("x".repeat(300))), None);
     }
 

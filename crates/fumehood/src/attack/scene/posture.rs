@@ -118,7 +118,7 @@ fn judged(check: &str, seen: &Snapshot) -> Sight {
     if unreadable(check, seen) {
         return Sight::Unclear("the kernel does not let this caller read it from outside".to_owned());
     }
-    let any_bit = |names: &[&str]| {
+    let any_bit = |names: &[&str]| -> Vec<String> {
         names
             .iter()
             .filter(|n| seen.field(n).bytes().any(|b| b != b'0'))
@@ -127,6 +127,8 @@ fn judged(check: &str, seen: &Snapshot) -> Sight {
     };
     let wrong: Vec<String> = match check {
         "capabilities" => any_bit(&["CapEff", "CapPrm", "CapInh", "CapAmb"]),
+        // Who has no privilege may not clear the set; then nothing that a program executes may fill from it.
+        "bounding" if seen.field("NoNewPrivs") == "1" && any_bit(&["CapPrm", "CapAmb"]).is_empty() => Vec::new(),
         "bounding" => any_bit(&["CapBnd"]),
         "root" => {
             let ids = ["Uid", "Gid"].iter().flat_map(|name| seen.field(name).split_whitespace());
@@ -173,7 +175,7 @@ fn judged(check: &str, seen: &Snapshot) -> Sight {
 fn shown(check: &str, seen: &Snapshot) -> String {
     match check {
         "capabilities" => format!("CapEff {}", seen.field("CapEff")),
-        "bounding" => format!("CapBnd {}", seen.field("CapBnd")),
+        "bounding" => format!("CapBnd {}, NoNewPrivs {}", seen.field("CapBnd"), seen.field("NoNewPrivs")),
         "root" => format!("uid {}", seen.field("Uid").split_whitespace().next().unwrap_or_default()),
         "no-new-privs" => "NoNewPrivs 1".to_owned(),
         "seccomp" => format!("Seccomp 2, {} filter(s)", seen.field("Seccomp_filters")),

@@ -125,11 +125,12 @@ impl Scene for Memory {
 struct Tasks {
     limit: u64,
     peak: u64,
+    sampled: Option<String>,
 }
 
 /// `COUNT`.
-pub(super) fn tasks(_: &mut Layout<'_>, detail: &str) -> Made {
-    Ok(Box::new(Tasks { limit: detail.parse().unwrap_or(0), peak: 0 }))
+pub(super) fn tasks(layout: &mut Layout<'_>, detail: &str) -> Made {
+    Ok(Box::new(Tasks { limit: detail.parse().unwrap_or(0), peak: 0, sampled: layout.sampled.clone() }))
 }
 
 impl Scene for Tasks {
@@ -137,12 +138,12 @@ impl Scene for Tasks {
         self.peak = self.peak.max(moment.tasks.iter().map(|task| task.threads).sum());
     }
 
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
         let had = self.peak.max(most(tries, "made").unwrap_or(0));
         if had == 0 {
             return Sight::Unclear("no process was seen".to_owned());
         }
-        verdict("tasks at once", had, self.limit)
+        watched(verdict("tasks at once", had, self.limit), ended_by(observed), self.sampled.as_ref())
     }
 }
 

@@ -57,7 +57,7 @@ pub enum StartError {
         why: String,
     },
     /// A step inside failed before the payload ran.
-    #[error("the guest stopped at step `{step}`: {why}{detail}")]
+    #[error("the guest stopped at step `{step}`{detail}: {why}")]
     Guest {
         /// Name of the step.
         step: &'static str,

@@ -418,7 +418,11 @@ fn open_own_oom_score() -> bare::Result<Owned> {
 
 fn terminal(guest: &mut Guest<'_>) -> Taken {
     let Some(size) = guest.view.tty else { return Ok(()) };
-    let master = bare::open_device(c"/dev/pts/ptmx")?;
+    let master = match (bare::open_device(c"/dev/pts/ptmx"), guest.view.mode) {
+        // The host's own may be closed to all (`ptmxmode=000`, as systemd mounts it), with a node elsewhere that is not.
+        (Err(_), Mode::Process) => bare::open_device(c"/dev/ptmx")?,
+        (opened, Mode::Process | Mode::Container) => opened?,
+    };
     bare::unlock_terminal(master.fd())?;
     let slave = bare::terminal_of(master.fd())?;
     bare::set_terminal_size(slave.fd(), size.rows, size.cols)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use guest::frames::{self, FromGuest, ToGuest};
 
+use super::words;
 use crate::StartError;
 
 /// Bytes read at once; a frame of ours is far shorter.
@@ -84,7 +85,10 @@ impl Control {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(StartError::system("waiting for the guest", format!("nothing came within {limit:?}")));
+                return Err(StartError::system(
+                    "waiting for the guest",
+                    format!("nothing came within {}", words::time(limit)),
+                ));
             }
             let interest = sys::channel::Interest { fd: self.socket.as_fd(), write: false };
             let ready = sys::channel::wait(&[interest], Some(left))
@@ -117,7 +121,7 @@ impl Control {
     }
 
     fn split(&mut self) -> Result<(), StartError> {
-        let hostile = |e: frames::FrameError| StartError::system("reading the guest's frames", format!("{e:?}"));
+        let hostile = |e: frames::FrameError| StartError::system("reading the guest's frames", words::no_frame(e));
         loop {
             let length = match frames::first(&self.bytes).map_err(hostile)? {
                 None => return Ok(()),

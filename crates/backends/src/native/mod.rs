@@ -27,6 +27,7 @@ mod start;
 mod survey;
 mod tree;
 mod verify;
+mod words;
 
 pub use birth::{Birth, Coming, Notebook, Ready, foreseeable};
 pub use control::Control;

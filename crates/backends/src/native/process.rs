@@ -47,6 +47,12 @@ pub(crate) fn places(
             places.rules.add_host(&device, Access::READ | Access::WRITE_FILE);
         }
     }
+    if policy.process.tty {
+        // The name of the session's own terminal, whichever that is: the caller's is of another session.
+        if let Ok(own) = resolve("process.tty", Path::new("/dev/tty")) {
+            places.rules.add_host(&own, Access::READ | Access::WRITE_FILE | Access::IOCTL);
+        }
+    }
     places.rules.add_host(&resolve("fs.tmp", tmp)?, write);
     for grant in &policy.fs.read {
         places.rules.add_host(&super::readable::granted(&grant.from, who, false, rootless)?, run);

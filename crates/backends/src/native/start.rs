@@ -17,6 +17,7 @@ use super::control::Control;
 use super::identity::INSIDE;
 use super::prepare::{Prepared, Stdio};
 use super::running::Streams;
+use super::words;
 use crate::StartError;
 use crate::host::Capabilities;
 
@@ -364,31 +365,31 @@ impl Started {
     fn detail(&self, step: Step, detail: u32) -> String {
         let index = usize::try_from(detail).unwrap_or(usize::MAX);
         let config = &self.prepared.config;
-        let rule = |layer: &guest::config::OwnedLandlock| layer.rules.get(index).map(|rule| format!("{:?}", rule.path));
+        let rule = |layer: &guest::config::OwnedLandlock| layer.rules.get(index).map(|rule| words::path(&rule.path));
         let text = if step == Step::Sources {
-            config.sources.get(index).map(|source| format!("{source:?}"))
+            config.sources.get(index).map(words::source)
         } else if step == Step::Mounts {
-            config.ops.get(index).map(|op| format!("{op:?}"))
+            config.ops.get(index).map(words::op)
         } else if step == Step::Landlock {
             config.landlock.as_ref().and_then(rule)
         } else if step == Step::Probes {
-            config.probes.get(index).map(|probe| format!("{probe:?}"))
+            config.probes.get(index).map(words::probe)
         } else {
             None
         };
-        text.map(|text| format!(" ({})", text.chars().take(300).collect::<String>())).unwrap_or_default()
+        text.map(|text| format!(", {}", text.chars().take(300).collect::<String>())).unwrap_or_default()
     }
 
     fn end_of_guest(&mut self) -> String {
         match sys::pidfd::wait(&self.child.child.pidfd) {
-            Ok((end, _)) => format!("it ended before it was confined: {end:?}"),
+            Ok((end, _)) => format!("{} before it was confined", words::end(end)),
             Err(error) => format!("it is gone: {error}"),
         }
     }
 }
 
 fn unexpected(frame: &FromGuest) -> StartError {
-    StartError::system("reading the guest's frames", format!("{frame:?} comes at the wrong time"))
+    StartError::system("reading the guest's frames", format!("it says {} at the wrong time", words::frame(frame)))
 }
 
 /// The descriptors for the payload's three streams.

@@ -10,6 +10,7 @@ use sys::proc::{Namespace, Process};
 use super::identity::{INSIDE, Identity};
 use super::running::Running;
 use super::start::{Confined, Held, Started};
+use super::words;
 use crate::StartError;
 use crate::host::Capabilities;
 
@@ -86,16 +87,24 @@ impl Confined {
     }
 }
 
-fn must(wrong: &mut Vec<String>, what: &str, holds: bool, found: impl std::fmt::Debug) {
+fn must(wrong: &mut Vec<String>, what: &str, holds: bool, found: impl std::fmt::Display) {
     if !holds {
-        wrong.push(format!("{what} is {found:?}"));
+        wrong.push(format!("{what} is {found}"));
     }
+}
+
+fn list(numbers: &[impl ToString]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn limit(found: Option<&(u64, u64)>) -> String {
+    found.map_or_else(|| "unknown".to_owned(), |(soft, hard)| format!("{soft}, at most {hard}"))
 }
 
 fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
     let (uid, gid) = expected.inside;
-    must(wrong, "uid inside", [p.uid, p.euid, p.suid] == [uid; 3], (p.uid, p.euid, p.suid));
-    must(wrong, "gid inside", [p.gid, p.egid, p.sgid] == [gid; 3], (p.gid, p.egid, p.sgid));
+    must(wrong, "uid inside", [p.uid, p.euid, p.suid] == [uid; 3], list(&[p.uid, p.euid, p.suid]));
+    must(wrong, "gid inside", [p.gid, p.egid, p.sgid] == [gid; 3], list(&[p.gid, p.egid, p.sgid]));
     must(wrong, "number of groups", !expected.groups_cleared || p.groups == 0, p.groups);
     must(wrong, "no_new_privs", p.no_new_privs, p.no_new_privs);
     must(wrong, "seccomp mode", !expected.filter || p.seccomp_mode == 2, p.seccomp_mode);
@@ -105,7 +114,7 @@ fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
     must(wrong, "parent-death signal", p.death_signal == death_signal, p.death_signal);
     let sets = &p.capabilities;
     let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
-    must(wrong, "capability sets", all == 0, sets);
+    must(wrong, "capability sets together", all == 0, format!("{all:#x}"));
     if expected.container {
         must(wrong, "securebits", p.securebits & SECUREBITS == SECUREBITS, p.securebits);
         must(wrong, "pid inside", p.pid == 1, p.pid);
@@ -121,10 +130,15 @@ fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
     must(wrong, "Landlock layers", !expected.landlock || p.landlock_layers > 0, p.landlock_layers);
     // 0 to 3, the config, and one more while the posture is gathered; both sides of a terminal. Nothing else is open.
     let known = if expected.terminal { 8 } else { 6 };
-    must(wrong, "open descriptors", !p.more_descriptors && p.descriptors >> known == 0, p.descriptors);
+    must(
+        wrong,
+        "open descriptors",
+        !p.more_descriptors && p.descriptors >> known == 0,
+        format!("{:#x}", p.descriptors),
+    );
     for (resource, value) in &expected.rlimits {
         let found = usize::try_from(*resource).ok().and_then(|index| p.rlimits.get(index));
-        must(wrong, &format!("resource limit {resource}"), found == Some(&(*value, *value)), found);
+        must(wrong, &format!("resource limit {resource}"), found == Some(&(*value, *value)), limit(found));
     }
 }
 
@@ -132,7 +146,9 @@ fn probes(confined: &Confined, wrong: &mut Vec<String>) {
     let asked = &confined.started.prepared.config.probes;
     must(wrong, "number of probes", asked.len() == confined.posture.probes.len(), confined.posture.probes.len());
     for (probe, errno) in asked.iter().zip(confined.posture.probes.iter()) {
-        must(wrong, &format!("probe {probe:?}"), probe.held(errno), errno);
+        if !probe.held(errno) {
+            wrong.push(format!("{}, and the kernel's answer was: {}", words::probe(probe), words::answer(errno)));
+        }
     }
 }
 
@@ -189,17 +205,17 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     let process = Process::open(held.child.pid)?;
     let status = process.status()?;
     let (uid, gid) = expected.outside;
-    must(wrong, "uid outside", status.uid == [uid; 4], status.uid);
-    must(wrong, "gid outside", status.gid == [gid; 4], status.gid);
+    must(wrong, "uid outside", status.uid == [uid; 4], list(&status.uid));
+    must(wrong, "gid outside", status.gid == [gid; 4], list(&status.gid));
     must(wrong, "no_new_privs outside", status.no_new_privs, status.no_new_privs);
     must(wrong, "seccomp outside", !expected.filter || status.seccomp == 2, status.seccomp);
     let sets = &status.capabilities;
     let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
-    must(wrong, "capabilities outside", all == 0, sets);
-    must(wrong, "set of ignored signals", status.ignored == 0, status.ignored);
+    must(wrong, "capability sets outside, together,", all == 0, format!("{all:#x}"));
+    must(wrong, "set of ignored signals", status.ignored == 0, format!("{:#x}", status.ignored));
     if expected.container {
-        must(wrong, "capability bounding set outside", sets.bounding == 0, sets.bounding);
-        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), &status.pids);
+        must(wrong, "capability bounding set outside", sets.bounding == 0, format!("{:#x}", sets.bounding));
+        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), list(&status.pids));
     }
     Ok(())
 }
@@ -270,7 +286,10 @@ fn mounts(expected: &Expected, found: &[sys::proc::Mount], wrong: &mut Vec<Strin
         match found.iter().rev().find(|mount| mount.point == *place) {
             Some(mount) => {
                 let all = point.options.iter().all(|option| mount.has(option));
-                must(wrong, &format!("mount at {place} without {:?}", point.options), all, &mount.options);
+                if !all {
+                    let (wanted, has) = (point.options.join(", "), mount.options.join(", "));
+                    wrong.push(format!("the mount at {place} must be {wanted}, and it is {has}"));
+                }
             }
             None => must(wrong, "planned mount that is not there", !point.needed, place),
         }

@@ -102,12 +102,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             container_only("process.hostname/needs-container", "a host name of its own needs a UTS namespace")
         }),
         ClauseId::ProcessUmask => kernel("umask"),
-        ClauseId::ProcessTty => when(policy.process.tty, || {
-            container_only(
-                "process.tty/needs-container",
-                "a terminal of its own needs a devpts instance of its own, and this tier cannot mount one",
-            )
-        }),
+        // One of the host's, opened before Landlock and given to the program alone: it can reach no other.
+        ClauseId::ProcessTty => when(policy.process.tty, || kernel("pty:session+landlock")),
         ClauseId::ProcessLabel => when(policy.process.label.is_some(), || {
             container_only(
                 "process.label/needs-container",

@@ -37,15 +37,9 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessTty,
-        tiers: CONTAINER,
-        sentence: "the terminal is another than the caller's, with its size",
+        tiers: BOTH,
+        sentence: "the terminal is another than the caller's, with its size, whether a flag or the policy asks for it",
         cell: Cell::Enforced(tty),
-    },
-    Case {
-        clause: ClauseId::ProcessTty,
-        tiers: PROCESS,
-        sentence: "a terminal is refused",
-        cell: Cell::Refused(&["process.tty=true"], "process.tty/needs-container"),
     },
     Case {
         clause: ClauseId::ProcessLabel,
@@ -163,17 +157,33 @@ fn umask(scene: &Scene) -> Held {
 fn tty(scene: &Scene) -> Held {
     let size = sys::terminal::Size { rows: 33, columns: 77 };
     let pair = sys::terminal::open(size)?;
-    let script = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all";
-    let words = ["run", "-q", "-t", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", script];
-    let command = scene.command(conformance::product::binary()?, &words);
-    let caller = scene.on_terminal(&command, &pair)?;
-    check(caller.contains("/dev/pts/0") && caller.contains("33 77") && caller.contains("all"), || {
-        format!("the program saw: {caller:?}")
-    })?;
+    let callers = std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pair.slave)));
+    let callers = callers.map_err(|e| format!("the caller's terminal has no name: {e}"))?.display().to_string();
+    let script = format!(
+        "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; (echo by name >/dev/tty); (: <{callers}) && echo REACHED"
+    );
+    for way in [&["-t"][..], &["--set", "process.tty=true"]] {
+        let words: Vec<&str> =
+            [&["run", "-q"], way, &["--tier", scene.tier.word(), "--", "/bin/sh", "-c", &script]].concat();
+        let command = scene.command(conformance::product::binary()?, &words);
+        let seen = scene.on_terminal(&command, &pair)?;
+        // In the container tier the name may be the caller's, and is that of another one.
+        let container = scene.tier == Tier::Container;
+        let other = |line: &str| {
+            if container { line == "/dev/pts/0" } else { line.starts_with("/dev/pts/") && line != callers }
+        };
+        let own = seen.lines().any(|line| other(line.trim()));
+        let all = own && ["33 77", "all", "by name"].iter().all(|part| seen.contains(part));
+        let reached = seen.contains("REACHED") && !container;
+        check(all && !reached, || format!("with {way:?} the program saw: {seen:?}"))?;
+    }
     // The control: unconfined the program has the caller's own terminal.
-    let bare = scene.command("/bin/sh".as_ref(), &["-c", "stty size; test -t 0 && echo own"]);
+    let bare = scene.command("/bin/sh".as_ref(), &["-c", &script]);
     let control = scene.on_terminal(&bare, &pair)?;
-    check(control.contains("33 77") && control.contains("own"), || format!("the control saw: {control:?}"))
+    let same = control.lines().any(|line| line.trim() == callers);
+    // Root's may be opened by root alone.
+    let reached = control.contains("REACHED") || scene.who != conformance::Who::Rootful;
+    check(same && reached && control.contains("33 77"), || format!("the control saw: {control:?}"))
 }
 
 /// `syscall(2)` by number through ctypes: prints the errno, 0 for success.

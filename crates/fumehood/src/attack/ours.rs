@@ -51,6 +51,8 @@ impl Confined for Ours {
         for (clause, value) in &call.set {
             argv.extend(["--set".into(), format!("{clause}={value}").into()]);
         }
+        // A probe's streams are pipes, whatever the policy says of terminals.
+        argv.extend(["--set".into(), "process.tty=false".into()]);
         argv.extend(["--".into(), call.program.clone().into()]);
         argv.extend(call.argv.iter().cloned());
         let mut call = call.clone();

@@ -24,6 +24,17 @@ pub struct Flag {
     pub help: &'static str,
     /// What it does to the policy.
     pub to: To,
+    /// How often it may be given.
+    pub times: Times,
+}
+
+/// How often a flag may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Two values contradict each other, and which of them is meant cannot be told.
+    Once,
+    /// Each adds to the others, or the later one is a layer over the earlier.
+    Many,
 }
 
 /// What a flag does to the policy.
@@ -43,13 +54,26 @@ impl Flag {
     /// A flag without short form that sets a key.
     #[must_use]
     pub const fn new(long: &'static str, value: Option<&'static str>, to: To, help: &'static str) -> Self {
-        Self { long, short: None, value, choices: &[], help, to }
+        let times = if matches!(to, To::Ours) && value.is_some() { Times::Once } else { Times::Many };
+        Self { long, short: None, value, choices: &[], help, to, times }
     }
 
     /// The same with a short form.
     #[must_use]
     pub const fn short(self, short: u8) -> Self {
         Self { short: Some(short), ..self }
+    }
+
+    /// The same, to be given as often as one likes.
+    #[must_use]
+    pub const fn many(self) -> Self {
+        Self { times: Times::Many, ..self }
+    }
+
+    /// The same, to be given once.
+    #[must_use]
+    pub const fn once(self) -> Self {
+        Self { times: Times::Once, ..self }
     }
 
     /// The same with the words that complete it.
@@ -136,7 +160,28 @@ pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], w
             }
         }
     }
+    twice(&mut parsed);
     parsed
+}
+
+/// Two values where one is meant: neither is silently dropped.
+fn twice(parsed: &mut Parsed) {
+    let mut seen: Vec<(&'static str, &Option<OsString>)> = Vec::new();
+    let mut faults: Vec<Fault> = Vec::new();
+    for (flag, value) in parsed.flags.iter().filter(|(flag, _)| flag.times == Times::Once) {
+        match seen.iter().find(|(long, _)| *long == flag.long) {
+            Some((_, first)) if *first == value => {}
+            Some(_) if faults.iter().any(|fault| fault.what.ends_with(&format!("`--{}`", flag.long))) => {}
+            Some(_) => faults.push(usage(
+                "usage/flag-twice",
+                format!("two values for `--{}`", flag.long),
+                "one call takes one, and which is meant cannot be told".to_owned(),
+                "keep one".to_owned(),
+            )),
+            None => seen.push((flag.long, value)),
+        }
+    }
+    parsed.faults.append(&mut faults);
 }
 
 type Rest<'a, I> = &'a mut std::iter::Peekable<I>;
@@ -308,6 +353,31 @@ mod tests {
     fn shown(parsed: &Parsed) -> Vec<String> {
         let value = |v: &Option<OsString>| v.as_ref().map_or(String::new(), |v| format!("={}", v.display()));
         parsed.flags.iter().map(|(flag, v)| format!("{}{}", flag.long, value(v))).collect()
+    }
+
+    #[test]
+    fn two_values_for_one_flag_are_refused_and_the_same_value_twice_is_one() {
+        const ONE: &[Flag] = &[
+            Flag::new("code", Some("TEXT"), To::Ours, "code"),
+            Flag::new("any", Some("TEXT"), To::Ours, "any").many(),
+            Flag::new("tree", Some("PATH"), To::Clause, "tree").once(),
+            Flag::new("layer", Some("SIZE"), To::Clause, "layer"),
+            Flag::new("quiet", None, To::Ours, "quiet").short(b'q'),
+        ];
+        let faults = |args: &[&str]| -> Vec<String> {
+            let parsed = parse(args.iter().map(OsString::from), &[ONE], Words::EndFlags);
+            parsed.faults.into_iter().map(|fault| fault.what).collect()
+        };
+        assert_eq!(faults(&["--code=1", "--code", "2", "--code=3"]), ["two values for `--code`"]);
+        assert_eq!(
+            faults(&["--tree=a", "--tree=b", "--code=1", "--code=2"]),
+            ["two values for `--tree`", "two values for `--code`"]
+        );
+        for fine in [&["--code=1", "--code=1"][..], &["--any=1", "--any=2"], &["--layer=1", "--layer=2"], &["-q", "-q"]]
+        {
+            assert_eq!(faults(fine), Vec::<String>::new(), "{fine:?}");
+        }
+        assert_eq!(faults(&["--code=1", "--", "--code=2"]), Vec::<String>::new(), "what follows is the program's");
     }
 
     #[test]

@@ -35,8 +35,11 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
         ));
     }
     let code = if wrong.is_empty() { 126 } else { 125 };
-    let (layers, bad) = layers(flags);
+    let (mut layers, bad) = layers(flags);
     wrong.extend(bad);
+    if shell {
+        layers.push(Ingredient::Flag { name: "--tty".to_owned(), value: "true".to_owned() });
+    }
     if !wrong.is_empty() {
         return Err(Failure::Faults { code, faults: wrong });
     }
@@ -44,7 +47,6 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
         layers,
         what,
         interactive: has("interactive") || shell,
-        tty,
         quiet,
         verbose,
         json: call.json,
@@ -68,7 +70,8 @@ pub(super) fn named(call: &Call<'_>, flag: &str) -> String {
 fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
     let (mut documents, mut layers, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
     for (flag, value) in flags {
-        let value = value.as_deref().unwrap_or_default();
+        // A flag of a clause that takes no value says that it is so.
+        let value = value.as_deref().unwrap_or(OsStr::new("true"));
         let value = match value.to_str() {
             Some(value) => value.to_owned(),
             None if flag.to == To::Ours => continue,

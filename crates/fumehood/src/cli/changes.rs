@@ -20,7 +20,7 @@ const NAMES: &[Flag] = &[Flag::new("names", None, To::Ours, "Only the names of w
 const APPLY: &[Flag] = &[
     Flag::new("digest", Some("DIGEST"), To::Ours, "Take exactly what `diff --json` showed under this digest"),
     Flag::new("leave-protected", None, To::Ours, "Leave protected paths out instead of refusing"),
-    Flag::new("take-protected", Some("PATH"), To::Ours, "Take this protected path; may be repeated"),
+    Flag::new("take-protected", Some("PATH"), To::Ours, "Take this protected path; may be repeated").many(),
     Flag::new("leaving-links", None, To::Ours, "Take links that lead out of the workspace"),
 ];
 
@@ -59,8 +59,10 @@ pub(super) const DISCARD: Spec = Spec {
     run: drop_all,
 };
 
+/// What was looked at is not what is there: as with a conflict nothing is applied. Anything else is our own failure.
 fn failed(error: &ChangesError) -> Failure {
-    Failure::own(error.fault())
+    let code = if matches!(error, ChangesError::Digest { .. }) { 1 } else { 125 };
+    Failure::Faults { code, faults: vec![error.fault()] }
 }
 
 fn state(call: &Call<'_>) -> Result<State, Failure> {

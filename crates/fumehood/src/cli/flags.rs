@@ -19,7 +19,8 @@ pub const POLICY: &[Flag] = &[
         To::Clause,
         "The tree to work on; mode ro, rw, overlay (default) or copy",
     )
-    .short(b'w'),
+    .short(b'w')
+    .once(),
     Flag::new("tier", Some("TIER"), To::Clause, "Strength of isolation: process, container (default), ...").choices(&[
         "language",
         "process",
@@ -54,7 +55,7 @@ pub const RUN: &[Flag] = &[
     Flag::new("lang", Some("LANGUAGE"), To::Ours, "Language of the code or script"),
     Flag::new("code", Some("TEXT"), To::Ours, "Code to run, in the language of --lang"),
     Flag::new("interactive", None, To::Ours, "Let a terminal be the program's stdin").short(b'i'),
-    Flag::new("tty", None, To::Ours, "Give the program a terminal of its own").short(b't'),
+    Flag::new("tty", None, To::Clause, "Give the program a terminal of its own (`process.tty`)").short(b't'),
 ];
 
 /// Flags of `run`, `shell` and `plan`: how much is told, and where.

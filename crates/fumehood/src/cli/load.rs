@@ -112,7 +112,8 @@ fn read(path: &Path) -> Result<String, String> {
         Ok(text) => Ok(text),
         Err(error) => {
             let good = error.utf8_error().valid_up_to();
-            Err(format!("it is no UTF-8 text: the byte at {good} fits nowhere"))
+            let lines = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count();
+            Err(format!("it is no UTF-8 text: a byte in line {} fits nowhere", lines.saturating_add(1)))
         }
     }
 }

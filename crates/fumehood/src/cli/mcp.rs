@@ -33,7 +33,8 @@ const GATEWAY: &[Flag] = &[
         To::Ours,
         "Streamable HTTP on 127.0.0.1:PORT or unix:PATH instead of stdin and stdout",
     ),
-    Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "With --listen: pages that may send requests; may be repeated"),
+    Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "With --listen: pages that may send requests; may be repeated")
+        .many(),
 ];
 
 pub(super) const SERVE_GATEWAY: Spec = Spec {

@@ -15,8 +15,6 @@ pub struct Request {
     pub what: What,
     /// `-i`: stdin may be the caller's terminal.
     pub interactive: bool,
-    /// `-t`: the program gets a terminal of its own.
-    pub tty: bool,
     /// `-q`: none of our words beside errors and weakenings.
     pub quiet: bool,
     /// `-v`: also who enforced what.

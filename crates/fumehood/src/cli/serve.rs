@@ -38,8 +38,9 @@ const SERVE: &[Flag] = &[
     ),
     Flag::new("answers", None, To::Ours, "With --stdio: that program asks a person and sends the answers"),
     Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are with --stdio; default local"),
-    Flag::new("agent-key", Some("NAME=FILE"), To::Ours, "One more agent, with a token of its own; may be repeated"),
-    Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "A page that may send requests; may be repeated"),
+    Flag::new("agent-key", Some("NAME=FILE"), To::Ours, "One more agent, with a token of its own; may be repeated")
+        .many(),
+    Flag::new("allow-origin", Some("ORIGIN"), To::Ours, "A page that may send requests; may be repeated").many(),
     Flag::new(
         "tool",
         Some("NAME=FILE"),

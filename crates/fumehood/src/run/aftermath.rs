@@ -1,9 +1,11 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
+use std::path::Path;
+
 use backends::native::Running;
 use guest::frames::ExecFailure;
 use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
-use policy::{ClauseId, Outcome, OutcomeKind, Report, Usage};
+use policy::{ClauseId, Outcome, OutcomeKind, Policy, Report, Usage};
 use serde_json::{Value, json};
 
 use super::Manner;
@@ -80,7 +82,7 @@ pub(super) fn report(
         !hint.id.starts_with("limits.") || (counters.pids_refused + counters.oom_kills == 0 && !counters.sigxfsz)
     }));
     list.extend(slipped);
-    let (outcome, exec_fix) = end_of(watched, &program);
+    let (outcome, exec_fix) = end_of(watched, &program, &plan.policy);
     let mut report = Report {
         schema: 1,
         run: recorded.id.to_string(),
@@ -134,8 +136,20 @@ fn usage(watched: &Watched, wall: f64, disk: u64, output: u64) -> Usage {
     }
 }
 
+/// Whether a program's name is that of a folder of the host, as it is shown inside.
+fn is_folder(program: &str, policy: &Policy) -> bool {
+    let (root, at) = (policy.workspace.path.as_deref(), policy.workspace.at.as_deref());
+    let name = Path::new(program);
+    let below = match (root, at) {
+        (Some(root), Some(at)) => name.strip_prefix(at).ok().map(|rest| root.join(rest)),
+        (_, _) => None,
+    };
+    // What is not absolute is seen from the workspace.
+    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned()).is_dir()
+}
+
 /// The outcome; a program that could not be started is told apart by its message and its fault.
-fn end_of(watched: &Watched, program: &str) -> (Outcome, Option<Fault>) {
+fn end_of(watched: &Watched, program: &str, policy: &Policy) -> (Outcome, Option<Fault>) {
     if let Some((errno, which)) = watched.exec {
         let (code, what, fix) = match which {
             ExecFailure::NotFound => {
@@ -146,6 +160,9 @@ fn end_of(watched: &Watched, program: &str) -> (Outcome, Option<Fault>) {
                 "its interpreter (`#!` line or ELF loader) is not there inside",
                 "install it below /usr, or grant its folder with `--read`",
             ),
+            ExecFailure::NotExecutable if is_folder(program, policy) => {
+                (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
+            }
             ExecFailure::NotExecutable => (
                 126,
                 "it is there, but may not be executed",

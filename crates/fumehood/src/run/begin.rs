@@ -47,8 +47,9 @@ pub(super) struct Io {
 }
 
 impl Io {
-    pub(super) const fn of(request: &Request, world: &World) -> Self {
-        Self { json: request.json, terminal: request.tty, input: request.interactive || !world.stdin_terminal }
+    pub(super) const fn of(request: &Request, policy: &Policy, world: &World) -> Self {
+        let input = request.interactive || !world.stdin_terminal;
+        Self { json: request.json, terminal: policy.process.tty, input }
     }
 }
 
@@ -81,7 +82,7 @@ pub(super) fn begin(
         Some(early::Begun { birth, signals, home }) => (home, Some(signals), Some(birth)),
         None => (early::open(&recorded.state, &recorded.id, policy)?, None, None),
     };
-    let io = Io::of(&request, world);
+    let io = Io::of(&request, policy, world);
     let tmp = match planned.plan.tier {
         Tier::Process => Some(own_folder(&mut home, recorded)?),
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,

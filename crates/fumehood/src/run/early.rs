@@ -81,7 +81,7 @@ pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Ar
     let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).ok()?;
     let (places, workspace) = (world.state.clone(), workspace(&policy).map(Path::to_owned));
     let open = move || notes(&places, workspace.as_deref()).ok();
-    let ready = Ready::new(tier, stdio(&Io::of(request, world)), host, open).ok()?;
+    let ready = Ready::new(tier, stdio(&Io::of(request, &policy, world)), host, open).ok()?;
     let coming = ready.begin(&policy, host)?;
     Some(Early { coming, signals })
 }

@@ -96,6 +96,9 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
         }
         Err(stop) => return Err(record::refused(stop, world, None)),
     };
+    if let Err(stop) = terminal::there(&loaded, &request, world) {
+        return Err(record::refused(stop, world, None));
+    }
     let early = early::begin(&loaded, &request, world, &host);
     let planned = match planning::choose(&loaded, &host) {
         Ok(planned) => planned,

@@ -7,10 +7,41 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use policy::{ClauseId, Loaded};
 use rustix::io::Errno;
 use rustix::termios::Termios;
 
 use super::streams::{Budget, Room};
+use crate::cli::{Request, What, World};
+use crate::fault::{Fault, show_text};
+use crate::ui::Failure;
+
+/// Whether the caller has the terminal that the policy wants to be matched inside (`process.tty`, which `-t` sets).
+///
+/// # Errors
+/// 125: there is none, or a report is wanted that would hold both streams apart.
+pub(super) fn there(loaded: &Loaded, request: &Request, world: &World) -> Result<(), Failure> {
+    if !loaded.policy.process.tty || matches!(request.what, What::Nothing) {
+        return Ok(());
+    }
+    let fault = |id, why: &str, fix: &str| {
+        Err(Failure::own(Fault {
+            id,
+            what: "`process.tty` asks for a terminal inside".to_owned(),
+            place: show_text(loaded.origins.of(ClauseId::ProcessTty)),
+            why: why.to_owned(),
+            fix: fix.to_owned(),
+        }))
+    };
+    if request.json {
+        let why = "a terminal mixes stdout and stderr, and `--json` holds them apart";
+        return fault("usage/two-flags", why, "`--report FILE` instead of `--json`, or `--set process.tty=false`");
+    }
+    if !world.stdin_terminal {
+        return fault("usage/no-terminal", "stdin is not one", "call it from a terminal, or `--set process.tty=false`");
+    }
+    Ok(())
+}
 
 /// The two ends.
 #[derive(Debug)]

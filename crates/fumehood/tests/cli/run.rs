@@ -348,3 +348,87 @@ fn a_limit_that_only_the_supervisor_counts_is_a_violation_too() {
     assert_eq!(report["outcome"]["limit"], "disk", "{report}");
     assert_eq!(report["violations"][0]["id"], "limits.disk/full", "{report}");
 }
+
+#[test]
+fn a_terminal_that_the_policy_asks_for_is_not_silently_absent() {
+    let house = House::new();
+    write(&house, "p.toml", "version = 1\nname = \"p\"\n[process]\ntty = true\n");
+    for tier in ["container", "process"] {
+        let said = house.run(&["run", "--tier", tier, "-p", "p.toml", "--", "true"]);
+        assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
+        assert!(said.err.starts_with("error: `process.tty` asks for a terminal inside\n"), "{said:?}");
+        let json = house.run(&["run", "--json", "--tier", tier, "-p", "p.toml", "--", "true"]);
+        assert_eq!((json.code, &json.json()["errors"][0]["id"]), (125, &"usage/two-flags".into()), "{json:?}");
+        let plan = house.run(&["plan", "--json", "--tier", tier, "-p", "p.toml"]).json();
+        let clauses = plan["clauses"].as_array().unwrap();
+        assert!(clauses.iter().any(|one| one["clause"] == "process.tty" && one["strength"] == "kernel"), "{plan}");
+        house
+            .run(&["run", "-q", "--tier", tier, "-p", "p.toml", "--set", "process.tty=false", "--", "echo", "ran"])
+            .is(0, "ran\n", "");
+    }
+}
+
+#[test]
+fn of_two_values_where_one_is_meant_none_is_silently_dropped() {
+    let house = House::new();
+    for twice in [
+        &["--lang=sh", "--code=echo 1", "--code=echo 2"][..],
+        &["-w", ".", "-w", "..", "--", "true"],
+        &["--report=a", "--report=b", "--", "true"],
+        &["--lang=sh", "--lang=python", "--code=1"],
+    ] {
+        let said = house.run(&[&["run"], twice].concat());
+        assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
+        assert!(said.err.contains("error: two values for `--") && said.err.contains("fix: keep one"), "{said:?}");
+    }
+    // Limits are layers, and lists grow.
+    let said = house.run(&[
+        "run",
+        "-q",
+        "--memory=1G",
+        "--memory=64M",
+        "--env=A=1",
+        "--env=B=2",
+        "--",
+        "sh",
+        "-c",
+        "echo $A$B",
+    ]);
+    said.is(0, "12\n", "");
+}
+
+#[test]
+fn a_remedy_can_be_followed_as_it_stands() {
+    let house = House::new();
+    for (flag, fix) in [
+        ("--memory", "--memory 256M or more"),
+        ("--timeout", "--timeout 30s or more"),
+        ("--disk", "--disk 128M or more"),
+    ] {
+        let said = house.run(&["run", flag, "0", "--", "true"]);
+        assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+        assert!(said.err.contains(&format!("fix: {fix}\n")), "{said:?}");
+    }
+    std::fs::write(house.path("work/latin.toml"), b"version = 1\nname = \"caf\xe9\"\n").unwrap();
+    let said = house.run(&["run", "-p", "latin.toml", "--", "true"]);
+    assert_eq!(said.code, 126, "{said:?}");
+    assert!(
+        said.err.contains("a byte in line 2 fits nowhere") && said.err.contains("fix: save it as UTF-8"),
+        "{said:?}"
+    );
+    let said = house.run(&["run", "-p", ".", "--", "true"]);
+    assert!(said.code == 126 && said.err.contains("fix: name the file in it, e.g. ./policy.toml"), "{said:?}");
+    std::fs::create_dir(house.path("work/folder")).unwrap();
+    for folder in [
+        &["--", "/usr"][..],
+        &["--tier=process", "--", "/usr"],
+        &["-w", ".", "--", "./folder"],
+        &["-w", ".", "--", "/workspace/folder"],
+    ] {
+        let said = house.run(&[&["run"], folder].concat());
+        assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+        assert!(said.err.contains(": it is a directory\n"), "{said:?}");
+    }
+    let file = house.run(&["run", "--", "/etc/passwd"]);
+    assert!(file.code == 126 && file.err.contains("may not be executed"), "{file:?}");
+}

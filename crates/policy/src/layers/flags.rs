@@ -70,6 +70,8 @@ impl Layers {
                 self.flag_tree("fs.dangerous-write", value, name, written, FlagUse::Join("fs.dangerous-write"))
             }
             "--pass-env" => self.flag_tree("env.pass", value, name, written, FlagUse::Join("env.pass")),
+            // A flag without a value: the terminal is asked for.
+            "--tty" => self.flag_tree("process.tty", value, name, "--tty".to_owned(), FlagUse::Merge),
             "--prefer" => self.flag_tree("prefer", value, name, written, FlagUse::Join("prefer")),
             _ => match rows::row_of_flag(name) {
                 Some(row) => self.flag_tree(row.clause.path(), value, name, written, FlagUse::Merge),

@@ -147,6 +147,13 @@ impl Layers {
                 self.push_document(Written { name: value, text, format, folder: &folder }, loader, chain);
                 chain.pop();
             }
+            Err(why) if why.contains("UTF-8") => self.add(
+                "document/unreadable",
+                format!("{} cannot be read", quote(value)),
+                at,
+                why,
+                "save it as UTF-8, e.g. `iconv -f LATIN1 -t UTF-8 OLD >NEW`".to_owned(),
+            ),
             Err(why) => self.add(
                 "document/unreadable",
                 format!("{} cannot be read", quote(value)),
@@ -160,7 +167,9 @@ impl Layers {
 
     fn no_such(&mut self, value: &str, at: &Where) {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        let folder = value.chars().all(|c| c == '.');
         let fix = match did_you_mean(value, names.iter().copied()) {
+            _ if folder => format!("name the file in it, e.g. {value}/policy.toml; presets are {}", names.join(", ")),
             Some(near) => format!("did you mean `{near}`? a file is written ./{value}.toml"),
             None => format!("presets are {}; a file is written ./{value}.toml", names.join(", ")),
         };

@@ -39,7 +39,7 @@ pub enum DelegationError {
         source: Box<zbus::Error>,
     },
     /// The bus took the connection and never answered.
-    #[error("the service manager did not answer about `{unit}` within {limit:?}")]
+    #[error("the service manager did not answer about `{unit}` within {} s", .limit.as_secs())]
     NoAnswer {
         /// Unit.
         unit: String,
@@ -47,7 +47,7 @@ pub enum DelegationError {
         limit: Duration,
     },
     /// The manager took the request, and this process was not moved in time.
-    #[error("this process was not moved into `{unit}` within {limit:?}")]
+    #[error("this process was not moved into `{unit}` within {} s", .limit.as_secs())]
     NotMoved {
         /// Unit.
         unit: String,

@@ -93,12 +93,20 @@ fn must(wrong: &mut Vec<String>, what: &str, holds: bool, found: impl std::fmt::
     }
 }
 
-fn list(numbers: &[impl ToString]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+/// Numbers as they are told. Nothing is spelled out where nothing is wrong.
+struct List<'a, T>(&'a [T]);
+
+impl<T: std::fmt::Display> std::fmt::Display for List<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, number) in self.0.iter().enumerate() {
+            write!(f, "{}{number}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
 }
 
-fn limit(found: Option<&(u64, u64)>) -> String {
-    found.map_or_else(|| "unknown".to_owned(), |(soft, hard)| format!("{soft}, at most {hard}"))
+const fn list<T>(numbers: &[T]) -> List<'_, T> {
+    List(numbers)
 }
 
 fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
@@ -114,7 +122,7 @@ fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
     must(wrong, "parent-death signal", p.death_signal == death_signal, p.death_signal);
     let sets = &p.capabilities;
     let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
-    must(wrong, "capability sets together", all == 0, format!("{all:#x}"));
+    must(wrong, "capability sets together", all == 0, format_args!("{all:#x}"));
     if expected.container {
         must(wrong, "securebits", p.securebits & SECUREBITS == SECUREBITS, p.securebits);
         must(wrong, "pid inside", p.pid == 1, p.pid);
@@ -134,11 +142,14 @@ fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
         wrong,
         "open descriptors",
         !p.more_descriptors && p.descriptors >> known == 0,
-        format!("{:#x}", p.descriptors),
+        format_args!("{:#x}", p.descriptors),
     );
     for (resource, value) in &expected.rlimits {
         let found = usize::try_from(*resource).ok().and_then(|index| p.rlimits.get(index));
-        must(wrong, &format!("resource limit {resource}"), found == Some(&(*value, *value)), limit(found));
+        if found != Some(&(*value, *value)) {
+            let found = found.map_or_else(|| "unknown".to_owned(), |(soft, hard)| format!("{soft}, at most {hard}"));
+            wrong.push(format!("resource limit {resource} is {found}"));
+        }
     }
 }
 
@@ -211,10 +222,10 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     must(wrong, "seccomp outside", !expected.filter || status.seccomp == 2, status.seccomp);
     let sets = &status.capabilities;
     let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
-    must(wrong, "capability sets outside, together,", all == 0, format!("{all:#x}"));
-    must(wrong, "set of ignored signals", status.ignored == 0, format!("{:#x}", status.ignored));
+    must(wrong, "capability sets outside, together,", all == 0, format_args!("{all:#x}"));
+    must(wrong, "set of ignored signals", status.ignored == 0, format_args!("{:#x}", status.ignored));
     if expected.container {
-        must(wrong, "capability bounding set outside", sets.bounding == 0, format!("{:#x}", sets.bounding));
+        must(wrong, "capability bounding set outside", sets.bounding == 0, format_args!("{:#x}", sets.bounding));
         must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), list(&status.pids));
     }
     Ok(())

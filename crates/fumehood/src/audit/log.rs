@@ -312,14 +312,20 @@ impl Log {
         }
     }
 
-    /// Signs about every [`CHECKPOINT_EVERY`] events, by an event that nobody waits for. The log goes to the disk first: a
-    /// checkpoint that outlived its events would look like a truncation.
+    /// Signs about every [`CHECKPOINT_EVERY`] events, and a young log whenever it has doubled, by an event that nobody waits
+    /// for. The log goes to the disk first: a checkpoint that outlived its events would look like a truncation.
     fn sign_if_due(&self, inner: &Inner, newest: &AuditPointer) -> Result<(), AuditError> {
-        if newest.seq < CHECKPOINT_EVERY || newest.seq % CHECKPOINT_EVERY >= DUE {
+        let young = newest.seq < CHECKPOINT_EVERY;
+        if !young && newest.seq % CHECKPOINT_EVERY >= DUE {
             return Ok(());
         }
         let signed = self.keys.newest()?;
-        if signed / CHECKPOINT_EVERY >= newest.seq / CHECKPOINT_EVERY {
+        let due = if young {
+            newest.seq >= signed.saturating_mul(2)
+        } else {
+            newest.seq / CHECKPOINT_EVERY > signed / CHECKPOINT_EVERY
+        };
+        if !due {
             return Ok(());
         }
         self.sync(inner)?;

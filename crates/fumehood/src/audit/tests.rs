@@ -170,6 +170,27 @@ fn a_checkpoint_is_signed_about_every_so_many_events_but_never_before_go() {
 }
 
 #[test]
+fn a_young_log_is_signed_at_its_first_end_and_whenever_it_has_doubled() {
+    let home = Home::filled(2);
+    assert_eq!(home.verdict().checkpoints, 0, "nothing before go is signed");
+    let log = home.log();
+    let sealed: Vec<u64> = (3..=30)
+        .map(|_| {
+            log.append("r", &Kind::run_ended(), &json!({})).unwrap();
+            home.verdict().sealed_to
+        })
+        .collect();
+    let expected: Vec<u64> =
+        (3..=30_u64).map(|seq| [24, 12, 6, 3].into_iter().find(|sealed| seq >= *sealed).unwrap()).collect();
+    assert_eq!(sealed, expected);
+    home.edit(|mut lines| {
+        lines.truncate(20);
+        lines
+    });
+    assert_eq!(home.broken_at(), 21, "what was cut off is missed");
+}
+
+#[test]
 fn a_log_rewritten_from_the_start_is_found_by_its_checkpoint() {
     let home = Home::filled(5);
     home.log().checkpoint().unwrap();
@@ -414,7 +435,8 @@ fn a_write_torn_at_any_byte_is_recovered() {
     for cut in (first..whole.len()).step_by(7) {
         std::fs::write(home.active(), &whole[..cut]).unwrap();
         let log = home.log();
-        log.append("", &Kind::gc(), &json!(cut)).unwrap();
+        // Of a kind that never signs: what is written here again and again was signed otherwise.
+        log.append("", &Kind::run_started(), &json!(cut)).unwrap();
         assert_eq!(home.verdict().broken, None, "cut at {cut}");
     }
     let file = OpenOptions::new().write(true).open(home.active()).unwrap();

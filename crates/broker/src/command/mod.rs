@@ -13,6 +13,7 @@ mod block;
 mod compile;
 mod expressions;
 mod ground;
+mod here;
 mod lints;
 mod options;
 mod parse;

@@ -5,7 +5,7 @@ use brush_parser::ast::Program;
 use brush_parser::{Parser, ParserOptions, Token};
 use policy::mistake::quote;
 
-use super::options::blocked;
+use super::{here, options::blocked};
 use crate::guard::Blocked;
 
 /// Longest line, in bytes.
@@ -130,29 +130,6 @@ fn is_read_for_ever(text: &str) -> bool {
     deepest + cases > MOST_TWICE
 }
 
-/// Whether the end of a here-document is to be a word with an expansion in it. Bash takes it as it stands; the parser looks for
-/// the end of `$(` in `<<$(` for ever.
-fn has_odd_here_document(text: &str) -> bool {
-    text.match_indices("<<").any(|(at, _)| {
-        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + 2..).unwrap_or_default());
-        if before.ends_with('<') || after.starts_with('<') {
-            return false;
-        }
-        let rest = after.trim_start_matches(|c: char| c == '-' || c == '\\' || c.is_ascii_whitespace());
-        let mut quote = None;
-        for c in rest.chars() {
-            match (c, quote) {
-                ('$' | '`', _) => return true,
-                ('\'' | '"', None) => quote = Some(c),
-                (c, Some(open)) if c == open => quote = None,
-                (c, None) if c.is_ascii_whitespace() || matches!(c, ';' | '&' | '|' | '<' | '>' | ')') => break,
-                _ => {}
-            }
-        }
-        false
-    })
-}
-
 /// Whether digits or a name in braces stand between two redirections, `<5<x`, `<{a}<x`: a file for the parser, a descriptor
 /// for bash.
 fn has_two_readings(text: &str) -> bool {
@@ -184,8 +161,8 @@ pub(super) fn program(text: &str) -> Result<Program, Blocked> {
         let what = "the line nests or joins too many commands".to_owned();
         return Err(blocked("commands.line/too-big", what, "so long a line is not read", "divide it"));
     }
-    if has_odd_here_document(text) {
-        let what = format!("{} ends a here-document with an expansion", quote(text));
+    if here::is_odd(text) {
+        let what = format!("{} ends a here-document with an expansion, or with nothing", quote(text));
         return Err(blocked("commands.line/syntax", what, "the end is a plain word", "`<<END`"));
     }
     if is_read_for_ever(text) {

@@ -303,24 +303,28 @@ impl<'j> Walk<'j> {
     fn redirect(&mut self, redirect: &ast::IoRedirect) {
         match redirect {
             ast::IoRedirect::File(_, kind, target) => self.file(kind, target),
-            ast::IoRedirect::HereDocument(_, here) => {
-                let quoted = here.here_end.value.contains(['\'', '"', '\\']);
-                if quoted != here.requires_expansion {
-                    if !quoted {
-                        self.text(&here.doc.value, Stands::Document);
-                    }
-                } else {
-                    let what = format!("the here-document {} is read in two ways", quote(&here.here_end.value));
-                    self.refused(
-                        "commands.word/unproven",
-                        what,
-                        "whether its body is expanded is not certain",
-                        "quote all of it",
-                    );
-                }
-            }
+            ast::IoRedirect::HereDocument(_, here) => self.document(here),
             ast::IoRedirect::HereString(_, word) => drop(self.word(word, Stands::Alone)),
             ast::IoRedirect::OutputAndError(word, _) => self.written(word),
+        }
+    }
+
+    fn document(&mut self, here: &ast::IoHereDocument) {
+        let end = &here.here_end.value;
+        let quoted = end.contains(['\'', '"', '\\']);
+        let joins = !quoted && (here.doc.value.contains("\\\n") || here.doc.value.ends_with('\\'));
+        if !super::here::is_plain(end) || joins {
+            let what = format!("the end {} of a here-document may stand elsewhere", quote(end));
+            let why = "quotes inside of it, or a line that goes on in the next one: bash runs what follows the end";
+            return self.refused("commands.word/unproven", what, why, "<<'END' with letters and digits");
+        }
+        if quoted == here.requires_expansion {
+            let what = format!("the here-document {} is read in two ways", quote(end));
+            let why = "whether its body is expanded is not certain";
+            return self.refused("commands.word/unproven", what, why, "quote all of it");
+        }
+        if !quoted {
+            self.text(&here.doc.value, Stands::Document);
         }
     }
 

@@ -22,6 +22,7 @@ mod repository;
 mod resolve;
 mod scripts;
 mod start;
+mod subscripts;
 mod table;
 mod walk;
 mod words;

@@ -5,7 +5,7 @@ use brush_parser::ast::Program;
 use brush_parser::{Parser, ParserOptions, Token};
 use policy::mistake::quote;
 
-use super::{here, options::blocked};
+use super::{here, options::blocked, subscripts};
 use crate::guard::Blocked;
 
 /// Longest line, in bytes.
@@ -168,6 +168,10 @@ pub(super) fn program(text: &str) -> Result<Program, Blocked> {
     if is_read_for_ever(text) {
         let what = format!("the line has more than {MOST_TWICE} round brackets or `case` inside each other");
         return Err(blocked("commands.line/too-big", what, "so deep a line is not read", "divide it"));
+    }
+    if subscripts::most_open(text) > subscripts::MOST {
+        let what = format!("the line has more than {} square brackets open at once", subscripts::MOST);
+        return Err(blocked("commands.line/too-big", what, "so deep a line is not read", "close them"));
     }
     if has_odd_descriptor(text) {
         let what = format!("{} redirects a descriptor of more than {MOST_DIGITS} digits", quote(text));

@@ -62,6 +62,20 @@ fn a_here_document_that_ends_with_an_expansion_is_refused_at_once() {
 }
 
 #[test]
+fn brackets_that_nothing_closes_are_refused_before_the_parser_reads_them_again_and_again() {
+    let world = World::new("dev");
+    for part in ["ta[$*r1844674407", "a[", "a[']'", "a[\"]\"", "[", "$[", "${a["] {
+        let line = format!("ls {}", part.repeat(23));
+        let why = world.why(&line);
+        assert!(why.starts_with("commands.line/"), "{line}: {why}");
+        // As many as are read are read at once.
+        let _either = world.allows(&format!("ls {}", part.repeat(10)));
+    }
+    let many = (0..30).map(|n| format!("'a[{n}]' \"b[{n}]\" 'c['")).collect::<Vec<_>>().join(" ");
+    assert!(world.allows(&format!("ls {many}")), "{many}");
+}
+
+#[test]
 fn a_descriptor_that_is_no_number_is_refused_and_ends_nothing() {
     let world = World::new("dev");
     for line in [

@@ -356,6 +356,16 @@ mod tests {
     }
 
     #[test]
+    fn what_help_says_may_be_repeated_may_be() {
+        let all = crate::cli::COMMANDS.iter().flat_map(|spec| spec.tables.iter().copied().flatten());
+        let repeated: Vec<&Flag> = all.filter(|flag| flag.help.contains("may be repeated")).collect();
+        assert!(repeated.len() >= 5, "{}", repeated.len());
+        for flag in repeated {
+            assert_eq!(flag.times, Times::Many, "--{}", flag.long);
+        }
+    }
+
+    #[test]
     fn two_values_for_one_flag_are_refused_and_the_same_value_twice_is_one() {
         const ONE: &[Flag] = &[
             Flag::new("code", Some("TEXT"), To::Ours, "code"),

@@ -46,7 +46,8 @@ const SERVE: &[Flag] = &[
         Some("NAME=FILE"),
         To::Ours,
         "A program that is the tool NAME: JSON in, JSON out; may be repeated",
-    ),
+    )
+    .many(),
     Flag::new("sandbox", Some("POLICY"), To::Ours, "The policy that those programs run under; default strict"),
     Flag::new("webhook", Some("URL"), To::Ours, "Tell this URL of each call that waits for a person"),
     Flag::new(

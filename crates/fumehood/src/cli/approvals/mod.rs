@@ -32,7 +32,8 @@ const REMEMBER: &[Flag] = &[
         Some("ARGUMENT"),
         To::Ours,
         "With `--remember args`: this argument may be anything; may be repeated",
-    ),
+    )
+    .many(),
     Flag::new("for", Some("TIME"), To::Ours, "How long that is remembered, e.g. 1h; at most 30 days"),
 ];
 const WHY: &[Flag] = &[Flag::new("why", Some("TEXT"), To::Ours, "What the agent is told")];

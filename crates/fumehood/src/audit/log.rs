@@ -120,7 +120,7 @@ impl Log {
         let (keys, keys_path) = state.keys()?;
         let failed = |errno| AuditError::Write { path: path.join(LOCK), errno };
         let lock = dir.open_file(LOCK, OFlags::RDWR | OFlags::CREATE, MODE).map_err(failed)?;
-        let keys = Keys::of(keys, keys_path, &path);
+        let keys = Keys { durable: options.sync != Sync::None, ..Keys::of(keys, keys_path, &path) };
         let inner = Mutex::new(Inner { lock, active: None, synced: None });
         let log = Self { dir, path, keys, options, clock, inner };
         let mut held = log.hold()?;

@@ -18,7 +18,9 @@ pub const NOBODY: u32 = 65534;
 /// The kernel gives no random bytes.
 pub fn random() -> io::Result<String> {
     let mut bytes = [0; 12];
-    getrandom::fill(&mut bytes).map_err(|_none| io::Error::other("no random bytes"))?;
+    if !sys::random::fill(&mut bytes) {
+        return Err(io::Error::other("no random bytes"));
+    }
     let mut text = String::with_capacity(24);
     for byte in bytes {
         write!(text, "{byte:02x}").map_err(io::Error::other)?;

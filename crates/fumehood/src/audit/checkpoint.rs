@@ -142,7 +142,7 @@ impl Keys {
     fn make_key(&self) -> Result<SigningKey, AuditError> {
         let failed = |errno| AuditError::Write { path: self.path.join(KEY), errno };
         let mut seed = Zeroizing::new([0; 32]);
-        if getrandom::fill(seed.as_mut_slice()).is_err() {
+        if !sys::random::fill(seed.as_mut_slice()) {
             return Err(AuditError::State(crate::state::StateError::NoRandom));
         }
         let key = SigningKey::from_bytes(&seed);

@@ -313,8 +313,7 @@ impl Log {
     }
 
     /// Signs about every [`CHECKPOINT_EVERY`] events, and a young log whenever it has doubled, by an event that nobody waits
-    /// for. The log goes to the disk first: a checkpoint that outlived its events would look like a truncation. Who asks for no
-    /// call for the disk gets none.
+    /// for. The log goes to the disk first: a checkpoint that outlived its events would look like a truncation.
     fn sign_if_due(&self, inner: &Inner, newest: &AuditPointer) -> Result<(), AuditError> {
         let young = newest.seq < CHECKPOINT_EVERY;
         if !young && newest.seq % CHECKPOINT_EVERY >= DUE {
@@ -329,14 +328,12 @@ impl Log {
         if !due {
             return Ok(());
         }
-        if self.options.sync != Sync::None {
-            self.sync(inner)?;
-        }
+        self.sync(inner)?;
         self.keys.sign(newest.seq, &newest.hash, &self.now()).map(drop)
     }
 
     fn sync(&self, inner: &Inner) -> Result<(), AuditError> {
-        let Some(active) = &inner.active else { return Ok(()) };
+        let Some(active) = inner.active.as_ref().filter(|_| self.keys.durable) else { return Ok(()) };
         rustix::fs::fdatasync(&active.file).map_err(|errno| self.failed(errno))
     }
 

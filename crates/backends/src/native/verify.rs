@@ -105,14 +105,10 @@ impl<T: std::fmt::Display> std::fmt::Display for List<'_, T> {
     }
 }
 
-const fn list<T>(numbers: &[T]) -> List<'_, T> {
-    List(numbers)
-}
-
 fn inside(expected: &Expected, p: &Posture, wrong: &mut Vec<String>) {
     let (uid, gid) = expected.inside;
-    must(wrong, "uid inside", [p.uid, p.euid, p.suid] == [uid; 3], list(&[p.uid, p.euid, p.suid]));
-    must(wrong, "gid inside", [p.gid, p.egid, p.sgid] == [gid; 3], list(&[p.gid, p.egid, p.sgid]));
+    must(wrong, "uid inside", [p.uid, p.euid, p.suid] == [uid; 3], List(&[p.uid, p.euid, p.suid]));
+    must(wrong, "gid inside", [p.gid, p.egid, p.sgid] == [gid; 3], List(&[p.gid, p.egid, p.sgid]));
     must(wrong, "number of groups", !expected.groups_cleared || p.groups == 0, p.groups);
     must(wrong, "no_new_privs", p.no_new_privs, p.no_new_privs);
     must(wrong, "seccomp mode", !expected.filter || p.seccomp_mode == 2, p.seccomp_mode);
@@ -216,8 +212,8 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     let process = Process::open(held.child.pid)?;
     let status = process.status()?;
     let (uid, gid) = expected.outside;
-    must(wrong, "uid outside", status.uid == [uid; 4], list(&status.uid));
-    must(wrong, "gid outside", status.gid == [gid; 4], list(&status.gid));
+    must(wrong, "uid outside", status.uid == [uid; 4], List(&status.uid));
+    must(wrong, "gid outside", status.gid == [gid; 4], List(&status.gid));
     must(wrong, "no_new_privs outside", status.no_new_privs, status.no_new_privs);
     must(wrong, "seccomp outside", !expected.filter || status.seccomp == 2, status.seccomp);
     let sets = &status.capabilities;
@@ -226,7 +222,7 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
     must(wrong, "set of ignored signals", status.ignored == 0, format_args!("{:#x}", status.ignored));
     if expected.container {
         must(wrong, "capability bounding set outside", sets.bounding == 0, format_args!("{:#x}", sets.bounding));
-        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), list(&status.pids));
+        must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), List(&status.pids));
     }
     Ok(())
 }

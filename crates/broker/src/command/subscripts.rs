@@ -24,16 +24,11 @@ pub(super) fn most_open(text: &str) -> usize {
     let mut within = vec![(Within::Nothing, 0_usize)];
     let (mut deepest, mut escaped, mut before) = (0, false, ' ');
     for (at, mark) in text.char_indices() {
-        let (here, open) = within.last().copied().unwrap_or((Within::Nothing, 0));
+        let here = within.last().map_or(Within::Nothing, |(here, _)| *here);
         let last = std::mem::replace(&mut before, mark);
         if std::mem::take(&mut escaped) {
             continue;
         }
-        let mut now = |open: usize| {
-            if let Some(innermost) = within.last_mut() {
-                innermost.1 = open;
-            }
-        };
         match (here, mark) {
             (Within::Nothing | Within::Double | Within::Ansi, '\\') => escaped = true,
             (Within::Nothing, '\'') => within.push((if last == '$' { Within::Ansi } else { Within::Single }, 0)),
@@ -45,10 +40,12 @@ pub(super) fn most_open(text: &str) -> usize {
             (Within::Nothing, '(') => within.push((Within::Nothing, 0)),
             (Within::Double, '(') if last == '$' => within.push((Within::Nothing, 0)),
             (Within::Nothing | Within::Double, '[') if !is_sequence(text.get(..at).unwrap_or_default()) => {
-                now(open.saturating_add(1));
+                within.last_mut().into_iter().for_each(|(_, open)| *open += 1);
                 deepest = within.iter().map(|(_, open)| open).sum::<usize>().max(deepest);
             }
-            (Within::Nothing | Within::Double, ']') => now(open.saturating_sub(1)),
+            (Within::Nothing | Within::Double, ']') => {
+                within.last_mut().into_iter().for_each(|(_, open)| *open = open.saturating_sub(1));
+            }
             _ => {}
         }
     }
@@ -57,8 +54,7 @@ pub(super) fn most_open(text: &str) -> usize {
 
 /// Whether a bracket behind this begins a sequence for a terminal (`\e[`, `\033[`, `\x1b[`), which nothing ever closes.
 fn is_sequence(before: &str) -> bool {
-    before.trim_end_matches(|c: char| c.is_ascii_alphanumeric()).ends_with('\\')
-        && ["\\e", "\\033", "\\x1b", "\\x1B", "\\E"].iter().any(|begin| before.ends_with(begin))
+    ["\\e", "\\033", "\\x1b", "\\x1B", "\\E"].iter().any(|begin| before.ends_with(begin))
 }
 
 #[cfg(test)]

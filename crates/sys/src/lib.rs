@@ -10,6 +10,8 @@
 
 pub mod bare;
 #[cfg(feature = "std")]
+pub mod beside;
+#[cfg(feature = "std")]
 pub mod caller;
 #[cfg(feature = "std")]
 pub mod cgroup;

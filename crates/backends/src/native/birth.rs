@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
+use sys::beside::{Apart, Beside};
 use sys::cgroup::{Group, Limits};
 use sys::spawn::{Child, IdMaps, Namespaces, Spawn, SpawnError, TimeOffsets};
 
@@ -232,6 +233,7 @@ pub struct Ready<N> {
     to: Sender<Tell>,
     noted: Receiver<N>,
     said: Receiver<Said>,
+    apart: Apart,
 }
 
 impl<N: Notebook> Ready<N> {
@@ -247,9 +249,9 @@ impl<N: Notebook> Ready<N> {
     ) -> Result<Self, StartError> {
         let ((to, told), (note, noted), (say, said)) = (channel(), channel(), channel());
         let host = Arc::clone(host);
-        let work = move || {
+        let work = move |beside: Beside| {
             // What is in the way is met again on the ordinary way, where it has its words.
-            let prepared = prepared((tier, stdio), &host, &told, &note, open);
+            let prepared = prepared((tier, stdio), &host, (&told, beside), &note, open);
             // Only now: who hears that no notebook comes finds nothing left of it.
             drop(note);
             if let Some((order, kept)) = prepared {
@@ -258,15 +260,15 @@ impl<N: Notebook> Ready<N> {
             drop(say);
             while told.recv().is_ok() {}
         };
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
-        thread.map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
-        Ok(Self { tier, stdio, to, noted, said })
+        let apart = sys::beside::start(STACK, work)
+            .map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
+        Ok(Self { tier, stdio, to, noted, said, apart })
     }
 
     /// Asks the host, and lets the thread make the groups and the guest. `None`: this host has no groups, and nothing
     /// was made.
     pub fn begin(self, policy: &Policy, host: &Capabilities) -> Option<Coming<N>> {
-        let Self { tier, stdio, to, noted, said } = self;
+        let Self { tier, stdio, to, noted, said, apart } = self;
         if host.cgroups().is_err() {
             drop(to);
             // Its notebook is closed when the thread is done with it.
@@ -276,7 +278,7 @@ impl<N: Notebook> Ready<N> {
         let limits = groups(policy, host);
         // A thread that is gone shows when the notebook is asked for.
         drop(to.send(Tell::Make(limits.clone())));
-        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some((to, said)) })
+        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some((to, said, apart)) })
     }
 }
 
@@ -285,7 +287,7 @@ impl<N: Notebook> Ready<N> {
 fn prepared<N: Notebook>(
     (tier, stdio): (Tier, Stdio),
     host: &Capabilities,
-    told: &Receiver<Tell>,
+    (told, beside): (&Receiver<Tell>, Beside),
     note: &Sender<N>,
     open: impl FnOnce() -> Option<N>,
 ) -> Option<(Order, Kept)> {
@@ -296,6 +298,8 @@ fn prepared<N: Notebook>(
     }
     let (mut order, kept) = Manner::of(container, host).order(stdio, Vec::new()).ok()?;
     let Ok(Tell::Make(limits)) = told.recv() else { return None };
+    // What is made here must not inherit that this thread was kept from a processor.
+    beside.end().ok()?;
     let wanted = Wanted { tier, run: notes.run().to_owned(), limits, stdio };
     for place in wanted.places(host) {
         notes.note(place).ok()?;
@@ -321,7 +325,7 @@ fn carry_out(mut order: Order, kept: Kept, told: &Receiver<Tell>, say: &Sender<S
     drop(say.send(Said::Made(child.map(|(child, ())| child), group)));
 }
 
-type Ways = (Sender<Tell>, Receiver<Said>);
+type Ways = (Sender<Tell>, Receiver<Said>, Apart);
 
 /// A guest that will be made. Dropping it ends it and removes its groups.
 #[derive(Debug)]
@@ -389,7 +393,7 @@ impl Birth {
     /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
     /// until it is there.
     pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Result<Born<T>, StartError> {
-        let (to, said) = self.ways.take().ok_or_else(gone)?;
+        let (to, said, _apart) = self.ways.take().ok_or_else(gone)?;
         let mut tell = Some(tell);
         let mut told = None;
         loop {
@@ -409,7 +413,7 @@ impl Birth {
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some((to, said)) = self.ways.take() else { return };
+        let Some((to, said, _apart)) = self.ways.take() else { return };
         // Nobody will tell it anything.
         drop(to);
         while let Ok(word) = said.recv() {

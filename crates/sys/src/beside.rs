@@ -1,0 +1,159 @@
+//! Two threads that work at the same time, on processors of their own.
+//!
+//! A new thread, and one that is woken, should be put where nothing runs. In a virtual machine the kernel often does not:
+//! a processor that idles there counts as taken away by the host (`vcpu_is_preempted`), so it is passed over, and both
+//! threads take turns on one processor while another one sleeps. On two processors this was a fifth of a start. So for as
+//! long as both have work the two are kept apart by their masks (`sched_setaffinity(2)`).
+//!
+//! *Promises*: the masks are those of before once both have said that they are done with it; nothing that they start
+//! afterwards inherits a narrower one.
+//!
+//! *Does not promise*: that they are apart. Where only one processor is allowed, or the kernel refuses, they run as ever.
+
+use std::os::unix::thread::JoinHandleExt as _;
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+use crate::error::{Error, Named as _, Result};
+
+/// What the thread that was started has of it.
+#[derive(Debug)]
+pub struct Beside {
+    all: Option<CpuSet>,
+}
+
+impl Beside {
+    /// Lets this thread, and what it starts, run on every processor that was allowed before. It is not moved by that.
+    ///
+    /// # Errors
+    /// The allowed processors have become others meanwhile, and the kernel refused the old ones.
+    pub fn end(self) -> Result<()> {
+        everywhere(self.all)
+    }
+}
+
+/// What the thread that started the other one has of it. To be dropped by that thread: from then on it, and what it
+/// starts, may run on every processor that was allowed before.
+#[derive(Debug)]
+#[must_use = "the thread stays on one processor until this is dropped"]
+pub struct Apart {
+    all: Option<CpuSet>,
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        drop(everywhere(self.all.take()));
+    }
+}
+
+/// An error where the allowed processors have become others meanwhile.
+fn everywhere(all: Option<CpuSet>) -> Result<()> {
+    all.map_or(Ok(()), |all| sched_setaffinity(None, &all).named("sched_setaffinity", String::new))
+}
+
+/// Runs `work` on a thread of its own with `stack` bytes of stack, on another processor than this thread's.
+///
+/// # Errors
+/// The kernel refused the thread.
+pub fn start(stack: usize, work: impl FnOnce(Beside) + Send + 'static) -> Result<Apart> {
+    let here = sched_getcpu();
+    let all = sched_getaffinity(None).ok().filter(|all| here < CpuSet::MAX_CPU && all.is_set(here) && all.count() > 1);
+    let thread = std::thread::Builder::new().stack_size(stack).spawn(move || {
+        // It may only have begun by taking this processor away from whom it should work beside.
+        if all.is_some() && sched_getcpu() == here {
+            std::thread::park();
+        }
+        work(Beside { all });
+    });
+    let thread = thread.map_err(|error| Error::new("clone", "a thread", errno(&error)))?;
+    if let Some(all) = all {
+        keep_apart(&thread, here, all);
+        thread.thread().unpark();
+    }
+    Ok(Apart { all })
+}
+
+fn errno(error: &std::io::Error) -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::AGAIN)
+}
+
+/// The other thread goes first: moved before it runs, it costs nobody a stop.
+fn keep_apart(thread: &JoinHandle<()>, here: usize, all: CpuSet) {
+    let (mut ours, mut theirs) = (CpuSet::new(), all);
+    ours.set(here);
+    theirs.unset(here);
+    // SAFETY: the handle is there, so its thread was not detached and its number is valid until it is joined; the set is
+    // read, and lives across the call.
+    let moved = unsafe {
+        libc::pthread_setaffinity_np(thread.as_pthread_t(), size_of::<CpuSet>(), std::ptr::from_ref(&theirs).cast())
+    };
+    if moved == 0 {
+        // Otherwise whoever wakes it from the other processor would draw it there.
+        sched_setaffinity(None, &ours).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn mask() -> CpuSet {
+        sched_getaffinity(None).unwrap()
+    }
+
+    /// What the two threads saw, on one that is allowed `allowed`: (where the first one is, where the other one is), and
+    /// the masks of both when it is over.
+    fn run(allowed: CpuSet) -> ((usize, usize), [CpuSet; 2]) {
+        let case = std::thread::spawn(move || {
+            sched_setaffinity(None, &allowed).unwrap();
+            let ((say, said), (to, told)) = (channel(), channel());
+            let apart = start(1 << 16, move |beside| {
+                say.send(sched_getcpu()).unwrap();
+                told.recv().unwrap();
+                beside.end().unwrap();
+                say.send(usize::from(mask() == allowed)).unwrap();
+            });
+            let apart = apart.unwrap();
+            let there = said.recv().unwrap();
+            let here = sched_getcpu();
+            to.send(()).unwrap();
+            let back = said.recv().unwrap() == 1;
+            drop(apart);
+            ((here, there), [mask(), if back { allowed } else { CpuSet::new() }])
+        });
+        case.join().unwrap()
+    }
+
+    #[test]
+    fn both_run_on_processors_of_their_own_and_have_their_old_masks_afterwards() {
+        let allowed = mask();
+        if allowed.count() < 2 {
+            println!("skipped: one processor");
+            return;
+        }
+        for _ in 0..20 {
+            let ((here, there), after) = run(allowed);
+            assert_ne!(here, there);
+            assert_eq!(after, [allowed; 2]);
+        }
+    }
+
+    #[test]
+    fn where_one_processor_is_allowed_both_share_it() {
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        let ((here, there), after) = run(one);
+        assert_eq!(here, there);
+        assert_eq!(after, [one; 2]);
+    }
+
+    #[test]
+    fn one_that_is_dropped_gives_the_old_mask_back() {
+        let before = mask();
+        drop(start(1 << 16, drop).unwrap());
+        assert_eq!(mask(), before);
+    }
+}

@@ -1,12 +1,17 @@
-//! Why a start did not come about. Each says what, where, why and what to do.
+//! Why a start did not come about. The text of each is *what* failed; why is in its fields, and where and what to do is
+//! said by whoever tells it.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+/// The longest path that is shown whole, in bytes.
+const SHOWN: usize = 200;
 
 /// A failure between plan and *go*.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A path of the policy cannot be used.
-    #[error("`{}` cannot be used for `{clause}`: {why}", path.display())]
+    #[error("{} cannot be used", shown(path))]
     Path {
         /// Clause.
         clause: &'static str,
@@ -18,7 +23,7 @@ pub enum StartError {
         missing: bool,
     },
     /// A path is a socket, a pipe or a device.
-    #[error("`{}` cannot be granted by `{clause}`: it is a socket, a named pipe or a block device", path.display())]
+    #[error("{} cannot be granted", shown(path))]
     Special {
         /// Clause.
         clause: &'static str,
@@ -26,7 +31,7 @@ pub enum StartError {
         path: PathBuf,
     },
     /// A directory is needed.
-    #[error("`{}` is not a directory, and `{clause}` needs one", path.display())]
+    #[error("{} is not a directory", shown(path))]
     NotADirectory {
         /// Clause.
         clause: &'static str,
@@ -34,16 +39,16 @@ pub enum StartError {
         path: PathBuf,
     },
     /// What is granted for reading may not be read by who the run is.
-    #[error("`{}` (`fs.read`) could not be read inside by uid {}", .0.path.display(), .0.uid)]
+    #[error("{} could not be read inside", shown(&.0.path))]
     Unreadable(Box<Shut>),
     /// A device node of the host is not what its name says.
-    #[error("`{}` is not the device that its name says", path.display())]
+    #[error("{} is not the device that its name says", shown(path))]
     NotTheDevice {
         /// Path.
         path: PathBuf,
     },
     /// A system call failed.
-    #[error("{what}: {why}")]
+    #[error("{what} failed")]
     System {
         /// What was being done.
         what: String,
@@ -51,13 +56,13 @@ pub enum StartError {
         why: String,
     },
     /// The host refused namespaces although it seemed to allow them.
-    #[error("the host does not allow new namespaces: {why}")]
+    #[error("the host does not allow new namespaces")]
     Namespaces {
         /// The system's words.
         why: String,
     },
     /// A step inside failed before the payload ran.
-    #[error("the guest stopped at step `{step}`{detail}: {why}")]
+    #[error("the guest stopped at step `{step}`{detail}")]
     Guest {
         /// Name of the step.
         step: &'static str,
@@ -67,7 +72,7 @@ pub enum StartError {
         detail: String,
     },
     /// The kernel layers nothing over a tree.
-    #[error("`{}` cannot be shown through a layer: {why}", path.display())]
+    #[error("{} cannot be shown through a layer", shown(path))]
     Layer {
         /// Where it was to be shown.
         path: PathBuf,
@@ -75,10 +80,10 @@ pub enum StartError {
         why: String,
     },
     /// The posture is not the plan's.
-    #[error("posture mismatch, nothing was run: {}", .0.join("; "))]
+    #[error("what is in force is not what the plan says (posture mismatch)")]
     Posture(Vec<String>),
     /// A workspace or write grant of somebody else cannot be shown to the run's user.
-    #[error("`{}` cannot be shown as the run's own: {why}", path.display())]
+    #[error("{} cannot be shown as the run's own", shown(path))]
     Mapping {
         /// Workspace or grant.
         path: PathBuf,
@@ -86,20 +91,30 @@ pub enum StartError {
         why: String,
     },
     /// The label of the payload cannot be given.
-    #[error("the label that `process.label` names cannot be given: {why}")]
+    #[error("the label that `process.label` names cannot be given")]
     Label {
         /// Why.
         why: String,
     },
     /// The system call profile cannot be put together as the policy wants it.
-    #[error("the system call profile cannot be made: {why}")]
+    #[error("the system call profile cannot be made")]
     Profile {
         /// Why.
         why: String,
     },
     /// Data of ours is broken.
-    #[error("internal: {0}")]
+    #[error("something of our own is broken")]
     Internal(String),
+}
+
+/// A path in backticks; whoever prints it takes care of what a terminal acts on.
+fn shown(path: &Path) -> String {
+    let mut text = sys::proc::shown(path.as_os_str().as_bytes());
+    if text.len() > SHOWN {
+        text.truncate(text.floor_char_boundary(SHOWN));
+        text.push('…');
+    }
+    format!("`{text}`")
 }
 
 /// A grant for reading, and what shuts it.

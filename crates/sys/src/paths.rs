@@ -61,6 +61,33 @@ pub struct Facts {
     pub mount: Option<u64>,
 }
 
+/// How much a file system holds, and how much more it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes, in all.
+    pub bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Files and folders, in all; 0 where the file system does not count them.
+    pub files: u64,
+    /// Files and folders that can still be made.
+    pub free_files: u64,
+}
+
+/// The room of the file system that `place` lies in; a place that was opened by `O_PATH` will do.
+///
+/// # Errors
+/// That of fstatvfs(3).
+pub fn room(place: impl AsFd) -> Result<Room> {
+    let fs = rustix::fs::fstatvfs(&place).named("fstatvfs", || "a place".to_owned())?;
+    Ok(Room {
+        bytes: fs.f_blocks.saturating_mul(fs.f_frsize),
+        free_bytes: fs.f_bfree.saturating_mul(fs.f_frsize),
+        files: fs.f_files,
+        free_files: fs.f_ffree,
+    })
+}
+
 /// Opens `path` as a place (`O_PATH`), absolute or from the working directory. No link is followed on the way.
 ///
 /// # Errors

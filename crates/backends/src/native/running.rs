@@ -6,6 +6,7 @@ use guest::frames::ToGuest;
 
 use super::control::Control;
 use super::label::Label;
+use super::rooms::Full;
 use super::start::Held;
 use crate::StartError;
 
@@ -138,6 +139,12 @@ impl Running {
     #[must_use]
     pub fn unlinked_bytes(&self) -> u64 {
         super::survey::tree(self.pid(), &[]).unlinked
+    }
+
+    /// Places in which nothing more fits, now or, when everything inside has ended, at the end.
+    #[must_use]
+    pub fn full_places(&self) -> Vec<Full> {
+        self.held.rooms.full()
     }
 
     /// Whether memory is only known by walking the processes.

@@ -16,6 +16,7 @@ use super::birth::{Birth, Born, Kept, Maker, Wanted};
 use super::control::Control;
 use super::identity::INSIDE;
 use super::prepare::{Prepared, Stdio};
+use super::rooms::Rooms;
 use super::running::Streams;
 use super::words;
 use crate::StartError;
@@ -55,6 +56,8 @@ pub(super) struct Held {
     ending: bool,
     /// Where file systems are mounted whose bytes are memory.
     pub(super) in_memory: Vec<String>,
+    /// The same, to be asked whether they are full.
+    pub(super) rooms: Rooms,
     /// The kernel holds the memory limit.
     pub(super) memory_limited: bool,
     /// Held until nothing shows the copy of `/etc` any more.
@@ -79,6 +82,8 @@ impl Held {
             return;
         }
         self.ending = true;
+        // Whoever holds these last takes their memory down: let that be the kernel's own end of the guest.
+        self.rooms = Rooms::default();
         let killed = self.group.as_ref().map(sys::cgroup::Group::kill_begin);
         let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
         drop((killed, signalled));
@@ -165,6 +170,7 @@ impl Held {
             reaped: false,
             ending: false,
             in_memory: Vec::new(),
+            rooms: Rooms::default(),
             memory_limited: false,
             _etc: None,
             _maker: maker,

@@ -8,6 +8,7 @@ use guest::frames::{Posture, ToGuest};
 use sys::proc::{Namespace, Process};
 
 use super::identity::{INSIDE, Identity};
+use super::rooms::Rooms;
 use super::running::Running;
 use super::start::{Confined, Held, Started};
 use super::words;
@@ -64,7 +65,7 @@ impl Confined {
     ///
     /// # Errors
     /// Every difference; the guest is killed.
-    pub fn verify(self) -> Result<Verified, StartError> {
+    pub fn verify(mut self) -> Result<Verified, StartError> {
         if let Some(label) = &self.started.prepared.label
             && let Some(why) = label.differs(self.posture.label.as_bytes())
         {
@@ -80,8 +81,9 @@ impl Confined {
             !expected.container || self.started.mounts_seen,
             "never",
         );
-        if let Err(error) = outside(expected, &self.started.child, &mut wrong) {
-            wrong.push(format!("the kernel's view could not be read: {error}"));
+        match outside(expected, &self.started.child, &mut wrong) {
+            Ok(process) => self.started.child.rooms = Rooms::of(&process, &self.started.child.in_memory),
+            Err(error) => wrong.push(format!("the kernel's view could not be read: {error}")),
         }
         if wrong.is_empty() { Ok(Verified { confined: self }) } else { Err(StartError::Posture(wrong)) }
     }
@@ -208,7 +210,7 @@ fn settled(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
 }
 
 /// The kernel's own view of the guest.
-fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
+fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<Process, sys::error::Error> {
     let process = Process::open(held.child.pid)?;
     let status = process.status()?;
     let (uid, gid) = expected.outside;
@@ -224,7 +226,7 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
         must(wrong, "capability bounding set outside", sets.bounding == 0, format_args!("{:#x}", sets.bounding));
         must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), List(&status.pids));
     }
-    Ok(())
+    Ok(process)
 }
 
 /// What must be mounted at one place.

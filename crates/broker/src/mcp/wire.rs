@@ -65,6 +65,21 @@ impl Id {
     }
 }
 
+/// The id to answer to of a text that is not taken as a message, if it has exactly one: two are refused just since one
+/// reader takes the first and another the last. Nothing else of this reading is used.
+#[must_use]
+pub(crate) fn id_of_refused(text: &str) -> Option<Id> {
+    // A reader of a struct refuses a field that stands twice.
+    #[derive(serde::Deserialize)]
+    struct Addressed {
+        id: Json,
+    }
+    // A struct is read from an array too, and that is no message with an id.
+    let object = text.trim_start().starts_with('{');
+    let Addressed { id } = object.then(|| serde_json::from_str(text).ok())??;
+    Id::of(&id)
+}
+
 /// An error answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RpcError {

@@ -215,6 +215,15 @@ async fn gw_20_what_is_no_message_is_answered_and_the_conversation_goes_on() {
         let answer = client.next().await;
         assert_eq!(answer["error"]["code"], code, "{text} gave {answer}");
     }
+    for (text, id) in [
+        (r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":1,"a":2}}"#, json!(7)),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"ping","id":8}"#, Json::Null),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"ping","\u0069d":7}"#, Json::Null),
+        (r#"[7, {"a":1,"a":2}]"#, Json::Null),
+    ] {
+        client.raw(text).await;
+        assert_eq!(client.next().await["id"], id, "{text}: two ids are no address");
+    }
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{}1{}}}"#,
         r#"{"a":"#.repeat(5000),

@@ -7,7 +7,7 @@ use super::args::Words;
 use super::spec::{Call, Spec};
 use crate::audit::{Kind, Log, Options};
 use crate::fault::{show_path, show_text};
-use crate::state::{Scope, State, Sweep, sweep};
+use crate::state::{Scope, State, Stray, Sweep, strays, sweep};
 use crate::ui::{Failure, Role, Table, count};
 
 pub(super) const SPEC: Spec = Spec {
@@ -15,12 +15,16 @@ pub(super) const SPEC: Spec = Spec {
     about: "Remove what dead runs left: processes, cgroups, stubs, old changes",
     usage: "",
     more: "Runs that live are never touched; each start sweeps a little by itself. Changes are kept for 14 days.\n\
+           What a run of another state folder left is named (`elsewhere`) and never removed.\n\
            Exit code 0, or 1 if something stays that should go.",
     tables: &[],
     words: Words::Mixed(0),
     hidden: false,
     run: gc,
 };
+
+const ELSEWHERE: &str = "elsewhere: nothing runs in these groups, and they are of no run of this state folder; `FUMEHOOD_STATE=FOLDER \
+                         fumehood gc` with\nthe folder of that run removes them, and so does `rmdir PATH`\n";
 
 fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
@@ -29,10 +33,13 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let _copies = crate::state::cache(call.world.euid).map(|cache| backends::native::sweep_cache(&cache));
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
     // and before its program starts; whoever cleans up takes it.
-    if sweep.live == 0
-        && let Ok(hierarchies) = sys::cgroup::Hierarchies::probe()
-    {
-        let _empty = hierarchies.remove_folder(backends::native::GROUPS);
+    let mut elsewhere = Vec::new();
+    if let Ok(hierarchies) = sys::cgroup::Hierarchies::probe() {
+        elsewhere = strays(&state, &hierarchies, backends::native::GROUPS, Timestamp::now())
+            .map_err(|error| Failure::own(error.fault()))?;
+        if sweep.live == 0 {
+            let _empty = hierarchies.remove_folder(backends::native::GROUPS);
+        }
     }
     if !sweep.removed.is_empty() {
         let body = json!({ "removed": sweep.removed, "kept": sweep.kept });
@@ -42,15 +49,15 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     if call.json {
         call.voice.json(&json!({
-            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live,
+            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "elsewhere": elsewhere,
         }))?;
     } else {
-        call.voice.data(text(&sweep, call).as_bytes())?;
+        call.voice.data(text(&sweep, &elsewhere, call).as_bytes())?;
     }
     Ok(u8::from(!sweep.kept.is_empty()))
 }
 
-fn text(sweep: &Sweep, call: &Call<'_>) -> String {
+fn text(sweep: &Sweep, elsewhere: &[Stray], call: &Call<'_>) -> String {
     let Sweep { removed, kept, live } = sweep;
     let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let mut table = Table::new(&["", "run", "path"]);
@@ -65,6 +72,14 @@ fn text(sweep: &Sweep, call: &Call<'_>) -> String {
         let why = format!("{}: {}", show_path(&thing.path).trim_matches('`'), show_text(&thing.why));
         table.painted([("stays", Some(Role::Bad)), (&show_text(&thing.run), None), (&why, None)]);
     }
+    for stray in elsewhere {
+        let path = show_path(&stray.path);
+        table.painted([
+            ("elsewhere", Some(Role::Weak)),
+            (&show_text(&stray.run), None),
+            (path.trim_matches('`'), None),
+        ]);
+    }
     let mut out = if table.is_empty() { String::new() } else { table.render(call.voice.out, 0, call.voice.columns) };
     out.push_str(&format!(
         "{} removed, {} stay, {} live\n",
@@ -72,5 +87,8 @@ fn text(sweep: &Sweep, call: &Call<'_>) -> String {
         kept.len(),
         count(*live, "run", "runs"),
     ));
+    if !elsewhere.is_empty() {
+        out.push_str(ELSEWHERE);
+    }
     out
 }

@@ -61,6 +61,7 @@ pub(super) fn report(
         oom_kills: watched.sample.oom_kills,
         sigsys: watched.facts.signal == Some(31),
         sigxfsz: watched.facts.signal == Some(25),
+        full: watched.full.clone(),
     };
     let mut streams = carried.streams.into_iter();
     let (out, mut err) = (streams.next(), streams.next());
@@ -77,10 +78,10 @@ pub(super) fn report(
     {
         list.push(end);
     }
-    list.extend(violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| {
-        // What the kernel counted needs no hint.
-        !hint.id.starts_with("limits.") || (counters.pids_refused + counters.oom_kills == 0 && !counters.sigxfsz)
-    }));
+    let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
+    // What the kernel shows needs no hint.
+    let hints = violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| !known.contains(&hint.clause));
+    list.extend(hints);
     list.extend(slipped);
     let (outcome, exec_fix) = end_of(watched, &program, &plan.policy);
     let mut report = Report {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use backends::native::{self, Launch, Stdio};
 use backends::{Capabilities, StartError};
 use policy::Plan;
-use policy::value::{Policy, Tier, WorkspaceMode};
+use policy::value::{Tier, WorkspaceMode};
 
 use super::guard::Guard;
 use super::home::Home;
-use super::mounts;
+use super::mounts::{self, Mounts};
 use crate::changes::MOUNTED;
 use crate::ui::Failure;
 
@@ -39,13 +39,14 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Failure>
         cache: None,
     };
     let prepared = native::prepare(plan, host, &launch)?;
-    layers(policy, plan.tier, &prepared, host)?;
+    let mounts = Mounts::default();
+    layers(plan, &prepared, host, &mounts)?;
     if let Some(root) = prepared.workspace() {
-        for note in mounts::unseen(policy, plan.tier, root) {
+        for note in mounts.unseen(policy, plan.tier, root) {
             home.tell(note);
         }
         if policy.workspace.mode == WorkspaceMode::Copy {
-            for at in mounts::below(root) {
+            for at in mounts.below(root) {
                 home.tell(mounts::not_copied(&at, MOUNTED));
             }
         }
@@ -54,12 +55,13 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Failure>
 }
 
 /// The kernel layers nothing over a tree below which something is mounted, unless the tree is cloned for other ids.
-fn layers(policy: &Policy, tier: Tier, prepared: &native::Prepared, host: &Capabilities) -> Result<(), Failure> {
-    if tier != Tier::Container {
+fn layers(plan: &Plan, prepared: &native::Prepared, host: &Capabilities, mounts: &Mounts) -> Result<(), Failure> {
+    let policy = &plan.policy;
+    if plan.tier != Tier::Container {
         return Ok(());
     }
     let refused = |path: &Path| {
-        let first = mounts::below(path).into_iter().next()?;
+        let first = mounts.below(path).into_iter().next()?;
         let why = format!("file systems are mounted below it, as `{}`", path.join(first).display());
         Some(Failure::from(StartError::Layer { path: path.to_owned(), why }))
     };

@@ -16,13 +16,13 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Id, what, where, why, fix.
-type Said = (&'static str, String, String, String, String);
+/// Id, where, why, fix; what failed is the text of the error itself.
+type Said = (&'static str, String, String, String);
 
 fn fault(error: &StartError) -> Fault {
-    let (id, what, place, why, fix) = said(error);
+    let (id, place, why, fix) = said(error);
     let why = format!("{}; nothing was run", sentence(&show_text(&why)));
-    Fault { id, what: show_text(&what), place: show_text(&place), why, fix: show_text(&fix) }
+    Fault { id, what: show_text(&error.to_string()), place: show_text(&place), why, fix: show_text(&fix) }
 }
 
 /// The system's words, which begin like a sentence, within one of ours.
@@ -40,68 +40,53 @@ fn sentence(words: &str) -> String {
 fn said(error: &StartError) -> Said {
     let clause = |name: &str| format!("`{name}`");
     let before = || BEFORE.to_owned();
+    let ours = || OURS.to_owned();
     match error {
-        StartError::Path { clause: of, path, why, missing: _ } => {
-            let fix = "check the path, or take it out of the policy".to_owned();
-            ("run/path", format!("{} cannot be used", show_path(path)), clause(of), why.clone(), fix)
+        StartError::Path { clause: of, why, .. } => {
+            ("run/path", clause(of), why.clone(), "check the path, or take it out of the policy".to_owned())
         }
-        StartError::Special { clause: of, path } => {
+        StartError::Special { clause: of, .. } => {
             let why = "a socket, a named pipe or a block device reaches out of the sandbox".to_owned();
             let fix = "grant the directory around it with `fs.sockets`, or nothing".to_owned();
-            ("run/special-file", format!("{} cannot be granted", show_path(path)), clause(of), why, fix)
+            ("run/special-file", clause(of), why, fix)
         }
-        StartError::NotADirectory { clause: of, path } => {
+        StartError::NotADirectory { clause: of, .. } => {
             let why = "only a directory can be shown as a tree".to_owned();
-            let what = format!("{} is not a directory", show_path(path));
-            ("run/not-a-directory", what, clause(of), why, "name a directory".to_owned())
+            ("run/not-a-directory", clause(of), why, "name a directory".to_owned())
         }
         StartError::Unreadable(shut) => unreadable(shut),
-        StartError::NotTheDevice { path } => {
-            let what = format!("{} is not the device that its name says", show_path(path));
+        StartError::NotTheDevice { .. } => {
             let why = "it would be shown inside under that name".to_owned();
-            ("run/device", what, "/dev of this host".to_owned(), why, "repair /dev of this host".to_owned())
+            ("run/device", "/dev of this host".to_owned(), why, "repair /dev of this host".to_owned())
         }
-        StartError::Layer { path, why } => {
+        StartError::Layer { why, .. } => {
             let fix = "of a workspace: mode `copy` or `rw`; of a grant: name the folders in it one by one, or set `fs.sockets = true`, which shows it without a layer, and with it the host's unix sockets".to_owned();
-            let what = format!("{} cannot be shown through a layer", show_path(path));
-            ("run/no-layer", what, "the tree inside".to_owned(), why.clone(), fix)
+            ("run/no-layer", "the tree inside".to_owned(), why.clone(), fix)
         }
-        StartError::Mapping { path, why } => {
+        StartError::Mapping { why, .. } => {
             let fix =
                 "give it to an ordinary user (chown), use `--tier container`, or workspace mode `copy`".to_owned();
-            let what = format!("{} cannot be shown as the run's own", show_path(path));
-            ("run/workspace-of-root", what, "what the run may write".to_owned(), why.clone(), fix)
+            ("run/workspace-of-root", "what the run may write".to_owned(), why.clone(), fix)
         }
         StartError::Namespaces { why } => {
             let fix = "`fumehood doctor` names the setting; or use the weaker `--tier process`".to_owned();
-            let what = "the host does not allow new namespaces".to_owned();
-            ("run/namespaces", what, "tier `container`".to_owned(), why.clone(), fix)
+            ("run/namespaces", "tier `container`".to_owned(), why.clone(), fix)
         }
         StartError::Posture(differences) => {
-            let what = "what is in force is not what the plan says (posture mismatch)".to_owned();
-            let place = "the guest, as it and the kernel show it".to_owned();
-            ("run/posture", what, place, differences.join("; "), OURS.to_owned())
+            ("run/posture", "the guest, as it and the kernel show it".to_owned(), differences.join("; "), ours())
         }
         StartError::Label { why } => {
             let fix = "load the profile in enforce mode (`apparmor_parser -r FILE`, `aa-enforce NAME`), or the policy module of the type; or remove `process.label`".to_owned();
-            let what = "the label that `process.label` names cannot be given".to_owned();
-            ("run/label", what, clause("process.label"), why.clone(), fix)
+            ("run/label", clause("process.label"), why.clone(), fix)
         }
         StartError::Profile { why } => {
             let fix = "change `syscalls.allow` or `syscalls.deny`".to_owned();
-            let what = "the system call profile cannot be made".to_owned();
-            ("run/profile", what, clause("syscalls"), why.clone(), fix)
+            ("run/profile", clause("syscalls"), why.clone(), fix)
         }
-        StartError::Guest { step, why, detail } => {
-            let what = format!("the guest stopped at step `{step}`{detail}");
-            ("run/start", what, before(), why.clone(), DOCTOR.to_owned())
+        StartError::Guest { why, .. } | StartError::System { why, .. } => {
+            ("run/start", before(), why.clone(), DOCTOR.to_owned())
         }
-        StartError::System { what, why } => {
-            ("run/start", format!("{what} failed"), before(), why.clone(), DOCTOR.to_owned())
-        }
-        StartError::Internal(why) => {
-            ("run/start", "something of our own is broken".to_owned(), before(), why.clone(), OURS.to_owned())
-        }
+        StartError::Internal(why) => ("run/start", before(), why.clone(), ours()),
     }
 }
 
@@ -125,5 +110,5 @@ fn unreadable(Shut { path, at, owner, mode, uid, folder, others }: &Shut) -> Sai
     } else {
         "ask its owner for the right to read it, or take it out of the policy".to_owned()
     };
-    ("run/unreadable-grant", format!("{} could not be read inside", show_path(path)), "`fs.read`".to_owned(), why, fix)
+    ("run/unreadable-grant", "`fs.read`".to_owned(), why, fix)
 }

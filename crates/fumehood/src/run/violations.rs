@@ -3,6 +3,7 @@
 //! Two sources, never mixed: counters of the kernel (`seen: kernel`), and error texts that the program itself printed
 //! (`seen: output`), which are a hint and never evidence, since the program may print what it likes.
 
+use backends::native::{Full, Lack};
 use policy::report::{Limit, Seen};
 use policy::value::{NetMode, Policy, WorkspaceMode};
 use policy::{ClauseId, Violation};
@@ -15,7 +16,7 @@ const DENIED: &str = "Permission denied";
 const OOM: &str = "limits.memory/oom";
 
 /// What the kernel counted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Counters {
     /// Forks refused by the process limit.
     pub(super) pids_refused: u64,
@@ -25,6 +26,8 @@ pub(super) struct Counters {
     pub(super) sigsys: bool,
     /// The payload died of SIGXFSZ: a file would have become larger than it may.
     pub(super) sigxfsz: bool,
+    /// Places that were found full.
+    pub(super) full: Vec<Full>,
 }
 
 /// Violations seen by the kernel.
@@ -54,6 +57,7 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
     if counters.sigxfsz {
         list.push(Violation { seen: Seen::Kernel, ..large_file(policy) });
     }
+    list.extend(counters.full.iter().map(|full| no_room(full, policy)));
     list
 }
 
@@ -161,6 +165,33 @@ fn more_disk(why: String) -> Violation {
         why,
         "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`".to_owned(),
     )
+}
+
+/// A place that the kernel keeps small, found without room.
+fn no_room(full: &Full, policy: &Policy) -> Violation {
+    let why = match full.of {
+        Lack::Bytes(bytes) => format!("all of its {bytes} bytes were in use"),
+        Lack::Files(files) => format!("all of its {files} files and folders were in use"),
+    };
+    let limit = match (full.of, full.place.as_str()) {
+        // Without `limits.files` a place has as many as its bytes allow.
+        (Lack::Files(_), _) if policy.limits.files.is_some() => "limits.files",
+        (_, "/tmp") => "fs.tmp",
+        (_, "/dev/shm") => "fs.shm",
+        (_, "/run") => "fs.run",
+        _ => "limits.disk",
+    };
+    // The places share `limits.disk`.
+    let limit = match policy.limits.disk {
+        Some(_) if limit.starts_with("fs.") => format!("`{limit}` or `limits.disk`"),
+        _ => format!("`{limit}`"),
+    };
+    Violation {
+        what: format!("writing more to {}", full.place),
+        instead: format!("write less there, remove what is not needed, or ask for a larger {limit}"),
+        seen: Seen::Kernel,
+        ..more_disk(why)
+    }
 }
 
 fn large_file(policy: &Policy) -> Violation {

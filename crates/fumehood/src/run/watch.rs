@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use backends::native::{Running, Sample};
+use backends::native::{Full, Running, Sample};
 use guest::frames::{End, ExecFailure, FromGuest};
 use policy::report::Limit;
 use policy::value::Over;
@@ -53,6 +53,8 @@ pub(super) struct Watched {
     pub(super) failed: Option<String>,
     /// Thresholds that were passed and reported.
     pub(super) warnings: Vec<String>,
+    /// Places that were found full.
+    pub(super) full: Vec<Full>,
 }
 
 /// Why a look at the host ends the run.
@@ -185,12 +187,21 @@ impl<'a> Watch<'a> {
             ..sample
         };
         self.result.facts.oom_kills = sample.oom_kills;
+        self.look_for_full();
         // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
         // is looked at when the control files are.
         if self.result.facts.ended_for.is_none()
             && let Some(Stop::Limit(limit, words)) = (self.extra)(self.running, !self.ended)
         {
             self.result.facts.ended_for = Some((limit, words));
+        }
+    }
+
+    fn look_for_full(&mut self) {
+        for full in self.running.full_places() {
+            if !self.result.full.iter().any(|known| known.place == full.place) {
+                self.result.full.push(full);
+            }
         }
     }
 
@@ -386,6 +397,7 @@ impl<'a> Watch<'a> {
             pids_peak: sample.pids_peak.max(before.pids_peak),
             ..sample
         };
+        self.look_for_full();
         let passed = self.passed(&sample).map(|(limit, words)| Stop::Limit(limit, words));
         match passed.or_else(|| (self.extra)(self.running, true)) {
             None => {}

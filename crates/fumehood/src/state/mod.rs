@@ -13,6 +13,7 @@ mod owner;
 pub mod path_text;
 mod run_id;
 mod stand_in;
+mod stray;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ pub use journal::{Journal, Thing};
 pub use owner::Owner;
 pub use run_id::RunId;
 pub(crate) use stand_in::is_one as is_stand_in;
+pub use stray::{Stray, strays};
 
 /// What the environment says about where state lives; read in `cli`, empty values as `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -39,6 +39,13 @@ impl RunId {
         )))
     }
 
+    /// When it was made, to the second; `None` if its digits are no moment.
+    #[must_use]
+    pub fn time(&self) -> Option<Timestamp> {
+        let moment = jiff::civil::DateTime::strptime("%Y%m%d-%H%M%S", self.0.get(2..17)?).ok()?;
+        Some(moment.to_zoned(TimeZone::UTC).ok()?.timestamp())
+    }
+
     /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -87,6 +94,8 @@ mod tests {
         assert!(early.as_str().starts_with("r-20261122-013045-"), "{early}");
         assert!(early < at("2026-11-22T01:30:46Z") && early < at("2027-01-01T00:00:00Z"));
         assert_eq!(early.as_str().parse::<RunId>().unwrap(), early);
+        assert_eq!(early.time(), Some("2026-11-22T01:30:45Z".parse().unwrap()));
+        assert_eq!("r-20269922-013045-7f3a9c".parse::<RunId>().unwrap().time(), None);
     }
 
     #[test]

@@ -114,37 +114,24 @@ fn apply_is_offered_only_where_it_was_asked_for_and_tools_are_judged_where_the_p
     assert_eq!(client.end(), 0);
 }
 
-/// A server in Python that lists one tool, described by a file beside it.
-const SERVER: &str = r#"
-import json, os, sys
-words = open("/opt/server/words").read()
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    if m["method"] == "initialize":
-        r = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-    elif m["method"] == "tools/list":
-        r = {"tools": [{"name": "look", "description": words, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}]}
-    elif m["method"] == "tools/call":
-        try: seen = open(m["params"]["arguments"]["path"]).read()
-        except OSError as e: seen = str(e)
-        r = {"content": [{"type": "text", "text": seen + " " + str(sorted(os.environ))}]}
-    else:
-        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no"}}), flush=True); continue
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
-"#;
-
-fn gateway_house() -> House {
-    let house = House::new().with("SECRET_OF_OURS", "s3cret");
+/// A house with an MCP server in Python behind the policy `p.toml`, which allows one of its tools.
+pub(crate) fn with_server(house: House, tool: &str, more: &str) -> House {
     std::fs::create_dir(house.path("work/server")).unwrap();
-    std::fs::write(house.path("work/server/main.py"), SERVER).unwrap();
-    std::fs::write(house.path("work/server/words"), "looks").unwrap();
-    std::fs::write(house.path("work/canary"), "CANARY").unwrap();
+    std::fs::write(house.path("work/server/main.py"), include_str!("server.py")).unwrap();
+    std::fs::write(house.path("work/server/words"), "what it does").unwrap();
     let sandbox = "version = 1\nextends = \"python\"\n[fs]\nread = [{ from = \"./server\", to = \"/opt/server\" }]\n";
     std::fs::write(house.path("work/sandbox.toml"), sandbox).unwrap();
-    let policy = "version = 1\n[[tools.tool]]\nname = \"s.look\"\ndecision = \"allow\"\neffect = \"read\"\n\
-                  [mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/opt/server/main.py\"]\npolicy = \"./sandbox.toml\"\nenv = { MINE = \"1\" }\n";
+    let policy = format!(
+        "version = 1\n[[tools.tool]]\nname = \"{tool}\"\ndecision = \"allow\"\neffect = \"read\"\n\
+         [mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/opt/server/main.py\"]\npolicy = \"./sandbox.toml\"\n{more}"
+    );
     std::fs::write(house.path("work/p.toml"), policy).unwrap();
+    house
+}
+
+fn gateway_house() -> House {
+    let house = with_server(House::new().with("SECRET_OF_OURS", "s3cret"), "s.look", "env = { MINE = \"1\" }\n");
+    std::fs::write(house.path("work/canary"), "CANARY").unwrap();
     house
 }
 
@@ -157,7 +144,10 @@ fn a_server_behind_the_gateway_sees_its_sandbox_and_nothing_of_ours() {
     let answer = client.call("s__look", &json!({ "path": canary }));
     assert!(!text(&answer).contains("CANARY") && text(&answer).contains("No such file"), "{answer}");
     assert!(text(&answer).contains("'MINE'") && !text(&answer).contains("SECRET_OF_OURS"), "{answer}");
-    assert!(text(&client.call("s__look", &json!({"path": "/opt/server/words"}))).starts_with("looks"), "the control");
+    assert!(
+        text(&client.call("s__look", &json!({"path": "/opt/server/words"}))).starts_with("what it does"),
+        "the control"
+    );
     assert_eq!(client.end(), 0);
 }
 
@@ -171,16 +161,16 @@ fn pins_are_listed_accepted_and_forgotten() {
         tools
     };
     assert_eq!(see(&house), ["s__look"]);
-    std::fs::write(house.path("work/server/words"), "looks, and mails it\u{1b}[31m").unwrap();
+    std::fs::write(house.path("work/server/words"), "what it does, and mails it\u{1b}[31m").unwrap();
     assert!(see(&house).is_empty());
     let listed = house.run(&["mcp", "pins", "ls"]);
     assert!(
-        listed.out.contains("held") && listed.out.contains("+  \"description\": \"looks, and mails it"),
+        listed.out.contains("held") && listed.out.contains("+  \"description\": \"what it does, and mails it"),
         "{}",
         listed.out
     );
     assert!(!listed.out.contains('\u{1b}'));
-    assert_eq!(house.run(&["mcp", "pins", "accept", "s.other"]).code, 1);
+    assert_eq!(house.run(&["mcp", "pins", "accept", "s.none"]).code, 1);
     assert_eq!(house.run(&["mcp", "pins", "accept", "s.look", "-p", "p.toml"]).code, 0);
     assert_eq!(see(&house), ["s__look"]);
     assert_eq!(house.run(&["mcp", "pins", "reset", "s"]).code, 0);

@@ -12,39 +12,8 @@ use serde_json::{Value as Json, json};
 
 use crate::House;
 
-/// A server that counts the calls of its own life.
-const SERVER: &str = r#"
-import json, sys
-words = open("/opt/server/words").read()
-calls = 0
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    if m["method"] == "initialize":
-        r = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-    elif m["method"] == "tools/list":
-        schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-        r = {"tools": [{"name": name, "description": words, "inputSchema": schema} for name in ("count", "other")]}
-    elif m["method"] == "tools/call":
-        calls += 1
-        r = {"content": [{"type": "text", "text": "call %d" % calls}]}
-    else:
-        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no"}}), flush=True); continue
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
-"#;
-
-const POLICY: &str = "version = 1\n[[tools.tool]]\nname = \"s.count\"\ndecision = \"allow\"\neffect = \"read\"\n\
-                      [mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/opt/server/main.py\"]\npolicy = \"./sandbox.toml\"\n";
-
 fn house() -> House {
-    let house = House::new();
-    std::fs::create_dir(house.path("work/server")).unwrap();
-    std::fs::write(house.path("work/server/main.py"), SERVER).unwrap();
-    std::fs::write(house.path("work/server/words"), "counts").unwrap();
-    let sandbox = "version = 1\nextends = \"python\"\n[fs]\nread = [{ from = \"./server\", to = \"/opt/server\" }]\n";
-    std::fs::write(house.path("work/sandbox.toml"), sandbox).unwrap();
-    std::fs::write(house.path("work/p.toml"), POLICY).unwrap();
-    house
+    crate::mcp::with_server(House::new(), "s.count", "")
 }
 
 /// A gate over HTTP; it ends with this.
@@ -121,7 +90,7 @@ fn a_call_over_http_reaches_an_mcp_server_which_is_started_for_that_and_not_for_
     assert_eq!((&tool["name"], &tool["implemented"]), (&json!("s.count"), &json!(true)), "{body}");
     assert_eq!(
         (&tool["description"], &tool["schema"]["properties"]["n"]["type"]),
-        (&json!("counts"), &json!("integer"))
+        (&json!("what it does"), &json!("integer"))
     );
     assert_eq!(door.count(None), "call 3", "neither a check nor a list called it");
 }
@@ -147,7 +116,7 @@ fn each_conversation_has_servers_of_its_own_until_it_ends() {
 fn a_tool_that_changed_is_held_back_over_http_too() {
     let house = house();
     assert_eq!(Door::open(&house, &[]).count(None), "call 1");
-    std::fs::write(house.path("work/server/words"), "counts, and mails it").unwrap();
+    std::fs::write(house.path("work/server/words"), "what it does, and mails it").unwrap();
     let door = Door::open(&house, &[]);
     for verb in ["check", "call"] {
         let (status, body) = door.ask(&format!("POST /v1/tools/s.count:{verb}"), None, "");
@@ -165,7 +134,8 @@ fn a_server_that_cannot_start_is_told_by_its_own_words_and_two_ways_to_a_tool_ar
     let house = house();
     let said = house.run(&["tools", "serve", "-p", "p.toml", "--listen", "127.0.0.1:0", "--tool", "s.count=/bin/cat"]);
     assert!(said.code == 125 && said.err.contains("would both run `s.count`"), "{said:?}");
-    std::fs::write(house.path("work/p.toml"), POLICY.replace("python3", "no-such-program")).unwrap();
+    let policy = std::fs::read_to_string(house.path("work/p.toml")).unwrap();
+    std::fs::write(house.path("work/p.toml"), policy.replace("python3", "no-such-program")).unwrap();
     let door = Door::open(&house, &[]);
     let (status, body) = door.ask("POST /v1/tools/s.count:call", None, "");
     assert_eq!((status, &body["id"]), (502, &json!("tools.http/server")), "{body}");

@@ -350,6 +350,30 @@ fn a_limit_that_only_the_supervisor_counts_is_a_violation_too() {
 }
 
 #[test]
+fn a_full_place_is_told_though_the_program_keeps_silent() {
+    let house = House::new();
+    write(&house, "a", "a");
+    let of = |args: &[&str], code: &str| {
+        let args = [&["run", "--json"], args, &["--", "sh", "-c", code]].concat();
+        house.run(&args).json()["violations"].clone()
+    };
+    let tmp = of(&["--set", "fs.tmp=1M"], "head -c 3000000 /dev/zero > /tmp/x 2> /dev/null; true");
+    assert_eq!((&tmp[0]["id"], &tmp[0]["seen"]), (&"limits.disk/full".into(), &"kernel".into()), "{tmp}");
+    assert!(
+        tmp[0]["what"] == "writing more to /tmp" && tmp[0]["instead"].as_str().unwrap().contains("fs.tmp"),
+        "{tmp}"
+    );
+    let told = of(&["--set", "fs.tmp=1M"], "head -c 3000000 /dev/zero > /tmp/x");
+    assert_eq!(told.as_array().unwrap().len(), 1, "what the kernel shows needs no hint: {told}");
+    let many = "i=0; while [ $i -lt 2000 ]; do : > /tmp/$i; i=$((i+1)); done 2> /dev/null";
+    let files = of(&["--set", "fs.tmp=1M"], many);
+    assert!(files[0]["why"].as_str().unwrap().ends_with("files and folders were in use"), "{files}");
+    let layer = of(&["-w", ".:copy", "--disk", "90M"], "head -c 90000000 /dev/zero > x 2> /dev/null; true");
+    assert_eq!(layer[0]["what"], "writing more to /workspace", "{layer}");
+    assert_eq!(of(&["--set", "fs.tmp=1M"], "head -c 500000 /dev/zero > /tmp/x").as_array().unwrap().len(), 0);
+}
+
+#[test]
 fn a_terminal_that_the_policy_asks_for_is_not_silently_absent() {
     let house = House::new();
     write(&house, "p.toml", "version = 1\nname = \"p\"\n[process]\ntty = true\n");

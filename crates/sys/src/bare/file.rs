@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 
 use linux_raw_sys::general::{
-    __NR_chdir, __NR_fchdir, __NR_fchmod, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
+    __NR_chdir, __NR_fchdir, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
     __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
     O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
@@ -190,15 +190,6 @@ fn status_by(dir: Fd, path: &CStr, flags: u32, mask: u32) -> Result<Status> {
         device: (mode & S_IFMT == S_IFCHR).then_some((found.stx_rdev_major, found.stx_rdev_minor)),
         size: found.stx_size,
     })
-}
-
-/// fchmod(2).
-///
-/// # Errors
-/// That of fchmod(2).
-pub fn set_mode(fd: Fd, mode: u32) -> Result<()> {
-    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
-    unsafe { call(__NR_fchmod, [fd.raw(), uint(mode & 0o7777)]) }.map(drop)
 }
 
 /// chdir(2).

@@ -252,13 +252,20 @@ impl Process {
     /// # Errors
     /// ENOENT, EACCES.
     pub fn used_bytes_at(&self, path: &str) -> Result<(u64, u64)> {
+        let place = self.place_at(path)?;
+        let room = crate::paths::room(&place)?;
+        let stat = rustix::fs::fstat(&place).named("fstat", || self.path(&format!("root{path}")))?;
+        Ok((stat.st_dev, room.bytes.saturating_sub(room.free_bytes)))
+    }
+
+    /// What the process sees at an absolute path, as a place (`O_PATH`): it can be looked at when the process has ended.
+    ///
+    /// # Errors
+    /// ENOENT, EACCES.
+    pub fn place_at(&self, path: &str) -> Result<OwnedFd> {
         let below = format!("root{path}");
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let place = rustix::fs::openat(&self.folder, below.as_str(), flags, Mode::empty())
-            .named("open", || self.path(&below))?;
-        let fs = rustix::fs::fstatvfs(&place).named("fstatvfs", || self.path(&below))?;
-        let stat = rustix::fs::fstat(&place).named("fstat", || self.path(&below))?;
-        Ok((stat.st_dev, fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize)))
+        rustix::fs::openat(&self.folder, below.as_str(), flags, Mode::empty()).named("open", || self.path(&below))
     }
 
     /// A small text file of the process, e.g. `limits`, `oom_score_adj`, `uid_map`.

@@ -114,10 +114,9 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Json, Early>
         return Err(refused(StatusCode::BAD_REQUEST, wire::PARSE, "it is no UTF-8 text"));
     };
     crate::json::read(text).map_err(|flaw| {
-        let id = serde_json::from_str::<Json>(text).ok().and_then(|value| value.get("id").and_then(Id::of));
         early(
             StatusCode::BAD_REQUEST,
-            id.as_ref(),
+            wire::id_of_refused(text).as_ref(),
             &RpcError::new(wire::PARSE, crate::mcp::text::shown(&flaw.to_string(), 300)),
         )
     })

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value as Json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -86,11 +85,7 @@ fn hear(peer: &Peer, line: &[u8]) {
             Ok(value) => {
                 peer.accept(value);
             }
-            Err(flaw) => {
-                // Only to answer to somebody: nothing else of this reading is used.
-                let id = serde_json::from_str::<Json>(text).ok().and_then(|value| value.get("id").and_then(Id::of));
-                complain(peer, id.as_ref(), &flaw.to_string());
-            }
+            Err(flaw) => complain(peer, wire::id_of_refused(text).as_ref(), &flaw.to_string()),
         },
     }
 }

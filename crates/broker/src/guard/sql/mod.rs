@@ -16,6 +16,7 @@
 
 mod expression;
 mod from;
+mod look;
 mod qualify;
 mod query;
 mod rules;
@@ -24,18 +25,17 @@ mod statement;
 mod written;
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 use policy::guards::{SqlDialect, SqlGuard};
 use policy::mistake::quote;
 use serde_json::Value as Json;
-use sqlparser::ast::{Expr, Ident, Query, Statement, TableFactor, Visit as _, Visitor};
+use sqlparser::ast::Statement;
 use sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialect, SQLiteDialect};
 use sqlparser::parser::{Parser, ParserError};
 
 use super::{Blocked, Flaws, Passed, text};
+use look::{Look, Node};
 use rules::Rules;
 use scope::Scopes;
 
@@ -109,27 +109,16 @@ pub(super) struct Counts {
     expressions: usize,
 }
 
-impl Visitor for Counts {
-    type Break = Infallible;
-
-    fn pre_visit_statement(&mut self, _: &Statement) -> ControlFlow<Infallible> {
-        self.statements += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<Infallible> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_table_factor(&mut self, _: &TableFactor) -> ControlFlow<Infallible> {
-        self.factors += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<Infallible> {
-        self.expressions += 1;
-        ControlFlow::Continue(())
+impl Look for Counts {
+    fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
+        match node {
+            Node::Statement => self.statements += 1,
+            Node::Query => self.queries += 1,
+            Node::Factor(_) => self.factors += 1,
+            Node::Expr(_) => self.expressions += 1,
+            Node::Value(_) | Node::Ident(_) => {}
+        }
+        Ok(())
     }
 }
 
@@ -138,13 +127,11 @@ struct Names<'r> {
     rules: &'r Rules,
 }
 
-impl Visitor for Names<'_> {
-    type Break = Refusal;
-
-    fn pre_visit_ident(&mut self, ident: &Ident) -> ControlFlow<Refusal> {
-        match self.rules.key(ident) {
-            Ok(_) => ControlFlow::Continue(()),
-            Err(refusal) => ControlFlow::Break(refusal),
+impl Look for Names<'_> {
+    fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
+        match node {
+            Node::Ident(ident) => self.rules.key(ident).map(drop),
+            _ => Ok(()),
         }
     }
 }
@@ -223,7 +210,7 @@ impl SqlJudge {
         if self.rules.dialect != SqlDialect::PostgreSql {
             return Ok(printed);
         }
-        statements.iter_mut().for_each(qualify::comparisons);
+        statements.iter_mut().try_for_each(qualify::comparisons)?;
         let qualified = print(&statements);
         if written::without_operators(&qualified, dialect) == written::words(&printed, dialect) {
             Ok(qualified)
@@ -234,11 +221,9 @@ impl SqlJudge {
 
     fn judge_one(&self, statement: &mut Statement) -> Result<(), Refusal> {
         let mut there = Counts::default();
-        let ControlFlow::Continue(()) = statement.visit(&mut there);
+        look::through(statement, &mut there)?;
         // Names that nothing looks up, such as those of windows, too.
-        if let ControlFlow::Break(refusal) = statement.visit(&mut Names { rules: &self.rules }) {
-            return Err(refusal);
-        }
+        look::through(statement, &mut Names { rules: &self.rules })?;
         let mut walk = Walk { rules: &self.rules, scopes: Scopes::default(), seen: Counts::default() };
         walk.statement(statement)?;
         if walk.seen != there {

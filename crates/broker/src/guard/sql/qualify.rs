@@ -4,19 +4,16 @@
 //! calls somebody's `public.lower(varchar)` before the built-in `lower(text)`. The same holds for operators, and so for everything
 //! that the grammar makes of them: `IN`, `BETWEEN`, `LIKE`, `CASE x WHEN`, `NULLIF`. They are written out here as what they mean.
 
-use std::convert::Infallible;
-use std::ops::ControlFlow;
-
 use policy::guards::SqlDialect;
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     Ident, ObjectName, ObjectNamePart, Statement, TableFactor, TableFunctionArgs, UnaryOperator, Value, ValueWithSpan,
-    VisitMut as _, Visitor, VisitorMut,
 };
 use sqlparser::tokenizer::Span;
 
 use super::Refusal;
+use super::look::{Look, Node, through};
 use super::rules::{Rules, parts};
 
 /// Nodes that rewriting may make: lists and ranges write their operand again.
@@ -25,29 +22,24 @@ const MOST_NODES: usize = 20_000;
 /// Rewrites a judged statement in place.
 pub(super) fn statement(statement: &mut Statement, rules: &Rules) -> Result<(), Refusal> {
     debug_assert!(rules.dialect == SqlDialect::PostgreSql);
-    match statement.visit(&mut Qualify { rules, made: 0 }) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(refusal) => Err(refusal),
-    }
+    through(statement, &mut Qualify { rules, made: 0 })
 }
 
 /// `=` before ANY and ALL, which the parser does not read as `OPERATOR(...)`: put there once the text has been read back.
-pub(super) fn comparisons(statement: &mut Statement) {
-    let ControlFlow::Continue(()) = statement.visit(&mut Comparisons);
+pub(super) fn comparisons(statement: &mut Statement) -> Result<(), Refusal> {
+    through(statement, &mut Comparisons)
 }
 
 struct Comparisons;
 
-impl VisitorMut for Comparisons {
-    type Break = Infallible;
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
-        if let Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. } = expr
+impl Look for Comparisons {
+    fn after(&mut self, node: Node<'_>) -> Result<(), Refusal> {
+        if let Node::Expr(Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. }) = node
             && !matches!(compare_op, BinaryOperator::PGCustomBinaryOperator(_))
         {
             *compare_op = own(&compare_op.to_string());
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 }
 
@@ -56,20 +48,32 @@ struct Qualify<'r> {
     made: usize,
 }
 
-impl VisitorMut for Qualify<'_> {
-    type Break = Refusal;
-
-    fn post_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Refusal> {
-        // A backslash means itself or an escape by a setting; in E'' it is always an escape.
-        if let Value::SingleQuotedString(text) = &mut value.value
-            && text.contains('\\')
-        {
-            value.value = Value::EscapedStringLiteral(std::mem::take(text));
+impl Look for Qualify<'_> {
+    fn after(&mut self, node: Node<'_>) -> Result<(), Refusal> {
+        match node {
+            Node::Value(value) => constant(value),
+            Node::Factor(factor) => self.factor(factor),
+            Node::Expr(expr) => {
+                let taken = std::mem::replace(expr, null());
+                *expr = self.write(taken)?;
+            }
+            Node::Statement | Node::Query | Node::Ident(_) => {}
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
+}
 
-    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Refusal> {
+/// A backslash means itself or an escape by a setting; in E'' it is always an escape.
+fn constant(value: &mut ValueWithSpan) {
+    if let Value::SingleQuotedString(text) = &mut value.value
+        && text.contains('\\')
+    {
+        value.value = Value::EscapedStringLiteral(std::mem::take(text));
+    }
+}
+
+impl Qualify<'_> {
+    fn factor(&self, factor: &mut TableFactor) {
         match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.name(name),
             TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
@@ -90,23 +94,8 @@ impl VisitorMut for Qualify<'_> {
             }
             _ => {}
         }
-        ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Refusal> {
-        let taken = std::mem::replace(expr, null());
-        let written = self.write(taken);
-        match written {
-            Ok(written) => {
-                *expr = written;
-                ControlFlow::Continue(())
-            }
-            Err(refusal) => ControlFlow::Break(refusal),
-        }
-    }
-}
-
-impl Qualify<'_> {
     fn name(&self, name: &mut ObjectName) {
         let key = match parts(name).as_deref() {
             Ok([only]) => only.value.to_ascii_lowercase(),
@@ -149,13 +138,13 @@ impl Qualify<'_> {
                 args.extend(escape_char.map(|escape| *escape));
                 Ok(nested(binary(*expr, if negated { "!~" } else { "~" }, call("similar_to_escape", args))))
             }
-            Expr::Between { expr, negated, low, high } => {
-                self.again(&expr, 1)?;
+            Expr::Between { mut expr, negated, low, high } => {
+                self.again(&mut expr, 1)?;
                 let (from, to) = (binary((*expr).clone(), ">=", *low), binary(*expr, "<=", *high));
                 Ok(not(negated, nested(and(nested(from), nested(to)))))
             }
-            Expr::InList { expr, list, negated } => {
-                self.again(&expr, list.len().saturating_sub(1))?;
+            Expr::InList { mut expr, list, negated } => {
+                self.again(&mut expr, list.len().saturating_sub(1))?;
                 let equal = list.into_iter().map(|item| nested(binary((*expr).clone(), "=", item))).collect();
                 let Some(any) = balanced(equal) else {
                     return Err(Refusal::node("an empty list behind IN", "it is of another database"));
@@ -178,8 +167,8 @@ impl Qualify<'_> {
             }
             Expr::IsDistinctFrom(left, right) => self.distinct(*left, *right, false),
             Expr::IsNotDistinctFrom(left, right) => self.distinct(*left, *right, true),
-            Expr::Case { case_token, end_token, operand: Some(operand), conditions, else_result } => {
-                self.again(&operand, conditions.len().saturating_sub(1))?;
+            Expr::Case { case_token, end_token, operand: Some(mut operand), conditions, else_result } => {
+                self.again(&mut operand, conditions.len().saturating_sub(1))?;
                 let equal =
                     |when: CaseWhen| CaseWhen { condition: binary((*operand).clone(), "=", when.condition), ..when };
                 let conditions = conditions
@@ -205,11 +194,11 @@ impl Qualify<'_> {
         let nullif =
             parts(&function.name)?.iter().map(|name| name.value.to_ascii_lowercase()).eq(["nullif".to_owned()]);
         if nullif {
-            let FunctionArguments::List(FunctionArgumentList { args, .. }) = function.args else {
+            let FunctionArguments::List(FunctionArgumentList { mut args, .. }) = function.args else {
                 return Err(Refusal::node("`NULLIF` without arguments", "it takes two"));
             };
             let [FunctionArg::Unnamed(FunctionArgExpr::Expr(left)), FunctionArg::Unnamed(FunctionArgExpr::Expr(right))] =
-                args.as_slice()
+                args.as_mut_slice()
             else {
                 return Err(Refusal::node("`NULLIF` with other arguments", "it takes two"));
             };
@@ -223,9 +212,9 @@ impl Qualify<'_> {
     }
 
     /// `CASE WHEN both are null THEN same WHEN one is null THEN different ELSE a <> b END`
-    fn distinct(&mut self, left: Expr, right: Expr, negated: bool) -> Result<Expr, Refusal> {
-        self.again(&left, 3)?;
-        self.again(&right, 3)?;
+    fn distinct(&mut self, mut left: Expr, mut right: Expr, negated: bool) -> Result<Expr, Refusal> {
+        self.again(&mut left, 3)?;
+        self.again(&mut right, 3)?;
         let null_of = |expr: &Expr| Expr::IsNull(Box::new(atom(expr.clone())));
         let both = and(null_of(&left), null_of(&right));
         let one =
@@ -234,13 +223,12 @@ impl Qualify<'_> {
         Ok(case(vec![(both, truth(negated)), (one, truth(!negated))], compared))
     }
 
-    /// Counts what is written several times, before it is.
-    fn again(&mut self, expr: &Expr, times: usize) -> Result<(), Refusal> {
+    /// Counts what is written several times, before it is. `expr` stays as it is.
+    fn again(&mut self, expr: &mut Expr, times: usize) -> Result<(), Refusal> {
         let mut there = super::Counts::default();
-        let ControlFlow::Continue(()) = sqlparser::ast::Visit::visit(expr, &mut there);
-        if times > 0 && sqlparser::ast::Visit::visit(expr, &mut Stable { rules: self.rules }).is_break() {
-            let why = "here it would be written out twice, and give two values";
-            return Err(Refusal::node("a function that gives another value each time", why));
+        through(expr, &mut there)?;
+        if times > 0 {
+            through(expr, &mut Stable { rules: self.rules })?;
         }
         self.made = self.made.saturating_add(there.expressions.saturating_mul(times));
         if self.made > MOST_NODES {
@@ -253,18 +241,19 @@ impl Qualify<'_> {
     }
 }
 
-/// Breaks at a call whose value may be another the next time.
+/// Refuses a call whose value may be another the next time.
 struct Stable<'r> {
     rules: &'r Rules,
 }
 
-impl Visitor for Stable<'_> {
-    type Break = ();
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(call) if !self.rules.is_stable(&call.name) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
+impl Look for Stable<'_> {
+    fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
+        match node {
+            Node::Expr(Expr::Function(call)) if !self.rules.is_stable(&call.name) => {
+                let why = "here it would be written out twice, and give two values";
+                Err(Refusal::node("a function that gives another value each time", why))
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -144,8 +144,7 @@ impl Capabilities {
             return Ok(found);
         }
         let unit = format!("fumehood-{}.scope", sys::caller::pid());
-        let bus = sys::cgroup::systemd::Bus::User(bus.clone());
-        match sys::cgroup::systemd::delegate(&bus, &unit, "supervisor", DELEGATION) {
+        match sys::cgroup::systemd::delegate(bus, &unit, "supervisor", DELEGATION) {
             Ok(_group) => sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string()),
             // The plan then names sampling as the enforcer, and `doctor` tells why.
             Err(_refused) => Ok(found),

@@ -42,15 +42,14 @@ const ROOMS: [Room; 7] = [
     Room {
         package: "fumehood-sys",
         rooms: &[],
-        // zbus: a delegated control group is asked of systemd; off where no D-Bus is wanted.
-        others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "thiserror", "zbus"]),
+        others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "thiserror"]),
     },
     Room { package: "fumehood-guest", rooms: &["fumehood-sys"], others: Some(&[]) },
     Room {
         package: "fumehood-backends",
         rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest"],
         // No command line, no audit, no signatures.
-        others: Some(&["globset", "serde", "serde_json", "sha2", "thiserror", "toml", "zbus"]),
+        others: Some(&["globset", "serde", "serde_json", "sha2", "thiserror", "toml"]),
     },
     Room { package: "fumehood-broker", rooms: &["fumehood-policy", "fumehood-sys"], others: None },
     Room {

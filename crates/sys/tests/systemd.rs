@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sys::cgroup::systemd::{Bus, DelegationError, delegate};
+use sys::cgroup::systemd::{DelegationError, delegate};
 use sys::command::Command;
 use sys::proc::Process;
 use zbus::{OwnedObjectPath, OwnedVariant};
@@ -103,26 +103,25 @@ fn a_scope_is_asked_for_waited_for_and_left_for_a_leaf() {
     let bus = Command::new(daemon).arg("--nofork").arg(format!("--config-file={}", config.display()));
     let bus = bus.start(null, null, null).unwrap();
     wait_for(&socket);
-    let user = Bus::User(socket.clone());
     let unit = format!("sys-test-{}.scope", std::process::id());
 
     // A bus that takes connections and says nothing.
     let silent = folder.path().join("silent");
     let _listener = std::os::unix::net::UnixListener::bind(&silent).unwrap();
-    let silence = delegate(&Bus::User(silent), &unit, "leaf", Duration::from_millis(50));
+    let silence = delegate(&silent, &unit, "leaf", Duration::from_millis(50));
     assert!(matches!(silence, Err(DelegationError::NoAnswer { .. })));
 
     // No manager, then a manager that refuses, then one that only says yes.
-    assert!(matches!(delegate(&user, &unit, "leaf", LIMIT), Err(DelegationError::Refused { .. })));
+    assert!(matches!(delegate(&socket, &unit, "leaf", LIMIT), Err(DelegationError::Refused { .. })));
     let idle = serve(&socket, &parent, false);
-    assert!(matches!(delegate(&user, "bad.scope", "leaf", LIMIT), Err(DelegationError::Refused { .. })));
-    let late = delegate(&user, &unit, "leaf", Duration::from_millis(50));
+    assert!(matches!(delegate(&socket, "bad.scope", "leaf", LIMIT), Err(DelegationError::Refused { .. })));
+    let late = delegate(&socket, &unit, "leaf", Duration::from_millis(50));
     assert!(matches!(late, Err(DelegationError::NotMoved { .. })));
     assert_eq!(own_group(), before);
     zbus::block_on(idle.close()).unwrap();
 
     let manager = serve(&socket, &parent, true);
-    let scope = delegate(&user, &unit, "leaf", LIMIT).unwrap();
+    let scope = delegate(&socket, &unit, "leaf", LIMIT).unwrap();
     assert_eq!(scope, format!("{}/{unit}", before.trim_end_matches('/')));
     assert_eq!(own_group(), format!("{scope}/leaf"));
     assert_eq!(std::fs::read_to_string(parent.join(&unit).join("cgroup.procs")).unwrap(), "");

@@ -11,6 +11,8 @@
 //! `0` into v1 `tasks` does not. `cgroup.kill` 5.14, `memory.peak` 5.19. v1 memory counts kernel memory into
 //! `memory.limit_in_bytes` itself, and `memory.kmem.limit_in_bytes` is refused since 5.16: it is not used.
 
+#[cfg(feature = "systemd")]
+mod bus;
 mod detect;
 mod group;
 mod limits;

@@ -7,25 +7,18 @@
 //! only where the administrator says so. [`super::Available`] tells.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use zbus::{OwnedObjectPath, Variant};
 
+use super::bus::{Body, Method, call};
 use crate::error::{Error, Named as _};
 use crate::proc::Process;
 
-/// Which bus the service manager is on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bus {
-    /// The system's, for root.
-    System,
-    /// The user's, by its socket, usually `/run/user/UID/bus`.
-    User(PathBuf),
-}
+pub use super::bus::BusError;
 
 /// No group was handed over.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +29,7 @@ pub enum DelegationError {
         /// Unit.
         unit: String,
         /// Answer.
-        source: Box<zbus::Error>,
+        source: BusError,
     },
     /// The bus took the connection and never answered.
     #[error("the service manager did not answer about `{unit}` within {} s", .limit.as_secs())]
@@ -59,26 +52,17 @@ pub enum DelegationError {
     Call(#[from] Error),
 }
 
-type Properties<'a> = Vec<(&'a str, Variant<'a>)>;
-
-/// Asks for scope `unit` (ending in `.scope`) around this process, waits until it is there, and moves this process into
-/// leaf `leaf` of it. Returns the scope's group as `/proc/self/cgroup` names it.
+/// Asks the manager on the bus at `socket` for scope `unit` (ending in `.scope`) around this process, waits until it is there,
+/// and moves this process into leaf `leaf` of it. Returns the scope's group as `/proc/self/cgroup` names it.
 ///
 /// # Errors
 /// As the variants say.
-pub fn delegate(bus: &Bus, unit: &str, leaf: &str, limit: Duration) -> Result<String, DelegationError> {
-    let refused = |source| DelegationError::Refused { unit: unit.to_owned(), source: Box::new(source) };
-    // In a thread of its own: the bus's own time limit covers calls, not the greeting before them, and a bus that accepts
-    // and stays silent would hold the start for minutes.
-    let (told, answer) = std::sync::mpsc::channel();
-    let (bus, name) = (bus.clone(), unit.to_owned());
-    std::thread::spawn(move || {
-        // Nobody listens any more when the answer comes too late.
-        drop(told.send(zbus::block_on(ask(&bus, &name, limit))));
-    });
-    match answer.recv_timeout(limit) {
-        Ok(asked) => asked.map_err(refused)?,
-        Err(_too_late) => return Err(DelegationError::NoAnswer { unit: unit.to_owned(), limit }),
+pub fn delegate(socket: &Path, unit: &str, leaf: &str, limit: Duration) -> Result<String, DelegationError> {
+    let started = Instant::now();
+    match call(socket, &START, &scope(unit), started.checked_add(limit).unwrap_or(started)) {
+        Ok(()) => {}
+        Err(BusError::Late) => return Err(DelegationError::NoAnswer { unit: unit.to_owned(), limit }),
+        Err(source) => return Err(DelegationError::Refused { unit: unit.to_owned(), source }),
     }
     let deadline = Instant::now().checked_add(limit);
     loop {
@@ -98,30 +82,35 @@ pub fn delegate(bus: &Bus, unit: &str, leaf: &str, limit: Duration) -> Result<St
 }
 
 /// systemd's answer is a job that is only queued: that it was done shows in the own group.
-async fn ask(bus: &Bus, unit: &str, limit: Duration) -> zbus::Result<()> {
-    let builder = match bus {
-        Bus::System => zbus::connection::Builder::system(),
-        Bus::User(socket) => zbus::connection::Builder::address(format!("unix:path={}", socket.display()).as_str()),
-    };
-    let connection = builder.method_timeout(limit).build().await?;
-    let properties: Properties<'_> = vec![
-        ("Description", Variant::from("a sandbox and its supervisor")),
-        ("Delegate", Variant::from(true)),
-        ("PIDs", Variant::from(vec![std::process::id()])),
+const START: Method<'_> = Method {
+    to: "org.freedesktop.systemd1",
+    path: "/org/freedesktop/systemd1",
+    interface: "org.freedesktop.systemd1.Manager",
+    name: "StartTransientUnit",
+    signature: "ssa(sv)a(sa(sv))",
+};
+
+/// Its arguments: name, what to do with a unit of that name, properties, and no further units.
+fn scope(unit: &str) -> Body {
+    let mut body = Body::default();
+    body.text(unit);
+    body.text("fail");
+    body.list(8, |body| {
+        property(body, "Description", "s", |body| body.text("a sandbox and its supervisor"));
+        property(body, "Delegate", "b", |body| body.truth(true));
+        property(body, "PIDs", "au", |body| body.list(4, |body| body.number(std::process::id())));
         // A scope that failed must not stay in the manager's list.
-        ("CollectMode", Variant::from("inactive-or-failed")),
-    ];
-    let none: Vec<(&str, Properties<'_>)> = Vec::new();
-    let reply = connection
-        .call_method(
-            Some("org.freedesktop.systemd1"),
-            "/org/freedesktop/systemd1",
-            Some("org.freedesktop.systemd1.Manager"),
-            "StartTransientUnit",
-            &(unit, "fail", properties, none),
-        )
-        .await?;
-    reply.body().deserialize::<OwnedObjectPath>().map(|_job| ())
+        property(body, "CollectMode", "s", |body| body.text("inactive-or-failed"));
+    });
+    body.list(8, |_none| {});
+    body
+}
+
+fn property(body: &mut Body, name: &str, kind: &str, value: impl FnOnce(&mut Body)) {
+    body.entry();
+    body.text(name);
+    body.types(kind);
+    value(body);
 }
 
 fn own_group() -> Result<String, Error> {

@@ -3,7 +3,7 @@
 //! New namespaces cost more than all the rest of a start that waits for no other process, and nothing of a plan is needed
 //! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So as
 //! soon as there is a policy a thread of its own writes the journal, makes the groups and has the process born, while the
-//! first thread asks the host and makes the plan. The guest then waits for its config, which is written as soon as its
+//! first thread asks the host, opens what the process is made of, and makes the plan. The guest then waits for its config, which is written as soon as its
 //! process is there, while that is on its way to its program. A plan that differs from what was guessed, or that is
 //! refused, ends it: nothing but the guest's own program has run in it.
 //!
@@ -192,8 +192,10 @@ pub trait Notebook: Send + 'static {
 /// then, and the kernel kills the guest with the thread that made it.
 #[derive(Debug)]
 enum Tell {
-    /// The host was asked: make the groups with these limits, then the guest.
+    /// The host was asked: make the groups with these limits.
     Make(Limits),
+    /// Everything else that the guest is made of: make it.
+    Of(Box<Order>),
     /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
     Told,
 }
@@ -202,7 +204,7 @@ enum Tell {
 #[derive(Debug)]
 enum Said {
     /// It is there, on its way to its program.
-    Begun(i32, Kept),
+    Begun(i32),
     /// It executes its program, or there is none.
     Made(Result<Child, SpawnError>, Option<Group>),
 }
@@ -251,11 +253,11 @@ impl<N: Notebook> Ready<N> {
         let host = Arc::clone(host);
         let work = move |beside: Beside| {
             // What is in the way is met again on the ordinary way, where it has its words.
-            let prepared = prepared((tier, stdio), &host, (&told, beside), &note, open);
+            let order = order((tier, stdio), &host, (&told, beside), &note, open);
             // Only now: who hears that no notebook comes finds nothing left of it.
             drop(note);
-            if let Some((order, kept)) = prepared {
-                carry_out(order, kept, &told, &say);
+            if let Some(order) = order {
+                carry_out(*order, &told, &say);
             }
             drop(say);
             while told.recv().is_ok() {}
@@ -265,8 +267,8 @@ impl<N: Notebook> Ready<N> {
         Ok(Self { tier, stdio, to, noted, said, apart })
     }
 
-    /// Asks the host, and lets the thread make the groups and the guest. `None`: this host has no groups, and nothing
-    /// was made.
+    /// Asks the host, and lets the thread make the groups and the guest. `None`: this host has no groups, or what the guest
+    /// is made of cannot be had, and nothing was made.
     pub fn begin(self, policy: &Policy, host: &Capabilities) -> Option<Coming<N>> {
         let Self { tier, stdio, to, noted, said, apart } = self;
         if host.cgroups().is_err() {
@@ -278,25 +280,30 @@ impl<N: Notebook> Ready<N> {
         let limits = groups(policy, host);
         // A thread that is gone shows when the notebook is asked for.
         drop(to.send(Tell::Make(limits.clone())));
-        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some((to, said, apart)) })
+        let made = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new());
+        let Ok((order, kept)) = made else {
+            drop(to);
+            drop(noted.recv());
+            return None;
+        };
+        drop(to.send(Tell::Of(Box::new(order))));
+        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some(Ways { to, said, kept, _apart: apart }) })
     }
 }
 
-/// On the thread: the notebook, then everything for the guest, its groups last. The notebook goes back before the
-/// guest is made, which takes the kernel longer than all of this.
-fn prepared<N: Notebook>(
+/// On the thread: the notebook, the groups, then what else the guest is made of. The notebook goes back before the guest
+/// is made, which takes the kernel longer than all of this.
+fn order<N: Notebook>(
     (tier, stdio): (Tier, Stdio),
     host: &Capabilities,
     (told, beside): (&Receiver<Tell>, Beside),
     note: &Sender<N>,
     open: impl FnOnce() -> Option<N>,
-) -> Option<(Order, Kept)> {
+) -> Option<Box<Order>> {
     let mut notes = open()?;
-    let container = tier == Tier::Container;
-    if container && host.namespaces().is_err() {
+    if tier == Tier::Container && host.namespaces().is_err() {
         return None;
     }
-    let (mut order, kept) = Manner::of(container, host).order(stdio, Vec::new()).ok()?;
     let Ok(Tell::Make(limits)) = told.recv() else { return None };
     // What is made here must not inherit that this thread was kept from a processor.
     beside.end().ok()?;
@@ -304,19 +311,26 @@ fn prepared<N: Notebook>(
     for place in wanted.places(host) {
         notes.note(place).ok()?;
     }
-    order.group = wanted.group(host).ok()?;
-    if note.send(notes).is_err() {
-        order.undo();
-        return None;
+    let group = wanted.group(host).ok()?;
+    match told.recv() {
+        Ok(Tell::Of(mut order)) => {
+            order.group = group;
+            // Who takes no notebook wants no guest.
+            if note.send(notes).is_ok() {
+                return Some(order);
+            }
+            order.undo();
+        }
+        Ok(Tell::Make(_) | Tell::Told) | Err(_) => drop(group.map(|group| group.end(PATIENCE))),
     }
-    Some((order, kept))
+    None
 }
 
-fn carry_out(mut order: Order, kept: Kept, told: &Receiver<Tell>, say: &Sender<Said>) {
+fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) {
     let child = order.carry_out(|pid| {
         // Whoever should hear it waits for it, or is gone with the whole process. Until it answers, the number is the
         // guest's: one that failed is reaped only afterwards.
-        drop(say.send(Said::Begun(pid, kept)));
+        drop(say.send(Said::Begun(pid)));
         drop(told.recv());
     });
     let group = order.group.take();
@@ -325,7 +339,14 @@ fn carry_out(mut order: Order, kept: Kept, told: &Receiver<Tell>, say: &Sender<S
     drop(say.send(Said::Made(child.map(|(child, ())| child), group)));
 }
 
-type Ways = (Sender<Tell>, Receiver<Said>, Apart);
+/// What the first thread has of the other one and of the guest that it makes.
+#[derive(Debug)]
+struct Ways {
+    to: Sender<Tell>,
+    said: Receiver<Said>,
+    kept: Kept,
+    _apart: Apart,
+}
 
 /// A guest that will be made. Dropping it ends it and removes its groups.
 #[derive(Debug)]
@@ -393,13 +414,13 @@ impl Birth {
     /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
     /// until it is there.
     pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Result<Born<T>, StartError> {
-        let (to, said, _apart) = self.ways.take().ok_or_else(gone)?;
-        let mut tell = Some(tell);
+        let Ways { to, said, kept, _apart } = self.ways.take().ok_or_else(gone)?;
+        let mut tell = Some((tell, kept));
         let mut told = None;
         loop {
             match said.recv().map_err(|_closed| gone())? {
-                Said::Begun(pid, kept) => {
-                    told = tell.take().map(|tell| tell(pid, kept));
+                Said::Begun(pid) => {
+                    told = tell.take().map(|(tell, kept)| tell(pid, kept));
                     // A thread that is gone shows at the next word.
                     drop(to.send(Tell::Told));
                 }
@@ -413,9 +434,9 @@ impl Birth {
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some((to, said, _apart)) = self.ways.take() else { return };
+        let Some(Ways { to, said, kept, _apart }) = self.ways.take() else { return };
         // Nobody will tell it anything.
-        drop(to);
+        drop((to, kept));
         while let Ok(word) = said.recv() {
             let Said::Made(child, group) = word else { continue };
             if let Ok(child) = child {

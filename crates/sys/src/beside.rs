@@ -74,6 +74,20 @@ pub fn start(stack: usize, work: impl FnOnce(Beside) + Send + 'static) -> Result
     Ok(Apart { all })
 }
 
+/// Lets a process of one thread, which this one has just heard from and which has nothing left but to end, end beside
+/// this thread instead of after it: from here on it runs on other processors than this one.
+pub fn let_end(process: i32) {
+    let here = sched_getcpu();
+    // The process's own mask: it may be narrower than ours.
+    let (Some(pid), true) = (rustix::process::Pid::from_raw(process), here < CpuSet::MAX_CPU) else { return };
+    let Ok(mut others) = sched_getaffinity(Some(pid)) else { return };
+    others.unset(here);
+    if others.count() > 0 {
+        // Refused or too late: then it ends where it is.
+        sched_setaffinity(Some(pid), &others).unwrap_or_default();
+    }
+}
+
 fn errno(error: &std::io::Error) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::AGAIN)
 }

@@ -12,13 +12,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 
 use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
 use sys::beside::{Apart, Beside};
 use sys::cgroup::{Group, Limits};
+use sys::proc::{Namespace, Process};
 use sys::spawn::{Child, IdMaps, Namespaces, Spawn, SpawnError, TimeOffsets};
 
 use super::control::Control;
@@ -209,10 +210,26 @@ enum Said {
     Made(Result<Child, SpawnError>, Option<Group>),
 }
 
+/// A guest's mount namespace, once it is held. The thread that made the guest has it too, and lets go of it last.
+type Mounts = Arc<OnceLock<OwnedFd>>;
+
 /// Keeps the thread that made a guest: the kernel kills the guest when that thread ends, and it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Maker {
+    /// Before the channel, so that it is the thread that lets go last.
+    mounts: Mounts,
     _until_dropped: Sender<Tell>,
+}
+
+impl Maker {
+    /// Leaves the taking down of the guest's mounts to the thread that made it. Otherwise it belongs to the guest's end,
+    /// which then waits for an RCU grace period (`namespace_unlock()` in fs/namespace.c) before anybody hears of it. The
+    /// process ends no earlier than its threads, so nothing of it outlives a run.
+    pub(super) fn take_down_mounts(&self, guest: i32) {
+        let held = Process::open(guest).and_then(|process| process.hold(Namespace::Mount));
+        // Without it the guest's end takes longer, and nothing else.
+        drop(held.map(|held| self.mounts.set(held)));
+    }
 }
 
 /// Whether a guest can be made ahead, by what costs nothing to ask: not where root's own workspace must be shown, which
@@ -235,6 +252,7 @@ pub struct Ready<N> {
     to: Sender<Tell>,
     noted: Receiver<N>,
     said: Receiver<Said>,
+    mounts: Mounts,
     apart: Apart,
 }
 
@@ -251,6 +269,8 @@ impl<N: Notebook> Ready<N> {
     ) -> Result<Self, StartError> {
         let ((to, told), (note, noted), (say, said)) = (channel(), channel(), channel());
         let host = Arc::clone(host);
+        let mounts = Mounts::default();
+        let held_here = Arc::clone(&mounts);
         let work = move |beside: Beside| {
             // What is in the way is met again on the ordinary way, where it has its words.
             let order = order((tier, stdio), &host, (&told, beside), &note, open);
@@ -261,16 +281,17 @@ impl<N: Notebook> Ready<N> {
             }
             drop(say);
             while told.recv().is_ok() {}
+            drop(held_here);
         };
         let apart = sys::beside::start(STACK, work)
             .map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
-        Ok(Self { tier, stdio, to, noted, said, apart })
+        Ok(Self { tier, stdio, to, noted, said, mounts, apart })
     }
 
     /// Asks the host, and lets the thread make the groups and the guest. `None`: this host has no groups, or what the guest
     /// is made of cannot be had, and nothing was made.
     pub fn begin(self, policy: &Policy, host: &Capabilities) -> Option<Coming<N>> {
-        let Self { tier, stdio, to, noted, said, apart } = self;
+        let Self { tier, stdio, to, noted, said, mounts, apart } = self;
         if host.cgroups().is_err() {
             drop(to);
             // Its notebook is closed when the thread is done with it.
@@ -287,7 +308,8 @@ impl<N: Notebook> Ready<N> {
             return None;
         };
         drop(to.send(Tell::Of(Box::new(order))));
-        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some(Ways { to, said, kept, _apart: apart }) })
+        let ways = Ways { to, said, kept, mounts, _apart: apart };
+        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some(ways) })
     }
 }
 
@@ -345,6 +367,7 @@ struct Ways {
     to: Sender<Tell>,
     said: Receiver<Said>,
     kept: Kept,
+    mounts: Mounts,
     _apart: Apart,
 }
 
@@ -414,7 +437,7 @@ impl Birth {
     /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
     /// until it is there.
     pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Result<Born<T>, StartError> {
-        let Ways { to, said, kept, _apart } = self.ways.take().ok_or_else(gone)?;
+        let Ways { to, said, kept, mounts, _apart } = self.ways.take().ok_or_else(gone)?;
         let mut tell = Some((tell, kept));
         let mut told = None;
         loop {
@@ -425,7 +448,7 @@ impl Birth {
                     drop(to.send(Tell::Told));
                 }
                 Said::Made(child, group) => {
-                    return Ok(Born { child, group, told, maker: Maker { _until_dropped: to } });
+                    return Ok(Born { child, group, told, maker: Maker { mounts, _until_dropped: to } });
                 }
             }
         }
@@ -434,7 +457,7 @@ impl Birth {
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some(Ways { to, said, kept, _apart }) = self.ways.take() else { return };
+        let Some(Ways { to, said, kept, mounts: _, _apart }) = self.ways.take() else { return };
         // Nobody will tell it anything.
         drop((to, kept));
         while let Ok(word) = said.recv() {

@@ -103,6 +103,12 @@ impl Running {
         drop((asked, grouped));
     }
 
+    /// Lets the guest, which has said its last word, end beside this thread: taking down what was made for it is the
+    /// kernel's, in the guest's time, and there is still a report to write.
+    pub fn let_guest_end(&self) {
+        sys::beside::let_end(self.pid());
+    }
+
     /// Kills the guest itself, for one that does not answer.
     pub fn kill_guest(&self) {
         let signalled = sys::pidfd::send_signal(&self.held.child.pidfd, 9);

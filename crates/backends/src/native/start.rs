@@ -63,7 +63,7 @@ pub(super) struct Held {
     /// Held until nothing shows the copy of `/etc` any more.
     pub(super) _etc: Option<std::fs::File>,
     /// The guest lives no longer than the thread that made it.
-    _maker: Option<Maker>,
+    maker: Option<Maker>,
 }
 
 impl Drop for Held {
@@ -95,6 +95,7 @@ impl Held {
         self.reaped = true;
         self.begin_end();
         let reaped = sys::pidfd::wait(&self.child.pidfd);
+        drop(self.maker.take());
         let removed = self.group.take().map(|group| group.end(PATIENCE));
         drop((reaped, removed));
     }
@@ -173,7 +174,7 @@ impl Held {
             rooms: Rooms::default(),
             memory_limited: false,
             _etc: None,
-            _maker: maker,
+            maker,
         }
     }
 }
@@ -304,6 +305,9 @@ impl Started {
     pub fn confined(mut self) -> Result<Confined, StartError> {
         // While the guest is busy with its steps.
         self.wrong = super::verify::born(&self);
+        if let (true, Some(maker)) = (self.prepared.tier == Tier::Container, &self.child.maker) {
+            maker.take_down_mounts(self.child.child.pid);
+        }
         loop {
             let frame = self.expect()?;
             if frame == FromGuest::Terminal {

@@ -287,6 +287,7 @@ impl<'a> Watch<'a> {
                     }
                     self.result.reaped = (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
                     (self.done, self.ended) = (true, true);
+                    self.running.let_guest_end();
                 }
                 FromGuest::ExecFailed { errno, which } => {
                     self.result.exec = Some((errno, which));

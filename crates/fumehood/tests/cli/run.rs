@@ -47,6 +47,22 @@ fn signals_that_the_caller_ignores_are_not_ignored_inside() {
     }
 }
 
+/// The threads of a start are kept on processors of their own.
+#[test]
+fn a_program_may_run_on_every_processor_that_its_caller_may_run_on() {
+    let outside = std::process::Command::new("nproc").output().unwrap();
+    let outside = String::from_utf8(outside.stdout).unwrap();
+    let house = House::new();
+    for tier in ["container", "process"] {
+        for _ in 0..5 {
+            house.run(&["run", "-q", "--tier", tier, "--", "nproc"]).is(0, &outside, "");
+        }
+        let text = format!("exec taskset -c 0 \"$1\" run -q --tier {tier} -- nproc");
+        let said = house.said(&crate::script(&text, &house).output().unwrap());
+        assert_eq!((said.code, said.out.as_str()), (0, "1\n"), "{tier} {said:?}");
+    }
+}
+
 #[test]
 fn a_limit_is_124_and_named_also_when_quiet() {
     let house = House::new();

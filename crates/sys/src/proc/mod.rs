@@ -134,6 +134,16 @@ impl Process {
         text.ok_or_else(|| self.bad(&path))
     }
 
+    /// Holds a namespace: it is there as long as this is open, also without any process.
+    ///
+    /// # Errors
+    /// As [`Process::namespace`].
+    pub fn hold(&self, kind: Namespace) -> Result<OwnedFd> {
+        let path = format!("ns/{}", kind.name());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.folder, path.as_str(), flags, Mode::empty()).named("open", || self.path(&path))
+    }
+
     /// `mountinfo`.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use policy::mistake::{Mistake, Where};
 use policy::{Caller, ClauseId, Layers, Loaded, Mistakes};
 
 use super::args::closest;
+use super::links;
 use super::request::Ingredient;
 use super::world::World;
 use crate::fault::Fault;
@@ -50,6 +51,7 @@ fn read_all(layers: &[Ingredient], world: &World, inputs_later: bool) -> Result<
         }));
     };
     let mut made = Layers::new(Caller { dir, home: world.home.clone(), profiles: profiles() });
+    links::ours(world).into_iter().for_each(|folder| made.keep_private(folder));
     if inputs_later {
         made.without_inputs();
     }
@@ -62,6 +64,7 @@ fn read_all(layers: &[Ingredient], world: &World, inputs_later: bool) -> Result<
     }
     let mut loaded = made.finish().map_err(Failure::Mistakes)?;
     calls_exist(&loaded)?;
+    links::lead_nowhere_dangerous(&loaded, world)?;
     // What only the gate can tell of `[tools]` (schemas, conditions, examples) is told wherever the policy is read.
     let Some(tools) = &loaded.policy.tools else { return Ok((loaded, None)) };
     let (gate, lints) = Gate::new(tools, &loaded.documents).map_err(Failure::Mistakes)?;

@@ -15,6 +15,7 @@ mod explain;
 pub mod flags;
 mod gc;
 pub mod languages;
+mod links;
 pub mod load;
 mod man;
 mod mcp;

@@ -13,13 +13,12 @@ use super::begin::Stage;
 use super::outcome;
 use super::planning::Planned;
 use super::record::Recorded;
+use super::report_file::UNWRITABLE;
 use super::streams::Kept;
 use super::violations::{self, Counters};
 use super::watch::Watched;
 use crate::fault::{Fault, show_text};
 use crate::ui::{Detail, Failure, View, Voice, report as report_text};
-
-const UNWRITABLE: &str = "run/report-unwritable";
 
 /// A report and the output that was kept for it.
 pub(super) struct Finished {
@@ -211,8 +210,8 @@ impl Finished {
         let dropped = self.stdout.dropped.saturating_add(self.stderr.dropped);
         if manner.json || manner.report.is_some() {
             let value = self.json(dropped);
-            if let Some(path) = &manner.report {
-                write_report(path, &value)?;
+            if let Some(report) = &manner.report {
+                report.write(&value)?;
             }
             if manner.json {
                 voice.json(&value)?;
@@ -285,8 +284,8 @@ pub(super) fn no_report(stop: Failure, voice: Voice, manner: &Manner) -> Result<
         map.insert("outcome".to_owned(), json!(outcome));
     }
     let said = matches!(&stop, Failure::Faults { faults, .. } if faults.iter().any(|fault| fault.id == UNWRITABLE));
-    if let Some(path) = manner.report.as_ref().filter(|_| !said)
-        && let Err(also) = write_report(path, &value)
+    if let Some(report) = manner.report.as_ref().filter(|_| !said)
+        && let Err(also) = report.write(&value)
     {
         voice.say(&also.text(voice.err, voice.columns));
     }
@@ -294,16 +293,4 @@ pub(super) fn no_report(stop: Failure, voice: Voice, manner: &Manner) -> Result<
         return Ok(code);
     }
     Err(stop)
-}
-
-fn write_report(path: &std::path::Path, value: &Value) -> Result<(), Failure> {
-    std::fs::write(path, format!("{value:#}\n")).map_err(|e| {
-        Failure::own(Fault {
-            id: UNWRITABLE,
-            what: format!("the report cannot be written to {}", crate::fault::show_path(path)),
-            place: "--report".to_owned(),
-            why: e.to_string().to_lowercase(),
-            fix: "name a file in a folder that you may write".to_owned(),
-        })
-    })
 }

@@ -19,6 +19,7 @@ mod mounts;
 mod outcome;
 mod planning;
 mod record;
+mod report_file;
 mod start_fault;
 mod streams;
 mod terminal;
@@ -30,6 +31,7 @@ mod workspace;
 pub(crate) use commands::around as commands_around;
 pub use foresee::foresee;
 pub use planning::{Planned, choose, plan};
+use report_file::ReportFile;
 
 use crate::cli::{Request, World, load};
 use crate::fault::Fault;
@@ -41,25 +43,32 @@ use crate::ui::{Failure, Voice};
 /// Mistakes of the policy, a refusal, or our own failure; nothing was run then, or nothing runs any more.
 pub fn run(request: Request, world: &World, voice: Voice) -> Result<u8, Failure> {
     sys::heap::keep();
-    let manner = Manner::of(&request);
-    match through(request, world, voice, &manner) {
+    let mut manner = Manner::of(&request);
+    let ended = match request.report.as_deref().map(|path| ReportFile::open(path, world.cwd.as_deref())).transpose() {
+        Ok(report) => {
+            manner.report = report;
+            through(request, world, voice, &manner)
+        }
+        Err(stop) => Err(stop),
+    };
+    match ended {
         Ok(code) => Ok(u8::try_from(code).unwrap_or(125)),
         Err(stop) => aftermath::no_report(stop, voice, &manner),
     }
 }
 
 /// How a run speaks.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Manner {
     json: bool,
     quiet: bool,
     verbose: bool,
-    report: Option<std::path::PathBuf>,
+    report: Option<ReportFile>,
 }
 
 impl Manner {
     fn of(request: &Request) -> Self {
-        Self { json: request.json, quiet: request.quiet, verbose: request.verbose, report: request.report.clone() }
+        Self { json: request.json, quiet: request.quiet, verbose: request.verbose, report: None }
     }
 }
 
@@ -88,6 +97,9 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
         Ok(loaded) => loaded,
         Err(stop) => return Err(record::refused(stop, world, None)),
     };
+    if let Some(report) = &manner.report {
+        report.judge(&loaded.policy)?;
+    }
     let asked = std::mem::replace(&mut request.what, crate::cli::What::Nothing);
     let forced = match commands::judge(&mut loaded, asked) {
         Ok((what, forced)) => {

@@ -238,8 +238,89 @@ fn the_report_goes_to_a_file_too() {
     assert_eq!(house.run(&["run", "-q", "--report", "r.json", "--", "true"]).code, 0);
     let text = std::fs::read(house.path("work/r.json")).unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["outcome"]["kind"], "exited");
-    let said = house.run(&["run", "-q", "--report", "no/such/dir.json", "--", "true"]);
-    assert_eq!(said.code, 125, "{said:?}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
+    let house = House::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, house.path("work/pipe"), rustix::fs::Mode::RWXU).unwrap();
+    std::fs::create_dir(house.path("work/folder")).unwrap();
+    std::os::unix::fs::symlink("nowhere", house.path("work/link")).unwrap();
+    for (place, why) in [
+        ("pipe", "a pipe that nobody reads"),
+        ("folder", "is a directory"),
+        ("no/such/dir.json", "no such file"),
+        ("link", "a link that leads nowhere"),
+    ] {
+        let said = house.run(&["run", "--report", place, "--", "echo", "ran"]);
+        assert!(said.code == 125 && said.err.contains(why) && said.err.contains("nothing was run"), "{said:?}");
+        assert_eq!(said.out, "", "{place}");
+    }
+    assert!(!house.path("work/nowhere").exists());
+    // Open to be read before it is written, and to its end.
+    let text = "exec 3<> pipe; \"$1\" run -q --report pipe -- true; exec 4< pipe 3>&-; cat <&4";
+    let read = house.said(&crate::script(text, &house).output().unwrap());
+    assert_eq!(read.json()["outcome"]["kind"], "exited", "a pipe with a reader: {read:?}");
+}
+
+#[test]
+fn a_report_follows_no_link_that_a_program_left() {
+    let house = House::new();
+    write(&house, "victim", "precious");
+    std::fs::create_dir(house.path("work/w")).unwrap();
+    let run = |more: &[&str], code: &str| {
+        let mut args = vec!["run", "-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
+        args.extend(["--report", "out.json"]);
+        args.extend(more);
+        let mut command = house.command(&[&args[..], &["--", "sh", "-c", code]].concat());
+        house.said(&command.current_dir(house.path("work/w")).output().unwrap())
+    };
+    let plant = run(&[], "ln -sf ../victim out.json");
+    assert_eq!(plant.code, 0, "{plant:?}");
+    let planted = std::fs::symlink_metadata(house.path("work/w/out.json")).unwrap();
+    assert!(planted.is_symlink(), "the control: a program can leave a link");
+    // The file that was opened has lost its name, and nothing else was written.
+    let later = run(&[], "true");
+    assert!(later.code == 125 && later.err.contains("a link leads it out of"), "{later:?}");
+    let refused = run(&["--memory", "0"], "true");
+    assert!(refused.code == 126 && refused.err.contains("a link leads it out of"), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(house.path("work/victim")).unwrap(), "precious");
+}
+
+#[test]
+fn a_link_to_a_dangerous_place_is_as_dangerous() {
+    let house = House::new();
+    std::fs::create_dir(house.path(".ssh")).unwrap();
+    std::fs::write(house.path(".ssh/id"), "KEY\n").unwrap();
+    std::os::unix::fs::symlink(house.path(".ssh"), house.path("work/link")).unwrap();
+    let ssh = house.path(".ssh").display().to_string();
+    for args in
+        [&["--read", "./link:/data"][..], &["-w", "link"], &["-w", "./link:ro"], &["--set", "fs.root=dir:./link"]]
+    {
+        let said = house.run(&[&["run"], args, &["--", "true"]].concat());
+        assert!(said.code == 126 && said.err.contains("which leads to `$DIR/.ssh`"), "{args:?}: {said:?}");
+        assert_eq!(house.run(&[&["plan"], args].concat()).code, 126, "{args:?}");
+    }
+    for args in [&["--dangerous-read", "./link:/data"][..], &["-w", "link", "--dangerous-read", &ssh]] {
+        let said = house.run(&[&["plan"], args].concat());
+        assert_eq!(said.code, 0, "it is said: {args:?}: {said:?}");
+    }
+}
+
+#[test]
+fn the_log_and_the_keys_are_no_workspace() {
+    let house = House::new();
+    let state = house.path("work/state").display().to_string();
+    let house = house.with("FUMEHOOD_STATE", &state);
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    std::os::unix::fs::symlink(house.path("work/state"), house.path("link")).unwrap();
+    for args in
+        [&["-w", "."][..], &["-w", ".:rw"], &["-w", "state/keys:ro"], &["--read", "./state:/x"], &["-w", "../link"]]
+    {
+        let said = house.run(&[&["run"], args, &["--", "true"]].concat());
+        assert!(said.code == 126 && said.err.contains("where fumehood keeps its log and keys"), "{args:?}: {said:?}");
+    }
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ClientResult, CustomResult, ServerJsonRpcMessage,
+};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -105,7 +108,7 @@ fn send(transport: &mut impl Transport<RoleClient>, frame: Json, peer: &Peer) {
             peer.accept_silently(wire::response(id, Err(RpcError::new(wire::UNAVAILABLE, why))));
         }
     };
-    let message: ClientJsonRpcMessage = match serde_json::from_value(frame) {
+    let message = match typed(frame) {
         Ok(message) => message,
         Err(error) => return failed(peer, format!("it cannot be sent: {error}")),
     };
@@ -117,6 +120,48 @@ fn send(transport: &mut impl Transport<RoleClient>, frame: Json, peer: &Peer) {
     });
 }
 
+/// Our frame as the transport's message. It looks into what opens a conversation and into what takes a request back; everything
+/// else goes through as it is, also what its types do not know.
+fn typed(mut frame: Json) -> Result<ClientJsonRpcMessage, serde_json::Error> {
+    let id = frame.get_mut("id").map(Json::take);
+    let method = frame.get("method").and_then(Json::as_str).map(str::to_owned);
+    // The transport would write `null` where there are no parameters, which servers refuse.
+    if method.is_some()
+        && let Some(frame) = frame.as_object_mut()
+    {
+        frame.entry("params").or_insert_with(|| Json::Object(serde_json::Map::new()));
+    }
+    let (result, error) = (frame.get_mut("result").map(Json::take), frame.get_mut("error").map(Json::take));
+    Ok(match (method.as_deref(), id) {
+        (Some(method), Some(id)) => {
+            let request = match method {
+                "ping" => ClientRequest::PingRequest(of(frame)?),
+                "initialize" => ClientRequest::InitializeRequest(of(frame)?),
+                "server/discover" => ClientRequest::DiscoverRequest(of(frame)?),
+                _ => ClientRequest::CustomRequest(of(frame)?),
+            };
+            ClientJsonRpcMessage::request(request, of(id)?)
+        }
+        (Some(method), None) => ClientJsonRpcMessage::notification(match method {
+            "notifications/initialized" => ClientNotification::InitializedNotification(of(frame)?),
+            "notifications/roots/list_changed" => ClientNotification::RootsListChangedNotification(of(frame)?),
+            "notifications/cancelled" => ClientNotification::CancelledNotification(of(frame)?),
+            _ => ClientNotification::CustomNotification(of(frame)?),
+        }),
+        (None, id) => match (error, id) {
+            (Some(error), id) => ClientJsonRpcMessage::error(of(error)?, id.map(of).transpose()?),
+            (None, id) => {
+                let result = ClientResult::CustomResult(CustomResult(result.unwrap_or_default()));
+                ClientJsonRpcMessage::response(result, of(id.unwrap_or_default())?)
+            }
+        },
+    })
+}
+
+fn of<T: DeserializeOwned>(part: Json) -> Result<T, serde_json::Error> {
+    serde_json::from_value(part)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -126,14 +171,44 @@ mod tests {
     #[test]
     fn our_messages_survive_the_types_of_the_transport() {
         for frame in [
+            json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+                "capabilities": {"roots": {"listChanged": true}}, "clientInfo": {"name": "n", "version": "1"}}}),
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call",
                 "params": {"name": "x", "arguments": {"a": [1, null, {"b": 2.5}]}, "_meta": {"progressToken": 5, "k": "v"}}}),
-            json!({"jsonrpc": "2.0", "id": 6, "method": "tools/list", "params": {"cursor": "c"}}),
+            json!({"jsonrpc": "2.0", "id": 4, "method": "resources/list", "params": {}}),
+            json!({"jsonrpc": "2.0", "id": "s", "method": "tools/list", "params": {"cursor": "c", "unknown": [1]}}),
+            json!({"jsonrpc": "2.0", "id": 6, "method": "ping"}),
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "r"}}),
+            json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}),
+            json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 5, "progress": 0.5}}),
             json!({"jsonrpc": "2.0", "id": 7, "method": "logging/setLevel", "params": {"level": "info"}}),
+            json!({"jsonrpc": "2.0", "id": 8, "result": {"roots": [], "unknown": {"a": 1}}}),
+            json!({"jsonrpc": "2.0", "id": 9, "result": {}}),
+            json!({"jsonrpc": "2.0", "id": 10, "error": {"code": -32601, "message": "m", "data": {"d": 1}}}),
         ] {
-            let typed: ClientJsonRpcMessage = serde_json::from_value(frame.clone()).unwrap();
-            assert_eq!(serde_json::to_value(&typed).unwrap(), frame);
+            assert_eq!(serde_json::to_value(typed(frame.clone()).unwrap()).unwrap(), frame);
         }
+    }
+
+    #[test]
+    fn a_request_without_parameters_has_none_or_empty_ones() {
+        let sent = |frame| serde_json::to_value(typed(frame).unwrap()).unwrap();
+        let listed = sent(json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list"}));
+        assert_eq!(listed, json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {}}));
+        let told = sent(json!({"jsonrpc": "2.0", "method": "notifications/x"}));
+        assert_eq!(told, json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {}}));
+    }
+
+    #[test]
+    fn the_transport_sees_what_opens_a_conversation_and_what_takes_a_request_back() {
+        let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
+            "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "n", "version": "1"}}});
+        let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}});
+        assert!(matches!(typed(initialize).unwrap(),
+            ClientJsonRpcMessage::Request(one) if matches!(one.request, ClientRequest::InitializeRequest(_))));
+        assert!(matches!(typed(cancelled).unwrap(),
+            ClientJsonRpcMessage::Notification(one) if matches!(one.notification, ClientNotification::CancelledNotification(_))));
+        assert!(typed(json!({"jsonrpc": "2.0", "id": {"no": "id"}, "method": "ping"})).is_err());
     }
 }

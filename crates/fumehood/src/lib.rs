@@ -12,6 +12,7 @@ pub mod cli;
 pub mod doctor;
 pub mod fault;
 pub mod mcp;
+mod packed;
 pub mod protect;
 pub mod run;
 pub mod serve;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::packed;
+
 /// What the rows are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -130,16 +132,6 @@ impl Row {
     }
 }
 
-/// The files of the catalogue.
-const FILES: [&str; 6] = [
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/res.toml")),
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/fs.toml")),
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/net.toml")),
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/priv.toml")),
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/info.toml")),
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/pers.toml")),
-];
-
 #[derive(Deserialize)]
 struct File {
     row: Vec<Row>,
@@ -150,11 +142,7 @@ struct File {
 /// # Errors
 /// The built-in text is broken: a fault of ours.
 pub fn catalogue() -> Result<Vec<Row>, toml::de::Error> {
-    let mut rows = Vec::new();
-    for text in FILES {
-        rows.extend(toml::from_str::<File>(text)?.row);
-    }
-    Ok(rows)
+    packed::read::<File>(packed::ATTACKS).map(|file| file.row)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::args::{Words, closest, usage};
 use super::spec::{Call, Spec};
 use crate::fault::{Fault, show_bytes};
+use crate::packed;
 use crate::ui::{Failure, Role, wrap};
 
 /// One entry of `resources/explain.toml`.
@@ -22,8 +23,6 @@ pub(super) struct Entry {
     fix: String,
 }
 
-const TEXT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/explain.toml"));
-
 pub(super) const SPEC: Spec = Spec {
     path: &["explain"],
     about: "Explain the id of a refusal, violation, limit or error",
@@ -37,7 +36,7 @@ pub(super) const SPEC: Spec = Spec {
 
 /// Every entry by id.
 pub(super) fn entries() -> Result<BTreeMap<String, Entry>, Failure> {
-    toml::from_str(TEXT).map_err(|error| {
+    packed::read(packed::EXPLANATIONS).map_err(|error| {
         Failure::own(Fault {
             id: "explain/unreadable",
             what: "the built-in explanations cannot be read".to_owned(),

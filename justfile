@@ -36,7 +36,7 @@ attack tier="container":
     cargo build --release -p fumehood
     scripts/private-mounts target/x86_64-unknown-linux-gnu/release/fumehood attack --tier {{tier}}
 
-# cgroup v2 under a Debian kernel in QEMU
+# cgroup v2 under a Debian kernel in QEMU, without a service manager and with systemd
 vm:
     scripts/vm
 

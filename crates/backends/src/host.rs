@@ -11,6 +11,9 @@ use std::time::Duration;
 /// How long the service manager may take to hand over a group.
 const DELEGATION: Duration = Duration::from_secs(2);
 
+/// The leaf of a group that was handed over, where this process stays.
+const SUPERVISOR: &str = "supervisor";
+
 use crate::native::label::Lsm;
 
 /// Something that the host lacks, and the exact remedy.
@@ -37,11 +40,47 @@ pub struct Capabilities {
     pub kernel: (u32, u32),
     /// Landlock ABI; 0 = none.
     pub landlock: u32,
-    bus: Option<PathBuf>,
+    manager: Option<Manager>,
+    given: OnceLock<Given>,
     time_namespace: OnceLock<bool>,
     assumed: Option<Assumed>,
     namespaces: OnceLock<Result<(), Missing>>,
     cgroups: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
+}
+
+/// Where the control groups come from that this process may make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// There are none.
+    Nowhere,
+    /// The caller's own group, or one above it.
+    Own,
+    /// The caller's own group, which the service manager gave to it alone (`Delegate=yes`).
+    Delegated,
+    /// A scope of its own, which the user's service manager started for this process.
+    Manager,
+    /// There are none, and the user's service manager was asked: its answer, or why it was not even asked.
+    Refused(String),
+}
+
+impl Given {
+    /// A word for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Nowhere | Self::Refused(_) => "none",
+            Self::Own => "own-group",
+            Self::Delegated => "delegated-group",
+            Self::Manager => "service-manager",
+        }
+    }
+}
+
+/// The service manager that may hand over a group.
+#[derive(Clone, Debug)]
+struct Manager {
+    /// The socket of the user's message bus.
+    bus: Option<PathBuf>,
 }
 
 /// What a host that is only spoken of has.
@@ -64,7 +103,8 @@ impl Capabilities {
             release: "6.12".to_owned(),
             kernel: (6, 12),
             landlock: 6,
-            bus: None,
+            manager: None,
+            given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
             assumed: Some(assumed),
             namespaces: OnceLock::new(),
@@ -72,13 +112,13 @@ impl Capabilities {
         }
     }
 
-    /// Asks the host, with a service manager of the user that may hand over a control group.
+    /// Asks the host, with a service manager that may hand over a control group, or has done so.
     ///
     /// `bus`: the socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`). It is used only for an ordinary user, only
     /// when a limit is asked for that no group of the caller's own can hold, and then at most once.
     #[must_use]
     pub fn probe_with(bus: Option<PathBuf>) -> Self {
-        Self { bus, ..Self::probe() }
+        Self { manager: Some(Manager { bus }), ..Self::probe() }
     }
 
     /// Asks the host.
@@ -93,7 +133,8 @@ impl Capabilities {
             kernel,
             landlock: sys::landlock::abi(),
             release,
-            bus: None,
+            manager: None,
+            given: OnceLock::new(),
             time_namespace: OnceLock::new(),
             assumed: None,
             namespaces: OnceLock::new(),
@@ -134,21 +175,30 @@ impl Capabilities {
         self.cgroups.get_or_init(|| self.hierarchies()).as_ref()
     }
 
-    /// The groups that this process may make; asks the user's service manager for some when there are none.
+    /// Where the groups come from that this process may make.
+    #[must_use]
+    pub fn given(&self) -> Given {
+        let usable = |found: &sys::cgroup::Hierarchies| found.available().memory.is_ok();
+        let own = if self.cgroups().is_ok_and(usable) { Given::Own } else { Given::Nowhere };
+        self.given.get().cloned().unwrap_or(own)
+    }
+
+    /// The groups that this process may make; asks the service manager for some when there are none.
     fn hierarchies(&self) -> Result<sys::cgroup::Hierarchies, String> {
-        let found = sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string())?;
-        let Some(bus) = self.bus.as_ref().filter(|_| !self.root() && found.available().memory.is_err()) else {
+        let probe = || sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string());
+        let found = probe()?;
+        let Some(manager) = self.manager.as_ref().filter(|_| found.available().memory.is_err()) else {
             return Ok(found);
         };
-        if !bus.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
-            return Ok(found);
-        }
-        let unit = format!("fumehood-{}.scope", sys::caller::pid());
-        match sys::cgroup::systemd::delegate(bus, &unit, "supervisor", DELEGATION) {
-            Ok(_group) => sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string()),
-            // The plan then names sampling as the enforcer, and `doctor` tells why.
-            Err(_refused) => Ok(found),
-        }
+        let given = if sys::cgroup::systemd::settle_in_own(SUPERVISOR).is_ok_and(|done| done) {
+            Given::Delegated
+        } else {
+            manager.bus.as_ref().filter(|_| !self.root()).map_or(Given::Nowhere, |bus| ask(bus))
+        };
+        let moved = matches!(given, Given::Delegated | Given::Manager);
+        // Set once: this function is called by nobody but the cell of what it gives.
+        drop(self.given.set(given));
+        if moved { probe() } else { Ok(found) }
     }
 
     /// The enforcer's name of a controller that can be used, e.g. `cgroup-v1:memory`.
@@ -206,6 +256,18 @@ impl Capabilities {
     #[must_use]
     pub fn overlay_readonly(&self) -> bool {
         self.kernel >= (5, 11)
+    }
+}
+
+/// Asks the user's service manager for a scope. Refused: the plan then names another enforcer, and `doctor` tells why.
+fn ask(bus: &Path) -> Given {
+    if !bus.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
+        return Given::Nowhere;
+    }
+    let unit = format!("fumehood-{}.scope", sys::caller::pid());
+    match sys::cgroup::systemd::delegate(bus, &unit, SUPERVISOR, DELEGATION) {
+        Ok(_group) => Given::Manager,
+        Err(refused) => Given::Refused(refused.to_string()),
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sys::cgroup::systemd::{DelegationError, delegate};
+use sys::cgroup::systemd::{DelegationError, delegate, settle_in_own};
 use sys::command::Command;
 use sys::proc::Process;
 use zbus::{OwnedObjectPath, OwnedVariant};
@@ -39,15 +39,14 @@ impl Manager {
         let given: HashMap<String, OwnedVariant> = properties.into_iter().collect();
         let delegate = bool::try_from(given["Delegate"].clone()).unwrap();
         let pids = Vec::<u32>::try_from(given["PIDs"].clone()).unwrap();
-        if mode != "fail" || !delegate || !aux.is_empty() || name.contains("bad") {
+        // Zero is whoever asks, as in systemd: that is this process, which is also the manager.
+        if mode != "fail" || !delegate || pids != [0] || !aux.is_empty() || name.contains("bad") {
             return Err(zbus::fdo::Error::AccessDenied("not this one".into()));
         }
         if self.moves {
             let scope = self.parent.join(name);
             std::fs::create_dir(&scope).unwrap();
-            for pid in pids {
-                std::fs::write(scope.join("cgroup.procs"), pid.to_string()).unwrap();
-            }
+            std::fs::write(scope.join("cgroup.procs"), std::process::id().to_string()).unwrap();
         }
         Ok(OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/1").unwrap())
     }
@@ -129,7 +128,30 @@ fn a_scope_is_asked_for_waited_for_and_left_for_a_leaf() {
     std::fs::write(parent.join("cgroup.procs"), std::process::id().to_string()).unwrap();
     std::fs::remove_dir(parent.join(&unit).join("leaf")).unwrap();
     std::fs::remove_dir(parent.join(&unit)).unwrap();
+    a_group_that_was_given_to_this_process_alone_is_settled_in(&parent);
     zbus::block_on(manager.close()).unwrap();
     sys::pidfd::send_signal(&bus.pidfd, 9).unwrap();
     sys::pidfd::wait(&bus.pidfd).unwrap();
+}
+
+/// As a service with `Delegate=yes` finds itself. Part of the test above, since it moves this process as well.
+fn a_group_that_was_given_to_this_process_alone_is_settled_in(parent: &Path) {
+    let given = tempfile::Builder::new().prefix("sys-given-").tempdir_in(parent).unwrap().keep();
+    let (before, own) = (own_group(), std::process::id().to_string());
+    std::fs::write(given.join("cgroup.procs"), &own).unwrap();
+    assert!(!settle_in_own("leaf").unwrap(), "nobody has given it");
+    rustix::fs::setxattr(&given, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+    let other = Command::new("/usr/bin/sleep").arg("600").start(null.as_fd(), null.as_fd(), null.as_fd()).unwrap();
+    assert!(!settle_in_own("leaf").unwrap(), "somebody else is in it");
+    sys::pidfd::send_signal(&other.pidfd, 9).unwrap();
+    sys::pidfd::wait(&other.pidfd).unwrap();
+    assert!(settle_in_own("leaf").unwrap());
+    assert!(own_group().ends_with("/leaf") && std::fs::read_to_string(given.join("cgroup.procs")).unwrap().is_empty());
+    assert!(!settle_in_own("leaf").unwrap(), "it is done");
+
+    std::fs::write(parent.join("cgroup.procs"), &own).unwrap();
+    assert_eq!(own_group(), before);
+    std::fs::remove_dir(given.join("leaf")).unwrap();
+    std::fs::remove_dir(given).unwrap();
 }

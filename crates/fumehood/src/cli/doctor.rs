@@ -30,7 +30,7 @@ pub(super) const SPEC: Spec = Spec {
 const TRIAL: Duration = Duration::from_secs(30);
 
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let health = examine(&call.world.state, Some(&|tier| prove(tier, call.world)));
+    let health = examine(&call.world.state, call.world.user_bus(), Some(&|tier| prove(tier, call.world)));
     let code = u8::from(!health.has_default());
     if call.json {
         let default = default_tier().word();
@@ -52,7 +52,7 @@ fn prove(tier: Tier, world: &World) -> Proof {
     let mut command = Command::new(program)
         .args(["run", "--json", "--tier", tier.word(), "--", "/bin/sh", "-c", "echo $((6 * 7))"])
         .directory("/");
-    for name in ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "HOME"] {
+    for name in ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"] {
         if let Some(value) = world.variable(name) {
             command = command.env(name, value);
         }
@@ -89,9 +89,16 @@ fn judge(stdout: &[u8], stderr: &[u8]) -> Proof {
 }
 
 fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> String {
-    let Health { kernel, user, landlock, tiers, findings } = health;
+    let Health { kernel, user, landlock, groups, tiers, findings } = health;
     let landlock = if *landlock == 0 { "none".to_owned() } else { format!("ABI {landlock}") };
-    let mut out = format!("Linux {}, user {user}, Landlock {landlock}\n\n", show_text(kernel));
+    let groups = match *groups {
+        "own-group" => "the caller's own",
+        "delegated-group" => "the caller's own, handed over by the service manager",
+        "service-manager" => "from the user's service manager",
+        _ => "none",
+    };
+    let mut out =
+        format!("Linux {}, user {user}, Landlock {landlock}, control groups: {groups}\n\n", show_text(kernel));
     for tier in tiers {
         out.push_str(&tier_text(tier, health.has(tier), verbose, palette, columns));
     }

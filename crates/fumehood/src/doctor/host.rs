@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use backends::Capabilities;
+use backends::{Capabilities, Given};
 use sys::proc::Process;
 
 use super::{Finding, Severity};
@@ -160,12 +160,19 @@ fn cgroups(host: &Capabilities) -> Option<Finding> {
     const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "cpuset", "io"];
     let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|name| host.controller(name).is_none()).collect();
     let first = missing.first()?;
-    let why = show_text(&host.cgroup_why(first));
+    let mut why = show_text(&host.cgroup_why(first));
+    if let Given::Refused(answer) = host.given() {
+        why.push_str(&format!("; {}", show_text(&answer)));
+    }
     let fix = if host.root() {
-        "mount the controllers (cgroup2 on /sys/fs/cgroup), writable for this process"
+        "mount the controllers (cgroup2 on /sys/fs/cgroup), writable for this process; in a service, `Delegate=yes`"
+    } else if host.controller("memory").is_some() {
+        // A service manager has given what it was told to give.
+        "`Delegate=cpu cpuset io memory pids` below `[Service]` in /etc/systemd/system/user@.service.d/delegate.conf, \
+         then `sudo systemctl daemon-reload` and a new login"
     } else {
-        "a delegated group: `systemd-run --user --scope -p Delegate=yes fumehood ...`; for cpu, cpuset and io also \
-         `Delegate=cpu cpuset io memory pids` in /etc/systemd/system/user@.service.d/delegate.conf"
+        "a user session of systemd (`sudo loginctl enable-linger $USER`, and XDG_RUNTIME_DIR=/run/user/$(id -u) in the \
+         environment), which gives memory, pids and cpu; or a service with `Delegate=yes` that starts fumehood itself"
     };
     Some(finding(
         "host/no-controllers",

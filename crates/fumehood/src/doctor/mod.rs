@@ -7,6 +7,8 @@
 mod host;
 mod tiers;
 
+use std::path::PathBuf;
+
 use backends::Capabilities;
 use policy::value::Tier;
 use serde::Serialize;
@@ -63,16 +65,18 @@ pub struct Health {
     pub user: u32,
     /// Landlock ABI; 0 = none.
     pub landlock: u32,
+    /// Where the control groups come from: `own-group`, `delegated-group`, `service-manager` or `none`.
+    pub groups: &'static str,
     /// Each tier, weakest first.
     pub tiers: Vec<TierHealth>,
     /// What is missing, worst first.
     pub findings: Vec<Finding>,
 }
 
-/// Examines the host. `prove` starts a small sandbox on a tier; it is asked only where there is a plan.
+/// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier; it is asked only where there is a plan.
 #[must_use]
-pub fn examine(places: &Places, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health {
-    let host = Capabilities::probe();
+pub fn examine(places: &Places, bus: Option<PathBuf>, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health {
+    let host = Capabilities::probe_with(bus);
     let mut tiers = tiers(&host);
     for tier in &mut tiers {
         if tier.refused.is_empty() {
@@ -81,7 +85,8 @@ pub fn examine(places: &Places, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health
     }
     let mut findings = causes(&host, places);
     findings.sort_by_key(|finding| finding.severity);
-    Health { kernel: host.release.clone(), user: host.euid, landlock: host.landlock, tiers, findings }
+    let groups = host.given().word();
+    Health { kernel: host.release.clone(), user: host.euid, landlock: host.landlock, groups, tiers, findings }
 }
 
 impl Health {

@@ -35,6 +35,28 @@ fn every_tier_is_told_with_its_score() {
     }
 }
 
+/// What is said of the groups is what the clauses are told by; a bus that does not answer is no reason to fail.
+#[test]
+fn where_the_control_groups_come_from_agrees_with_who_holds_memory() {
+    let bus = House::new();
+    let folder = bus.path("runtime");
+    std::fs::create_dir(&folder).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(folder.join("bus")).unwrap();
+    let house = House::new().with("XDG_RUNTIME_DIR", folder.to_str().unwrap());
+    for house in [House::new(), house] {
+        let json = check(&house.run(&["doctor", "--json"]));
+        let groups = json["host"]["groups"].as_str().unwrap();
+        let tiers = json["host"]["tiers"].as_array().unwrap();
+        let rows = tiers.iter().flat_map(|tier| tier["clauses"].as_array().unwrap());
+        let memory: Vec<_> = rows.filter(|row| row["clause"] == "limits.memory").collect();
+        assert!(!memory.is_empty() && ["own-group", "delegated-group", "none"].contains(&groups), "{groups}");
+        for row in memory {
+            let by_group = row["enforcer"].as_str().is_some_and(|by| by.starts_with("cgroup-"));
+            assert_eq!(by_group, groups != "none", "{groups}: {row}");
+        }
+    }
+}
+
 #[test]
 fn a_state_folder_that_cannot_be_had_is_a_finding() {
     let house = House::new().with("FUMEHOOD_STATE", "/proc/nowhere");

@@ -198,6 +198,12 @@ impl Body {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// A number of 64 bits.
+    pub(super) fn wide(&mut self, value: u64) {
+        self.align(8);
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
     pub(super) fn truth(&mut self, value: bool) {
         self.number(u32::from(value));
     }
@@ -411,6 +417,14 @@ mod tests {
         assert_eq!(answer.to, Some(2));
         let said = BusError::Said { name: "a.b.Denied".to_owned(), text: "not now".to_owned() };
         assert_eq!(answer.said(), Err(said));
+    }
+
+    #[test]
+    fn a_number_of_64_bits_lies_where_its_type_wants_to() {
+        let mut body = Body::default();
+        body.types("t");
+        body.wide(77);
+        assert_eq!(body.0, [&[1, b't', 0, 0, 0, 0, 0, 0][..], &77_u64.to_le_bytes()].concat());
     }
 
     #[test]

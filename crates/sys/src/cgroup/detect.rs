@@ -205,8 +205,8 @@ fn v1_base(
     Ok(Some(Base { version: Version::V1, controllers, folder: Arc::new(folder), path }))
 }
 
-/// v2 wants processes in leaves only: the own group serves when it hands no controller down, or is the root, or holds
-/// nobody else. Otherwise one above it serves if the own group has no limits that would be escaped.
+/// v2 wants processes in leaves only: the own group serves when it has no controller or hands all down, or is the
+/// root, or holds no process. Otherwise one above it serves if the own group has no limits that would be escaped.
 fn v2_base(mounts: &[Mount], membership: &Membership) -> std::result::Result<Option<Base>, Missing> {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.kind == "cgroup2") else { return Ok(None) };
     let mut path = below(mount, &membership.path)?;
@@ -239,13 +239,25 @@ fn hands_down(folder: &OwnedFd, controllers: &[Controller]) -> bool {
 
 /// Whether leaving this group would escape a limit.
 fn has_limits(folder: &OwnedFd) -> bool {
-    let limited = |file: &str, free: &dyn Fn(&str) -> bool| match read(folder, file) {
+    limited(folder, "pids.max", no_most) || limited_beside_tasks(folder)
+}
+
+/// The same, of all but the number of tasks, which systemd limits for every unit without being asked.
+pub(super) fn limited_beside_tasks(folder: &OwnedFd) -> bool {
+    ["memory.max", "memory.high", "memory.swap.max", "cpu.max"].iter().any(|file| limited(folder, file, no_most))
+        || ["cpuset.cpus", "io.max"].iter().any(|file| limited(folder, file, str::is_empty))
+}
+
+fn no_most(text: &str) -> bool {
+    text == "max" || text.starts_with("max ")
+}
+
+/// A file that cannot be read may hold a limit; one that is not there cannot.
+fn limited(folder: &OwnedFd, file: &str, free: fn(&str) -> bool) -> bool {
+    match read(folder, file) {
         Ok(text) => !free(&text),
         Err(error) => error.errno != Errno::NOENT,
-    };
-    let max = |text: &str| text == "max" || text.starts_with("max ");
-    ["memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max"].iter().any(|file| limited(file, &max))
-        || ["cpuset.cpus", "io.max"].iter().any(|file| limited(file, &str::is_empty))
+    }
 }
 
 /// The own group's folder under a mount.

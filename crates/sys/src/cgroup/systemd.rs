@@ -1,13 +1,16 @@
 //! A delegated group from the service manager: the way for a user without privilege to have limits on a v2 host.
 //!
-//! *Promises*: on success this process lies in a leaf of a scope that systemd has handed over (`Delegate=yes`), the
-//! scope itself holds no process, and a probe made afterwards finds it. When the manager refused, nothing has moved.
+//! *Promises*: on success this process lies in a leaf of a group that systemd has handed over (`Delegate=yes`), that
+//! group itself holds no process, hands down what it has, and a probe made afterwards finds it. When the manager
+//! refused, nothing has moved. No limit is left behind by it: a group whose limits would be escaped is not left, and its
+//! number of tasks goes along.
 //!
-//! *Does not promise*: that a manager which answers too late does not move this process after all; that a controller is handed down; systemd gives users memory and pids, and cpu, cpuset and io
-//! only where the administrator says so. [`super::Available`] tells.
+//! *Does not promise*: that a manager which answers too late does not move this process after all; that a controller is
+//! there: systemd gives users memory, pids and cpu, and cpuset and io only where the administrator says so.
+//! [`super::Available`] tells.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec};
@@ -15,6 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::bus::{Body, Method, call};
+use super::detect::{exists, limited_beside_tasks, read};
 use crate::error::{Error, Named as _};
 use crate::proc::Process;
 
@@ -47,6 +51,12 @@ pub enum DelegationError {
         /// How long we waited.
         limit: Duration,
     },
+    /// The group that would be left has limits, which nothing would hold in the new one.
+    #[error("`{}` has limits of its own, which a group of the service manager's would escape", .path.display())]
+    Bound {
+        /// Folder.
+        path: PathBuf,
+    },
     /// A leaf could not be made in the scope.
     #[error("{0}")]
     Call(#[from] Error),
@@ -58,8 +68,9 @@ pub enum DelegationError {
 /// # Errors
 /// As the variants say.
 pub fn delegate(socket: &Path, unit: &str, leaf: &str, limit: Duration) -> Result<String, DelegationError> {
+    let tasks = go_along()?;
     let started = Instant::now();
-    match call(socket, &START, &scope(unit), started.checked_add(limit).unwrap_or(started)) {
+    match call(socket, &START, &scope(unit, tasks), started.checked_add(limit).unwrap_or(started)) {
         Ok(()) => {}
         Err(BusError::Late) => return Err(DelegationError::NoAnswer { unit: unit.to_owned(), limit }),
         Err(source) => return Err(DelegationError::Refused { unit: unit.to_owned(), source }),
@@ -68,7 +79,8 @@ pub fn delegate(socket: &Path, unit: &str, leaf: &str, limit: Duration) -> Resul
     loop {
         let own = own_group()?;
         if own.rsplit('/').next() == Some(unit) {
-            settle(&own, leaf)?;
+            let scope = folder_of(&own)?;
+            settle(&crate::paths::open_folder(&scope)?, &scope, leaf)?;
             return Ok(own);
         }
         if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
@@ -91,16 +103,21 @@ const START: Method<'_> = Method {
 };
 
 /// Its arguments: name, what to do with a unit of that name, properties, and no further units.
-fn scope(unit: &str) -> Body {
+fn scope(unit: &str, tasks: Option<u64>) -> Body {
     let mut body = Body::default();
     body.text(unit);
     body.text("fail");
     body.list(8, |body| {
         property(body, "Description", "s", |body| body.text("a sandbox and its supervisor"));
         property(body, "Delegate", "b", |body| body.truth(true));
-        property(body, "PIDs", "au", |body| body.list(4, |body| body.number(std::process::id())));
+        // Whoever asks, by the credentials of the connection: the manager may live in another pid namespace, where our
+        // number is somebody else's.
+        property(body, "PIDs", "au", |body| body.list(4, |body| body.number(0)));
         // A scope that failed must not stay in the manager's list.
         property(body, "CollectMode", "s", |body| body.text("inactive-or-failed"));
+        if let Some(most) = tasks {
+            property(body, "TasksMax", "t", |body| body.wide(most));
+        }
     });
     body.list(8, |_none| {});
     body
@@ -118,22 +135,83 @@ fn own_group() -> Result<String, Error> {
     unified.map(|one| one.path).ok_or_else(|| Error::new("read", "/proc/self/cgroup", Errno::NOENT))
 }
 
-/// v2 hands controllers down only from a group without processes: this one goes into a leaf.
-fn settle(own: &str, leaf: &str) -> Result<(), Error> {
+/// Makes the own group usable when the service manager has handed it over to this process alone, as in a service or scope
+/// with `Delegate=yes`: this process goes into leaf `leaf`, and limits of the group keep holding. Says whether it did.
+///
+/// # Errors
+/// The group cannot be read, or not be written though it is ours.
+pub fn settle_in_own(leaf: &str) -> Result<bool, Error> {
+    let scope = folder_of(&own_group()?)?;
+    let folder = crate::paths::open_folder(&scope)?;
+    if !delegated(&folder) || read(&folder, "cgroup.procs")? != std::process::id().to_string() {
+        return Ok(false);
+    }
+    settle(&folder, &scope, leaf).map(|()| true)
+}
+
+/// systemd writes down what it has given away: `user.` is there since 251, `trusted.` is for root's eyes alone.
+fn delegated(folder: &OwnedFd) -> bool {
+    let given = |name: &str| {
+        let mut value = [0_u8; 4];
+        matches!(rustix::fs::fgetxattr(folder, name, &mut value), Ok(1)) && value.first() == Some(&b'1')
+    };
+    given("user.delegate") || given("trusted.delegate")
+}
+
+/// The folder of a group as `/proc/self/cgroup` names it.
+fn folder_of(own: &str) -> Result<PathBuf, Error> {
     let mounts = Process::own()?.mounts()?;
     let mount = mounts.iter().rev().find(|mount| mount.kind == "cgroup2");
     let mount = mount.ok_or_else(|| Error::new("open", "cgroup2", Errno::NOENT))?;
     let inner = if mount.root == "/" { Some(own) } else { own.strip_prefix(mount.root.as_str()) };
     let inner = inner.ok_or_else(|| Error::new("open", own, Errno::XDEV))?;
-    let scope = Path::new(&mount.point).join(inner.trim_start_matches('/'));
-    let folder = crate::paths::open_folder(&scope)?;
-    let object = || scope.join(leaf).display().to_string();
-    match rustix::fs::mkdirat(&folder, leaf, Mode::from_bits_retain(0o755)) {
+    Ok(Path::new(&mount.point).join(inner.trim_start_matches('/')))
+}
+
+/// What the new scope must be held to as well: the fewest tasks of all groups that are left. The groups that every scope
+/// of this user is in hold there too; what the service manager gives each unit by itself is a number of tasks alone.
+fn go_along() -> Result<Option<u64>, DelegationError> {
+    let user = crate::caller::euid();
+    let stays =
+        ["user.slice".to_owned(), format!("user-{user}.slice"), format!("user@{user}.service"), "app.slice".to_owned()];
+    let own = folder_of(&own_group()?)?;
+    let mut tasks: Option<u64> = None;
+    for path in own.ancestors() {
+        if path.file_name().is_some_and(|name| stays.iter().any(|one| name == one.as_str())) {
+            continue;
+        }
+        let folder = crate::paths::open_folder(path)?;
+        if !exists(&folder, "cgroup.type") {
+            break;
+        }
+        if limited_beside_tasks(&folder) {
+            return Err(DelegationError::Bound { path: path.to_path_buf() });
+        }
+        let most = read(&folder, "pids.max").ok().and_then(|text| text.parse::<u64>().ok());
+        tasks = tasks.into_iter().chain(most).min();
+    }
+    Ok(tasks)
+}
+
+/// v2 hands controllers down only from a group without processes: this one goes into a leaf, and the group then hands
+/// down all it has. What it cannot hand down it does not offer, and the next probe says so.
+fn settle(folder: &OwnedFd, path: &Path, leaf: &str) -> Result<(), Error> {
+    let object = || path.join(leaf).display().to_string();
+    match rustix::fs::mkdirat(folder, leaf, Mode::from_bits_retain(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(Error::new("mkdirat", object(), errno)),
     }
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let procs: OwnedFd =
-        rustix::fs::openat(&folder, format!("{leaf}/cgroup.procs"), flags, Mode::empty()).named("openat", object)?;
-    rustix::io::write(&procs, b"0").named("write", object).map(|_written| ())
+    let open = |name: &str| {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(folder, name, flags, Mode::empty()).named("openat", object)
+    };
+    rustix::io::write(&open(&format!("{leaf}/cgroup.procs"))?, b"0").named("write", object)?;
+    let control = open("cgroup.subtree_control")?;
+    for controller in read(folder, "cgroup.controllers")?.split(' ').filter(|name| !name.is_empty()) {
+        // One by one: a controller that the kernel keeps back must not cost the others.
+        match rustix::io::write(&control, format!("+{controller}").as_bytes()) {
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
 }

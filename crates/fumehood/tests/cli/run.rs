@@ -50,9 +50,9 @@ fn signals_that_the_caller_ignores_are_not_ignored_inside() {
 /// The threads of a start are kept on processors of their own.
 #[test]
 fn a_program_may_run_on_every_processor_that_its_caller_may_run_on() {
-    let outside = std::process::Command::new("nproc").output().unwrap();
-    let outside = String::from_utf8(outside.stdout).unwrap();
     let house = House::new();
+    let outside = crate::script("nproc", &house).output().unwrap();
+    let outside = String::from_utf8(outside.stdout).unwrap();
     for tier in ["container", "process"] {
         for _ in 0..5 {
             house.run(&["run", "-q", "--tier", tier, "--", "nproc"]).is(0, &outside, "");

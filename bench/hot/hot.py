@@ -19,7 +19,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RUNS = (["--", "/bin/true"], ["--tier", "process", "--", "/bin/true"], ["--", "python3", "-c", "print(1)"])
-# A name without its hash may stand for every instance of a generic function: such a one is left where it is.
+# A name without its hash may stand for every instance of a generic function: such a one keeps its hash, and is found as
+# long as neither the compiler nor what it is made of changes.
 MOST_INSTANCES, MOST_BYTES = 6, 3000
 
 
@@ -69,22 +70,24 @@ def main() -> None:
             sizes[words[-1]] = int(words[1], 16) if len(words) == 4 else 0
     with tempfile.TemporaryDirectory() as scratch:
         names = called(binary, functions, Path(scratch))
-    ours = dict.fromkeys(pattern(name) for name in names if name.startswith(("_ZN", "_R")))
     library = members()
     parts = dict.fromkeys(library[name] for name in names if name in library)
-    kept = []
-    for glob in ours:
+    kept: dict[str, None] = {}
+    for name in names:
+        if not name.startswith(("_ZN", "_R")):
+            continue
+        glob = pattern(name)
         matches = re.compile(fnmatch.translate(glob)).match
-        instances = [size for name, size in sizes.items() if matches(name)]
-        if len(instances) <= MOST_INSTANCES or sum(instances) <= MOST_BYTES:
-            kept.append(glob)
+        instances = [size for other, size in sizes.items() if matches(other)]
+        general = len(instances) > MOST_INSTANCES and sum(instances) > MOST_BYTES
+        kept[name if general else glob] = None
     text = ["/* Written by bench/hot/hot.py: what a start runs, in the order of its first call. */"]
     text += ["SECTIONS {", "  .text.run : {"]
     text += [f"    *(.text.{glob})" for glob in kept]
     text += [f"    *libc.a:{part}(.text .text.*)" for part in parts]
     text += ["  }", "} INSERT BEFORE .text;"]
     (HERE.parents[1] / "crates/fumehood/hot.ld").write_text("\n".join(text) + "\n")
-    print(f"{len(kept)} of {len(ours)} functions, {len(parts)} parts of the C library")
+    print(f"{len(kept)} functions, {len(parts)} parts of the C library")
 
 
 if __name__ == "__main__":

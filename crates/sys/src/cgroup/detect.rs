@@ -38,7 +38,7 @@ impl Hierarchies {
     /// `/proc/self/mountinfo` or `/proc/self/cgroup` cannot be read.
     pub fn probe() -> Result<Self> {
         let own = Process::own()?;
-        let (mounts, memberships) = (own.mounts()?, own.cgroups()?);
+        let (mounts, memberships) = (own.mounts_of(|kind| matches!(kind, "cgroup" | "cgroup2"))?, own.cgroups()?);
         Ok(Self::from(&mounts, &memberships, || {
             swap_is_off(&std::fs::read_to_string("/proc/swaps").unwrap_or_default())
         }))

@@ -153,6 +153,15 @@ impl Process {
         mountinfo::parse(&mountinfo::as_text(&bytes)).ok_or_else(|| self.bad("mountinfo"))
     }
 
+    /// As [`Process::mounts`], of the file systems whose type is `wanted`.
+    ///
+    /// # Errors
+    /// As [`Process::mounts`].
+    pub fn mounts_of(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Mount>> {
+        let bytes = self.bytes("mountinfo", LARGE)?;
+        mountinfo::parse_of(&mountinfo::as_text(&bytes), wanted).ok_or_else(|| self.bad("mountinfo"))
+    }
+
     /// `cgroup`.
     ///
     /// # Errors

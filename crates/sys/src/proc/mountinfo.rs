@@ -1,5 +1,7 @@
 //! `/proc/PID/mountinfo`, see proc_pid_mountinfo(5).
 
+use std::borrow::Cow;
+
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -39,6 +41,13 @@ pub fn parse(text: &str) -> Option<Vec<Mount>> {
     text.lines().map(line).collect()
 }
 
+/// As [`parse`], of the file systems whose type is `wanted`; of the other lines only the type is read.
+#[must_use]
+pub fn parse_of(text: &str, wanted: impl Fn(&str) -> bool) -> Option<Vec<Mount>> {
+    let kind = |line: &str| Some(wanted(line.split_once(" - ")?.1.split(' ').next()?));
+    text.lines().filter_map(|text| kind(text).map_or(Some(None), |yes| yes.then(|| line(text)))).collect()
+}
+
 fn line(line: &str) -> Option<Mount> {
     let (before, after) = line.split_once(" - ")?;
     let mut fields = before.split(' ');
@@ -63,6 +72,9 @@ fn list(text: &str) -> Vec<String> {
 
 /// Space, tab, newline and backslash come as three octal digits.
 fn unescape(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -90,13 +102,16 @@ pub fn shown(bytes: &[u8]) -> String {
 }
 
 /// The file as text that [`parse`] reads: the kernel escapes blanks, and leaves bytes that are no UTF-8 as they are.
-pub(super) fn as_text(bytes: &[u8]) -> String {
+pub(super) fn as_text(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\{byte:03o}")));
     }
-    text
+    Cow::Owned(text)
 }
 
 #[cfg(test)]
@@ -126,5 +141,14 @@ mod tests {
     #[test]
     fn a_broken_line_is_not_skipped() {
         assert_eq!(parse("36 35 98:0 / / rw - ext3 x rw\nnonsense\n"), None);
+        assert_eq!(parse_of("36 35 98:0 / / rw - ext3 x rw\nnonsense\n", |_| false), None);
+    }
+
+    #[test]
+    fn mounts_of_one_kind_are_those_of_all_that_have_it() {
+        let text = "1 0 0:1 / / rw - ext3 x rw\n2 1 0:2 / /a rw - cgroup2 c rw\n3 1 0:3 / /b rw - cgroup c rw,pids\n";
+        let all = parse(text).unwrap();
+        assert_eq!(parse_of(text, |kind| kind.starts_with("cgroup")).unwrap(), all[1..]);
+        assert_eq!(parse_of(text, |_| true).unwrap(), all);
     }
 }

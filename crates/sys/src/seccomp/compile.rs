@@ -110,11 +110,11 @@ impl Filter {
             }
         };
         let mut next = 0;
-        for (number, verdict) in self.calls.range(..X32_BIT) {
-            if *number > next {
+        for (number, verdict) in self.calls.iter().take_while(|(number, _)| *number < X32_BIT) {
+            if number > next {
                 push(next, &unknown);
             }
-            push(*number, verdict);
+            push(number, verdict);
             next = number.saturating_add(1);
         }
         if next < X32_BIT {

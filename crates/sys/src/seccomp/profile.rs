@@ -1,11 +1,10 @@
 //! Profiles: named files of rules, put together for one start.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use super::compile::{CompileError, Program};
 use super::names;
-use super::rule::{Action, All, Filter, Verdict};
+use super::rule::{Action, All, Calls, Filter, Verdict};
 
 /// One file of `resources/seccomp`, as the build read it.
 #[derive(Debug)]
@@ -114,7 +113,7 @@ impl Profile {
         if !NAMED.contains(&name) {
             return Err(ProfileError::NoSuchProfile(name.to_owned()));
         }
-        let filter = Filter { calls: BTreeMap::new(), unknown: Action::Errno(38) };
+        let filter = Filter { calls: Calls::new(), unknown: Action::Errno(38) };
         let mut profile = Self { filter, why: Vec::new() };
         profile.include(name, 0);
         let Surroundings { unix_sockets, inet_sockets, shared_pids, memfd_exec } = *surroundings;
@@ -211,7 +210,7 @@ impl Profile {
 
     /// The alternatives so far and these.
     fn widened(&self, number: u32, more: Cow<'static, [All]>, otherwise: Action) -> Verdict {
-        match self.filter.calls.get(&number) {
+        match self.filter.calls.get(number) {
             Some(Verdict::When { any, then: Action::Allow, otherwise }) => {
                 let any = any.iter().chain(more.iter()).cloned().collect();
                 Verdict::When { any, then: Action::Allow, otherwise: *otherwise }

@@ -1,7 +1,6 @@
 //! What a filter says about a call, before it is a program.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,11 +68,46 @@ pub enum Verdict {
     },
 }
 
+/// Verdicts by number. A table, since a start fills it and the numbers of calls are dense: its memory grows with the
+/// highest number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls(Vec<Option<Verdict>>);
+
+impl Calls {
+    /// An empty one, with room for all calls that have a name today.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Vec::with_capacity(512))
+    }
+
+    /// What is said about a call.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&Verdict> {
+        self.0.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    /// Says it, in place of what was said before.
+    pub fn insert(&mut self, number: u32, verdict: Verdict) {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        if self.0.len() <= at {
+            self.0.resize(at.saturating_add(1), None);
+        }
+        if let Some(place) = self.0.get_mut(at) {
+            *place = Some(verdict);
+        }
+    }
+
+    /// (number, verdict) of each call that something is said about, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Verdict)> {
+        (0..).zip(&self.0).filter_map(|(number, verdict)| Some((number, verdict.as_ref()?)))
+    }
+}
+
 /// A whole filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Per number, below the x32 bit.
-    pub calls: BTreeMap<u32, Verdict>,
+    pub calls: Calls,
     /// For numbers not named: ENOSYS, so that programs that try a newer call take their older way.
     pub unknown: Action,
 }

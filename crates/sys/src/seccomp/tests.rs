@@ -172,7 +172,7 @@ fn the_kernel_judges_every_rule_and_its_neighbours_as_the_profile_says() {
             let mut calls = Vec::new();
             let mut expected = Vec::new();
             for number in (0..CALLS).chain([512, 1000, 0x3fff_ffff]).filter(|number| !NEVER_JUDGED.contains(number)) {
-                let verdict = profile.filter().calls.get(&number).unwrap_or(&unknown);
+                let verdict = profile.filter().calls.get(number).unwrap_or(&unknown);
                 for arguments in borders(verdict) {
                     calls.push((number, arguments));
                     expected.push(verdict.judge(arguments));
@@ -528,7 +528,7 @@ fn measure_filters() {
         let mut ranges = 0;
         let mut last = None;
         for number in 0..CALLS {
-            let verdict = Some(Profile::load(name, &surroundings).unwrap().filter().calls.get(&number).cloned());
+            let verdict = Some(Profile::load(name, &surroundings).unwrap().filter().calls.get(number).cloned());
             ranges += usize::from(verdict != last);
             last = verdict;
         }

@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Option<Vec<Mount>> {
 
 /// As [`parse`], of the file systems whose type is `wanted`; of the other lines only the type is read.
 #[must_use]
-pub fn parse_of(text: &str, wanted: impl Fn(&str) -> bool) -> Option<Vec<Mount>> {
+pub(super) fn parse_of(text: &str, wanted: impl Fn(&str) -> bool) -> Option<Vec<Mount>> {
     let kind = |line: &str| Some(wanted(line.split_once(" - ")?.1.split(' ').next()?));
     text.lines().filter_map(|text| kind(text).map_or(Some(None), |yes| yes.then(|| line(text)))).collect()
 }

@@ -10,6 +10,7 @@
 //!
 //! *Does not promise*: that they are apart. Where only one processor is allowed, or the kernel refuses, they run as ever.
 
+use std::marker::PhantomData;
 use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::JoinHandle;
 
@@ -39,6 +40,8 @@ impl Beside {
 #[must_use = "the thread stays on one processor until this is dropped"]
 pub struct Apart {
     all: Option<CpuSet>,
+    /// A mask is a thread's own: this stays with the thread that it is about.
+    _here: PhantomData<*const ()>,
 }
 
 impl Drop for Apart {
@@ -71,7 +74,7 @@ pub fn start(stack: usize, work: impl FnOnce(Beside) + Send + 'static) -> Result
         keep_apart(&thread, here, all);
         thread.thread().unpark();
     }
-    Ok(Apart { all })
+    Ok(Apart { all, _here: PhantomData })
 }
 
 /// Lets a process of one thread, which this one has just heard from and which has nothing left but to end, end beside

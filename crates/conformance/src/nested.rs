@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sys::seccomp::rule::{Action, Condition, Filter, Test, Verdict, Width};
+use sys::seccomp::rule::{Action, Calls, Condition, Filter, Test, Verdict, Width};
 use sys::seccomp::{Program, names};
 
 use crate::Wrong;
@@ -19,7 +19,7 @@ const ENOSYS: u16 = 38;
 /// A call has no number here, or the filter does not compile.
 pub fn program() -> Result<Program, Wrong> {
     let number = |name: &str| names::number(name).ok_or_else(|| Wrong::from(format!("no call is named {name}")));
-    let mut filter = Filter { calls: std::collections::BTreeMap::new(), unknown: Action::Allow };
+    let mut filter = Filter { calls: Calls::new(), unknown: Action::Allow };
     for name in ["unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsmount"] {
         filter.calls.insert(number(name)?, Verdict::Always(Action::Errno(EPERM)));
     }

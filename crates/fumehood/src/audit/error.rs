@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use crate::fault::{Fault, show_path, show_text};
-use crate::state::{StateError, unwritable};
+use crate::state::{StateError, not_a_file, unwritable};
 
 /// A failure of the audit log. Each of them refuses the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,8 +73,8 @@ impl AuditError {
             Self::Read { path, errno } => say(
                 "audit/not-readable",
                 show_path(path),
-                errno.to_string(),
-                "give its owner read permission, or name another folder by `audit.path`".into(),
+                not_a_file(*errno).map_or_else(|| errno.to_string().to_lowercase(), str::to_owned),
+                "give its owner read permission, look at what stands there, or name another folder by `audit.path`".into(),
             ),
             Self::Damaged { path, offset } => say(
                 "audit/damaged",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -148,6 +148,17 @@ impl Reader {
     fn file(&mut self, dir: &Dir, name: &str, path: &Path, last: bool) -> Result<bool, AuditError> {
         let failed = |errno| AuditError::Read { path: path.into(), errno };
         let file = dir.open_file(name, OFlags::RDONLY, Mode::empty()).map_err(failed)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&file).map_err(failed)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(failed(Errno::ISDIR)),
+            // A pipe would be read as a log that ends at once.
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => return Err(failed(Errno::INVAL)),
+        }
         let mut lines = BufReader::with_capacity(1 << 16, file);
         let mut number = 0;
         let mut line = Vec::new();

@@ -242,11 +242,11 @@ fn judged(verdict: &Verdict, palette: Palette) -> String {
             count(*events, "event", "events")
         ),
         Some(broken) => format!(
-            "{} event {} in {}, line {}: {}\n  good events before it: {events}\n",
+            "{} event {} in {}{}: {}\n  good events before it: {events}\n",
             palette.paint(Role::Bad, "broken:"),
             broken.seq,
             show_path(&broken.file),
-            broken.line,
+            if broken.line > 0 { format!(", line {}", broken.line) } else { String::new() },
             show_text(&broken.why),
         ),
     };
@@ -256,6 +256,8 @@ fn judged(verdict: &Verdict, palette: Palette) -> String {
             count(*checkpoints, "checkpoint", "checkpoints"),
             show_text(key),
         )),
+        // Of a broken log it was a checkpoint, mostly, that told.
+        Some(_) | None if broken.is_some() => {}
         Some(_) | None => out.push_str("  no checkpoint yet: a truncation would not be seen\n"),
     }
     if *torn > 0 {

@@ -240,7 +240,10 @@ fn tell(call: &Call<'_>, run: &str, conflicts: &[Conflict]) -> Result<(), Failur
     }
     let head = call.voice.err.paint(Role::Bad, "conflict:");
     let text = table.render(call.voice.err, 2, call.voice.columns);
-    call.voice.say(&format!("{head} nothing was applied\n{text}"));
+    let fix = format!(
+        "  fix: `fumehood apply {run} -- FILES` takes what is named alone; `fumehood discard {run}` drops it all\n"
+    );
+    call.voice.say(&format!("{head} nothing was applied\n{text}{fix}"));
     Ok(())
 }
 

@@ -49,7 +49,7 @@ pub enum StateError {
         mode: u32,
     },
     /// The folder, or something in it, cannot be made or written.
-    #[error("{} cannot be written: {errno}", show_path(path))]
+    #[error("{} cannot be written", show_path(path))]
     NotWritable {
         /// Path.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum StateError {
         errno: Errno,
     },
     /// Something of ours cannot be read.
-    #[error("{} cannot be read: {errno}", show_path(path))]
+    #[error("{} cannot be read", show_path(path))]
     NotReadable {
         /// Path.
         path: PathBuf,
@@ -121,8 +121,8 @@ impl StateError {
             Self::NotReadable { path, errno } => say(
                 "state/not-readable",
                 show_path(path),
-                errno.to_string(),
-                "give its owner read permission, or move the folder away".into(),
+                not_a_file(*errno).map_or_else(|| errno.to_string().to_lowercase(), str::to_owned),
+                "give its owner read permission, or move it away".into(),
             ),
             Self::RunId { text } => say(
                 "state/run-id",
@@ -144,6 +144,9 @@ impl StateError {
 #[must_use]
 pub fn unwritable(errno: Errno, variable: &str) -> (String, String) {
     let elsewhere = format!("set {variable} to a folder that you own, on a writable disk");
+    if let Some(why) = not_a_file(errno) {
+        return (why.to_owned(), format!("look at it and move it away, or {elsewhere}"));
+    }
     match errno {
         Errno::ROFS => ("the file system is read-only".into(), elsewhere),
         Errno::NOSPC => ("the disk is full".into(), format!("free some space, or set {variable} to another disk")),
@@ -155,7 +158,18 @@ pub fn unwritable(errno: Errno, variable: &str) -> (String, String) {
         Errno::FBIG => {
             ("the caller's limit of file sizes is reached".into(), "raise the limit of file sizes (`ulimit -f`)".into())
         }
-        Errno::NOTDIR => ("a part of the path is no directory".into(), elsewhere),
-        other => (other.to_string(), elsewhere),
+        other => (other.to_string().to_lowercase(), elsewhere),
+    }
+}
+
+/// What stands in the place of a file or folder of ours.
+#[must_use]
+pub fn not_a_file(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::NOTDIR => Some("it, or a part of its path, is no directory"),
+        Errno::ISDIR => Some("it is a directory, and a file of ours stands there"),
+        Errno::LOOP => Some("it is a symbolic link, and none is followed here"),
+        Errno::INVAL | Errno::NXIO => Some("it is a pipe, a socket or a device, and no file"),
+        _ => None,
     }
 }

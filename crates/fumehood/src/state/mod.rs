@@ -24,7 +24,7 @@ use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 pub use dir::{Cross, Dir, errno_of, last_name};
-pub use error::{StateError, unwritable};
+pub use error::{StateError, not_a_file, unwritable};
 pub use gc::{Scope, Sweep, sweep};
 pub use journal::{Journal, Thing};
 pub use owner::Owner;

@@ -44,6 +44,37 @@ fn an_edited_log_is_broken_and_the_event_is_named() {
 }
 
 #[test]
+fn a_log_that_is_gone_is_cut_off_and_nothing_says_that_it_was_never_signed() {
+    let house = House::new();
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    std::fs::remove_file(house.state().join("audit/audit.jsonl")).unwrap();
+    let said = house.run(&["audit", "verify"]);
+    assert!(said.code == 1 && said.out.contains("was signed: it was cut off"), "{said:?}");
+    assert!(!said.out.contains("no checkpoint") && !said.out.contains("line 0"), "{said:?}");
+}
+
+#[test]
+fn what_stands_in_the_place_of_the_log_is_named_and_refuses_the_run() {
+    for (make, why) in [
+        ("mkfifo", "it is a pipe, a socket or a device, and no file"),
+        ("mkdir", "it is a directory"),
+        ("ln -s /nowhere", "it is a symbolic link, and none is followed"),
+    ] {
+        let house = House::new();
+        assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+        let file = house.state().join("audit/audit.jsonl");
+        std::fs::remove_file(&file).unwrap();
+        let made = crate::script(&format!("{make} {}", file.display()), &house).status().unwrap();
+        assert!(made.success(), "{make}");
+        let said = house.run(&["run", "--", "echo", "ran"]);
+        assert!(said.code == 126 && said.err.contains(why) && said.err.contains("move it away"), "{make}: {said:?}");
+        assert_eq!(said.out, "", "{make}");
+        let said = house.run(&["audit", "verify"]);
+        assert!(said.code == 125 && said.err.contains(why), "{make}: {said:?}");
+    }
+}
+
+#[test]
 fn show_filters_and_limits() {
     let house = House::new();
     drop(log(&house, 5));

@@ -33,6 +33,9 @@ impl Default for Bounds {
 /// Deeper folders are not carried over: nothing on the host could use them.
 pub(super) const MOST_DEPTH: usize = 128;
 
+/// Longer paths can be made step by step, and no system call takes them (PATH_MAX, with its end).
+const MOST_PATH: usize = 4095;
+
 /// The changes of one run while they are being read.
 #[derive(Debug)]
 pub struct Store {
@@ -108,6 +111,9 @@ impl Store {
 
     /// Adds an entry; `touched` is found out here.
     pub(super) fn add(&mut self, mut entry: Entry) {
+        if entry.path.as_os_str().len() > MOST_PATH {
+            return self.refuse(&entry.path, "its path is longer than the kernel takes");
+        }
         if self.left.entries == 0 {
             return self.refuse(&entry.path, "there are more changed paths than are kept");
         }

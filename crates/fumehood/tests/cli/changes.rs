@@ -82,9 +82,22 @@ fn a_conflict_is_1_and_nothing_is_applied() {
     let said = house.run(&["apply"]);
     assert_eq!((said.code, said.out.as_str()), (1, ""));
     assert!(said.err.starts_with("conflict: nothing was applied\n") && said.err.contains("kept.txt"), "{}", said.err);
+    assert!(said.err.contains("-- FILES` takes what is named alone"), "{}", said.err);
     assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "mine\n");
     assert!(house.path("work/gone.txt").exists());
     assert!(house.run(&["apply", "--json"]).json()["conflicts"].is_array());
+}
+
+#[test]
+fn paths_that_no_system_call_takes_do_not_keep_the_rest_from_being_applied() {
+    let house = House::new();
+    let code = "import os\nopen('kept', 'w').write('x')\nfor i in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n";
+    let said = house.run(&["run", "-q", "-w", ".", "--", "python3", "-c", code]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let refused = house.run(&["diff", "--json"]).json()["refused"][0]["why"].clone();
+    assert_eq!(refused, "its path is longer than the kernel takes");
+    assert_eq!(house.run(&["apply"]).code, 0);
+    assert!(house.path("work/kept").exists() && house.path("work").join("d".repeat(200)).exists());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Policy x capabilities: the plan, or the refusal.
 
+use std::sync::OnceLock;
+
 use serde::Serialize;
 
 use crate::clause::ClauseId;
@@ -99,8 +101,6 @@ pub struct Weakened {
 pub struct Plan {
     /// The validated policy.
     pub policy: Policy,
-    /// SHA-256 (hex) of the canonical policy.
-    pub policy_digest: String,
     /// Tier.
     pub tier: Tier,
     /// Backend, e.g. `native`.
@@ -111,8 +111,20 @@ pub struct Plan {
     pub weakened: Vec<Weakened>,
     /// Lints: legal, but probably not meant.
     pub lints: Vec<String>,
-    /// SHA-256 (hex) over RFC 8785 JSON of tier, backend, clauses (without origin) and weakenings.
-    pub digest: String,
+    /// See [`Plan::digest`] and [`Plan::policy_digest`].
+    pub(crate) digest: Derived,
+    pub(crate) policy_digest: Derived,
+}
+
+/// A text that follows from the rest of a plan, made when it is first asked for: nothing that a start waits for needs it.
+/// It makes no two plans differ.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Derived(pub(crate) OnceLock<String>);
+
+impl PartialEq for Derived {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// One reason of a refusal.

@@ -9,7 +9,7 @@ use crate::clause::ClauseId;
 use crate::demand::Clause;
 use crate::json::digest;
 use crate::load::Loaded;
-use crate::plan::{Enforced, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
+use crate::plan::{Derived, Enforced, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
 use crate::value::{EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
 /// What a backend says to each demand. Closures are answers.
@@ -152,18 +152,16 @@ pub fn plan(loaded: &Loaded, on: Candidate<'_>) -> Result<Plan, Refusal> {
     if !refused.is_empty() {
         return Err(Refusal { tier: on.tier.word().to_owned(), demanded, refused });
     }
-    let digest = plan_digest(on, &entries, &weakened);
-    let policy_digest = policy_digest(&policy);
     let lints = loaded.lints.iter().map(ToString::to_string).collect();
     Ok(Plan {
         policy: policy.into_owned(),
-        policy_digest,
         tier: on.tier,
         backend: on.backend,
         entries,
         weakened,
         lints,
-        digest,
+        digest: Derived::default(),
+        policy_digest: Derived::default(),
     })
 }
 
@@ -273,16 +271,6 @@ pub fn policy_digest(policy: &Policy) -> String {
     digest(&json!({ "version": 1, "prefer": prefer, "clauses": Value::Object(clauses) }))
 }
 
-fn plan_digest(on: Candidate<'_>, entries: &[Entry], weakened: &[Weakened]) -> String {
-    let clauses: Vec<Value> = entries.iter().map(|entry| entry_json(entry, Origin::Without)).collect();
-    digest(&json!({
-        "tier": on.tier.word(),
-        "backend": on.backend,
-        "clauses": clauses,
-        "weakened": weakened_json(weakened),
-    }))
-}
-
 /// Whether an entry tells where its value came from; a digest must not depend on that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
@@ -310,13 +298,33 @@ fn weakened_json(list: &[Weakened]) -> Value {
 }
 
 impl Plan {
+    /// SHA-256 (hex) over RFC 8785 JSON of tier, backend, clauses (without origin) and weakenings.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        self.digest.0.get_or_init(|| {
+            let clauses: Vec<Value> = self.entries.iter().map(|entry| entry_json(entry, Origin::Without)).collect();
+            digest(&json!({
+                "tier": self.tier.word(),
+                "backend": self.backend,
+                "clauses": clauses,
+                "weakened": weakened_json(&self.weakened),
+            }))
+        })
+    }
+
+    /// SHA-256 (hex) of the canonical policy, see [`policy_digest`].
+    #[must_use]
+    pub fn policy_digest(&self) -> &str {
+        self.policy_digest.0.get_or_init(|| policy_digest(&self.policy))
+    }
+
     /// The shape of `plan --json`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let clauses: Vec<Value> = self.entries.iter().map(|entry| entry_json(entry, Origin::With)).collect();
         json!({
             "schema": 1,
-            "digest": self.digest,
+            "digest": self.digest(),
             "tier": self.tier.word(),
             "backend": self.backend,
             "clauses": clauses,

@@ -83,7 +83,7 @@ impl Plan {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = String::new();
-        let digest = &self.digest;
+        let digest = self.digest();
         line(
             &mut out,
             format_args!("plan: tier `{}`, backend `{}`, {} clauses", self.tier, self.backend, self.entries.len()),

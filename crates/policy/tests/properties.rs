@@ -40,7 +40,7 @@ fn digests(loaded: &Loaded) -> (String, String) {
         Support::Enforced(Enforced { by: "test".to_owned(), strength: Strength::Kernel, overshoot: None })
     };
     let plan = policy::make_plan(loaded, Candidate { tier: Tier::Container, backend: "test", answers: &held }).unwrap();
-    (plan.digest, plan.policy_digest)
+    (plan.digest().to_owned(), plan.policy_digest().to_owned())
 }
 
 /// Settings whose values never contradict one another, as TOML values.

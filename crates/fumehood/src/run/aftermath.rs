@@ -86,8 +86,8 @@ pub(super) fn report(
     let mut report = Report {
         schema: 1,
         run: recorded.id.to_string(),
-        policy: Named { name: plan.policy.name.clone(), digest: plan.policy_digest.clone() },
-        plan: Digest { digest: plan.digest.clone() },
+        policy: Named { name: plan.policy.name.clone(), digest: plan.policy_digest().to_owned() },
+        plan: Digest { digest: plan.digest().to_owned() },
         tier: plan.tier.word().to_owned(),
         backend: plan.backend.to_owned(),
         outcome,

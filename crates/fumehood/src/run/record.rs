@@ -74,7 +74,7 @@ impl Recorded {
         let plan = &planned.plan;
         let mut body = plan.to_json();
         if let Some(map) = body.as_object_mut() {
-            map.insert("policy".to_owned(), json!({ "name": plan.policy.name, "digest": plan.policy_digest }));
+            map.insert("policy".to_owned(), json!({ "name": plan.policy.name, "digest": plan.policy_digest() }));
             map.insert("what".to_owned(), what);
         }
         self.add(&Kind::run_planned(), &body).map(drop)
@@ -82,7 +82,7 @@ impl Recorded {
 
     /// The payload was let go.
     pub(super) fn started(&self, planned: &Planned, pid: i32) -> Result<(), Failure> {
-        let body = json!({ "tier": planned.plan.tier.word(), "plan": planned.plan.digest, "guest": pid });
+        let body = json!({ "tier": planned.plan.tier.word(), "plan": planned.plan.digest(), "guest": pid });
         self.add(&Kind::run_started(), &body).map(drop)
     }
 

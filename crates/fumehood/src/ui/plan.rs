@@ -45,7 +45,7 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
     for lint in &plan.lints {
         out.push_str(&format!("{} {}\n", palette.paint(Role::Weak, "note:"), show_text(lint)));
     }
-    out.push_str(&format!("digest {}\n", plan.digest));
+    out.push_str(&format!("digest {}\n", plan.digest()));
     out
 }
 

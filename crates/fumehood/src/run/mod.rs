@@ -90,6 +90,14 @@ fn enough_descriptors() -> Result<(), Failure> {
     Err(Failure::Faults { code: 126, faults: vec![fault] })
 }
 
+/// What fails when the program has run is no refusal: those say that nothing was run.
+fn not_refused(stop: Failure) -> Failure {
+    match stop {
+        Failure::Faults { code: _, faults } => Failure::Faults { code: 125, faults },
+        other => other,
+    }
+}
+
 fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
     enough_descriptors()?;
     let host = std::sync::Arc::new(backends::Capabilities::probe_with(world.user_bus()));
@@ -123,6 +131,6 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
     let mut stage = begun.start(&planned, &recorded, &host).map_err(|stop| recorded.abort(stop, &planned))?;
     recorded.started(&planned, stage.pid())?;
     let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);
-    let report = aftermath::report(stage, &watched, &planned, &recorded)?;
+    let report = aftermath::report(stage, &watched, &planned, &recorded).map_err(not_refused)?;
     report.deliver(&planned, voice, manner)
 }

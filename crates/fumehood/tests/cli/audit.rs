@@ -54,6 +54,18 @@ fn a_log_that_is_gone_is_cut_off_and_nothing_says_that_it_was_never_signed() {
 }
 
 #[test]
+fn an_end_that_cannot_be_signed_is_our_failure_and_no_refusal() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let house = House::new();
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    let key = house.state().join("keys/audit.key");
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let said = house.run(&["run", "-q", "--", "echo", "ran"]);
+    assert!(said.out == "ran\n" && said.err.contains("the signing key of the audit log is not usable"), "{said:?}");
+    assert_eq!(said.code, 125, "126 would say that nothing was run");
+}
+
+#[test]
 fn what_stands_in_the_place_of_the_log_is_named_and_refuses_the_run() {
     for (make, why) in [
         ("mkfifo", "it is a pipe, a socket or a device, and no file"),

@@ -94,7 +94,7 @@ fn enough_descriptors() -> Result<(), Failure> {
 fn not_refused(stop: Failure) -> Failure {
     match stop {
         Failure::Faults { code: _, faults } => Failure::Faults { code: 125, faults },
-        other => other,
+        other @ (Failure::Mistakes(_) | Failure::Refused(_)) => other,
     }
 }
 

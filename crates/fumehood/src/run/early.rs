@@ -57,6 +57,8 @@ impl Early {
     fn settle(self) -> Option<((State, RunId), Begun)> {
         let Self { coming, signals } = self;
         let (Notes { home, state, id }, birth) = coming.noted()?;
+        // While the guest is made: the thread that makes it has the longer way.
+        sweep(&state);
         Some(((state, id), Begun { birth, signals, home }))
     }
 
@@ -89,7 +91,7 @@ pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Ar
 fn notes(places: &Places, workspace: Option<&Path>) -> Result<Notes, Failure> {
     let state = State::open(places)?;
     let id = RunId::new(jiff::Timestamp::now())?;
-    let home = opened(&state, &id, workspace)?;
+    let home = journal(&state, &id, workspace)?;
     Ok(Notes { home, state, id })
 }
 
@@ -100,13 +102,17 @@ fn workspace(policy: &Policy) -> Option<&Path> {
 
 /// The journal of a run.
 pub(super) fn open(state: &State, id: &RunId, policy: &Policy) -> Result<Home, Failure> {
-    opened(state, id, workspace(policy))
+    sweep(state);
+    journal(state, id, workspace(policy))
 }
 
-/// What dead runs left is removed first: also a run that will be killed while it starts has swept. The look costs one
-/// readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and `gc` tells of it.
-fn opened(state: &State, id: &RunId, workspace: Option<&Path>) -> Result<Home, Failure> {
+/// What dead runs left is removed before anything of this one runs: also a run that will be killed has swept. The look
+/// costs one readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and `gc` tells of it.
+fn sweep(state: &State) {
     drop(crate::state::sweep(state, jiff::Timestamp::now(), crate::state::Scope::Start));
+}
+
+fn journal(state: &State, id: &RunId, workspace: Option<&Path>) -> Result<Home, Failure> {
     Ok(Home::new(Journal::begin(state, id.clone(), workspace, jiff::Timestamp::now())?))
 }
 

@@ -315,7 +315,8 @@ impl Started {
                 continue;
             }
             if frame == FromGuest::Settled && !self.mounts_seen {
-                self.wrong.extend(super::verify::mounted(&self));
+                let seen = super::verify::mounted(&mut self);
+                self.wrong.extend(seen);
                 self.mounts_seen = true;
                 continue;
             }

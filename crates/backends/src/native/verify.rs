@@ -65,7 +65,7 @@ impl Confined {
     ///
     /// # Errors
     /// Every difference; the guest is killed.
-    pub fn verify(mut self) -> Result<Verified, StartError> {
+    pub fn verify(self) -> Result<Verified, StartError> {
         if let Some(label) = &self.started.prepared.label
             && let Some(why) = label.differs(self.posture.label.as_bytes())
         {
@@ -81,9 +81,8 @@ impl Confined {
             !expected.container || self.started.mounts_seen,
             "never",
         );
-        match outside(expected, &self.started.child, &mut wrong) {
-            Ok(process) => self.started.child.rooms = Rooms::of(&process, &self.started.child.in_memory),
-            Err(error) => wrong.push(format!("the kernel's view could not be read: {error}")),
+        if let Err(error) = outside(expected, &self.started.child, &mut wrong) {
+            wrong.push(format!("the kernel's view could not be read: {error}"));
         }
         if wrong.is_empty() { Ok(Verified { confined: self }) } else { Err(StartError::Posture(wrong)) }
     }
@@ -172,10 +171,15 @@ pub(super) fn born(started: &Started) -> Vec<String> {
 }
 
 /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
-pub(super) fn mounted(started: &Started) -> Vec<String> {
+pub(super) fn mounted(started: &mut Started) -> Vec<String> {
     let mut wrong = Vec::new();
-    match Process::open(started.child.child.pid).and_then(|process| process.mounts()) {
-        Ok(found) => mounts(&started.prepared.expected, &found, &mut wrong),
+    let seen = Process::open(started.child.child.pid).and_then(|process| Ok((process.mounts()?, process)));
+    match seen {
+        Ok((found, process)) => {
+            mounts(&started.prepared.expected, &found, &mut wrong);
+            // They are what was just looked at, and there is time for it now.
+            started.child.rooms = Rooms::of(&process, &started.child.in_memory);
+        }
         Err(error) => wrong.push(format!("the kernel's view of the mounts could not be read: {error}")),
     }
     wrong
@@ -210,7 +214,7 @@ fn settled(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
 }
 
 /// The kernel's own view of the guest.
-fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<Process, sys::error::Error> {
+fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<(), sys::error::Error> {
     let process = Process::open(held.child.pid)?;
     let status = process.status()?;
     let (uid, gid) = expected.outside;
@@ -226,7 +230,7 @@ fn outside(expected: &Expected, held: &Held, wrong: &mut Vec<String>) -> Result<
         must(wrong, "capability bounding set outside", sets.bounding == 0, format_args!("{:#x}", sets.bounding));
         must(wrong, "pid namespaces", status.pids.len() > 1 && status.pids.last() == Some(&1), List(&status.pids));
     }
-    Ok(process)
+    Ok(())
 }
 
 /// What must be mounted at one place.

@@ -270,7 +270,9 @@ fn a_report_follows_no_link_that_a_program_left() {
     std::fs::create_dir(house.path("work/w")).unwrap();
     let run = |more: &[&str], code: &str| {
         let mut args = vec!["run", "-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
-        args.extend(["--report", "out.json"]);
+        if !more.contains(&"--report") {
+            args.extend(["--report", "out.json"]);
+        }
         args.extend(more);
         let mut command = house.command(&[&args[..], &["--", "sh", "-c", code]].concat());
         house.said(&command.current_dir(house.path("work/w")).output().unwrap())
@@ -284,6 +286,31 @@ fn a_report_follows_no_link_that_a_program_left() {
     assert!(later.code == 125 && later.err.contains("a link leads it out of"), "{later:?}");
     let refused = run(&["--memory", "0"], "true");
     assert!(refused.code == 126 && refused.err.contains("a link leads it out of"), "{refused:?}");
+    // The same name by other ways: back from above, and through a link of the caller's own.
+    std::os::unix::fs::symlink(house.path("work/w"), house.path("work/way")).unwrap();
+    for way in ["../w/out.json", "../way/out.json", "./../../work/w/out.json"] {
+        let later = run(&["--report", way], "true");
+        assert!(later.code == 125 && later.err.contains("a link leads it out of"), "{way}: {later:?}");
+    }
+    let mut above = house.command(&[
+        "run",
+        "-w",
+        "./w:rw",
+        "--prefer",
+        "limits.disk",
+        "--prefer",
+        "limits.files",
+        "--report",
+        "way/out.json",
+        "--",
+        "true",
+    ]);
+    let above = house.said(&above.current_dir(house.path("work")).output().unwrap());
+    assert!(above.code == 125 && above.err.contains("a link leads it out of"), "{above:?}");
+    // A folder that a program has exchanged for a link leads out as well.
+    assert_eq!(run(&["--report", "../fine.json"], "rm out.json; ln -s .. up").code, 0, "outside of what it may write");
+    let up = run(&["--report", "up/victim"], "true");
+    assert!(up.code == 125 && up.err.contains("a link leads it out of"), "{up:?}");
     assert_eq!(std::fs::read_to_string(house.path("work/victim")).unwrap(), "precious");
 }
 

@@ -261,7 +261,7 @@ fn limited(folder: &OwnedFd, file: &str, free: fn(&str) -> bool) -> bool {
 }
 
 /// The own group's folder under a mount.
-fn below(mount: &Mount, own: &str) -> std::result::Result<PathBuf, Missing> {
+pub(super) fn below(mount: &Mount, own: &str) -> std::result::Result<PathBuf, Missing> {
     let outside = || Missing::OutsideMount { own: own.to_owned(), root: mount.root.clone() };
     let inner = if mount.root == "/" { Some(own) } else { own.strip_prefix(mount.root.as_str()) };
     let inner = inner.ok_or_else(outside)?;

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::bus::{Body, Method, call};
-use super::detect::{exists, limited_beside_tasks, read};
+use super::detect::{below, exists, limited_beside_tasks, read};
 use crate::error::{Error, Named as _};
 use crate::proc::Process;
 
@@ -160,12 +160,9 @@ fn delegated(folder: &OwnedFd) -> bool {
 
 /// The folder of a group as `/proc/self/cgroup` names it.
 fn folder_of(own: &str) -> Result<PathBuf, Error> {
-    let mounts = Process::own()?.mounts()?;
-    let mount = mounts.iter().rev().find(|mount| mount.kind == "cgroup2");
-    let mount = mount.ok_or_else(|| Error::new("open", "cgroup2", Errno::NOENT))?;
-    let inner = if mount.root == "/" { Some(own) } else { own.strip_prefix(mount.root.as_str()) };
-    let inner = inner.ok_or_else(|| Error::new("open", own, Errno::XDEV))?;
-    Ok(Path::new(&mount.point).join(inner.trim_start_matches('/')))
+    let mounts = Process::own()?.mounts_of(|kind| kind == "cgroup2")?;
+    let mount = mounts.last().ok_or_else(|| Error::new("open", "cgroup2", Errno::NOENT))?;
+    below(mount, own).map_err(|_outside| Error::new("open", own, Errno::XDEV))
 }
 
 /// What the new scope must be held to as well: the fewest tasks of all groups that are left. The groups that every scope

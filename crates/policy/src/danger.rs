@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::mistake::quote;
+
 /// Below a home folder: keys, tokens and the settings of tools that act on the user's behalf.
 const CREDENTIALS: &[&str] = &[
     ".ssh",
@@ -100,9 +102,16 @@ const HOST: &[(&str, &str, bool)] = &[
     ("/tmp/.X11-unix", "whoever speaks to the display reads the keyboard", false),
 ];
 
-/// Why a grant of this path is dangerous; `None` = it is not known to be.
+/// Why a grant of this path is dangerous; `None` = it is not known to be. `private` is where our own log and keys lie.
 #[must_use]
-pub fn why(path: &Path, home: Option<&Path>) -> Option<String> {
+pub fn why(path: &Path, home: Option<&Path>, private: &[PathBuf]) -> Option<String> {
+    known(path, home).or_else(|| {
+        let ours = private.iter().find(|ours| path.starts_with(ours) || ours.starts_with(path))?;
+        Some(format!("it is or contains {}, where fumehood keeps its log and keys", quote(&ours.to_string_lossy())))
+    })
+}
+
+fn known(path: &Path, home: Option<&Path>) -> Option<String> {
     if path == Path::new("/") {
         return Some("it is the whole host".to_owned());
     }

@@ -3,9 +3,9 @@
 //! New namespaces cost more than all the rest of a start that waits for no other process, and nothing of a plan is needed
 //! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So as
 //! soon as there is a policy a thread of its own writes the journal, makes the groups and has the process born, while the
-//! first thread asks the host, opens what the process is made of, and makes the plan. The guest then waits for its config, which is written as soon as its
-//! process is there, while that is on its way to its program. A plan that differs from what was guessed, or that is
-//! refused, ends it: nothing but the guest's own program has run in it.
+//! first thread asks the host, opens what the process is made of, and makes the plan. The guest then waits for its config,
+//! which is written as soon as its process is there, while that is on its way to its program. A plan that differs from what
+//! was guessed, or that is refused, ends it: nothing but the guest's own program has run in it.
 //!
 //! The two threads speak by three channels: what the first one says ([`Tell`]), the notebook that comes back when the
 //! groups are made, and what became of the process ([`Said`]).

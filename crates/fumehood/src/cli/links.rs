@@ -59,13 +59,8 @@ pub(super) fn lead_nowhere_dangerous(loaded: &Loaded, world: &World) -> Result<(
     let home = world.home.as_deref().and_then(|home| home.canonicalize().ok());
     let ours: Vec<_> =
         ours(world).into_iter().map(|folder| folder.canonicalize().unwrap_or_else(|_missing| folder.clone())).collect();
-    let danger = |real: &Path| {
-        let held = ours.iter().find(|folder| real.starts_with(folder) || folder.starts_with(real));
-        let held = held.map(|at| format!("it is or contains {}, where fumehood keeps its log and keys", show_path(at)));
-        policy::danger::why(real, home.as_deref()).or(held)
-    };
     let judge = |(real, Named { clause, path, spelled }): (PathBuf, Named<'_>)| {
-        let why = danger(&real)?;
+        let why = policy::danger::why(&real, home.as_deref(), &ours)?;
         let is_said = |grant: &Grant| grant.dangerous && grant.from.canonicalize().is_ok_and(|from| from == real);
         if spelled.is_some_and(|(_, grants)| grants.iter().any(is_said)) {
             return None;

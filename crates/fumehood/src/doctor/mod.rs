@@ -73,7 +73,8 @@ pub struct Health {
     pub findings: Vec<Finding>,
 }
 
-/// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier; it is asked only where there is a plan.
+/// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier; it
+/// is asked only where there is a plan.
 #[must_use]
 pub fn examine(places: &Places, bus: Option<PathBuf>, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health {
     let host = Capabilities::probe_with(bus);

@@ -226,10 +226,7 @@ impl<'a> Reader<'a> {
 
     /// Why a grant of a host path needs its `dangerous-` spelling.
     pub(crate) fn danger(&self, host: &Path) -> Option<String> {
-        danger::why(host, self.caller.home.as_deref()).or_else(|| {
-            let ours = self.private.iter().find(|ours| host.starts_with(ours) || ours.starts_with(host))?;
-            Some(format!("it is or contains {}, where fumehood keeps its log and keys", quote(&ours.to_string_lossy())))
-        })
+        danger::why(host, self.caller.home.as_deref(), self.private)
     }
 
     /// Reads the value at a path, if it is there, into its place.

@@ -45,7 +45,9 @@ pub struct Capabilities {
     time_namespace: OnceLock<bool>,
     assumed: Option<Assumed>,
     namespaces: OnceLock<Result<(), Missing>>,
-    cgroups: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
+    groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
+    /// Others than those, when the service manager gave some.
+    groups_given: OnceLock<Option<Result<sys::cgroup::Hierarchies, String>>>,
 }
 
 /// Where the control groups come from that this process may make.
@@ -108,7 +110,8 @@ impl Capabilities {
             time_namespace: OnceLock::from(true),
             assumed: Some(assumed),
             namespaces: OnceLock::new(),
-            cgroups: OnceLock::new(),
+            groups_here: OnceLock::new(),
+            groups_given: OnceLock::new(),
         }
     }
 
@@ -138,7 +141,8 @@ impl Capabilities {
             time_namespace: OnceLock::new(),
             assumed: None,
             namespaces: OnceLock::new(),
-            cgroups: OnceLock::new(),
+            groups_here: OnceLock::new(),
+            groups_given: OnceLock::new(),
         }
     }
 
@@ -172,7 +176,22 @@ impl Capabilities {
     /// # Errors
     /// They could not be read; in words.
     pub fn cgroups(&self) -> Result<&sys::cgroup::Hierarchies, &String> {
-        self.cgroups.get_or_init(|| self.hierarchies()).as_ref()
+        let here = self.groups_here()?;
+        self.groups_given.get_or_init(|| self.ask_for_groups(here)).as_ref().map_or(Ok(here), Result::as_ref)
+    }
+
+    /// Looks for groups and namespaces ahead of whoever will ask for them; who asks meanwhile waits for this look. Nobody
+    /// is asked for groups of ours by that.
+    pub fn look_ahead(&self) {
+        if let (Err(_), _) | (_, Err(_)) = (self.groups_here(), self.namespaces()) {
+            // It is said to whoever asks.
+        }
+    }
+
+    /// The hierarchies as they are, before anybody is asked for groups of ours.
+    fn groups_here(&self) -> Result<&sys::cgroup::Hierarchies, &String> {
+        let probe = || sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string());
+        self.groups_here.get_or_init(probe).as_ref()
     }
 
     /// Where the groups come from that this process may make.
@@ -183,13 +202,10 @@ impl Capabilities {
         self.given.get().cloned().unwrap_or(own)
     }
 
-    /// The groups that this process may make; asks the service manager for some when there are none.
-    fn hierarchies(&self) -> Result<sys::cgroup::Hierarchies, String> {
-        let probe = || sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string());
-        let found = probe()?;
-        let Some(manager) = self.manager.as_ref().filter(|_| found.available().memory.is_err()) else {
-            return Ok(found);
-        };
+    /// Asks the service manager for groups when there are none that this process may make. The hierarchies anew when it
+    /// was moved by that.
+    fn ask_for_groups(&self, here: &sys::cgroup::Hierarchies) -> Option<Result<sys::cgroup::Hierarchies, String>> {
+        let manager = self.manager.as_ref().filter(|_| here.available().memory.is_err())?;
         let given = if sys::cgroup::systemd::settle_in_own(SUPERVISOR).is_ok_and(|done| done) {
             Given::Delegated
         } else {
@@ -198,7 +214,7 @@ impl Capabilities {
         let moved = matches!(given, Given::Delegated | Given::Manager);
         // Set once: this function is called by nobody but the cell of what it gives.
         drop(self.given.set(given));
-        if moved { probe() } else { Ok(found) }
+        moved.then(|| sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string()))
     }
 
     /// The enforcer's name of a controller that can be used, e.g. `cgroup-v1:memory`.

@@ -6,7 +6,8 @@
 //! long as both have work the two are kept apart by their masks (`sched_setaffinity(2)`).
 //!
 //! *Promises*: the masks are those of before once both have said that they are done with it; nothing that they start
-//! afterwards inherits a narrower one.
+//! afterwards inherits a narrower one. What the second one starts before that is beside the first one too, until it is
+//! let go ([`Apart::release`]).
 //!
 //! *Does not promise*: that they are apart. Where only one processor is allowed, or the kernel refuses, they run as ever.
 
@@ -40,8 +41,26 @@ impl Beside {
 #[must_use = "the thread stays on one processor until this is dropped"]
 pub struct Apart {
     all: Option<CpuSet>,
+    /// Where the other thread may run.
+    theirs: CpuSet,
     /// A mask is a thread's own: this stays with the thread that it is about.
     _here: PhantomData<*const ()>,
+}
+
+impl Apart {
+    /// Lets a process of one thread that the other thread started run on every processor that was allowed before. It is not moved by
+    /// that. One whose mask somebody else has set meanwhile (its control group, for one) keeps that.
+    ///
+    /// # Errors
+    /// It is gone, or the kernel refused the old mask.
+    pub fn release(&self, process: i32) -> Result<()> {
+        let (Some(all), Some(pid)) = (self.all, rustix::process::Pid::from_raw(process)) else { return Ok(()) };
+        let now = sched_getaffinity(Some(pid)).named("sched_getaffinity", || process.to_string())?;
+        if now != self.theirs {
+            return Ok(());
+        }
+        sched_setaffinity(Some(pid), &all).named("sched_setaffinity", || process.to_string())
+    }
 }
 
 impl Drop for Apart {
@@ -70,11 +89,13 @@ pub fn start(stack: usize, work: impl FnOnce(Beside) + Send + 'static) -> Result
         work(Beside { all });
     });
     let thread = thread.map_err(|error| Error::new("clone", "a thread", errno(&error)))?;
-    if let Some(all) = all {
-        keep_apart(&thread, here, all);
+    let mut theirs = all.unwrap_or_default();
+    theirs.unset(here);
+    if all.is_some() {
+        keep_apart(&thread, here, &theirs);
         thread.thread().unpark();
     }
-    Ok(Apart { all, _here: PhantomData })
+    Ok(Apart { all, theirs, _here: PhantomData })
 }
 
 /// Lets a process of one thread, which this one has just heard from and which has nothing left but to end, end beside
@@ -96,14 +117,13 @@ fn errno(error: &std::io::Error) -> rustix::io::Errno {
 }
 
 /// The other thread goes first: moved before it runs, it costs nobody a stop.
-fn keep_apart(thread: &JoinHandle<()>, here: usize, all: CpuSet) {
-    let (mut ours, mut theirs) = (CpuSet::new(), all);
+fn keep_apart(thread: &JoinHandle<()>, here: usize, theirs: &CpuSet) {
+    let mut ours = CpuSet::new();
     ours.set(here);
-    theirs.unset(here);
     // SAFETY: the handle is there, so its thread was not detached and its number is valid until it is joined; the set is
     // read, and lives across the call.
     let moved = unsafe {
-        libc::pthread_setaffinity_np(thread.as_pthread_t(), size_of::<CpuSet>(), std::ptr::from_ref(&theirs).cast())
+        libc::pthread_setaffinity_np(thread.as_pthread_t(), size_of::<CpuSet>(), std::ptr::from_ref(theirs).cast())
     };
     if moved == 0 {
         // Otherwise whoever wakes it from the other processor would draw it there.
@@ -165,6 +185,60 @@ mod tests {
         let ((here, there), after) = run(one);
         assert_eq!(here, there);
         assert_eq!(after, [one; 2]);
+    }
+
+    /// A process that the other thread started, with a mask that `change` may have touched; its mask before and after its
+    /// release.
+    fn released(change: impl FnOnce(rustix::process::Pid)) -> [CpuSet; 2] {
+        let ((say, said), (to, told)) = (channel(), channel::<()>());
+        let apart = start(1 << 16, move |beside| {
+            #[expect(clippy::disallowed_methods, reason = "a program of the host, which need not be confined")]
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            say.send(child.id()).unwrap();
+            told.recv().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            beside.end().unwrap();
+        });
+        let apart = apart.unwrap();
+        let child = i32::try_from(said.recv().unwrap()).unwrap();
+        let pid = rustix::process::Pid::from_raw(child).unwrap();
+        change(pid);
+        let before = sched_getaffinity(Some(pid)).unwrap();
+        apart.release(child).unwrap();
+        let after = sched_getaffinity(Some(pid)).unwrap();
+        to.send(()).unwrap();
+        [before, after]
+    }
+
+    #[test]
+    fn what_the_other_thread_starts_is_beside_this_one_until_it_is_released() {
+        let allowed = mask();
+        if allowed.count() < 2 {
+            println!("skipped: one processor");
+            return;
+        }
+        let [before, after] = released(|_pid| ());
+        assert_eq!(before.count(), allowed.count() - 1);
+        assert_eq!(after, allowed);
+    }
+
+    #[test]
+    fn a_mask_that_somebody_else_set_meanwhile_stays() {
+        let allowed = mask();
+        if allowed.count() < 2 {
+            println!("skipped: one processor");
+            return;
+        }
+        // All of them: no mask of ours while the two are apart.
+        let [before, after] = released(|pid| sched_setaffinity(Some(pid), &allowed).unwrap());
+        assert_eq!([before, after], [allowed; 2]);
+        let mut here = CpuSet::new();
+        let [before, after] = released(|pid| {
+            here.set(sched_getcpu());
+            sched_setaffinity(Some(pid), &here).unwrap();
+        });
+        assert_eq!([before, after], [here; 2]);
     }
 
     #[test]

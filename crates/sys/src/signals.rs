@@ -1,6 +1,7 @@
 //! Signals as something to wait for (signalfd(2)), instead of handlers.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -16,7 +17,15 @@ pub const FORWARDED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
+    _held: Held,
+}
+
+/// Signals that are blocked in this thread, and in those that it starts meanwhile. Dropping it restores the mask.
+#[derive(Debug)]
+pub struct Held {
     before: Mask,
+    /// A mask is a thread's own: this stays with the thread that it is about.
+    _here: PhantomData<*const ()>,
 }
 
 struct Mask(libc::sigset_t);
@@ -27,17 +36,10 @@ impl std::fmt::Debug for Mask {
     }
 }
 
-impl Signals {
-    /// Blocks `numbers` in the calling thread and opens a descriptor that delivers them. Call it before other threads
-    /// are made: they inherit the mask.
-    ///
-    /// # Errors
-    /// EMFILE; EINVAL: no such signal.
-    pub fn take(numbers: &[i32]) -> Result<Self> {
+impl Mask {
+    fn of(numbers: &[i32]) -> Result<Self> {
         // SAFETY: `sigset_t` is plain data for which all zero bytes are a value.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `sigset_t` is plain data for which all zero bytes are a value; the mask in force is written over it.
-        let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: `set` is valid for writing.
         unsafe { libc::sigemptyset(&raw mut set) };
         for number in numbers {
@@ -46,17 +48,45 @@ impl Signals {
                 return Err(Error::new("sigaddset", format!("signal {number}"), Errno::INVAL));
             }
         }
-        // SAFETY: `set` is valid for reading; with -1 a new descriptor is made and nothing else is touched.
-        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        Ok(Self(set))
+    }
+}
+
+impl Held {
+    /// Blocks `numbers` in the calling thread.
+    ///
+    /// # Errors
+    /// EINVAL: no such signal.
+    pub fn all(numbers: &[i32]) -> Result<Self> {
+        Ok(Self::of(&Mask::of(numbers)?))
+    }
+
+    fn of(set: &Mask) -> Self {
+        // SAFETY: `sigset_t` is plain data for which all zero bytes are a value; the mask in force is written over it.
+        let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: both sets are valid; only the calling thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set.0, &raw mut before) };
+        Self { before: Mask(before), _here: PhantomData }
+    }
+}
+
+impl Signals {
+    /// Blocks `numbers` in the calling thread and opens a descriptor that delivers them. Call it before other threads
+    /// are made: they inherit the mask.
+    ///
+    /// # Errors
+    /// EMFILE; EINVAL: no such signal.
+    pub fn take(numbers: &[i32]) -> Result<Self> {
+        let set = Mask::of(numbers)?;
+        // SAFETY: the set is valid for reading; with -1 a new descriptor is made and nothing else is touched.
+        let fd = unsafe { libc::signalfd(-1, &raw const set.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
             return Err(Error::new("signalfd", "forwarded signals", Errno::from_raw_os_error(errno)));
         }
         // SAFETY: the kernel just made this descriptor and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: both sets are valid; only the calling thread's mask changes.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) };
-        Ok(Self { fd, before: Mask(before) })
+        Ok(Self { fd, _held: Held::of(&set) })
     }
 
     /// The next signal that has arrived, without waiting.
@@ -79,9 +109,8 @@ impl AsFd for Signals {
     }
 }
 
-impl Drop for Signals {
+impl Drop for Held {
     fn drop(&mut self) {
-        debug_assert!(self.fd.as_raw_fd() >= 0);
         // SAFETY: the set is the one that this thread had before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before.0, std::ptr::null_mut()) };
     }
@@ -97,4 +126,40 @@ pub fn ignore_file_size() {
 pub fn ignore_broken_pipes() {
     // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Held, Mask, Signals};
+
+    fn blocked() -> Vec<i32> {
+        let mut now = Mask::of(&[]).unwrap();
+        // SAFETY: the set is valid for writing; without a new one nothing is changed.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut now.0) };
+        // SAFETY: the set was initialised.
+        (1..32).filter(|number| unsafe { libc::sigismember(&raw const now.0, *number) } == 1).collect()
+    }
+
+    #[test]
+    fn what_is_held_here_is_held_in_a_thread_that_is_started_meanwhile_and_here_no_longer() {
+        let before = blocked();
+        let held = Held::all(&[libc::SIGHUP, libc::SIGUSR2]).unwrap();
+        let (to, told) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || told.recv().map_or_else(|_closed| blocked(), |()| Vec::new()));
+        drop(held);
+        assert_eq!(blocked(), before);
+        drop(to);
+        let mut expected = before;
+        expected.extend([libc::SIGHUP, libc::SIGUSR2]);
+        expected.sort_unstable();
+        assert_eq!(other.join().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_number_that_is_no_signal_is_an_error_and_changes_nothing() {
+        let before = blocked();
+        assert!(Signals::take(&[libc::SIGHUP, 4000]).is_err());
+        assert!(Held::all(&[-1]).is_err());
+        assert_eq!(blocked(), before);
+    }
 }

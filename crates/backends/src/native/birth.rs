@@ -1,14 +1,14 @@
 //! The making of the guest's process, now or beside the planning.
 //!
 //! New namespaces cost more than all the rest of a start that waits for no other process, and nothing of a plan is needed
-//! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So as
-//! soon as there is a policy a thread of its own writes the journal, makes the groups and has the process born, while the
-//! first thread asks the host, opens what the process is made of, and makes the plan. The guest then waits for its config,
-//! which is written as soon as its process is there, while that is on its way to its program. A plan that differs from what
-//! was guessed, or that is refused, ends it: nothing but the guest's own program has run in it.
+//! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So
+//! while the first thread reads the policy and writes the journal, a thread of its own looks for the control groups; then
+//! it makes groups and has the process born, while the first one opens what the process is made of, and makes the plan.
+//! The guest waits for its config, which is written as soon as its process is there, while that is on its way to its
+//! program. A plan that differs from what was guessed, or that is refused, ends it: nothing but the guest's own program
+//! has run in it.
 //!
-//! The two threads speak by three channels: what the first one says ([`Tell`]), the notebook that comes back when the
-//! groups are made, and what became of the process ([`Said`]).
+//! The two threads speak by two channels: what the first one says ([`Tell`]), and what became of the process ([`Said`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -67,6 +67,16 @@ pub(super) struct Wanted {
     stdio: Stdio,
 }
 
+/// The control groups that will be made, by path: to be written down before.
+fn places(host: &Capabilities, run: &str, limits: &Limits) -> Vec<PathBuf> {
+    host.cgroups().map(|all| all.places(GROUPS, run, limits)).unwrap_or_default()
+}
+
+fn group(host: &Capabilities, run: &str, limits: &Limits) -> Result<Option<Group>, StartError> {
+    let Ok(hierarchies) = host.cgroups() else { return Ok(None) };
+    hierarchies.create(GROUPS, run, limits).map(Some).map_err(|e| StartError::system("making the control groups", e))
+}
+
 impl Wanted {
     pub(super) fn by(prepared: &Prepared) -> Self {
         Self { tier: prepared.tier, run: prepared.run.clone(), limits: prepared.limits.clone(), stdio: prepared.stdio }
@@ -75,21 +85,8 @@ impl Wanted {
     /// Makes everything for a start now: the groups with their limits, the pipes and the socket.
     pub(super) fn order(&self, host: &Capabilities, mapped: Vec<OwnedFd>) -> Result<(Order, Kept), StartError> {
         let (mut order, kept) = Manner::of(self.tier == Tier::Container, host).order(self.stdio, mapped)?;
-        order.group = self.group(host)?;
+        order.group = group(host, &self.run, &self.limits)?;
         Ok((order, kept))
-    }
-
-    /// The control groups that will be made, by path: to be written down before.
-    fn places(&self, host: &Capabilities) -> Vec<PathBuf> {
-        host.cgroups().map(|all| all.places(GROUPS, &self.run, &self.limits)).unwrap_or_default()
-    }
-
-    fn group(&self, host: &Capabilities) -> Result<Option<Group>, StartError> {
-        let Ok(hierarchies) = host.cgroups() else { return Ok(None) };
-        hierarchies
-            .create(GROUPS, &self.run, &self.limits)
-            .map(Some)
-            .map_err(|e| StartError::system("making the control groups", e))
     }
 }
 
@@ -178,7 +175,7 @@ fn namespaces(host: &Capabilities) -> Namespaces {
 }
 
 /// Where everything that a run makes on the host is written down before it is made.
-pub trait Notebook: Send + 'static {
+pub trait Notebook {
     /// The run's id, which names its groups.
     fn run(&self) -> &str;
 
@@ -193,8 +190,8 @@ pub trait Notebook: Send + 'static {
 /// then, and the kernel kills the guest with the thread that made it.
 #[derive(Debug)]
 enum Tell {
-    /// The host was asked: make the groups with these limits.
-    Make(Limits),
+    /// There is a policy, and a journal that knows of them: make the groups of this run.
+    Make { run: String, limits: Limits },
     /// Everything else that the guest is made of: make it.
     Of(Box<Order>),
     /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
@@ -244,107 +241,81 @@ pub fn foreseeable(tier: Tier, policy: &Policy, host: &Capabilities) -> bool {
     }
 }
 
-/// A thread that opens its notebook and gets everything ready to make a guest.
+/// A thread that will make a guest, and looks at the host while there is no policy yet. Dropping it ends it.
 #[derive(Debug)]
-pub struct Ready<N> {
-    tier: Tier,
-    stdio: Stdio,
+pub struct Ready {
     to: Sender<Tell>,
-    noted: Receiver<N>,
     said: Receiver<Said>,
     mounts: Mounts,
     apart: Apart,
 }
 
-impl<N: Notebook> Ready<N> {
-    /// Starts the thread. `open` is the first thing that it does; `None` and nothing is made.
+impl Ready {
+    /// Starts the thread.
     ///
     /// # Errors
     /// The host refused it.
-    pub fn new(
-        tier: Tier,
-        stdio: Stdio,
-        host: &Arc<Capabilities>,
-        open: impl FnOnce() -> Option<N> + Send + 'static,
-    ) -> Result<Self, StartError> {
-        let ((to, told), (note, noted), (say, said)) = (channel(), channel(), channel());
+    pub fn new(host: &Arc<Capabilities>) -> Result<Self, StartError> {
+        let ((to, told), (say, said)) = (channel(), channel());
         let host = Arc::clone(host);
         let mounts = Mounts::default();
         let held_here = Arc::clone(&mounts);
         let work = move |beside: Beside| {
+            host.look_ahead();
             // What is in the way is met again on the ordinary way, where it has its words.
-            let order = order((tier, stdio), &host, (&told, beside), &note, open);
-            // Only now: who hears that no notebook comes finds nothing left of it.
-            drop(note);
-            if let Some(order) = order {
+            if let Some(order) = order(&host, &told) {
                 carry_out(*order, &told, &say);
             }
-            drop(say);
+            // What was made here is kept from a processor as this thread was, until the first thread releases it.
+            drop((say, beside.end()));
             while told.recv().is_ok() {}
             drop(held_here);
         };
         let apart = sys::beside::start(STACK, work)
             .map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
-        Ok(Self { tier, stdio, to, noted, said, mounts, apart })
+        Ok(Self { to, said, mounts, apart })
     }
 
-    /// Asks the host, and lets the thread make the groups and the guest. `None`: this host has no groups, or what the guest
-    /// is made of cannot be had, and nothing was made.
-    pub fn begin(self, policy: &Policy, host: &Capabilities) -> Option<Coming<N>> {
-        let Self { tier, stdio, to, noted, said, mounts, apart } = self;
-        if host.cgroups().is_err() {
-            drop(to);
-            // Its notebook is closed when the thread is done with it.
-            drop(noted.recv());
+    /// Writes the groups down and lets the thread make them and the guest. `None`: this host has no groups or no
+    /// namespaces, or what the guest is made of cannot be had, and nothing was made.
+    pub fn begin(
+        self,
+        (tier, stdio): (Tier, Stdio),
+        policy: &Policy,
+        host: &Capabilities,
+        notes: &mut impl Notebook,
+    ) -> Option<Birth> {
+        if host.cgroups().is_err() || tier == Tier::Container && host.namespaces().is_err() {
             return None;
         }
-        let limits = groups(policy, host);
-        // A thread that is gone shows when the notebook is asked for.
-        drop(to.send(Tell::Make(limits.clone())));
-        let made = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new());
-        let Ok((order, kept)) = made else {
+        let Self { to, said, mounts, apart } = self;
+        let (run, limits) = (notes.run().to_owned(), groups(policy, host));
+        for place in places(host, &run, &limits) {
+            notes.note(place).ok()?;
+        }
+        // A thread that is gone shows when its guest is asked for.
+        drop(to.send(Tell::Make { run: run.clone(), limits: limits.clone() }));
+        let Ok((order, kept)) = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new()) else {
             drop(to);
-            drop(noted.recv());
+            // Its groups are gone when the thread is done with them: before the journal that knows of them.
+            drop(said.recv());
             return None;
         };
         drop(to.send(Tell::Of(Box::new(order))));
-        let ways = Ways { to, said, kept, mounts, _apart: apart };
-        Some(Coming { limits, tier, stdio, noted: Some(noted), ways: Some(ways) })
+        let ways = Ways { to, said, kept, mounts, apart };
+        Some(Birth { wanted: Wanted { tier, run, limits, stdio }, ways: Some(ways) })
     }
 }
 
-/// On the thread: the notebook, the groups, then what else the guest is made of. The notebook goes back before the guest
-/// is made, which takes the kernel longer than all of this.
-fn order<N: Notebook>(
-    (tier, stdio): (Tier, Stdio),
-    host: &Capabilities,
-    (told, beside): (&Receiver<Tell>, Beside),
-    note: &Sender<N>,
-    open: impl FnOnce() -> Option<N>,
-) -> Option<Box<Order>> {
-    let mut notes = open()?;
-    if tier == Tier::Container && host.namespaces().is_err() {
-        return None;
+/// On the thread: the groups, then what else the guest is made of.
+fn order(host: &Capabilities, told: &Receiver<Tell>) -> Option<Box<Order>> {
+    let Ok(Tell::Make { run, limits }) = told.recv() else { return None };
+    let group = group(host, &run, &limits).ok()?;
+    if let Ok(Tell::Of(mut order)) = told.recv() {
+        order.group = group;
+        return Some(order);
     }
-    let Ok(Tell::Make(limits)) = told.recv() else { return None };
-    // What is made here must not inherit that this thread was kept from a processor.
-    beside.end().ok()?;
-    let wanted = Wanted { tier, run: notes.run().to_owned(), limits, stdio };
-    for place in wanted.places(host) {
-        notes.note(place).ok()?;
-    }
-    let group = wanted.group(host).ok()?;
-    match told.recv() {
-        Ok(Tell::Of(mut order)) => {
-            order.group = group;
-            // Who takes no notebook wants no guest.
-            if note.send(notes).is_ok() {
-                return Some(order);
-            }
-            order.undo();
-        }
-        Ok(Tell::Make(_) | Tell::Told) | Err(_) => drop(group.map(|group| group.end(PATIENCE))),
-    }
+    drop(group.map(|group| group.end(PATIENCE)));
     None
 }
 
@@ -368,42 +339,7 @@ struct Ways {
     said: Receiver<Said>,
     kept: Kept,
     mounts: Mounts,
-    _apart: Apart,
-}
-
-/// A guest that will be made. Dropping it ends it and removes its groups.
-#[derive(Debug)]
-pub struct Coming<N: Notebook> {
-    limits: Limits,
-    tier: Tier,
-    stdio: Stdio,
-    noted: Option<Receiver<N>>,
-    ways: Option<Ways>,
-}
-
-impl<N: Notebook> Coming<N> {
-    /// The notebook, once all is written down and the groups are made, and the guest. `None`: something was in the way,
-    /// and nothing is left of it.
-    #[must_use]
-    pub fn noted(mut self) -> Option<(N, Birth)> {
-        self.take()
-    }
-
-    fn take(&mut self) -> Option<(N, Birth)> {
-        let notes = self.noted.take()?.recv().ok()?;
-        let (tier, run, stdio) = (self.tier, notes.run().to_owned(), self.stdio);
-        let wanted = Wanted { tier, run, limits: std::mem::take(&mut self.limits), stdio };
-        Some((notes, Birth { wanted, ways: self.ways.take() }))
-    }
-}
-
-impl<N: Notebook> Drop for Coming<N> {
-    fn drop(&mut self) {
-        if let Some((notes, birth)) = self.take() {
-            drop(birth);
-            drop(notes);
-        }
-    }
+    apart: Apart,
 }
 
 /// A guest that is being made, and waits for a plan. Dropping it ends it and removes its groups.
@@ -420,11 +356,9 @@ pub(super) struct Born<T> {
     pub(super) group: Option<Group>,
     /// What came of telling it; `None` when there was nobody to tell.
     pub(super) told: Option<T>,
+    /// Whether it may run on every processor that we may.
+    pub(super) released: sys::error::Result<()>,
     pub(super) maker: Maker,
-}
-
-fn gone() -> StartError {
-    StartError::Internal("the thread that makes the guest is gone".to_owned())
 }
 
 impl Birth {
@@ -435,20 +369,22 @@ impl Birth {
     }
 
     /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
-    /// until it is there.
-    pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Result<Born<T>, StartError> {
-        let Ways { to, said, kept, mounts, _apart } = self.ways.take().ok_or_else(gone)?;
+    /// until it is there. `None`: its groups could not be made, and nothing is left of them.
+    pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Option<Born<T>> {
+        let Ways { to, said, kept, mounts, apart } = self.ways.take()?;
         let mut tell = Some((tell, kept));
         let mut told = None;
         loop {
-            match said.recv().map_err(|_closed| gone())? {
+            match said.recv().ok()? {
                 Said::Begun(pid) => {
                     told = tell.take().map(|(tell, kept)| tell(pid, kept));
                     // A thread that is gone shows at the next word.
                     drop(to.send(Tell::Told));
                 }
                 Said::Made(child, group) => {
-                    return Ok(Born { child, group, told, maker: Maker { mounts, _until_dropped: to } });
+                    let released = child.as_ref().map_or(Ok(()), |child| apart.release(child.pid));
+                    let maker = Maker { mounts, _until_dropped: to };
+                    return Some(Born { child, group, told, released, maker });
                 }
             }
         }
@@ -457,7 +393,7 @@ impl Birth {
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some(Ways { to, said, kept, mounts: _, _apart }) = self.ways.take() else { return };
+        let Some(Ways { to, said, kept, mounts: _, apart: _apart }) = self.ways.take() else { return };
         // Nobody will tell it anything.
         drop((to, kept));
         while let Ok(word) = said.recv() {

@@ -30,7 +30,7 @@ mod tree;
 mod verify;
 mod words;
 
-pub use birth::{Birth, Coming, Notebook, Ready, foreseeable};
+pub use birth::{Birth, Notebook, Ready, foreseeable};
 pub use control::Control;
 pub use etc_cache::sweep as sweep_cache;
 pub use label::Lsm;

@@ -113,8 +113,17 @@ pub struct Confined {
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
 pub fn start(prepared: Prepared, host: &Capabilities, birth: Option<Birth>) -> Result<Started, StartError> {
-    match birth {
-        Some(birth) => go_on(prepared, birth),
+    let told = birth.and_then(|birth| {
+        // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
+        birth.finish(|pid, kept| {
+            let Kept { config, control, streams } = kept;
+            let told = streams_to_payload(&prepared, &streams).and_then(|()| tell(pid, config, &prepared, &control));
+            (told, control, streams)
+        })
+    });
+    match told {
+        Some(born) => go_on(prepared, born),
+        // Whatever was in the way of one that was begun early has its words here.
         None => start_now(prepared, host),
     }
 }
@@ -141,14 +150,8 @@ fn start_now(prepared: Prepared, host: &Capabilities) -> Result<Started, StartEr
     told.map(|()| started)
 }
 
-fn go_on(prepared: Prepared, birth: Birth) -> Result<Started, StartError> {
-    // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
-    let born = birth.finish(|pid, kept| {
-        let Kept { config, control, streams } = kept;
-        let told = streams_to_payload(&prepared, &streams).and_then(|()| tell(pid, config, &prepared, &control));
-        (told, control, streams)
-    })?;
-    let Born { child, group, told, maker } = born;
+fn go_on(prepared: Prepared, born: Born<(Result<(), StartError>, Control, Streams)>) -> Result<Started, StartError> {
+    let Born { child, group, told, released, maker } = born;
     let child = match child {
         Ok(child) => child,
         Err(error) => {
@@ -160,7 +163,9 @@ fn go_on(prepared: Prepared, birth: Birth) -> Result<Started, StartError> {
     let held = Held::new(child, group, Some(maker));
     let untold = || StartError::Internal("the guest was not told its config".to_owned());
     let (told, control, streams) = told.ok_or_else(untold)?;
-    told.map(|()| Started::new(prepared, held, control, streams))
+    told?;
+    released.map_err(|e| StartError::system("letting the guest run on every processor", e))?;
+    Ok(Started::new(prepared, held, control, streams))
 }
 
 impl Held {

@@ -1,14 +1,14 @@
 //! What is begun before there is a plan: the journal, and the guest.
 //!
 //! Making its namespaces takes the kernel as long as planning takes us, and its way to its first instruction takes longer
-//! than the looks at the host's files, so both are done at once, and what they need of the state folder as well: a thread
-//! does it (`backends::native::Ready`). On it the journal comes first, as always; a refusal, or a plan that asks for
-//! another guest, ends what was begun here and leaves nothing.
+//! than the looks at the host's files, so both are done at once: a thread does it (`backends::native::Ready`), which looks
+//! for the control groups while the policy is still read. The journal comes first, as always; a refusal, or a plan that
+//! asks for another guest, ends what was begun here and leaves nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backends::native::{Birth, Coming, Notebook, Ready, foreseeable};
+use backends::native::{Birth, Notebook, Ready, foreseeable};
 use backends::{Capabilities, StartError};
 use policy::Loaded;
 use policy::value::{Policy, WorkspaceMode};
@@ -16,7 +16,7 @@ use policy::value::{Policy, WorkspaceMode};
 use super::begin::{Io, stdio};
 use super::home::Home;
 use crate::cli::{Request, What, World};
-use crate::state::{Journal, Places, RunId, State, Thing};
+use crate::state::{Journal, RunId, State, Thing};
 use crate::ui::Failure;
 
 /// What was begun. The order of the fields is the order in which it ends: the journal goes last.
@@ -30,8 +30,9 @@ pub(super) struct Begun {
 /// What is being begun. The order of the fields is the order in which it ends.
 #[derive(Debug)]
 pub(super) struct Early {
-    coming: Coming<Notes>,
+    birth: Birth,
     signals: sys::signals::Signals,
+    notes: Notes,
 }
 
 /// Where a run is written down.
@@ -53,43 +54,53 @@ impl Notebook for Notes {
 }
 
 impl Early {
-    /// Waits until all is written down: where the run is recorded, and what was begun. `None` if anything was in the way.
-    fn settle(self) -> Option<((State, RunId), Begun)> {
-        let Self { coming, signals } = self;
-        let (Notes { home, state, id }, birth) = coming.noted()?;
+    /// Where the run is recorded, and what was begun.
+    fn settle(self) -> ((State, RunId), Begun) {
+        let Self { birth, signals, notes: Notes { home, state, id } } = self;
         // While the guest is made: the thread that makes it has the longer way.
         sweep(&state);
-        Some(((state, id), Begun { birth, signals, home }))
+        ((state, id), Begun { birth, signals, home })
     }
 
     /// Ends what was begun: nothing of it is left but where a record may be written.
-    pub(super) fn end(self) -> Option<(State, RunId)> {
-        self.settle().map(|(place, begun)| {
-            drop(begun);
-            place
-        })
+    pub(super) fn end(self) -> (State, RunId) {
+        let (place, begun) = self.settle();
+        drop(begun);
+        place
     }
 }
 
-/// Begins a run on the tier that is tried first. `None` is no failure: whatever is in the way
-/// is met again on the ordinary way, where it has its words.
-pub(super) fn begin(loaded: &Loaded, request: &Request, world: &World, host: &Arc<Capabilities>) -> Option<Early> {
+/// The thread that will make the guest, and looks at the host while the policy is read. `None` is no failure: whatever is
+/// in the way is met again on the ordinary way, where it has its words.
+pub(super) fn ahead(host: &Arc<Capabilities>) -> Option<Ready> {
+    // That thread hears no signal: all of them are for this one, which takes them when there is something to forward.
+    let _held = sys::signals::Held::all(&sys::signals::FORWARDED).ok()?;
+    Ready::new(host).ok()
+}
+
+/// Begins a run on the tier that is tried first. `None` is no failure, as above.
+pub(super) fn begin(
+    ahead: Option<Ready>,
+    loaded: &Loaded,
+    request: &Request,
+    world: &World,
+    host: &Capabilities,
+) -> Option<Early> {
     let tier = policy::first_tier(loaded);
     let policy = loaded.policy_on(tier);
+    let ready = ahead?;
     if matches!(request.what, What::Nothing) || !foreseeable(tier, &policy, host) {
         return None;
     }
-    // Before any other thread is there: all of them inherit the mask, and no signal of the caller may fall between.
+    // Before the guest is there: it inherits the mask, and no signal of the caller may fall between.
     let signals = sys::signals::Signals::take(&sys::signals::FORWARDED).ok()?;
-    let (places, workspace) = (world.state.clone(), workspace(&policy).map(Path::to_owned));
-    let open = move || notes(&places, workspace.as_deref()).ok();
-    let ready = Ready::new(tier, stdio(&Io::of(request, &policy, world)), host, open).ok()?;
-    let coming = ready.begin(&policy, host)?;
-    Some(Early { coming, signals })
+    let mut notes = notes(world, workspace(&policy)).ok()?;
+    let birth = ready.begin((tier, stdio(&Io::of(request, &policy, world))), &policy, host, &mut notes)?;
+    Some(Early { birth, signals, notes })
 }
 
-fn notes(places: &Places, workspace: Option<&Path>) -> Result<Notes, Failure> {
-    let state = State::open(places)?;
+fn notes(world: &World, workspace: Option<&Path>) -> Result<Notes, Failure> {
+    let state = State::open(&world.state)?;
     let id = RunId::new(jiff::Timestamp::now())?;
     let home = journal(&state, &id, workspace)?;
     Ok(Notes { home, state, id })
@@ -121,7 +132,7 @@ pub(super) fn or_only_its_place(
     early: Option<Early>,
     world: &World,
 ) -> Result<((State, RunId), Option<Begun>), Failure> {
-    match early.and_then(Early::settle) {
+    match early.map(Early::settle) {
         Some((place, begun)) => Ok((place, Some(begun))),
         None => Ok(((State::open(&world.state)?, RunId::new(jiff::Timestamp::now())?), None)),
     }

@@ -101,6 +101,7 @@ fn not_refused(stop: Failure) -> Failure {
 fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
     enough_descriptors()?;
     let host = std::sync::Arc::new(backends::Capabilities::probe_with(world.user_bus()));
+    let ahead = early::ahead(&host);
     let mut loaded = match load::policy(&request.layers, world) {
         Ok(loaded) => loaded,
         Err(stop) => return Err(record::refused(stop, world, None)),
@@ -119,10 +120,10 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
     if let Err(stop) = terminal::there(&loaded, &request, world) {
         return Err(record::refused(stop, world, None));
     }
-    let early = early::begin(&loaded, &request, world, &host);
+    let early = early::begin(ahead, &loaded, &request, world, &host);
     let planned = match planning::choose(&loaded, &host) {
         Ok(planned) => planned,
-        Err(stop) => return Err(record::refused(stop, world, early.and_then(early::Early::end))),
+        Err(stop) => return Err(record::refused(stop, world, early.map(early::Early::end))),
     };
     let (place, early) = early::or_only_its_place(early, world)?;
     let recorded = record::open(&planned, &request, place)?;

@@ -15,9 +15,9 @@ use rustix::io::{Errno, Result as KernelResult};
 use serde::Serialize;
 
 use super::ChangesError;
-use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, load, target_bytes};
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, load, target_bytes};
 use super::marks::{guarded, leaves};
-use super::store::{drop_blobs, stream};
+use super::store::{keep, stream};
 use crate::protect::List;
 use crate::state::{Cross, Dir, Journal, RunId, State, Thing, path_text};
 
@@ -51,7 +51,7 @@ pub struct Conflict {
     /// Relative to the workspace.
     #[serde(with = "path_text")]
     pub path: PathBuf,
-    /// `changed`, `exists`, `missing`, `touched`, `protected`, `link-leaves`, `not-empty`, `folder`.
+    /// `changed`, `exists`, `missing`, `touched`, `protected`, `link-leaves`, `not-empty`, `folder`, `not-carried`.
     pub id: &'static str,
     /// Why.
     pub why: String,
@@ -69,6 +69,8 @@ pub enum Applied {
         paths: Vec<String>,
         /// Protected paths that were left.
         left: usize,
+        /// What was asked for and is not carried over.
+        refused: Vec<Refused>,
     },
     /// Nothing was applied.
     Conflicts(Vec<Conflict>),
@@ -92,8 +94,16 @@ pub fn apply(
         return Err(ChangesError::Digest { wanted: wanted.clone(), found: digest });
     }
     let root = open_root(&manifest)?;
-    let (chosen, mut conflicts) = judge(chosen, request, list);
-    let left = manifest.choose(request.paths.as_deref())?.len() - chosen.len() - conflicts.len();
+    let refused = manifest.left_behind(request.paths.as_deref());
+    let Judged { chosen, left, mut conflicts } = judge(chosen, request, list);
+    // What is named is taken, or nothing is.
+    let named_alone = |path: &&PathBuf| !manifest.has(path);
+    for named in request.paths.iter().flatten().filter(named_alone) {
+        conflicts.extend(refused.iter().filter(|refused| refused.path.starts_with(named)).map(Conflict::not_carried));
+    }
+    if chosen.is_empty() && conflicts.is_empty() {
+        return Ok(Applied::Conflicts(left.into_iter().chain(refused.iter().map(Conflict::not_carried)).collect()));
+    }
     let mut todo = Vec::new();
     let removed: BTreeSet<&Path> =
         chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
@@ -120,7 +130,7 @@ pub fn apply(
     let taken: BTreeSet<(PathBuf, Change)> = chosen.iter().map(|e| (e.path.clone(), e.change)).collect();
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
     keep_rest(state, run, &manifest, &store)?;
-    Ok(Applied::Done { digest, paths, left })
+    Ok(Applied::Done { digest, paths, left: left.len(), refused })
 }
 
 fn open_root(manifest: &Manifest) -> Result<Dir, ChangesError> {
@@ -131,29 +141,46 @@ fn open_root(manifest: &Manifest) -> Result<Dir, ChangesError> {
     if (stat.st_dev, stat.st_ino) == manifest.root { Ok(root) } else { Err(ChangesError::Moved { path: path.clone() }) }
 }
 
-/// What the list and the request say, before anybody looks at the host.
-fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, list: &List) -> (Vec<&'a Entry>, Vec<Conflict>) {
-    let mut conflicts = Vec::new();
-    let mut chosen = Vec::new();
+impl Conflict {
+    fn not_carried(refused: &Refused) -> Self {
+        Self { path: refused.path.clone(), id: "not-carried", why: refused.why.clone() }
+    }
+}
+
+/// What the list and the request say.
+#[derive(Default)]
+struct Judged<'a> {
+    chosen: Vec<&'a Entry>,
+    /// Protected, and left out as it was asked for.
+    left: Vec<Conflict>,
+    conflicts: Vec<Conflict>,
+}
+
+/// Before anybody looks at the host.
+fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, list: &List) -> Judged<'a> {
+    let mut judged = Judged::default();
     for entry in entries {
-        let mut conflict = |id, why: String| conflicts.push(Conflict { path: entry.path.clone(), id, why });
+        let conflict = |id, why: String| Conflict { path: entry.path.clone(), id, why };
         if let Some(why) = guarded(list, entry) {
             match &request.guarded {
-                Guarded::Leave => continue,
+                Guarded::Leave => {
+                    judged.left.push(conflict("protected", why));
+                    continue;
+                }
                 Guarded::Take(paths) if paths.iter().any(|path| entry.path.starts_with(path)) => {}
                 Guarded::Refuse | Guarded::Take(_) => {
-                    conflict("protected", why);
+                    judged.conflicts.push(conflict("protected", why));
                     continue;
                 }
             }
         }
         if entry.kind == Kind::Symlink && entry.change != Change::Removed && !request.leaving_links && leaves(entry) {
-            conflict("link-leaves", "the link leads out of the workspace, or could".into());
+            judged.conflicts.push(conflict("link-leaves", "the link leads out of the workspace, or could".into()));
         } else {
-            chosen.push(entry);
+            judged.chosen.push(entry);
         }
     }
-    (chosen, conflicts)
+    judged
 }
 
 enum Standing {
@@ -507,10 +534,5 @@ fn conflict(entry: &Entry, id: &'static str, why: &str) -> Stop {
 
 /// What was not taken stays with the run; if nothing did, the run's changes are gone.
 fn keep_rest(state: &State, run: &RunId, manifest: &Manifest, store: &Dir) -> Result<(), ChangesError> {
-    let failed = |errno| ChangesError::Write { path: state.path().join("changes").join(run.as_str()), errno };
-    if manifest.entries.is_empty() {
-        return super::discard(state, run);
-    }
-    manifest.save(store).map_err(failed)?;
-    drop_blobs(store, manifest).map_err(failed)
+    if manifest.entries.is_empty() { super::discard(state, run) } else { keep(state, run, manifest, store) }
 }

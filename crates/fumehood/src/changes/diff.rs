@@ -30,7 +30,7 @@ pub struct Diff {
     pub digest: String,
     /// By path.
     pub entries: Vec<Shown>,
-    /// Not carried over.
+    /// Not carried over, of what was asked for.
     pub refused: Vec<Refused>,
 }
 
@@ -78,9 +78,10 @@ pub fn diff(
         Shown { entry: (*entry).clone(), name, marks: found, diff: text }
     };
     let entries = chosen.iter().map(show).collect();
-    let Manifest { run, workspace, refused, .. } = &manifest;
+    let refused = manifest.left_behind(paths);
+    let Manifest { run, workspace, .. } = &manifest;
     let workspace = show_bytes(workspace.as_os_str().as_encoded_bytes());
-    Ok(Diff { schema: 1, run: run.clone(), workspace, digest, entries, refused: refused.clone() })
+    Ok(Diff { schema: 1, run: run.clone(), workspace, digest, entries, refused })
 }
 
 impl Diff {

@@ -99,9 +99,12 @@ impl ChangesError {
                 "nothing was changed, or it was applied, discarded or is older than 14 days",
                 "run again",
             ),
-            Self::Damaged { run } => {
-                say("changes/damaged", run.clone(), "it does not parse", "discard it: `fumehood discard RUN`")
-            }
+            Self::Damaged { run } => say(
+                "changes/damaged",
+                run.clone(),
+                "it does not parse",
+                &format!("discard it: `fumehood discard {run}`"),
+            ),
             Self::Digest { wanted, found } => {
                 let why = format!("wanted {wanted}, found {found}");
                 say(

@@ -191,15 +191,28 @@ impl Manifest {
     /// The entries that are chosen: all, or those at or below the paths given.
     ///
     /// # Errors
-    /// [`ChangesError::NoSuchPath`] for a path that names none.
+    /// [`ChangesError::NoSuchPath`] for a path that names none, and nothing that is not carried over.
     pub fn choose(&self, paths: Option<&[PathBuf]>) -> Result<Vec<&Entry>, ChangesError> {
         let Some(paths) = paths else { return Ok(self.entries.iter().collect()) };
         for path in paths {
-            if !self.entries.iter().any(|entry| entry.path.starts_with(path)) {
+            if !self.has(path) && !self.refused.iter().any(|refused| refused.path.starts_with(path)) {
                 return Err(ChangesError::NoSuchPath { path: path.clone() });
             }
         }
         Ok(self.entries.iter().filter(|entry| paths.iter().any(|path| entry.path.starts_with(path))).collect())
+    }
+
+    /// Whether there is an entry at or below a path.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.entries.iter().any(|entry| entry.path.starts_with(path))
+    }
+
+    /// What is not carried over: all, or what is at or below the paths given.
+    #[must_use]
+    pub fn left_behind(&self, paths: Option<&[PathBuf]>) -> Vec<Refused> {
+        let asked =
+            |refused: &&Refused| paths.is_none_or(|paths| paths.iter().any(|path| refused.path.starts_with(path)));
+        self.refused.iter().filter(asked).cloned().collect()
     }
 
     /// SHA-256 over the canonical form of the run, its workspace and these entries: what `diff --json` shows and
@@ -284,6 +297,25 @@ pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
     }
     let path = state.path().join("changes").join(run.as_str());
     changes.remove_tree(run.as_str()).map_err(|errno| ChangesError::Write { path, errno })
+}
+
+/// Throws the changes at and below these paths away; those that are gone.
+///
+/// # Errors
+/// [`ChangesError::NoSuchPath`], and nothing was thrown away.
+pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<PathBuf>, ChangesError> {
+    let (mut manifest, store) = load(state, run)?;
+    let gone = manifest.choose(Some(paths))?.into_iter().map(|entry| entry.path.clone());
+    let gone = gone.chain(manifest.left_behind(Some(paths)).into_iter().map(|refused| refused.path)).collect();
+    let other = |path: &Path| !paths.iter().any(|named| path.starts_with(named));
+    manifest.entries.retain(|entry| other(&entry.path));
+    manifest.refused.retain(|refused| other(&refused.path));
+    if manifest.entries.is_empty() && manifest.refused.is_empty() {
+        discard(state, run)?;
+    } else {
+        super::store::keep(state, run, &manifest, &store)?;
+    }
+    Ok(gone)
 }
 
 /// A link's target as bytes.

@@ -20,7 +20,7 @@ pub use apply::{Applied, Conflict, Guarded, Request, apply};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;
-pub use manifest::{Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, load, newest, runs};
+pub use manifest::{Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs};
 pub use marks::{Mark, leaves, marks};
 pub use store::{Bounds, Store};
 pub use upper::read_upper;

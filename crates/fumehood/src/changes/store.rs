@@ -256,8 +256,15 @@ pub(super) fn stream(from: &File, to: &mut File, most: u64) -> KernelResult<Opti
     }
 }
 
+/// Writes down what is left of a run's changes, and removes the content of what is not.
+pub(super) fn keep(state: &State, run: &RunId, manifest: &Manifest, store: &Dir) -> Result<(), ChangesError> {
+    let failed = |errno| ChangesError::Write { path: state.path().join("changes").join(run.as_str()), errno };
+    manifest.save(store).map_err(failed)?;
+    drop_blobs(store, manifest).map_err(failed)
+}
+
 /// Removes blobs that no entry names any more.
-pub(super) fn drop_blobs(dir: &Dir, manifest: &Manifest) -> KernelResult<()> {
+fn drop_blobs(dir: &Dir, manifest: &Manifest) -> KernelResult<()> {
     let blobs = dir.enter(BLOBS, Cross::No)?;
     let named: std::collections::BTreeSet<&str> = manifest.entries.iter().filter_map(|e| e.sha256.as_deref()).collect();
     for name in blobs.names()? {

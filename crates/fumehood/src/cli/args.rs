@@ -88,8 +88,10 @@ impl Flag {
 pub enum Words {
     /// The first word ends the flags: what follows belongs to it.
     EndFlags,
-    /// Words and flags mix, up to `--`; at most this many words.
+    /// Words and flags mix; at most this many words. `--` ends the flags alone, as everywhere.
     Mixed(usize),
+    /// As `Mixed`, and what follows `--` is of another kind.
+    MixedThenMore(usize),
 }
 
 /// What was typed.
@@ -128,6 +130,15 @@ impl Parsed {
     pub fn value(&self, long: &str) -> Option<&OsStr> {
         self.flags.iter().rev().find(|(flag, _)| flag.long == long).and_then(|(_, value)| value.as_deref())
     }
+
+    /// Takes a word, of at most so many.
+    fn word(&mut self, word: OsString, most: usize) {
+        if self.words.len() < most {
+            self.words.push(word);
+        } else {
+            self.faults.push(surplus(&word, most));
+        }
+    }
 }
 
 /// Reads arguments against tables of flags. Mistakes go to `faults`.
@@ -138,7 +149,10 @@ pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], w
     while let Some(arg) = args.next() {
         let bytes = arg.as_bytes();
         if bytes == b"--" {
-            parsed.after = Some(args.collect());
+            match words {
+                Words::EndFlags | Words::MixedThenMore(_) => parsed.after = Some(args.collect()),
+                Words::Mixed(most) => args.for_each(|word| parsed.word(word, most)),
+            }
             break;
         }
         if let Some(name) = bytes.strip_prefix(b"--") {
@@ -146,17 +160,13 @@ pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], w
         } else if bytes.len() > 1 && bytes.starts_with(b"-") {
             cluster(&mut parsed, bytes.get(1..).unwrap_or_default(), tables, &mut args);
         } else {
-            parsed.words.push(arg);
             match words {
                 Words::EndFlags => {
+                    parsed.words.push(arg);
                     parsed.words.extend(args);
                     break;
                 }
-                Words::Mixed(most) if parsed.words.len() > most => {
-                    let word = parsed.words.pop().unwrap_or_default();
-                    parsed.faults.push(surplus(&word, most));
-                }
-                Words::Mixed(_) => {}
+                Words::Mixed(most) | Words::MixedThenMore(most) => parsed.word(arg, most),
             }
         }
     }
@@ -417,11 +427,19 @@ mod tests {
 
     #[test]
     fn words_and_flags_mix_where_the_command_says_so() {
-        let p = parsed(Words::Mixed(1), &["a", "-i", "b", "--", "c"]);
+        let p = parsed(Words::MixedThenMore(1), &["a", "-i", "b", "--", "c"]);
         assert_eq!(p.words, ["a"]);
         assert_eq!(p.after, Some(vec!["c".into()]));
         assert_eq!(p.faults.len(), 1);
         assert_eq!(p.faults[0].what, "`b` is one word too many");
+    }
+
+    #[test]
+    fn where_nothing_else_can_follow_two_dashes_words_do() {
+        let p = parsed(Words::Mixed(2), &["a", "--", "-i", "c"]);
+        assert_eq!((p.words, p.after), (vec!["a".into(), "-i".into()], None));
+        assert!(p.flags.is_empty());
+        assert_eq!(p.faults[0].what, "`c` is one word too many");
     }
 
     #[test]

@@ -7,10 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::args::{Flag, To, Words};
+use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
 use crate::audit::{self, Filter, Kind, Log, Options};
-use crate::changes::{Applied, ChangesError, Conflict, Guarded, Request, apply, diff, discard, load, newest};
+use crate::changes::{
+    Applied, ChangesError, Conflict, Guarded, Manifest, Request, apply, diff, discard, discard_at, load, newest,
+};
 use crate::fault::{Fault, show_bytes, show_path, show_text};
 use crate::protect::list;
 use crate::state::{RunId, State};
@@ -29,9 +31,10 @@ pub(super) const DIFF: Spec = Spec {
     about: "Show what a run changed in its workspace",
     usage: "[RUN|PATH] [-- FILES...]",
     more: "Without a word it is the newest run of the workspace around the current directory.\n\
-           Exit code 0 if nothing changed or nothing of it is left, 1 if something did, 125 if the run is not known.",
+           Exit code 0 if nothing changed or nothing of it is left, 1 if something did, also where it is not carried over,\n\
+           125 if the run is not known.",
     tables: &[NAMES],
-    words: Words::Mixed(1),
+    words: Words::MixedThenMore(1),
     hidden: false,
     run: show,
 };
@@ -41,9 +44,9 @@ pub(super) const TAKE: Spec = Spec {
     about: "Take what a run changed over into the workspace",
     usage: "[RUN|PATH] [--digest DIGEST] [-- FILES...]",
     more: "All or nothing, and never over what somebody changed meanwhile.\n\
-           Exit code 0, or 1 with every conflict and nothing applied.",
+           Exit code 0, or 1 with every reason and nothing applied.",
     tables: &[APPLY],
-    words: Words::Mixed(1),
+    words: Words::MixedThenMore(1),
     hidden: false,
     run: take,
 };
@@ -51,10 +54,10 @@ pub(super) const TAKE: Spec = Spec {
 pub(super) const DISCARD: Spec = Spec {
     path: &["discard"],
     about: "Throw away what a run changed",
-    usage: "[RUN|PATH]",
-    more: "The whole run's changes; `apply` with names takes a part.",
+    usage: "[RUN|PATH] [-- FILES...]",
+    more: "The whole run's changes, or those of the named files and folders.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Words::MixedThenMore(1),
     hidden: false,
     run: drop_all,
 };
@@ -84,8 +87,8 @@ impl From<Stop> for Failure {
     }
 }
 
-fn run(call: &Call<'_>, state: &State) -> Result<RunId, Failure> {
-    newest_or_named(call, state).map_err(Failure::from)
+fn run(call: &Call<'_>, state: &State, command: &str) -> Result<RunId, Failure> {
+    newest_or_named(call, state, command).map_err(Failure::from)
 }
 
 /// The run that a call names by its id.
@@ -113,7 +116,7 @@ fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
 }
 
 /// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
-fn newest_or_named(call: &Call<'_>, state: &State) -> Result<RunId, Stop> {
+fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunId, Stop> {
     if let Some(id) = named(call) {
         return Ok(id);
     }
@@ -124,9 +127,19 @@ fn newest_or_named(call: &Call<'_>, state: &State) -> Result<RunId, Stop> {
             what: format!("{} is neither a run nor a path", show_path(Path::new(&word))),
             place: "command line".to_owned(),
             why: error.to_string().to_lowercase(),
-            fix: "a run's id stands in its report and in `fumehood audit show`".to_owned(),
+            fix: "a run's id stands in its report and in `fumehood audit show`; files follow `--`".to_owned(),
         }))
     })?;
+    if !path.is_dir() {
+        // All that the run did is more than whoever names a file means.
+        let fix = format!("`fumehood {} -- {}`", command, show_bytes(word.as_bytes()));
+        return Err(Stop::Named(Failure::own(usage(
+            "usage/file-for-workspace",
+            format!("{} is a file", show_path(Path::new(&word))),
+            "the word names a run or a workspace; files follow `--`".to_owned(),
+            fix,
+        ))));
+    }
     newest(state, &path).map_err(Stop::Changes)
 }
 
@@ -156,7 +169,7 @@ fn relative(name: &Path, here: Option<&Path>, workspace: &Path) -> PathBuf {
 
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call)?;
-    let found = newest_or_named(call, &state).and_then(|run| {
+    let found = newest_or_named(call, &state, "diff").and_then(|run| {
         let (manifest, _) = load(&state, &run).map_err(Stop::Changes)?;
         Ok((run, manifest))
     });
@@ -174,15 +187,20 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     } else if call.parsed.has("names") {
         let names: String = found.entries.iter().map(|shown| format!("{}\n", show_text(&shown.name))).collect();
         call.voice.data(names.as_bytes())?;
+        if !found.refused.is_empty() {
+            let are = if found.refused.len() == 1 { "is" } else { "are" };
+            call.voice
+                .say(&format!("{} {are} not carried over: `fumehood diff` says why\n", paths_of(found.refused.len())));
+        }
     } else {
         call.voice.data(found.text().as_bytes())?;
     }
-    Ok(u8::from(!found.entries.is_empty()))
+    Ok(u8::from(!found.entries.is_empty() || !found.refused.is_empty()))
 }
 
 fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call)?;
-    let run = run(call, &state)?;
+    let run = run(call, &state, "apply")?;
     let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
     // The log comes first: what cannot be recorded is not done.
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
@@ -194,23 +212,32 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let applied = apply(&state, &run, &request, list(), Timestamp::now()).map_err(|error| failed(&error))?;
     match &applied {
-        Applied::Done { digest, paths, left } => {
+        Applied::Done { digest, paths, left, refused } => {
             let body =
                 json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left });
             log.append(run.as_str(), &Kind::workspace_applied(), &body).map_err(|error| Failure::own(error.fault()))?;
             if call.json {
-                call.voice.json(
-                    &json!({ "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left }),
-                )?;
+                call.voice.json(&json!({
+                    "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left, "refused": refused,
+                }))?;
             } else {
-                let number = count(u64::try_from(paths.len()).unwrap_or(u64::MAX), "path", "paths");
-                let rest = if *left > 0 { format!("; {left} protected left") } else { String::new() };
-                call.voice.say(&format!("{number} applied to {}{rest}\n", show_path(&manifest.workspace)));
+                let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
+                if *left > 0 {
+                    text.push_str(&format!("; {left} protected left"));
+                }
+                if !refused.is_empty() {
+                    text.push_str(&format!("; {} not carried over:", refused.len()));
+                }
+                for refused in refused {
+                    let path = show_bytes(refused.path.as_os_str().as_bytes());
+                    text.push_str(&format!("\n  {path}: {}", show_text(&refused.why)));
+                }
+                call.voice.say(&format!("{text}\n"));
             }
             Ok(0)
         }
         Applied::Conflicts(conflicts) => {
-            tell(call, run.as_str(), conflicts)?;
+            tell(call, &manifest, conflicts)?;
             Ok(1)
         }
     }
@@ -229,7 +256,12 @@ fn guarded(call: &Call<'_>, workspace: &Path) -> Guarded {
     }
 }
 
-fn tell(call: &Call<'_>, run: &str, conflicts: &[Conflict]) -> Result<(), Failure> {
+fn paths_of(number: usize) -> String {
+    count(u64::try_from(number).unwrap_or(u64::MAX), "path", "paths")
+}
+
+fn tell(call: &Call<'_>, manifest: &Manifest, conflicts: &[Conflict]) -> Result<(), Failure> {
+    let run = &manifest.run;
     if call.json {
         call.voice.json(&json!({ "schema": 1, "run": run, "conflicts": conflicts }))?;
         return Ok(());
@@ -240,23 +272,58 @@ fn tell(call: &Call<'_>, run: &str, conflicts: &[Conflict]) -> Result<(), Failur
     }
     let head = call.voice.err.paint(Role::Bad, "conflict:");
     let text = table.render(call.voice.err, 2, call.voice.columns);
-    let fix = format!(
-        "  fix: `fumehood apply {run} -- FILES` takes what is named alone; `fumehood discard {run}` drops it all\n"
-    );
-    call.voice.say(&format!("{head} nothing was applied\n{text}{fix}"));
+    let fix = ways_out(manifest, conflicts).join("; ");
+    call.voice.say(&format!("{head} nothing was applied\n{text}  fix: {fix}\n"));
     Ok(())
+}
+
+/// What can be done where nothing was applied; only what would do something.
+fn ways_out(manifest: &Manifest, conflicts: &[Conflict]) -> Vec<String> {
+    let run = &manifest.run;
+    let of = |id: &str| conflicts.iter().filter(|conflict| conflict.id == id).count();
+    let in_the_way = conflicts.len().saturating_sub(of("not-carried"));
+    let more = manifest.entries.len() > in_the_way;
+    let mut ways = Vec::new();
+    if of("protected") > 0 {
+        ways.push("`--take-protected PATH` takes a protected path".to_owned());
+    }
+    if of("protected") > 0 && more {
+        ways.push("`--leave-protected` takes the others".to_owned());
+    }
+    if of("link-leaves") > 0 {
+        ways.push("`--leaving-links` takes links that lead out".to_owned());
+    }
+    if more {
+        ways.push(format!("`fumehood apply {run} -- FILES` takes what is named alone"));
+    }
+    ways.push(format!("`fumehood discard {run}` drops it all"));
+    ways
 }
 
 fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call)?;
-    let run = run(call, &state)?;
+    let run = run(call, &state, "discard")?;
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
-    discard(&state, &run).map_err(|error| failed(&error))?;
-    log.append(run.as_str(), &Kind::workspace_discarded(), &json!({})).map_err(|error| Failure::own(error.fault()))?;
-    if call.json {
-        call.voice.json(&json!({ "schema": 1, "run": run.as_str(), "discarded": true }))?;
+    let named = if call.parsed.after.as_ref().is_some_and(|named| !named.is_empty()) {
+        let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
+        let paths = files(call, &manifest.workspace).unwrap_or_default();
+        Some(discard_at(&state, &run, &paths).map_err(|error| failed(&error))?)
     } else {
-        call.voice.say(&format!("the changes of {run} are gone\n"));
+        // A damaged list is no reason to keep it.
+        discard(&state, &run).map(|()| None).map_err(|error| failed(&error))?
+    };
+    let mut body = json!({});
+    if let (Some(map), Some(paths)) = (body.as_object_mut(), &named) {
+        let shown: Vec<String> = paths.iter().map(|path| show_bytes(path.as_os_str().as_bytes())).collect();
+        map.insert("paths".to_owned(), json!(shown));
+    }
+    log.append(run.as_str(), &Kind::workspace_discarded(), &body).map_err(|error| Failure::own(error.fault()))?;
+    if call.json {
+        let paths = body.get("paths");
+        call.voice.json(&json!({ "schema": 1, "run": run.as_str(), "discarded": true, "paths": paths }))?;
+    } else {
+        let what = named.map_or_else(|| "the changes".to_owned(), |paths| paths_of(paths.len()));
+        call.voice.say(&format!("{what} of {run} are gone\n"));
     }
     Ok(0)
 }

@@ -25,7 +25,7 @@ pub(super) const CHECK: Spec = Spec {
     A command policy alone is no boundary: an allowed program does what it does. The sandbox is the boundary.\n\
     Example: `fumehood commands check -p policy.toml 'git log --oneline | head'`",
     tables: &[POLICY],
-    words: Words::Mixed(1),
+    words: Words::MixedThenMore(1),
     hidden: false,
     run: check,
 };

@@ -125,7 +125,7 @@ fn command(spec: &Spec, name: &str) -> Command {
     }
     match spec.words {
         Words::Mixed(0) => command,
-        Words::Mixed(_) | Words::EndFlags => command.arg(
+        Words::Mixed(_) | Words::MixedThenMore(_) | Words::EndFlags => command.arg(
             Arg::new("words")
                 .num_args(0..)
                 .trailing_var_arg(true)

@@ -1,9 +1,11 @@
 //! `fumehood diff | apply | discard`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fumehood::changes::{Baseline, Bounds, Store, copy_in, read_copy};
 use fumehood::state::{Dir, Places, RunId, State};
+
+use rustix::fs::{FileType, Mode};
 
 use crate::House;
 
@@ -11,6 +13,15 @@ const RUN: &str = "r-20261122-013045-7f3a9c";
 
 /// A workspace with two files, and a run that changed one, removed the other and added a third.
 fn changed() -> House {
+    left_by(|copy| {
+        std::fs::write(copy.join("kept.txt"), "two\n").unwrap();
+        std::fs::remove_file(copy.join("gone.txt")).unwrap();
+        std::fs::write(copy.join("new\u{1b}[2J.txt"), "n\n").unwrap();
+    })
+}
+
+/// A workspace with two files, and a run that did this to its copy.
+fn left_by(work_on: impl FnOnce(&Path)) -> House {
     let house = House::new();
     let (work, copy) = (house.path("work"), house.path("copy"));
     std::fs::write(work.join("kept.txt"), "one\n").unwrap();
@@ -21,9 +32,7 @@ fn changed() -> House {
     let state = State::open(&places).unwrap();
     let (from, into) = (Dir::open(&work).unwrap(), Dir::open(&copy).unwrap());
     let baseline: Baseline = copy_in(&from, &into, Bounds::default(), None).unwrap();
-    std::fs::write(copy.join("kept.txt"), "two\n").unwrap();
-    std::fs::remove_file(copy.join("gone.txt")).unwrap();
-    std::fs::write(copy.join("new\u{1b}[2J.txt"), "n\n").unwrap();
+    work_on(&copy);
     let run: RunId = RUN.parse().unwrap();
     let started = (i64::MAX / 2, 0);
     let workspace: PathBuf = std::fs::canonicalize(&work).unwrap();
@@ -98,6 +107,119 @@ fn paths_that_no_system_call_takes_do_not_keep_the_rest_from_being_applied() {
     assert_eq!(refused, "its path is longer than the kernel takes");
     assert_eq!(house.run(&["apply"]).code, 0);
     assert!(house.path("work/kept").exists() && house.path("work").join("d".repeat(200)).exists());
+}
+
+/// A workspace, and a run that left `p`, which no workspace takes over, and whatever else `more` does to the copy.
+fn with_a_pipe(more: impl FnOnce(&Path)) -> House {
+    left_by(|copy| {
+        rustix::fs::mknodat(rustix::fs::CWD, copy.join("p"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        more(copy);
+    })
+}
+
+#[test]
+fn where_nothing_can_be_applied_each_reason_is_told_and_it_is_1() {
+    let why = "pipe";
+    let house = with_a_pipe(|_| {});
+    for args in [&["apply"][..], &["apply", "--", "p"], &["apply", "--leave-protected"]] {
+        let said = house.run(args);
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{args:?}: {said:?}");
+        assert!(said.err.starts_with("conflict: nothing was applied\n  not-carried  p  "), "{said:?}");
+        assert!(said.err.contains(why) && !said.err.contains("-- FILES"), "{said:?}");
+    }
+    let json = house.run(&["apply", "--json"]).json();
+    assert_eq!((&json["conflicts"][0]["path"], &json["conflicts"][0]["id"]), (&"p".into(), &"not-carried".into()));
+    // It did change something, and is still known.
+    let said = house.run(&["diff"]);
+    assert_eq!(said.code, 1);
+    assert!(said.out.contains("not carried over:\n  p: "), "{said:?}");
+    assert_eq!(house.run(&["discard"]).code, 0);
+}
+
+#[test]
+fn protected_paths_that_are_left_and_all_there_is_are_no_application() {
+    let house = left_by(|copy| std::fs::write(copy.join(".mcp.json"), "{}").unwrap());
+    let said = house.run(&["apply", "--leave-protected"]);
+    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
+    assert!(said.err.starts_with("conflict: nothing was applied\n  protected  .mcp.json  "), "{said:?}");
+    assert!(said.err.contains("`--take-protected PATH`"), "{said:?}");
+    let refused = house.run(&["apply"]);
+    assert!(refused.err.contains("`--take-protected PATH`"), "{refused:?}");
+    assert_eq!(house.run(&["apply", "--take-protected", ".mcp.json"]).code, 0);
+}
+
+#[test]
+fn what_is_left_behind_is_told_where_the_rest_is_taken() {
+    let taken = || with_a_pipe(|copy| std::fs::write(copy.join("a"), "1\n").unwrap());
+    let said = taken().run(&["apply"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.err.starts_with("1 path applied to ") && said.err.contains("; 1 not carried over:\n  p: "),
+        "{said:?}"
+    );
+    let house = taken();
+    assert_eq!(
+        house.run(&["apply", "--json", "--", "a"]).json()["refused"],
+        serde_json::json!([]),
+        "it was not asked for"
+    );
+    let json = taken().run(&["apply", "--json"]).json();
+    assert_eq!(json["refused"][0]["path"], "p");
+    // By name, it is a conflict for all that was named.
+    let house = taken();
+    let said = house.run(&["apply", "--", "a", "p"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("-- FILES`"), "{said:?}");
+    assert!(!house.path("work/a").exists());
+    // `diff` of a path tells what is about that path.
+    assert!(!house.run(&["diff", "--", "a"]).out.contains("not carried over"));
+    let said = house.run(&["diff", "--", "p"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("not carried over:\n  p: "), "{said:?}");
+    let names = house.run(&["diff", "--names"]);
+    names.is(1, "a\n", "1 path is not carried over: `fumehood diff` says why\n");
+}
+
+#[test]
+fn discard_throws_away_named_files_alone() {
+    let house = changed();
+    assert_eq!(house.run(&["discard", "--", "kept.txt"]).code, 0);
+    let names = house.run(&["diff", "--names"]);
+    assert!(!names.out.contains("kept.txt") && names.out.contains("gone.txt"), "{names:?}");
+    assert_eq!(house.run(&["apply"]).code, 0);
+    assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "one\n");
+    assert!(!house.path("work/gone.txt").exists());
+    let event = house.run(&["audit", "show", "--json"]).json()["events"][0].clone();
+    assert_eq!((&event["kind"], &event["body"]["paths"][0]), (&"workspace.discarded".into(), &"kept.txt".into()));
+    let house = changed();
+    let said = house.run(&["discard", "--", "nowhere.txt"]);
+    assert_eq!(said.code, 125);
+    assert_eq!(house.run(&["diff"]).code, 1, "nothing was thrown away");
+    let last = house.run(&["discard", "--json", "--", "."]).json();
+    assert_eq!(last["paths"].as_array().map(Vec::len), Some(3));
+    assert_eq!(house.run(&["diff"]).code, 0);
+}
+
+#[test]
+fn a_damaged_list_of_changes_can_be_discarded_as_its_error_says() {
+    let house = changed();
+    std::fs::write(house.state().join("changes").join(RUN).join("manifest.json"), "{").unwrap();
+    let said = house.run(&["apply", RUN]);
+    assert!(said.err.contains(&format!("fix: discard it: `fumehood discard {RUN}`")), "{said:?}");
+    assert_eq!(house.run(&["discard", RUN]).code, 0);
+    assert_eq!(house.run(&["discard", RUN]).code, 125);
+}
+
+/// The word names a run or a workspace. Whoever names a file there means that file, and not all that the run did.
+#[test]
+fn a_file_in_the_place_of_a_workspace_is_bad_usage() {
+    let house = changed();
+    for command in ["diff", "apply", "discard"] {
+        let said = house.run(&[command, "kept.txt"]);
+        assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
+        assert!(said.err.contains(&format!("fix: `fumehood {command} -- kept.txt`")), "{said:?}");
+    }
+    assert_eq!(house.run(&["diff", "--names"]).out.lines().count(), 3);
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub mod random;
 #[cfg(feature = "std")]
 pub mod rlimit;
 #[cfg(feature = "std")]
+pub mod scheduling;
+#[cfg(feature = "std")]
 pub mod seccomp;
 #[cfg(feature = "std")]
 pub mod signals;

@@ -98,8 +98,23 @@ fn not_refused(stop: Failure) -> Failure {
     }
 }
 
+/// A program that inherited the real-time policy of our caller would escape `limits.cpus`, and keep us from ending it.
+fn no_real_time_program() -> Result<(), Failure> {
+    sys::scheduling::start_ordinary_children().map_err(|error| {
+        let fault = Fault {
+            id: "run/real-time",
+            what: "the program would have the real-time scheduling policy of its caller".to_owned(),
+            place: "the caller's scheduling policy".to_owned(),
+            why: format!("no limit holds such a program, and it could not be reset: {error}; nothing was run"),
+            fix: "start fumehood as an ordinary program (`chrt -o 0 fumehood run ...`)".to_owned(),
+        };
+        Failure::Faults { code: 126, faults: vec![fault] }
+    })
+}
+
 fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
     enough_descriptors()?;
+    no_real_time_program()?;
     let host = std::sync::Arc::new(backends::Capabilities::probe_with(world.user_bus()));
     let ahead = early::ahead(&host);
     let mut loaded = match load::policy(&request.layers, world) {

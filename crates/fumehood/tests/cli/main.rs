@@ -18,6 +18,7 @@ mod mcp_http;
 mod plan;
 mod policy;
 mod run;
+mod scheduling;
 mod shell;
 mod streams;
 mod tools;

@@ -14,7 +14,7 @@ use super::outcome;
 use super::planning::Planned;
 use super::record::Recorded;
 use super::report_file::UNWRITABLE;
-use super::streams::Kept;
+use super::streams::{Kept, Stream};
 use super::violations::{self, Counters};
 use super::watch::Watched;
 use crate::fault::{Fault, show_text};
@@ -26,17 +26,21 @@ pub(super) struct Finished {
     stdout: Kept,
     stderr: Kept,
     exec_fix: Option<Fault>,
-    /// The stream that could not be handed on whole, and why.
-    lost: Option<(&'static str, rustix::io::Errno)>,
+    /// What failed when the program had run: told beside the report, of which it takes nothing away.
+    failed: Vec<Failure>,
+}
+
+/// What came of a step after the end; what failed is kept for the report.
+fn told<T: Default>(step: Result<T, Failure>, failed: &mut Vec<Failure>) -> T {
+    step.unwrap_or_else(|stop| {
+        failed.push(stop);
+        T::default()
+    })
 }
 
 /// Ends a run: everything that it made is gone when this returns.
-pub(super) fn report(
-    stage: Stage,
-    watched: &Watched,
-    planned: &Planned,
-    recorded: &Recorded,
-) -> Result<Finished, Failure> {
+pub(super) fn report(stage: Stage, watched: &Watched, planned: &Planned, recorded: &Recorded) -> Finished {
+    let mut failed = Vec::new();
     let plan = &planned.plan;
     let wall = stage.started.elapsed().as_secs_f64();
     let Stage { running, carried, mut home, layer, protected, program, .. } = stage;
@@ -49,11 +53,11 @@ pub(super) fn report(
     }
     let disk = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let mut workspace = match layer {
-        Some(layer) => layer.read_back(recorded, &plan.policy)?,
+        Some(layer) => told(layer.read_back(recorded, &plan.policy), &mut failed),
         None => WorkspaceReport::default(),
     };
     workspace.notes = home.take_notes();
-    let slipped = super::guard::check(protected, &mut home, recorded)?;
+    let slipped = told(super::guard::check(protected, &mut home, recorded), &mut failed);
     let produced = carried.budget.produced();
     let counters = Counters {
         pids_refused: watched.sample.pids_refused,
@@ -65,9 +69,8 @@ pub(super) fn report(
     let mut streams = carried.streams.into_iter();
     let (out, mut err) = (streams.next(), streams.next());
     let hints = err.as_mut().map(|stream| stream.hints().to_vec()).unwrap_or_default();
-    let lost = [("stdout", &out), ("stderr", &err)]
-        .into_iter()
-        .find_map(|(name, stream)| Some((name, stream.as_ref()?.lost()?)));
+    let lost = |(name, stream): (_, &Option<Stream>)| Some(not_handed_on(name, stream.as_ref()?.lost()?));
+    failed.extend([("stdout", &out), ("stderr", &err)].into_iter().find_map(lost));
     let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
     let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
     let mut list = violations::from_kernel(&counters, &plan.policy);
@@ -99,10 +102,10 @@ pub(super) fn report(
         workspace,
         audit: policy::report::AuditPointer::default(),
     };
-    report.audit = recorded.ended(&report)?;
+    report.audit = told(recorded.ended(&report), &mut failed);
     running.into_iter().for_each(Running::end);
     drop(home);
-    Ok(Finished { report, stdout, stderr, exec_fix, lost })
+    Finished { report, stdout, stderr, exec_fix, failed }
 }
 
 fn line(entry: &policy::Entry) -> EnforcerLine {
@@ -134,6 +137,16 @@ fn usage(watched: &Watched, wall: f64, disk: u64, output: u64) -> Usage {
         disk,
         output,
     }
+}
+
+fn not_handed_on(stream: &str, errno: rustix::io::Errno) -> Failure {
+    Failure::own(Fault {
+        id: "out/unwritable",
+        what: format!("what the program wrote to {stream} could not all be handed on"),
+        place: stream.to_owned(),
+        why: errno.to_string().to_lowercase(),
+        fix: "make room, or send it elsewhere".to_owned(),
+    })
 }
 
 /// Whether a program's name is that of a folder of the host, as it is shown inside.
@@ -205,19 +218,34 @@ fn end_of(watched: &Watched, program: &str, policy: &Policy) -> (Outcome, Option
 
 impl Finished {
     /// Tells the report; the exit code.
-    pub(super) fn deliver(self, planned: &Planned, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
-        let code = self.report.outcome.exit_code();
-        let dropped = self.stdout.dropped.saturating_add(self.stderr.dropped);
-        if manner.json || manner.report.is_some() {
-            let value = self.json(dropped);
-            if let Some(report) = &manner.report {
-                report.write(&value)?;
-            }
-            if manner.json {
-                voice.json(&value)?;
-                return Ok(code);
-            }
+    pub(super) fn deliver(mut self, planned: &Planned, voice: Voice, manner: &Manner) -> i32 {
+        if let Some(Err(stop)) = manner.report.as_ref().map(|report| report.write(&self.json())) {
+            self.failed.push(stop);
         }
+        if manner.json {
+            match voice.json(&self.json()) {
+                Ok(_) => return self.code(),
+                Err(stop) => self.failed.push(stop),
+            }
+        } else {
+            self.speak(planned, voice, manner);
+        }
+        for stop in &self.failed {
+            voice.say(&stop.text(voice.err, voice.columns));
+        }
+        self.code()
+    }
+
+    /// The program's own, or what became of it, unless something of ours failed.
+    fn code(&self) -> i32 {
+        if self.failed.is_empty() { self.report.outcome.exit_code() } else { 125 }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.stdout.dropped.saturating_add(self.stderr.dropped)
+    }
+
+    fn speak(&self, planned: &Planned, voice: Voice, manner: &Manner) {
         if let Some(fault) = &self.exec_fix {
             voice.say(&crate::ui::fault(fault, voice.err));
         }
@@ -229,7 +257,7 @@ impl Finished {
         let view = View {
             report: &self.report,
             plan: Some(&planned.plan),
-            dropped,
+            dropped: self.dropped(),
             detail,
             palette: voice.err,
             columns: voice.columns,
@@ -238,19 +266,10 @@ impl Finished {
         if !text.is_empty() {
             voice.say(&text);
         }
-        if let Some((stream, errno)) = self.lost {
-            return Err(Failure::own(Fault {
-                id: "out/unwritable",
-                what: format!("what the program wrote to {stream} could not all be handed on"),
-                place: stream.to_owned(),
-                why: errno.to_string().to_lowercase(),
-                fix: "make room, or send it elsewhere".to_owned(),
-            }));
-        }
-        Ok(code)
     }
 
-    fn json(&self, dropped: u64) -> Value {
+    fn json(&self) -> Value {
+        let dropped = self.dropped();
         let mut value = json!(self.report);
         if let Some(map) = value.as_object_mut() {
             for (name, kept) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
@@ -264,6 +283,10 @@ impl Finished {
             }
             map.insert("cut".to_owned(), (dropped > 0).into());
             map.insert("dropped".to_owned(), dropped.into());
+            if !self.failed.is_empty() {
+                let faults = |stop: &Failure| stop.json().get("errors").and_then(Value::as_array).cloned();
+                map.insert("errors".to_owned(), self.failed.iter().filter_map(faults).flatten().collect());
+            }
         }
         value
     }

@@ -90,7 +90,7 @@ fn enough_descriptors() -> Result<(), Failure> {
     Err(Failure::Faults { code: 126, faults: vec![fault] })
 }
 
-/// What fails when the program has run is no refusal: those say that nothing was run.
+/// What fails when the program was let go is no refusal: those say that nothing was run.
 fn not_refused(stop: Failure) -> Failure {
     match stop {
         Failure::Faults { code: _, faults } => Failure::Faults { code: 125, faults },
@@ -145,8 +145,7 @@ fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -
     let begun = begin::begin(&planned, (request, forced), world, &recorded, &host, early)
         .map_err(|stop| recorded.abort(stop, &planned))?;
     let mut stage = begun.start(&planned, &recorded, &host).map_err(|stop| recorded.abort(stop, &planned))?;
-    recorded.started(&planned, stage.pid())?;
+    recorded.started(&planned, stage.pid()).map_err(not_refused)?;
     let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);
-    let report = aftermath::report(stage, &watched, &planned, &recorded).map_err(not_refused)?;
-    report.deliver(&planned, voice, manner)
+    Ok(aftermath::report(stage, &watched, &planned, &recorded).deliver(&planned, voice, manner))
 }

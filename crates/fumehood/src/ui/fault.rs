@@ -57,9 +57,11 @@ impl Failure {
             Self::Mistakes(mistakes) => (mistakes.list.first().map(|m| (&m.what, &m.why)), mistakes.list.len()),
             Self::Refused(refusal) => (refusal.refused.first().map(|r| (&r.what, &r.why)), refusal.refused.len()),
         };
-        let Some((what, why)) = first else { return "nothing was run".to_owned() };
+        // What is no refusal may have failed when the program had been let go.
+        let end = if self.code() == 125 { "fumehood failed" } else { "nothing was run" };
+        let Some((what, why)) = first else { return end.to_owned() };
         let more = if all > 1 { format!("; and {} more", all.saturating_sub(1)) } else { String::new() };
-        show_text(&format!("nothing was run: {what}: {why}{more}"))
+        show_text(&format!("{end}: {what}: {why}{more}"))
     }
 
     /// For people.

@@ -7,6 +7,7 @@ mod changes;
 mod commands;
 mod completions;
 mod doctor;
+mod ends;
 mod explain;
 mod gc;
 mod help;

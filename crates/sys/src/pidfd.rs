@@ -74,6 +74,20 @@ pub fn try_wait(pidfd: impl AsFd) -> Result<Option<(End, Used)>> {
     wait_id(&pidfd, libc::WEXITED | libc::WNOHANG).named("waitid", || "pidfd".into())
 }
 
+/// Waits until the child that `pidfd` names has ended, and leaves it to be reaped.
+///
+/// # Errors
+/// ECHILD: it is not a child of this process, or it was reaped.
+pub fn wait_for_end(pidfd: impl AsFd) -> Result<()> {
+    loop {
+        match wait_id(&pidfd, libc::WEXITED | libc::WNOWAIT) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).named("waitid", || "pidfd".into()),
+        }
+    }
+}
+
 fn wait_id(pidfd: &impl AsFd, options: i32) -> rustix::io::Result<Option<(End, Used)>> {
     // SAFETY: `siginfo_t` is plain data for which all zero bytes are a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

@@ -12,8 +12,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
@@ -196,6 +196,8 @@ enum Tell {
     Of(Box<Order>),
     /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
     Told,
+    /// The guest was told to die, and nobody reads its groups any more: remove them.
+    Remove(Group),
 }
 
 /// What became of the process.
@@ -207,25 +209,45 @@ enum Said {
     Made(Result<Child, SpawnError>, Option<Group>),
 }
 
-/// A guest's mount namespace, once it is held. The thread that made the guest has it too, and lets go of it last.
-type Mounts = Arc<OnceLock<OwnedFd>>;
+/// A guest's mount namespace, while it is held. The thread that made the guest lets go of it.
+type Mounts = Arc<Mutex<Option<OwnedFd>>>;
 
 /// Keeps the thread that made a guest: the kernel kills the guest when that thread ends, and it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Maker {
-    /// Before the channel, so that it is the thread that lets go last.
     mounts: Mounts,
-    _until_dropped: Sender<Tell>,
+    to: Sender<Tell>,
+    /// Nothing is said by it: it closes when the thread is done.
+    done: Receiver<Said>,
 }
 
 impl Maker {
-    /// Leaves the taking down of the guest's mounts to the thread that made it. Otherwise it belongs to the guest's end,
-    /// which then waits for an RCU grace period (`namespace_unlock()` in fs/namespace.c) before anybody hears of it. The
-    /// process ends no earlier than its threads, so nothing of it outlives a run.
+    /// Leaves the taking down of the guest's mounts to the thread that made it, which does it when the guest has ended,
+    /// beside the report. Otherwise it belongs to the guest's end, which then waits for an RCU grace period
+    /// (`namespace_unlock()` in fs/namespace.c) before anybody hears of it. The process ends no earlier than its threads,
+    /// so nothing of it outlives a run.
     pub(super) fn take_down_mounts(&self, guest: i32) {
         let held = Process::open(guest).and_then(|process| process.hold(Namespace::Mount));
         // Without it the guest's end takes longer, and nothing else.
-        drop(held.map(|held| self.mounts.set(held)));
+        if let (Ok(held), Ok(mut mounts)) = (held, self.mounts.lock()) {
+            *mounts = Some(held);
+        }
+    }
+
+    /// Leaves the removal of a dying guest's groups to that thread, which does it when the mounts are down, or sooner
+    /// where it cannot see the guest's end.
+    pub(super) fn remove(&self, group: Group) -> Result<(), Group> {
+        match self.to.send(Tell::Remove(group)) {
+            Err(SendError(Tell::Remove(group))) => Err(group),
+            Ok(()) | Err(SendError(_)) => Ok(()),
+        }
+    }
+
+    /// Waits until the thread has done all that was left to it. The guest must have ended.
+    pub(super) fn end(self) {
+        let Self { mounts: _, to, done } = self;
+        drop(to);
+        while done.recv().is_ok() {}
     }
 }
 
@@ -263,13 +285,18 @@ impl Ready {
         let work = move |beside: Beside| {
             host.look_ahead();
             // What is in the way is met again on the ordinary way, where it has its words.
-            if let Some(order) = order(&host, &told) {
-                carry_out(*order, &told, &say);
-            }
+            let Some(order) = order(&host, &told) else { return };
+            let guest = carry_out(*order, &told, &say);
             // What was made here is kept from a processor as this thread was, until the first thread releases it.
-            drop((say, beside.end()));
-            while told.recv().is_ok() {}
-            drop(held_here);
+            let ended = (beside.end(), guest.map(sys::pidfd::wait_for_end));
+            drop((ended, held_here.lock().map(|mut held| held.take())));
+            // Failures have no reader here: what could not be removed stays in the journal, and `gc` takes it.
+            while let Ok(word) = told.recv() {
+                if let Tell::Remove(group) = word {
+                    drop(group.end(PATIENCE));
+                }
+            }
+            drop(say);
         };
         let apart = sys::beside::start(STACK, work)
             .map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
@@ -319,7 +346,8 @@ fn order(host: &Capabilities, told: &Receiver<Tell>) -> Option<Box<Order>> {
     None
 }
 
-fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) {
+/// The guest, to be waited for.
+fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) -> Option<OwnedFd> {
     let child = order.carry_out(|pid| {
         // Whoever should hear it waits for it, or is gone with the whole process. Until it answers, the number is the
         // guest's: one that failed is reaped only afterwards.
@@ -329,7 +357,10 @@ fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) {
     let group = order.group.take();
     // The payload's ends of its streams, above all: what is still open here would keep them from ending.
     drop(order);
-    drop(say.send(Said::Made(child.map(|(child, ())| child), group)));
+    let child = child.map(|(child, ())| child);
+    let guest = child.as_ref().ok().and_then(|child| child.pidfd.try_clone().ok());
+    drop(say.send(Said::Made(child, group)));
+    guest
 }
 
 /// What the first thread has of the other one and of the guest that it makes.
@@ -383,7 +414,7 @@ impl Birth {
                 }
                 Said::Made(child, group) => {
                     let released = child.as_ref().map_or(Ok(()), |child| apart.release(child.pid));
-                    let maker = Maker { mounts, _until_dropped: to };
+                    let maker = Maker { mounts, to, done: said };
                     return Some(Born { child, group, told, released, maker });
                 }
             }

@@ -87,6 +87,10 @@ impl Held {
         let killed = self.group.as_ref().map(sys::cgroup::Group::kill_begin);
         let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
         drop((killed, signalled));
+        // Beside whoever has something else to do until the end.
+        if let Some(maker) = &self.maker {
+            self.group = self.group.take().and_then(|group| maker.remove(group).err());
+        }
     }
 
     /// Kills whatever is left, reaps the guest and removes its groups. Failures have no reader here: what could not be
@@ -95,7 +99,9 @@ impl Held {
         self.reaped = true;
         self.begin_end();
         let reaped = sys::pidfd::wait(&self.child.pidfd);
-        drop(self.maker.take());
+        if let Some(maker) = self.maker.take() {
+            maker.end();
+        }
         let removed = self.group.take().map(|group| group.end(PATIENCE));
         drop((reaped, removed));
     }

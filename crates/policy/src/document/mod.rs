@@ -108,16 +108,29 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    pub(crate) const fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
             Self::Bool(_) => "true or false",
             Self::Integer(_) => "a whole number",
-            Self::Float(_) => "a number",
-            Self::Text(_) | Self::Bare(_) => "text",
+            Self::Float(_) => "a decimal number",
+            Self::Text(_) => "text",
+            Self::Bare(text) => looks_like(text),
             Self::Array(_) => "a list",
             Self::Table(_) => "a table",
         }
+    }
+}
+
+/// What the value of a flag looks like, which is a text until its clause reads it.
+fn looks_like(text: &str) -> &'static str {
+    let digit = text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit());
+    match text {
+        "true" | "false" => "true or false",
+        text if text.parse::<i128>().is_ok() => "a whole number",
+        // Not `inf` and `nan`.
+        text if digit && text.parse::<f64>().is_ok() => "a decimal number",
+        _ => "text",
     }
 }
 

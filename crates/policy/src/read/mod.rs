@@ -109,7 +109,8 @@ impl<'a> Reader<'a> {
         match self.source(place) {
             Some(Source { kind: Kind::Flag, name, .. }) if name == "--set" => format!("--set {path}={value}"),
             Some(Source { kind: Kind::Flag, name, .. }) => format!("{name} {value}"),
-            Some(Source { format: Format::Yaml, .. }) => format!("{key}: {value}"),
+            Some(Source { format: Format::Yaml, .. }) if is_plain(value) => format!("{key}: {value}"),
+            Some(Source { format: Format::Yaml, .. }) => format!("{key}: \"{value}\""),
             Some(Source { format: Format::Json, .. }) => format!("\"{key}\": \"{value}\""),
             Some(Source { format: Format::Toml, .. }) | None => format!("{key} = \"{value}\""),
         }
@@ -241,6 +242,14 @@ impl<'a> Reader<'a> {
             *slot = value;
         }
     }
+}
+
+/// Whether YAML reads these words without quotes as the text that they are, and not as a number, a truth or nothing.
+fn is_plain(text: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphabetic() || c == '/' || c == '.';
+    let other = matches!(text, "true" | "false" | "null") || text.parse::<f64>().is_ok() || text.contains(": ");
+    let quantity = text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with(|c: char| c.is_ascii_alphabetic());
+    !other && (quantity || text.starts_with(word))
 }
 
 pub(crate) fn offset(at: u32) -> usize {

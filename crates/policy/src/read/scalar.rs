@@ -3,7 +3,7 @@
 use regex::{Regex, RegexBuilder};
 
 use super::{Reader, fault, list_words};
-use crate::document::{Node, Place, Value};
+use crate::document::{Kind, Node, Place, Value};
 use crate::mistake::{did_you_mean, quote};
 use crate::units::{Bytes, BytesPerSecond, Millis, UnitError};
 
@@ -27,17 +27,21 @@ impl Reader<'_> {
                 None
             }
             Value::Text(text) | Value::Bare(text) => Some(text.clone()),
-            Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
-                let written = self.written(node.place).to_owned();
-                let fix = format!("quote it: {}", self.suggest(path, node.place, &written));
-                self.wrong_type(path, node, "text", fix);
-                None
-            }
-            Value::Null | Value::Array(_) | Value::Table(_) => {
+            Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Array(_) | Value::Table(_) => {
                 self.wrong_type(path, node, "text", "write one text in quotes");
                 None
             }
         }
+    }
+
+    /// A text of which each is right: what was written without quotes is meant, and only lacks them.
+    pub(crate) fn any_text(&mut self, path: &str, node: &Node) -> Option<String> {
+        if let Value::Bool(_) | Value::Integer(_) | Value::Float(_) = &node.value {
+            let fix = format!("write it in quotes: \"{}\"", self.written(node.place));
+            self.wrong_type(path, node, "text", fix);
+            return None;
+        }
+        self.text(path, node)
     }
 
     /// The value as it stands in the document.
@@ -72,10 +76,16 @@ impl Reader<'_> {
             Value::Array(items) => Some(items),
             // A flag that names one thing means a list of one.
             Value::Bare(_) => Some(std::slice::from_ref(node)),
+            Value::Text(_) | Value::Table(_)
+                if self.source(node.place).is_some_and(|source| source.kind == Kind::Flag) =>
+            {
+                Some(std::slice::from_ref(node))
+            }
+            // Its only item is judged too, so that all is told at once.
             Value::Text(text) => {
                 let fix = format!("write [{text:?}]");
                 self.wrong_type(path, node, "a list", fix);
-                None
+                Some(std::slice::from_ref(node))
             }
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Table(_) => {
                 self.wrong_type(path, node, "a list", "write it as [ ... ]");
@@ -85,6 +95,11 @@ impl Reader<'_> {
     }
 
     pub(crate) fn word<T: Copy>(&mut self, path: &str, node: &Node, words: &[(&str, T)]) -> Option<T> {
+        if !matches!(&node.value, Value::Text(_) | Value::Bare(_)) {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.wrong_type(path, node, "a word", format!("write one of {}", list_words(&known)));
+            return None;
+        }
         let text = self.text(path, node)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Some(*value);
@@ -110,7 +125,8 @@ impl Reader<'_> {
             Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::Array(_) | Value::Table(_) => None,
         };
         let Some(number) = number else {
-            let quoted = matches!(&node.value, Value::Text(text) if text.trim().parse::<u64>().is_ok());
+            let fits = |number: u64| (from..=to).contains(&number);
+            let quoted = matches!(&node.value, Value::Text(text) if text.parse::<u64>().is_ok_and(fits));
             let fix = if quoted {
                 "remove the quotes".to_owned()
             } else {
@@ -181,24 +197,25 @@ impl Reader<'_> {
                 None
             }
             Err(error) => {
-                self.unit_fault(path, node.place, &text, error, least.example);
+                let fits = |text: &str| parse(text).is_ok_and(|value| amount(&value) >= least.value);
+                let fix = if fits(&error.fix) {
+                    self.suggest(path, node.place, &error.fix)
+                } else {
+                    format!("for example {}", self.suggest(path, node.place, least.example))
+                };
+                self.unit_fault(path, node.place, &text, error, fix);
                 None
             }
         }
     }
 
-    fn unit_fault(&mut self, path: &str, place: Place, text: &str, error: UnitError, example: &str) {
+    fn unit_fault(&mut self, path: &str, place: Place, text: &str, error: UnitError, fix: String) {
         let what = match error.id {
             "unit/missing" => format!("`{path}` needs a unit"),
             "unit/unknown" => format!("`{path}` has an unknown unit: {}", quote(text)),
             "unit/negative" => format!("`{path}` is negative: {}", quote(text)),
             "unit/overflow" => format!("`{path}` is absurdly large: {}", quote(text)),
             _ => format!("`{path}` is not a quantity: {}", quote(text)),
-        };
-        let fix = if error.fix.is_empty() {
-            format!("for example {}", self.suggest(path, place, example))
-        } else {
-            self.suggest(path, place, &error.fix)
         };
         self.note(path, place, fault(error.id, what, error.why, fix));
     }
@@ -233,7 +250,7 @@ impl Reader<'_> {
 
     /// Compiles a pattern that must match a whole value; linear time, bounded size.
     pub(crate) fn pattern(&mut self, path: &str, node: &Node) -> Option<String> {
-        let text = self.text(path, node)?;
+        let text = self.any_text(path, node)?;
         match compile(&text) {
             Ok(_) => Some(text),
             Err(error) => {

@@ -47,7 +47,7 @@ impl Reader<'_> {
             if !self.env_name("env.set", &named, &key.name) {
                 continue;
             }
-            if let Some(text) = self.text(&path, value) {
+            if let Some(text) = self.any_text(&path, value) {
                 env.set.insert(key.name.clone(), text);
             }
         }
@@ -201,6 +201,10 @@ impl Reader<'_> {
         example: &str,
         fits: impl Fn(&str) -> bool,
     ) -> Option<String> {
+        if !matches!(&node.value, Value::Text(_) | Value::Bare(_)) {
+            self.wrong_type(path, node, "text", format!("for example {}", self.suggest(path, node.place, example)));
+            return None;
+        }
         let text = self.text(path, node)?;
         if fits(&text) {
             return Some(text);

@@ -27,7 +27,7 @@ pub(super) const SPEC: Spec = Spec {
     path: &["explain"],
     about: "Explain the id of a refusal, violation, limit or error",
     usage: "[ID]",
-    more: "Without an id, all of them are listed. Example: `fumehood explain limits.memory/ended`",
+    more: "Without an id, all of them are listed. Example: `fumehood explain limits.memory/oom`",
     tables: &[],
     words: Words::Mixed(1),
     hidden: false,

@@ -46,6 +46,47 @@ fn every_id_in_the_code_is_explained_and_no_other() {
     assert!(unused.is_empty(), "in resources/explain.toml, but in no code: {unused:#?}");
 }
 
+/// What help texts, pages and explanations call an id is one that can be asked for.
+#[test]
+fn every_id_that_help_or_a_page_names_is_known() {
+    let known: BTreeSet<String> = {
+        let json = House::new().run(&["explain", "--json"]).json();
+        json["ids"].as_object().unwrap().keys().cloned().collect()
+    };
+    let areas: BTreeSet<&str> = known.iter().filter_map(|id| Some(id.split_once('/')?.0)).collect();
+    let asked = regex::Regex::new(r"explain ([a-z_.]+/[a-z0-9-]+)").unwrap();
+    let quoted = regex::Regex::new(r"[`\x22]([a-z_]+(?:\.[a-z_]+)?/[a-z0-9]+(?:-[a-z0-9]+)*)[`\x22]").unwrap();
+    let mut named = 0;
+    for (place, text) in texts() {
+        let explained = asked.captures_iter(&text).map(|c| c[1].to_owned());
+        let of_an_area = |id: &String| id.split_once('/').is_some_and(|(area, _)| areas.contains(area)) && is_an_id(id);
+        for id in explained.chain(quoted.captures_iter(&text).map(|c| c[1].to_owned()).filter(of_an_area)) {
+            named += 1;
+            assert!(known.contains(&id), "{place} names `{id}`, which nobody explains");
+        }
+    }
+    assert!(named > 10, "the search found only {named}");
+}
+
+/// Everything that names ids to readers: each command's help, the pages, the explanations themselves.
+fn texts() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let house = House::new();
+    let help = fumehood::cli::COMMANDS.iter().filter(|spec| !spec.hidden).map(|spec| {
+        let words = [&["help"][..], spec.path].concat();
+        (format!("`{}`", words.join(" ")), house.run(&words).out)
+    });
+    let mut files: Vec<_> =
+        ["docs", "examples", "sdk/python/src"].iter().flat_map(|folder| files_below(&root.join(folder))).collect();
+    files.extend(
+        ["README.md", "ARCHITECTURE.md", "SECURITY.md", "sdk/python/README.md", "resources/explain.toml"]
+            .map(|name| root.join(name)),
+    );
+    let pages =
+        files.into_iter().filter(|file| file.extension().is_some_and(|e| e == "md" || e == "toml" || e == "py"));
+    help.chain(pages.map(|file| (file.display().to_string(), std::fs::read_to_string(&file).unwrap()))).collect()
+}
+
 /// Areas of ids; a new area has to be added here, which the test below sees to.
 fn ids_in_the_code() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

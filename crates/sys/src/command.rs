@@ -105,6 +105,7 @@ impl Command {
             own_pid_namespace: false,
             cgroup: None,
             tasks: &[],
+            joins: None,
             cgroup_namespace: false,
             maps: None,
             time_offsets: None,

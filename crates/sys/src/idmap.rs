@@ -72,6 +72,7 @@ fn user_namespace(uid: (u32, u32), gid: (u32, u32)) -> Result<OwnedFd> {
         namespaces: Namespaces::USER,
         cgroup: None,
         tasks: &[],
+        joins: None,
         cgroup_namespace: false,
         id_maps: IdMaps::Later,
         time_offsets: None,

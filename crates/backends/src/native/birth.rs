@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 use policy::Policy;
 use policy::value::{Tier, WorkspaceMode};
 use sys::beside::{Apart, Beside};
-use sys::cgroup::{Group, Limits};
+use sys::cgroup::{Entrance, Group, Limits};
 use sys::proc::{Namespace, Process};
-use sys::spawn::{Child, IdMaps, Namespaces, Spawn, SpawnError, TimeOffsets};
+use sys::spawn::{Child, Door, IdMaps, Joins, Namespaces, Spawn, SpawnError, TimeOffsets};
 
 use super::control::Control;
 use super::identity::INSIDE;
@@ -48,6 +48,8 @@ pub(super) struct Order {
     inner: Inner,
     mapped: Vec<OwnedFd>,
     pub(super) group: Option<Group>,
+    /// The half of the groups that is made meanwhile.
+    joins: Option<(Arc<Door>, Vec<Entrance>)>,
 }
 
 /// What the supervisor keeps of it.
@@ -75,6 +77,17 @@ fn places(host: &Capabilities, run: &str, limits: &Limits) -> Vec<PathBuf> {
 fn group(host: &Capabilities, run: &str, limits: &Limits) -> Result<Option<Group>, StartError> {
     let Ok(hierarchies) = host.cgroups() else { return Ok(None) };
     hierarchies.create(GROUPS, run, limits).map(Some).map_err(|e| StartError::system("making the control groups", e))
+}
+
+/// What of them must be there before a process is.
+fn first_group(host: &Capabilities, run: &str, limits: &Limits) -> Result<Option<Group>, StartError> {
+    match host.cgroups() {
+        Ok(all) if all.has_halves(limits) => all
+            .create_birthplace(GROUPS, run, limits)
+            .map(Some)
+            .map_err(|e| StartError::system("making the control groups", e)),
+        Ok(_) | Err(_) => group(host, run, limits),
+    }
 }
 
 impl Wanted {
@@ -121,7 +134,7 @@ impl Manner {
         let shared = shared.map_err(|e| StartError::system("making the guest's config", e))?;
         let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
         let (streams, inner) = Streams::make(stdio)?;
-        let order = Order { manner: self, program, config: shared, theirs, inner, mapped, group: None };
+        let order = Order { manner: self, program, config: shared, theirs, inner, mapped, group: None, joins: None };
         Ok((order, Kept { config, control: Control::new(ours), streams }))
     }
 }
@@ -144,6 +157,7 @@ impl Order {
             namespaces: self.manner.namespaces,
             cgroup: self.group.as_ref().and_then(Group::birthplace),
             tasks: &tasks,
+            joins: self.joins.as_ref().map(|(door, entrances)| Joins { door, entrances }),
             cgroup_namespace: self.manner.container,
             id_maps: self.manner.id_maps,
             time_offsets: self.manner.time.then(from_zero),
@@ -322,22 +336,37 @@ impl Ready {
         }
         // A thread that is gone shows when its guest is asked for.
         drop(to.send(Tell::Make { run: run.clone(), limits: limits.clone() }));
-        let Ok((order, kept)) = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new()) else {
+        let Ok((mut order, kept)) = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new()) else {
             drop(to);
             // Its groups are gone when the thread is done with them: before the journal that knows of them.
             drop(said.recv());
             return None;
         };
+        let halves = host.cgroups().ok().filter(|all| all.has_halves(&limits));
+        let door = Arc::new(Door::default());
+        order.joins = halves.map(|all| (Arc::clone(&door), all.entrances(GROUPS, &run, &limits)));
         drop(to.send(Tell::Of(Box::new(order))));
+        let rest = halves.map(|all| all.create_rest(GROUPS, &run, &limits));
         let ways = Ways { to, said, kept, mounts, apart };
-        Some(Birth { wanted: Wanted { tier, run, limits, stdio }, ways: Some(ways) })
+        let mut birth = Birth { wanted: Wanted { tier, run, limits, stdio }, ways: Some(ways), rest: None };
+        match rest.transpose() {
+            Ok(rest) => {
+                door.open();
+                birth.rest = rest;
+                Some(birth)
+            }
+            Err(_) => {
+                door.bar();
+                None
+            }
+        }
     }
 }
 
-/// On the thread: the groups, then what else the guest is made of.
+/// On the thread: the groups, or the half of them that the guest is born in, then what else the guest is made of.
 fn order(host: &Capabilities, told: &Receiver<Tell>) -> Option<Box<Order>> {
     let Ok(Tell::Make { run, limits }) = told.recv() else { return None };
-    let group = group(host, &run, &limits).ok()?;
+    let group = first_group(host, &run, &limits).ok()?;
     if let Ok(Tell::Of(mut order)) = told.recv() {
         order.group = group;
         return Some(order);
@@ -379,6 +408,8 @@ pub struct Birth {
     wanted: Wanted,
     /// Taken by whoever uses or ends it.
     ways: Option<Ways>,
+    /// The half of its groups that was made here.
+    rest: Option<Group>,
 }
 
 /// A guest that was born early.
@@ -406,6 +437,7 @@ impl Birth {
         let mut tell = Some((tell, kept));
         let mut told = None;
         loop {
+            // Closed: then what was made here goes with this.
             match said.recv().ok()? {
                 Said::Begun(pid) => {
                     told = tell.take().map(|(tell, kept)| tell(pid, kept));
@@ -415,6 +447,7 @@ impl Birth {
                 Said::Made(child, group) => {
                     let released = child.as_ref().map_or(Ok(()), |child| apart.release(child.pid));
                     let maker = Maker { mounts, to, done: said };
+                    let group = group.into_iter().chain(self.rest.take()).reduce(Group::with);
                     return Some(Born { child, group, told, released, maker });
                 }
             }
@@ -424,7 +457,9 @@ impl Birth {
 
 impl Drop for Birth {
     fn drop(&mut self) {
-        let Some(Ways { to, said, kept, mounts: _, apart: _apart }) = self.ways.take() else { return };
+        let rest = self.rest.take();
+        let end = |group: Option<Group>| drop(group.map(|group| group.end(PATIENCE)));
+        let Some(Ways { to, said, kept, mounts: _, apart: _apart }) = self.ways.take() else { return end(rest) };
         // Nobody will tell it anything.
         drop((to, kept));
         while let Ok(word) = said.recv() {
@@ -434,7 +469,8 @@ impl Drop for Birth {
                 let reaped = sys::pidfd::wait(&child.pidfd);
                 drop((signalled, reaped));
             }
-            drop(group.map(|group| group.end(PATIENCE)));
+            end(group);
         }
+        end(rest);
     }
 }

@@ -126,6 +126,7 @@ impl Sandbox {
             namespaces,
             cgroup: None,
             tasks: &[],
+            joins: None,
             cgroup_namespace: false,
             id_maps: match who {
                 Who::Rootless if mapped => {

@@ -191,6 +191,7 @@ pub fn start(
         own_pid_namespace: false,
         cgroup: None,
         tasks: &[],
+        joins: None,
         cgroup_namespace: false,
         maps: None,
         time_offsets: None,

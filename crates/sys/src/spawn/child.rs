@@ -4,9 +4,9 @@
 //! by the maker and lies in [`Job`]. A failure is written there and read by the maker, which sleeps meanwhile.
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
-use super::Step;
+use super::{Door, Step};
 
 /// What to execute.
 pub(super) enum Program {
@@ -25,6 +25,10 @@ pub(crate) struct MapTexts {
 /// Everything that the child needs, prepared by its maker.
 pub(super) struct Job<'a> {
     pub(super) tasks: &'a [i32],
+    /// What to wait for before the entrances are there.
+    pub(super) door: Option<&'a AtomicU32>,
+    /// (folder, path of a `tasks` file below it)
+    pub(super) entrances: &'a [(i32, *const c_char)],
     pub(super) cgroup_namespace: bool,
     /// What getppid must answer: 0 in a new pid namespace.
     pub(super) parent: i32,
@@ -69,8 +73,9 @@ pub(super) extern "C" fn run(job: *const Job<'_>) -> ! {
     // SAFETY: the maker passes a pointer to a `Job` that it borrows until this process has executed or ended; all that
     // both sides write is atomic.
     let job = unsafe { &*job };
-    attach(job);
+    // Before it waits for anything.
     die_with_parent(job);
+    attach(job);
     if let Some(text) = job.time_offsets {
         job.at(Step::TimeOffsets);
         write_file(job, c"/proc/self/timens_offsets", text);
@@ -100,14 +105,42 @@ pub(super) extern "C" fn run(job: *const Job<'_>) -> ! {
 fn attach(job: &Job<'_>) {
     job.at(Step::Cgroup);
     for fd in job.tasks {
-        // "0" moves the writer alone, and only that skips the lock that waits for a grace period (kernel/cgroup/cgroup.c).
-        let text = b"0";
-        job.must(call(libc::SYS_write, [number(*fd), text.as_ptr().addr(), text.len(), 0, 0]));
+        enter(job, number(*fd));
+    }
+    if let Some(door) = job.door {
+        pass(job, door);
+    }
+    for (folder, path) in job.entrances {
+        let flags = number(libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        let fd = job.must(call(libc::SYS_openat, [number(*folder), path.addr(), flags, 0, 0])).cast_unsigned();
+        enter(job, fd);
+        job.must(call(libc::SYS_close, [fd, 0, 0, 0, 0]));
     }
     if job.cgroup_namespace {
         job.at(Step::CgroupNamespace);
         job.must(call(libc::SYS_unshare, [CLONE_NEWCGROUP, 0, 0, 0, 0]));
     }
+}
+
+fn enter(job: &Job<'_>, tasks: usize) {
+    // "0" moves the writer alone, and only that skips the lock that waits for a grace period (kernel/cgroup/cgroup.c).
+    let text = b"0";
+    job.must(call(libc::SYS_write, [tasks, text.as_ptr().addr(), text.len(), 0, 0]));
+}
+
+/// Waits until the door is open. Its maker is one of several threads, so that nobody waits for this process meanwhile.
+fn pass(job: &Job<'_>, door: &AtomicU32) {
+    let second = KernelTimespec { seconds: 1, nanoseconds: 0 };
+    for _ in 0..WAITS {
+        match door.load(Ordering::Acquire) {
+            0 => {}
+            Door::OPEN => return,
+            _ => job.fail(libc::ECANCELED),
+        }
+        // Woken, interrupted, too late to sleep or after a second: the word decides.
+        call(libc::SYS_futex, [door.as_ptr().addr(), FUTEX_WAIT_PRIVATE, 0, (&raw const second).addr(), 0]);
+    }
+    job.fail(libc::ETIMEDOUT)
 }
 
 fn die_with_parent(job: &Job<'_>) {
@@ -192,6 +225,18 @@ const PR_SET_PDEATHSIG: usize = 1;
 const PR_CAP_AMBIENT: usize = 47;
 const PR_CAP_AMBIENT_RAISE: usize = 2;
 const SIGKILL: usize = 9;
+
+/// linux/futex.h: `FUTEX_WAIT | FUTEX_PRIVATE_FLAG`
+const FUTEX_WAIT_PRIVATE: usize = 128;
+/// Seconds, interruptions included.
+const WAITS: u32 = 30;
+
+/// `struct __kernel_timespec`
+#[repr(C)]
+struct KernelTimespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
 
 #[repr(C)]
 struct CapHeader {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 pub(crate) use super::child::MapTexts;
 use super::child::{self, Job};
 use super::trampoline::{CLONE_INTO_CGROUP, clone_beside, clone_vfork};
-use super::{Child, SpawnError, Step, raw};
+use super::{Child, Joins, SpawnError, Step, raw};
 
 /// Targets lie below this number, sources at or above it: placing one never overwrites another.
 const FIRST_SOURCE: i32 = 64;
@@ -30,6 +30,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) own_pid_namespace: bool,
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     pub(crate) tasks: &'a [BorrowedFd<'a>],
+    pub(crate) joins: Option<Joins<'a>>,
     pub(crate) cgroup_namespace: bool,
     pub(crate) maps: Option<&'a MapTexts>,
     pub(crate) time_offsets: Option<&'a [u8]>,
@@ -95,6 +96,12 @@ impl Launch<'_> {
             fds.push((above_targets(*source, &mut moved).map_err(prepare)?, *target));
         }
         let tasks: Vec<i32> = self.tasks.iter().map(|fd| raw(*fd)).collect();
+        let entrances: Vec<(i32, *const c_char)> = self
+            .joins
+            .map_or(&[][..], |joins| joins.entrances)
+            .iter()
+            .map(|one| (one.base.as_raw_fd(), one.path.as_ptr()))
+            .collect();
         let program = match self.program {
             Program::Fd(fd) => child::Program::Fd(above_targets(fd, &mut moved).map_err(prepare)?),
             Program::Path(path) => child::Program::Path(path.as_ptr()),
@@ -103,6 +110,8 @@ impl Launch<'_> {
         let env = pointers(self.env);
         let job = Job {
             tasks: &tasks,
+            door: self.joins.map(|joins| &joins.door.0),
+            entrances: &entrances,
             cgroup_namespace: self.cgroup_namespace,
             parent: if self.own_pid_namespace { 0 } else { rustix::process::getpid().as_raw_nonzero().get() },
             time_offsets: self.time_offsets,

@@ -15,9 +15,11 @@ mod trampoline;
 use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
+use crate::cgroup::Entrance;
 use crate::error::{Error, Named as _};
 
 /// The steps of a start, in order. A failure names one.
@@ -170,6 +172,45 @@ pub struct TimeOffsets {
     pub boot: i64,
 }
 
+/// v1 groups that are made while the process that will be in them is: it waits for the door.
+#[derive(Clone, Copy, Debug)]
+pub struct Joins<'a> {
+    /// Opened when the groups are there.
+    pub door: &'a Door,
+    /// Where it writes itself.
+    pub entrances: &'a [Entrance],
+}
+
+/// What a child waits at while it still runs on our memory. Somebody must open or bar it, also when nothing comes of the
+/// groups; a child waits no longer than 30 seconds.
+#[derive(Debug, Default)]
+pub struct Door(AtomicU32);
+
+impl Door {
+    const OPEN: u32 = 1;
+    const BARRED: u32 = 2;
+
+    /// Lets the child go on.
+    pub fn open(&self) {
+        self.set(Self::OPEN);
+    }
+
+    /// Ends the child with ECANCELED at [`Step::Cgroup`], unless it was let go on before.
+    pub fn bar(&self) {
+        self.set(Self::BARRED);
+    }
+
+    fn set(&self, state: u32) {
+        if self.0.compare_exchange(0, state, Ordering::Release, Ordering::Relaxed).is_ok() {
+            // The child shares our memory, so the futex is private to it and us.
+            match rustix::thread::futex::wake(&self.0, rustix::thread::futex::Flags::PRIVATE, 1) {
+                // It may not wait yet, or not any more.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
 /// A start, described wholly before anything happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Spawn<'a> {
@@ -179,6 +220,8 @@ pub struct Spawn<'a> {
     pub cgroup: Option<BorrowedFd<'a>>,
     /// v1 `tasks` files, open for writing, into which the child writes itself.
     pub tasks: &'a [BorrowedFd<'a>],
+    /// v1 groups that it enters by name, when they are there.
+    pub joins: Option<Joins<'a>>,
     /// A new cgroup namespace, made after the attachment so that the own group is its root.
     pub cgroup_namespace: bool,
     /// Id maps.
@@ -226,6 +269,7 @@ impl Spawn<'_> {
             own_pid_namespace: self.namespaces.has(Namespaces::PID),
             cgroup: self.cgroup,
             tasks: self.tasks,
+            joins: self.joins,
             cgroup_namespace: self.cgroup_namespace,
             maps: maps.as_ref(),
             time_offsets: offsets.as_deref(),

@@ -13,6 +13,7 @@ fn plain<'a>(program: BorrowedFd<'a>, argv: &'a [&'a CStr], fds: &'a [(BorrowedF
         namespaces: Namespaces::NONE,
         cgroup: None,
         tasks: &[],
+        joins: None,
         cgroup_namespace: false,
         id_maps: IdMaps::Later,
         time_offsets: None,
@@ -118,6 +119,49 @@ fn clock_offsets_hold_inside() {
     };
     let (_, text) = shell(c"cat /proc/uptime", change, |_| {});
     assert!(text.split('.').next().unwrap().parse::<u64>().unwrap() >= 500_000_000, "{text}");
+}
+
+/// Starts `/bin/true` at a door with these entrances, and lets `meanwhile` open or bar it on another thread: the child lives
+/// no longer than the thread that started it.
+fn at_the_door(entrances: &[Entrance], meanwhile: impl FnOnce(&Door) + Send) -> Result<End, SpawnError> {
+    let null = open("/dev/null", true);
+    let program = open("/bin/true", false);
+    let fds = [(null.as_fd(), 0)];
+    let door = Door::default();
+    let joins = Some(Joins { door: &door, entrances });
+    std::thread::scope(|threads| {
+        threads.spawn(|| meanwhile(&door));
+        let child = Spawn { joins, ..plain(program.as_fd(), &[c"x"], &fds) }.start()?;
+        Ok(pidfd::wait(&child.pidfd).unwrap().0)
+    })
+}
+
+#[test]
+fn a_child_waits_at_the_door_until_it_is_opened_and_ends_there_when_it_is_barred() {
+    // Opened late: who did not wait would find no such file.
+    let folder = std::path::PathBuf::from(format!("/tmp/fumehood-door-{}", std::process::id()));
+    let entrance = |path: &CStr| {
+        let base = std::sync::Arc::new(open("/tmp", false));
+        [Entrance { base, path: path.to_owned() }]
+    };
+    let path = std::ffi::CString::new(format!("{}/tasks", folder.display())).unwrap();
+    let ended = at_the_door(&entrance(&path), |door| {
+        let mut nothing: [rustix::event::PollFd<'_>; 0] = [];
+        rustix::event::poll(&mut nothing, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 30_000_000 })).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("tasks"), "").unwrap();
+        door.open();
+        // Too late for this.
+        door.bar();
+    });
+    assert_eq!(ended, Ok(End::Exited(0)));
+    assert_eq!(std::fs::read_to_string(folder.join("tasks")).unwrap(), "0");
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let refused = |errno| Err(SpawnError { step: Step::Cgroup, errno });
+    assert_eq!(at_the_door(&[], Door::bar), refused(Errno::CANCELED));
+    assert_eq!(at_the_door(&entrance(c"no/such/group"), Door::open), refused(Errno::NOENT));
+    assert_eq!(at_the_door(&[], Door::open), Ok(End::Exited(0)));
 }
 
 #[test]

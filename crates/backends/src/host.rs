@@ -252,6 +252,13 @@ impl Capabilities {
         answer.as_ref().map_err(ToString::to_string).copied()
     }
 
+    /// The processors of this host that are switched on, as the kernel lists them (`0-3,8`); `None` where it does not say.
+    #[must_use]
+    pub fn processors(&self) -> Option<String> {
+        let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok().filter(|_| self.assumed.is_none())?;
+        Some(text.trim().to_owned())
+    }
+
     /// What the security module of a label does here.
     #[must_use]
     pub fn labels(&self, lsm: Lsm) -> sys::machine::Labels {

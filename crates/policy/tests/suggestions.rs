@@ -226,8 +226,7 @@ fn suggested(way: Way, path: &str, fix: &str) -> Vec<String> {
         Way::Flag(flag) => format!("{flag} "),
     };
     if let Some(at) = fix.find(&lead) {
-        let rest = fix[at..].trim_end_matches('?');
-        return vec![rest.strip_suffix(" or more").unwrap_or(rest).to_owned()];
+        return vec![fix[at..].trim_end_matches('?').to_owned()];
     }
     let value = |text: &str| entry(way, path, text);
     let in_quotes = |text: &str| value(&format!("\"{text}\""));

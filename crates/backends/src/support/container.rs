@@ -29,9 +29,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::LimitsWall => when(limits.wall.is_some(), || supervisor("supervisor:timer", None)),
         ClauseId::LimitsCpuTime => when(limits.cpu_time.is_some(), || cpu_time(host)),
         ClauseId::LimitsCpus => when(limits.cpus.is_some(), || controller(host, "cpu", "limits.cpus/no-controller")),
-        ClauseId::LimitsCpuset => {
-            when(limits.cpuset.is_some(), || controller(host, "cpuset", "limits.cpuset/no-controller"))
-        }
+        ClauseId::LimitsCpuset => super::cpuset(policy, host),
         ClauseId::LimitsMemory => when(limits.memory.is_some(), || memory(host)),
         ClauseId::LimitsPids => when(limits.pids.is_some(), || match host.controller("pids") {
             Some(by) => kernel(by),

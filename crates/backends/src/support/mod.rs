@@ -64,6 +64,29 @@ pub(crate) fn controller(host: &Capabilities, name: &str, id: &'static str) -> S
     }
 }
 
+/// The cores of a run: those that this host has, by its control group.
+pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
+    let Some(cores) = &policy.limits.cpuset else { return Support::NotAsked };
+    let Some(here) = host.processors() else { return controller(host, "cpuset", "limits.cpuset/no-controller") };
+    match cores.iter().find(|core| !lists(&here, **core)) {
+        None => controller(host, "cpuset", "limits.cpuset/no-controller"),
+        Some(core) => unmet(
+            "limits.cpuset/no-such-core",
+            format!("this host has no core {core}: those that are switched on are {here}"),
+            "name cores of those, or say how many by `limits.cpus`",
+        ),
+    }
+}
+
+/// Whether a list as the kernel writes it (`0-3,8`) names a number.
+fn lists(list: &str, number: u32) -> bool {
+    list.split(',').any(|part| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let bound = |text: &str| text.trim().parse::<u32>().ok();
+        bound(from).zip(bound(to)).is_some_and(|(from, to)| (from..=to).contains(&number))
+    })
+}
+
 /// Clauses that need the broker, on every tier.
 pub(crate) fn network_by_broker(policy: &Policy) -> Support {
     when(policy.net.mode == NetMode::Allow || !policy.net.allow.is_empty(), || {

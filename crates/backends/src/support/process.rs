@@ -48,9 +48,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             supervisor("supervisor:sampling+rlimit:cpu", Some(super::CPU_TIME_OVERSHOOT))
         }),
         ClauseId::LimitsCpus => when(limits.cpus.is_some(), || controller(host, "cpu", "limits.cpus/no-controller")),
-        ClauseId::LimitsCpuset => {
-            when(limits.cpuset.is_some(), || controller(host, "cpuset", "limits.cpuset/no-controller"))
-        }
+        ClauseId::LimitsCpuset => super::cpuset(policy, host),
         ClauseId::LimitsMemory => when(limits.memory.is_some(), || match host.controller("memory") {
             Some(by) => kernel(by),
             None => supervisor("supervisor:sampling", Some(super::MEMORY_OVERSHOOT)),

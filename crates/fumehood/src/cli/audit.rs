@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
-use crate::audit::{AuditError, Event, Filter, Follow, Verdict, show, verify};
+use crate::audit::{AuditError, Event, Filter, Follow, Kind, Verdict, show, verify};
 use crate::fault::{show_bytes, show_path, show_text};
 use crate::state::State;
 use crate::ui::{Failure, Palette, Role, count};
@@ -83,10 +83,21 @@ fn filter(call: &Call<'_>) -> Result<Filter, Failure> {
         moment(&text, Timestamp::now())
             .ok_or_else(|| bad("since", &text, "it is neither a time nor a duration", "2026-11-22T01:30:00Z, or 10m"))
     };
-    let lines = |text: String| text.parse::<usize>().map_err(|error| bad("lines", &text, &error.to_string(), "-n 20"));
+    let lines =
+        |text: String| text.parse::<usize>().map_err(|_not_one| bad("lines", &text, "it is no whole number", "-n 20"));
+    // A misspelt kind would be an empty answer.
+    let kind = |text: String| {
+        let family = |name: &str| name.split('.').next() == Some(text.trim_end_matches('.'));
+        if Kind::parse(&text).is_some() || Kind::FIXED.iter().chain(Kind::FAMILIES).any(|name| family(name)) {
+            return Ok(text);
+        }
+        let families: Vec<String> = Kind::FAMILIES.iter().map(|family| format!("{family}*")).collect();
+        let known = format!("{}, {}; or the word before the dot", Kind::FIXED.join(", "), families.join(", "));
+        Err(bad("kind", &text, "no event has this kind", &known))
+    };
     Ok(Filter {
         run: text("run"),
-        kind: text("kind"),
+        kind: text("kind").map(kind).transpose()?,
         since: text("since").map(since).transpose()?,
         limit: text("lines").map(lines).transpose()?,
     })
@@ -128,6 +139,9 @@ fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
     let line = if of_tools { step } else { line };
     let text: String = events.iter().map(|event| line(event, call.voice.out, call.voice.columns)).collect();
     call.voice.data(text.as_bytes())?;
+    if events.is_empty() {
+        call.voice.say("no events, or none that was asked for\n");
+    }
     Ok(0)
 }
 

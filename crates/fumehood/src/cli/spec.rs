@@ -91,6 +91,12 @@ pub fn tree(specs: &[&Spec]) -> Command {
         )
         .disable_help_subcommand(true)
         .subcommand_required(true);
+    // What a newcomer looks for stands first.
+    for spec in specs {
+        if let [name] = spec.path {
+            root = root.subcommand(command(spec, name));
+        }
+    }
     for (group, about) in GROUPS {
         let mut parent = Command::new(*group).about(*about).disable_help_subcommand(true).subcommand_required(true);
         for spec in specs {
@@ -102,11 +108,6 @@ pub fn tree(specs: &[&Spec]) -> Command {
         }
         if parent.has_subcommands() {
             root = root.subcommand(parent);
-        }
-    }
-    for spec in specs {
-        if let [name] = spec.path {
-            root = root.subcommand(command(spec, name));
         }
     }
     root

@@ -237,6 +237,8 @@ fn unreadable(path: &Path, why: &str) -> Failure {
     let mistyped = path.as_os_str().as_encoded_bytes().contains(&b':');
     let fix = if mistyped {
         "check the path; what follows `:` is ro, rw, overlay or copy"
+    } else if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+        "name a directory"
     } else {
         "check the path, its owner and mode"
     };

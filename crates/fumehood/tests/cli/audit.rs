@@ -101,6 +101,11 @@ fn show_filters_and_limits() {
     assert_eq!(numbers(&["--kind=run.ended"]), [0; 0]);
     assert_eq!(numbers(&["--since", "10m"]), [1, 2, 3, 4, 5]);
     assert_eq!(numbers(&["--since", "2999-01-01T00:00:00Z"]), [0; 0]);
+    for (kind, count) in [("approval.", 0), ("tool.denied", 0), ("gc", 0), ("workspace", 0)] {
+        assert_eq!(numbers(&["--kind", kind]).len(), count, "{kind} is one");
+    }
+    let none = house.run(&["audit", "show", "--run", "r-other"]);
+    none.is(0, "", "no events, or none that was asked for\n");
     let text = house.run(&["audit", "show", "-n1"]).out;
     assert!(text.starts_with("     5  ") && text.trim_end().ends_with(r#"{"n":4}"#), "{text}");
 }
@@ -108,7 +113,11 @@ fn show_filters_and_limits() {
 #[test]
 fn bad_filters_are_bad_usage() {
     let house = House::new();
-    for (args, fix) in [(["--since", "tomorrow"], "10m"), (["-n", "-1"], "-n 20")] {
+    for (args, fix) in [
+        (["--since", "tomorrow"], "10m"),
+        (["-n", "-1"], "why: it is no whole number"),
+        (["--kind", "run.endd"], "run.ended, run.aborted"),
+    ] {
         let said = house.run(&[&["audit", "show"][..], &args].concat());
         assert_eq!((said.code, said.out.as_str()), (125, ""));
         assert!(said.err.contains(fix), "{}", said.err);

@@ -63,3 +63,15 @@ fn nothing_is_started_and_nothing_recorded() {
     assert_eq!(house.run(&["plan", "--lang", "sh", "--code", "touch /tmp/x"]).code, 0);
     assert!(!house.state().join("audit").exists());
 }
+
+#[test]
+fn a_core_that_this_host_does_not_have_is_refused_before_anything_is_made() {
+    let house = House::new();
+    for command in ["plan", "run"] {
+        for tier in ["container", "process"] {
+            let said = house.run(&[command, "--tier", tier, "--set", "limits.cpuset=0,4095", "--", "true"]);
+            assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+            assert!(said.err.contains("this host has no core 4095: those that are switched on are 0"), "{said:?}");
+        }
+    }
+}

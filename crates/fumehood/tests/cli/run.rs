@@ -549,14 +549,25 @@ fn of_two_values_where_one_is_meant_none_is_silently_dropped() {
 fn a_remedy_can_be_followed_as_it_stands() {
     let house = House::new();
     for (flag, fix) in [
-        ("--memory", "--memory 256M or more"),
-        ("--timeout", "--timeout 30s or more"),
-        ("--disk", "--disk 128M or more"),
+        ("--memory", "for example --memory 256M"),
+        ("--timeout", "for example --timeout 30s"),
+        ("--disk", "for example --disk 128M"),
     ] {
         let said = house.run(&["run", flag, "0", "--", "true"]);
         assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
         assert!(said.err.contains(&format!("fix: {fix}\n")), "{said:?}");
     }
+    for (name, fix) in
+        [("mine.toml", "; a file is written ./mine.toml\n"), ("mine", "; a file is written ./mine.toml\n")]
+    {
+        std::fs::write(house.path("work/layer.toml"), format!("version = 1\nextends = \"{name}\"\n")).unwrap();
+        let said = house.run(&["run", "-p", "layer.toml", "--", "true"]);
+        assert!(said.code == 126 && said.err.contains(fix), "{said:?}");
+    }
+    let said = house.run(&["run", "--allow-host", "https://example.org/x", "--", "true"]);
+    assert!(said.code == 126 && said.err.contains("a host is a name, not an address of a page"), "{said:?}");
+    let said = house.run(&["run", "-w", "/etc/passwd", "--", "true"]);
+    assert!(said.code == 126 && said.err.contains("fix: name a directory\n"), "{said:?}");
     std::fs::write(house.path("work/latin.toml"), b"version = 1\nname = \"caf\xe9\"\n").unwrap();
     let said = house.run(&["run", "-p", "latin.toml", "--", "true"]);
     assert_eq!(said.code, 126, "{said:?}");

@@ -168,10 +168,15 @@ impl Layers {
     fn no_such(&mut self, value: &str, at: &Where) {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
         let folder = value.chars().all(|c| c == '.');
+        // Its name may have the ending of a document already.
+        let file = match Format::of(Path::new(value)) {
+            Some(_) => format!("./{value}"),
+            None => format!("./{value}.toml"),
+        };
         let fix = match did_you_mean(value, names.iter().copied()) {
             _ if folder => format!("name the file in it, e.g. {value}/policy.toml; presets are {}", names.join(", ")),
-            Some(near) => format!("did you mean `{near}`? a file is written ./{value}.toml"),
-            None => format!("presets are {}; a file is written ./{value}.toml", names.join(", ")),
+            Some(near) => format!("did you mean `{near}`? a file is written {file}"),
+            None => format!("presets are {}; a file is written {file}", names.join(", ")),
         };
         self.add(
             "preset/unknown",

@@ -34,14 +34,15 @@ impl Reader<'_> {
         let Value::Table(_) = &node.value else {
             let text = self.text(path, node)?;
             let (host, port) = match text.rsplit_once(':') {
-                Some((host, port)) if !host.contains(':') => (host, Some(port)),
+                // The address of a page has a colon too, and is told to be one.
+                Some((host, port)) if !host.contains(':') && !port.starts_with("//") => (host, Some(port)),
                 _ => (text.as_str(), None),
             };
             let port = match port.map(str::parse::<u16>) {
                 None => HTTPS,
                 Some(Ok(port)) if port > 0 => port,
                 Some(_) => {
-                    let what = format!("{} has no port after `:`", quote(&text));
+                    let what = format!("what follows `:` in {} is no port", quote(&text));
                     self.note(
                         path,
                         node.place,

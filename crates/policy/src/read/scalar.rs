@@ -186,13 +186,13 @@ impl Reader<'_> {
         match parse(&text) {
             Ok(value) if amount(&value) >= least.value => Some(value),
             Ok(value) => {
-                let fix = format!("{} or more", self.suggest(path, node.place, least.example));
+                let fix = format!("for example {}", self.suggest(path, node.place, least.example));
                 self.note(path, node.place, fault("value/range", format!("`{path}` is {value}"), least.why, fix));
                 None
             }
             // To write `0B` would only lead to the next refusal.
             Err(error) if error.id == "unit/missing" && least.value > 0 && text.trim() == "0" => {
-                let fix = format!("{} or more", self.suggest(path, node.place, least.example));
+                let fix = format!("for example {}", self.suggest(path, node.place, least.example));
                 self.note(path, node.place, fault("value/range", format!("`{path}` is 0"), least.why, fix));
                 None
             }

@@ -2,11 +2,10 @@
 //! late, nor a link leads our words elsewhere that the program puts there meanwhile.
 
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use policy::Policy;
 use policy::value::WorkspaceMode;
@@ -102,46 +101,11 @@ impl ReportFile {
     }
 }
 
-/// Whether a name below `root` decides where `path` leads: walked as the kernel walks it, link by link, since a path may
-/// come to that name through others (path_resolution(7)). What cannot be walked is judged as if one did.
+/// Whether a name below `root` decides where `path` leads, which may come to that name through others. What cannot be walked
+/// is judged as if one did.
 fn leads_through(path: &Path, root: &Path) -> bool {
-    /// As many links as the kernel follows.
-    const MOST_LINKS: usize = 40;
-    let mut links = 0;
-    let mut here = PathBuf::from("/");
-    let mut ahead: Vec<OsString> = names(path);
-    while let Some(name) = ahead.pop() {
-        if name == ".." {
-            here.pop();
-            continue;
-        }
-        if here.starts_with(root) {
-            return true;
-        }
-        let at = here.join(&name);
-        let Ok(target) = std::fs::read_link(&at) else {
-            here = at;
-            continue;
-        };
-        links += 1;
-        if links > MOST_LINKS {
-            return true;
-        }
-        if target.is_absolute() {
-            here = PathBuf::from("/");
-        }
-        ahead.extend(names(&target));
-    }
-    false
-}
-
-/// The names of a path that move, the last one first.
-fn names(path: &Path) -> Vec<OsString> {
-    path.components()
-        .rev()
-        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
-        .map(|part| part.as_os_str().to_owned())
-        .collect()
+    let decides = |name: &PathBuf| name.parent().is_some_and(|folder| folder.starts_with(root));
+    sys::way::of(path).is_none_or(|way| way.names.iter().any(decides))
 }
 
 fn why_not(errno: Errno) -> String {

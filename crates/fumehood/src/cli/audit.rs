@@ -68,17 +68,37 @@ fn state(call: &Call<'_>) -> Result<State, Failure> {
     State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))
 }
 
-fn folder(call: &Call<'_>) -> Option<PathBuf> {
-    let dir = Path::new(call.parsed.value("dir")?);
-    Some(call.world.cwd.as_deref().map_or_else(|| dir.to_owned(), |cwd| cwd.join(dir)))
+fn bad(flag: &str, value: &str, why: &str, fix: &str) -> Failure {
+    Failure::own(usage("usage/bad-value", format!("`--{flag} {value}`"), why.to_owned(), fix.to_owned()))
+}
+
+/// The folder that is named. One that is not there has no log, and least of all an intact one.
+fn folder(call: &Call<'_>) -> Result<Option<PathBuf>, Failure> {
+    let Some(dir) = call.parsed.value("dir").map(Path::new) else { return Ok(None) };
+    let dir = call.world.cwd.as_deref().map_or_else(|| dir.to_owned(), |cwd| cwd.join(dir));
+    if dir.is_dir() {
+        return Ok(Some(dir));
+    }
+    let shown = show_bytes(dir.as_os_str().as_bytes());
+    Err(bad("dir", &shown, "there is no such folder", "the folder that `audit.path` named"))
+}
+
+/// The key that must have signed, as `verify` writes it.
+fn key(call: &Call<'_>) -> Result<Option<String>, Failure> {
+    let Some(key) = call.parsed.value("key").map(|v| show_bytes(v.as_bytes())) else { return Ok(None) };
+    if key.len() == 64 && key.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(Some(key.to_ascii_lowercase()));
+    }
+    Err(bad(
+        "key",
+        &key,
+        "a public key is 64 hexadecimal digits",
+        "as `fumehood audit verify` shows it where it was made",
+    ))
 }
 
 fn filter(call: &Call<'_>) -> Result<Filter, Failure> {
     let text = |flag| call.parsed.value(flag).map(|v| show_bytes(v.as_bytes()));
-    let bad = |flag: &str, value: &str, why: &str, fix: &str| {
-        let what = format!("`--{flag} {value}`");
-        Failure::own(usage("usage/bad-value", what, why.to_owned(), fix.to_owned()))
-    };
     let since = |text: String| {
         moment(&text, Timestamp::now())
             .ok_or_else(|| bad("since", &text, "it is neither a time nor a duration", "2026-11-22T01:30:00Z, or 10m"))
@@ -127,7 +147,7 @@ fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
     let mut filter = filter(call)?;
     // The newest N of those that are shown, not those among the newest N.
     let most = if of_tools { filter.limit.take() } else { None };
-    let mut events = show(&state(call)?, folder(call).as_deref(), &filter).map_err(|e| failed(&e))?;
+    let mut events = show(&state(call)?, folder(call)?.as_deref(), &filter).map_err(|e| failed(&e))?;
     if of_tools {
         events.retain(|event| event.kind.starts_with("tool.") || event.kind.starts_with("approval."));
         events.drain(..most.map_or(0, |most| events.len().saturating_sub(most)));
@@ -148,7 +168,7 @@ fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
 fn tail(call: &mut Call<'_>) -> Result<u8, Failure> {
     let mut filter = filter(call)?;
     filter.limit = filter.limit.or(Some(10));
-    let (state, folder) = (state(call)?, folder(call));
+    let (state, folder) = (state(call)?, folder(call)?);
     // The watch comes first, so that no event falls between the two looks.
     let mut follow = Follow::new(&state, folder.as_deref(), filter.clone()).map_err(|e| failed(&e))?;
     let old = show(&state, folder.as_deref(), &filter).map_err(|e| failed(&e))?;
@@ -236,8 +256,7 @@ fn step(event: &Event, palette: Palette, columns: usize) -> String {
 }
 
 fn verify_log(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let key = call.parsed.value("key").map(|v| show_bytes(v.as_bytes()));
-    let verdict = verify(&state(call)?, folder(call).as_deref(), key.as_deref()).map_err(|e| failed(&e))?;
+    let verdict = verify(&state(call)?, folder(call)?.as_deref(), key(call)?.as_deref()).map_err(|e| failed(&e))?;
     let code = u8::from(verdict.broken.is_some());
     if call.json {
         call.voice.json(&serde_json::json!({ "schema": 1, "verdict": verdict }))?;

@@ -322,8 +322,12 @@ fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
         let paths = body.get("paths");
         call.voice.json(&json!({ "schema": 1, "run": run.as_str(), "discarded": true, "paths": paths }))?;
     } else {
-        let what = named.map_or_else(|| "the changes".to_owned(), |paths| paths_of(paths.len()));
-        call.voice.say(&format!("{what} of {run} are gone\n"));
+        let what = match named.map(|paths| paths.len()) {
+            None => format!("the changes of {run} are gone"),
+            Some(1) => format!("1 path of {run} is gone"),
+            Some(number) => format!("{} of {run} are gone", paths_of(number)),
+        };
+        call.voice.say(&format!("{what}\n"));
     }
     Ok(0)
 }

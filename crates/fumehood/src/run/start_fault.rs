@@ -42,8 +42,11 @@ fn said(error: &StartError) -> Said {
     let before = || BEFORE.to_owned();
     let ours = || OURS.to_owned();
     match error {
-        StartError::Path { clause: of, why, .. } => {
-            ("run/path", clause(of), why.clone(), "check the path, or take it out of the policy".to_owned())
+        StartError::Path { clause: of, why, path, .. } => {
+            // Of `FROM:TO` the latter is a path inside; else the colon belongs to the name.
+            let colon = path.as_os_str().as_encoded_bytes().contains(&b':');
+            let to = if colon { "; what is to be seen elsewhere inside is `FROM:/TO`" } else { "" };
+            ("run/path", clause(of), why.clone(), format!("check the path, or take it out of the policy{to}"))
         }
         StartError::Special { clause: of, .. } => {
             let why = "a socket, a named pipe or a block device reaches out of the sandbox".to_owned();

@@ -43,6 +43,24 @@ fn an_edited_log_is_broken_and_the_event_is_named() {
     assert!(said.out.starts_with("broken: event 2 in `$DIR/state/audit/audit.jsonl`, line 2: "), "{}", said.out);
 }
 
+/// A mistyped folder would be an intact log of no events, and was made.
+#[test]
+fn a_folder_that_is_not_there_and_a_key_that_is_none_are_bad_usage() {
+    let house = House::new();
+    drop(log(&house, 3));
+    for command in ["verify", "show", "tail"] {
+        let said = house.run(&["audit", command, "--dir", "nowhere"]);
+        assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
+        assert!(said.err.contains("why: there is no such folder"), "{said:?}");
+        assert!(!house.path("work/nowhere").exists());
+    }
+    let said = house.run(&["audit", "verify", "--key", "abc"]);
+    assert!(said.code == 125 && said.err.contains("64 hexadecimal digits"), "{said:?}");
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0, "its end signs");
+    let key = house.run(&["audit", "verify", "--json"]).json()["verdict"]["key"].as_str().unwrap().to_uppercase();
+    assert_eq!(house.run(&["audit", "verify", "--key", &key]).code, 0);
+}
+
 #[test]
 fn a_log_that_is_gone_is_cut_off_and_nothing_says_that_it_was_never_signed() {
     let house = House::new();

@@ -48,8 +48,8 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Lets a process of one thread that the other thread started run on every processor that was allowed before. It is not moved by
-    /// that. One whose mask somebody else has set meanwhile (its control group, for one) keeps that.
+    /// Lets a process of one thread that the other thread started run on every processor that was allowed before. It is
+    /// not moved by that. One whose mask somebody else has set meanwhile (its control group, for one) keeps that.
     ///
     /// # Errors
     /// It is gone, or the kernel refused the old mask.
@@ -98,18 +98,49 @@ pub fn start(stack: usize, work: impl FnOnce(Beside) + Send + 'static) -> Result
     Ok(Apart { all, theirs, _here: PhantomData })
 }
 
-/// Lets a process of one thread, which this one has just heard from and which has nothing left but to end, end beside
-/// this thread instead of after it: from here on it runs on other processors than this one.
-pub fn let_end(process: i32) {
-    let here = sched_getcpu();
-    // The process's own mask: it may be narrower than ours.
-    let (Some(pid), true) = (rustix::process::Pid::from_raw(process), here < CpuSet::MAX_CPU) else { return };
-    let Ok(mut others) = sched_getaffinity(Some(pid)) else { return };
-    others.unset(here);
-    if others.count() > 0 {
-        // Refused or too late: then it ends where it is.
-        sched_setaffinity(Some(pid), &others).unwrap_or_default();
+/// What ends beside this thread. To be dropped by it: from then on it may run on every processor that was allowed before.
+#[derive(Debug)]
+#[must_use = "the thread stays on one processor until this is dropped"]
+pub struct Ending {
+    all: Option<CpuSet>,
+    /// A mask is a thread's own: this stays with the thread that it is about.
+    _here: PhantomData<*const ()>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        drop(everywhere(self.all.take()));
     }
+}
+
+/// Lets threads that have nothing left but to end do that beside this one instead of after it: from here on they run on
+/// other processors, and this one where it is. A process of one thread is meant by its number.
+pub fn let_end(threads: &[i32]) -> Ending {
+    let here = sched_getcpu();
+    let moved = here < CpuSet::MAX_CPU && threads.iter().filter(|thread| away(**thread, here)).count() > 0;
+    let all = sched_getaffinity(None).ok().filter(|all| moved && all.is_set(here));
+    if all.is_some() {
+        let mut ours = CpuSet::new();
+        ours.set(here);
+        // Otherwise whoever wakes it from the other processor would draw it there.
+        sched_setaffinity(None, &ours).unwrap_or_default();
+    }
+    Ending { all, _here: PhantomData }
+}
+
+/// Refused or too late: then it ends where it is.
+fn away(thread: i32, here: usize) -> bool {
+    let Some(thread) = rustix::process::Pid::from_raw(thread) else { return false };
+    // Its own mask: it may be narrower than ours.
+    let Ok(mut others) = sched_getaffinity(Some(thread)) else { return false };
+    others.unset(here);
+    others.count() > 0 && sched_setaffinity(Some(thread), &others).is_ok()
+}
+
+/// The number of the calling thread, for [`let_end`].
+#[must_use]
+pub fn this_thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 fn errno(error: &std::io::Error) -> rustix::io::Errno {
@@ -239,6 +270,38 @@ mod tests {
             sched_setaffinity(Some(pid), &here).unwrap();
         });
         assert_eq!([before, after], [here; 2]);
+    }
+
+    #[test]
+    fn what_ends_is_kept_off_this_processor_and_this_thread_stays_on_it_until_then() {
+        let before = mask();
+        let (say, said) = channel();
+        let (to, told) = channel::<()>();
+        let other = std::thread::spawn(move || {
+            say.send(this_thread()).unwrap();
+            told.recv().unwrap_err();
+        });
+        let number = said.recv().unwrap();
+        let thread = rustix::process::Pid::from_raw(number).unwrap();
+        let ending = let_end(&[number]);
+        let here = sched_getcpu();
+        if before.count() < 2 {
+            assert_eq!([sched_getaffinity(Some(thread)).unwrap(), mask()], [before; 2]);
+        } else {
+            let (mut others, mut ours) = (before, CpuSet::new());
+            others.unset(here);
+            ours.set(here);
+            assert_eq!([sched_getaffinity(Some(thread)).unwrap(), mask()], [others, ours]);
+        }
+        drop(ending);
+        assert_eq!(mask(), before);
+        drop(to);
+        other.join().unwrap();
+        // Gone, or never there: nobody is kept on a processor for that.
+        drop(let_end(&[i32::MAX, 0]));
+        let none = let_end(&[i32::MAX]);
+        assert_eq!(mask(), before);
+        drop(none);
     }
 
     #[test]

@@ -79,17 +79,6 @@ fn group(host: &Capabilities, run: &str, limits: &Limits) -> Result<Option<Group
     hierarchies.create(GROUPS, run, limits).map(Some).map_err(|e| StartError::system("making the control groups", e))
 }
 
-/// What of them must be there before a process is.
-fn first_group(host: &Capabilities, run: &str, limits: &Limits) -> Result<Option<Group>, StartError> {
-    match host.cgroups() {
-        Ok(all) if all.has_halves(limits) => all
-            .create_birthplace(GROUPS, run, limits)
-            .map(Some)
-            .map_err(|e| StartError::system("making the control groups", e)),
-        Ok(_) | Err(_) => group(host, run, limits),
-    }
-}
-
 impl Wanted {
     pub(super) fn by(prepared: &Prepared) -> Self {
         Self { tier: prepared.tier, run: prepared.run.clone(), limits: prepared.limits.clone(), stdio: prepared.stdio }
@@ -204,8 +193,9 @@ pub trait Notebook {
 /// then, and the kernel kills the guest with the thread that made it.
 #[derive(Debug)]
 enum Tell {
-    /// There is a policy, and a journal that knows of them: make the groups of this run.
-    Make { run: String, limits: Limits },
+    /// There is a policy, and a journal that knows of them: make the groups of this run, or the half of them that the
+    /// guest is born in.
+    Make { run: String, limits: Limits, half: bool },
     /// Everything else that the guest is made of: make it.
     Of(Box<Order>),
     /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
@@ -219,8 +209,8 @@ enum Tell {
 enum Said {
     /// It is there, on its way to its program.
     Begun(i32),
-    /// It executes its program, or there is none.
-    Made(Result<Child, SpawnError>, Option<Group>),
+    /// It executes its program, or there is none; and which thread made it.
+    Made(Result<Child, SpawnError>, Option<Group>, i32),
 }
 
 /// A guest's mount namespace, while it is held. The thread that made the guest lets go of it.
@@ -229,6 +219,7 @@ type Mounts = Arc<Mutex<Option<OwnedFd>>>;
 /// Keeps the thread that made a guest: the kernel kills the guest when that thread ends, and it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Maker {
+    pub(super) thread: i32,
     mounts: Mounts,
     to: Sender<Tell>,
     /// Nothing is said by it: it closes when the thread is done.
@@ -259,7 +250,7 @@ impl Maker {
 
     /// Waits until the thread has done all that was left to it. The guest must have ended.
     pub(super) fn end(self) {
-        let Self { mounts: _, to, done } = self;
+        let Self { thread: _, mounts: _, to, done } = self;
         drop(to);
         while done.recv().is_ok() {}
     }
@@ -335,14 +326,15 @@ impl Ready {
             notes.note(place).ok()?;
         }
         // A thread that is gone shows when its guest is asked for.
-        drop(to.send(Tell::Make { run: run.clone(), limits: limits.clone() }));
+        // Namespaces take so long that half of the groups can be made here meanwhile.
+        let halves = host.cgroups().ok().filter(|all| tier == Tier::Container && all.has_halves(&limits));
+        drop(to.send(Tell::Make { run: run.clone(), limits: limits.clone(), half: halves.is_some() }));
         let Ok((mut order, kept)) = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new()) else {
             drop(to);
             // Its groups are gone when the thread is done with them: before the journal that knows of them.
             drop(said.recv());
             return None;
         };
-        let halves = host.cgroups().ok().filter(|all| all.has_halves(&limits));
         let door = Arc::new(Door::default());
         order.joins = halves.map(|all| (Arc::clone(&door), all.entrances(GROUPS, &run, &limits)));
         drop(to.send(Tell::Of(Box::new(order))));
@@ -365,8 +357,11 @@ impl Ready {
 
 /// On the thread: the groups, or the half of them that the guest is born in, then what else the guest is made of.
 fn order(host: &Capabilities, told: &Receiver<Tell>) -> Option<Box<Order>> {
-    let Ok(Tell::Make { run, limits }) = told.recv() else { return None };
-    let group = first_group(host, &run, &limits).ok()?;
+    let Ok(Tell::Make { run, limits, half }) = told.recv() else { return None };
+    let group = match host.cgroups() {
+        Ok(all) if half => Some(all.create_birthplace(GROUPS, &run, &limits).ok()?),
+        Ok(_) | Err(_) => group(host, &run, &limits).ok()?,
+    };
     if let Ok(Tell::Of(mut order)) = told.recv() {
         order.group = group;
         return Some(order);
@@ -388,7 +383,7 @@ fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) -> Opt
     drop(order);
     let child = child.map(|(child, ())| child);
     let guest = child.as_ref().ok().and_then(|child| child.pidfd.try_clone().ok());
-    drop(say.send(Said::Made(child, group)));
+    drop(say.send(Said::Made(child, group, sys::beside::this_thread())));
     guest
 }
 
@@ -444,9 +439,9 @@ impl Birth {
                     // A thread that is gone shows at the next word.
                     drop(to.send(Tell::Told));
                 }
-                Said::Made(child, group) => {
+                Said::Made(child, group, thread) => {
                     let released = child.as_ref().map_or(Ok(()), |child| apart.release(child.pid));
-                    let maker = Maker { mounts, to, done: said };
+                    let maker = Maker { thread, mounts, to, done: said };
                     let group = group.into_iter().chain(self.rest.take()).reduce(Group::with);
                     return Some(Born { child, group, told, released, maker });
                 }
@@ -463,7 +458,7 @@ impl Drop for Birth {
         // Nobody will tell it anything.
         drop((to, kept));
         while let Ok(word) = said.recv() {
-            let Said::Made(child, group) = word else { continue };
+            let Said::Made(child, group, _thread) = word else { continue };
             if let Ok(child) = child {
                 let signalled = sys::pidfd::send_signal(&child.pidfd, 9);
                 let reaped = sys::pidfd::wait(&child.pidfd);

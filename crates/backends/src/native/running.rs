@@ -103,10 +103,10 @@ impl Running {
         drop((asked, grouped));
     }
 
-    /// Lets the guest, which has said its last word, end beside this thread: taking down what was made for it is the
-    /// kernel's, in the guest's time, and there is still a report to write.
-    pub fn let_guest_end(&self) {
-        sys::beside::let_end(self.pid());
+    /// Lets the guest, which has said its last word, end beside this thread, and the thread that made it take down what is
+    /// left: there is still a report to write.
+    pub fn let_guest_end(&mut self) {
+        self.held.let_guest_end();
     }
 
     /// Kills the guest itself, for one that does not answer.

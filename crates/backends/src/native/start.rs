@@ -64,6 +64,8 @@ pub(super) struct Held {
     pub(super) _etc: Option<std::fs::File>,
     /// The guest lives no longer than the thread that made it.
     maker: Option<Maker>,
+    /// While that thread and the guest end beside this one.
+    beside: Option<sys::beside::Ending>,
 }
 
 impl Drop for Held {
@@ -93,6 +95,12 @@ impl Held {
         }
     }
 
+    pub(super) fn let_guest_end(&mut self) {
+        let maker = self.maker.as_ref().map(|maker| maker.thread);
+        let threads: Vec<i32> = std::iter::once(self.child.pid).chain(maker).collect();
+        self.beside = Some(sys::beside::let_end(&threads));
+    }
+
     /// Kills whatever is left, reaps the guest and removes its groups. Failures have no reader here: what could not be
     /// removed stays in the journal, and `gc` takes it.
     pub(super) fn end(&mut self) {
@@ -103,7 +111,7 @@ impl Held {
             maker.end();
         }
         let removed = self.group.take().map(|group| group.end(PATIENCE));
-        drop((reaped, removed));
+        drop((reaped, removed, self.beside.take()));
     }
 }
 
@@ -186,6 +194,7 @@ impl Held {
             memory_limited: false,
             _etc: None,
             maker,
+            beside: None,
         }
     }
 }

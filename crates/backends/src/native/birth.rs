@@ -325,9 +325,9 @@ impl Ready {
         for place in places(host, &run, &limits) {
             notes.note(place).ok()?;
         }
-        // A thread that is gone shows when its guest is asked for.
         // Namespaces take so long that half of the groups can be made here meanwhile.
         let halves = host.cgroups().ok().filter(|all| tier == Tier::Container && all.has_halves(&limits));
+        // A thread that is gone shows when its guest is asked for.
         drop(to.send(Tell::Make { run: run.clone(), limits: limits.clone(), half: halves.is_some() }));
         let Ok((mut order, kept)) = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new()) else {
             drop(to);

@@ -18,7 +18,14 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RUNS = (["--", "/bin/true"], ["--tier", "process", "--", "/bin/true"], ["--", "python3", "-c", "print(1)"])
+POLICIES = HERE.parent / "policies"
+RUNS = (
+    ["--", "/bin/true"],
+    ["--tier", "process", "--", "/bin/true"],
+    ["--", "python3", "-c", "print(1)"],
+    # With a file that sets all limits, and a grant: as one who means it would.
+    *(["-p", f"{POLICIES}/{tier}.toml", "--read", "/usr/share", "--", "/bin/true"] for tier in ("container", "process")),
+)
 # A name without its hash may stand for every instance of a generic function: such a one keeps its hash, and is found as
 # long as neither the compiler nor what it is made of changes.
 MOST_INSTANCES, MOST_BYTES = 6, 3000

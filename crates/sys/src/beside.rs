@@ -35,16 +35,42 @@ impl Beside {
     }
 }
 
-/// What the thread that started the other one has of it. To be dropped by that thread: from then on it, and what it
-/// starts, may run on every processor that was allowed before.
+/// A thread that stays on the processor where it is. To be dropped by that thread: from then on it, and what it starts,
+/// may run on every processor that was allowed before.
+#[derive(Debug)]
+#[must_use = "the thread stays on one processor until this is dropped"]
+pub struct Here {
+    /// `None`: it was not kept here.
+    all: Option<CpuSet>,
+    /// A mask is a thread's own: this stays with the thread that it is about.
+    _own: PhantomData<*const ()>,
+}
+
+impl Here {
+    /// Otherwise whoever wakes it from another processor would draw it there.
+    fn stay(here: usize, all: Option<CpuSet>) -> Self {
+        if all.is_some() {
+            let mut ours = CpuSet::new();
+            ours.set(here);
+            sched_setaffinity(None, &ours).unwrap_or_default();
+        }
+        Self { all, _own: PhantomData }
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        drop(everywhere(self.all.take()));
+    }
+}
+
+/// What the thread that started the other one has of it, until it drops this.
 #[derive(Debug)]
 #[must_use = "the thread stays on one processor until this is dropped"]
 pub struct Apart {
-    all: Option<CpuSet>,
+    here: Here,
     /// Where the other thread may run.
     theirs: CpuSet,
-    /// A mask is a thread's own: this stays with the thread that it is about.
-    _here: PhantomData<*const ()>,
 }
 
 impl Apart {
@@ -54,18 +80,12 @@ impl Apart {
     /// # Errors
     /// It is gone, or the kernel refused the old mask.
     pub fn release(&self, process: i32) -> Result<()> {
-        let (Some(all), Some(pid)) = (self.all, rustix::process::Pid::from_raw(process)) else { return Ok(()) };
+        let (Some(all), Some(pid)) = (self.here.all, rustix::process::Pid::from_raw(process)) else { return Ok(()) };
         let now = sched_getaffinity(Some(pid)).named("sched_getaffinity", || process.to_string())?;
         if now != self.theirs {
             return Ok(());
         }
         sched_setaffinity(Some(pid), &all).named("sched_setaffinity", || process.to_string())
-    }
-}
-
-impl Drop for Apart {
-    fn drop(&mut self) {
-        drop(everywhere(self.all.take()));
     }
 }
 
@@ -89,43 +109,23 @@ pub fn start(stack: usize, work: impl FnOnce(Beside) + Send + 'static) -> Result
         work(Beside { all });
     });
     let thread = thread.map_err(|error| Error::new("clone", "a thread", errno(&error)))?;
-    let mut theirs = all.unwrap_or_default();
+    let Some(all) = all else { return Ok(Apart { here: Here::stay(here, None), theirs: CpuSet::new() }) };
+    let mut theirs = all;
     theirs.unset(here);
-    if all.is_some() {
-        keep_apart(&thread, here, &theirs);
-        thread.thread().unpark();
-    }
-    Ok(Apart { all, theirs, _here: PhantomData })
-}
-
-/// What ends beside this thread. To be dropped by it: from then on it may run on every processor that was allowed before.
-#[derive(Debug)]
-#[must_use = "the thread stays on one processor until this is dropped"]
-pub struct Ending {
-    all: Option<CpuSet>,
-    /// A mask is a thread's own: this stays with the thread that it is about.
-    _here: PhantomData<*const ()>,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        drop(everywhere(self.all.take()));
-    }
+    // The other thread goes first: moved before it runs, it costs nobody a stop.
+    let moved = keep_to(&thread, &theirs);
+    let stays = Here::stay(here, Some(all).filter(|_| moved));
+    thread.thread().unpark();
+    Ok(Apart { here: stays, theirs })
 }
 
 /// Lets threads that have nothing left but to end do that beside this one instead of after it: from here on they run on
 /// other processors, and this one where it is. A process of one thread is meant by its number.
-pub fn let_end(threads: &[i32]) -> Ending {
+pub fn let_end(threads: &[i32]) -> Here {
     let here = sched_getcpu();
+    // All of them, not until the first.
     let moved = here < CpuSet::MAX_CPU && threads.iter().filter(|thread| away(**thread, here)).count() > 0;
-    let all = sched_getaffinity(None).ok().filter(|all| moved && all.is_set(here));
-    if all.is_some() {
-        let mut ours = CpuSet::new();
-        ours.set(here);
-        // Otherwise whoever wakes it from the other processor would draw it there.
-        sched_setaffinity(None, &ours).unwrap_or_default();
-    }
-    Ending { all, _here: PhantomData }
+    Here::stay(here, sched_getaffinity(None).ok().filter(|all| moved && all.is_set(here)))
 }
 
 /// Refused or too late: then it ends where it is.
@@ -147,19 +147,14 @@ fn errno(error: &std::io::Error) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::AGAIN)
 }
 
-/// The other thread goes first: moved before it runs, it costs nobody a stop.
-fn keep_apart(thread: &JoinHandle<()>, here: usize, theirs: &CpuSet) {
-    let mut ours = CpuSet::new();
-    ours.set(here);
+/// Whether the kernel takes the mask.
+fn keep_to(thread: &JoinHandle<()>, theirs: &CpuSet) -> bool {
     // SAFETY: the handle is there, so its thread was not detached and its number is valid until it is joined; the set is
     // read, and lives across the call.
-    let moved = unsafe {
+    let result = unsafe {
         libc::pthread_setaffinity_np(thread.as_pthread_t(), size_of::<CpuSet>(), std::ptr::from_ref(theirs).cast())
     };
-    if moved == 0 {
-        // Otherwise whoever wakes it from the other processor would draw it there.
-        sched_setaffinity(None, &ours).unwrap_or_default();
-    }
+    result == 0
 }
 
 #[cfg(test)]

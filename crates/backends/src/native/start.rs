@@ -65,7 +65,7 @@ pub(super) struct Held {
     /// The guest lives no longer than the thread that made it.
     maker: Option<Maker>,
     /// While that thread and the guest end beside this one.
-    beside: Option<sys::beside::Ending>,
+    beside: Option<sys::beside::Here>,
 }
 
 impl Drop for Held {
@@ -127,7 +127,7 @@ pub struct Confined {
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
 pub fn start(prepared: Prepared, host: &Capabilities, birth: Option<Birth>) -> Result<Started, StartError> {
-    let told = birth.and_then(|birth| {
+    let born = birth.and_then(|birth| {
         // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
         birth.finish(|pid, kept| {
             let Kept { config, control, streams } = kept;
@@ -135,7 +135,7 @@ pub fn start(prepared: Prepared, host: &Capabilities, birth: Option<Birth>) -> R
             (told, control, streams)
         })
     });
-    match told {
+    match born {
         Some(born) => go_on(prepared, born),
         // Whatever was in the way of one that was begun early has its words here.
         None => start_now(prepared, host),

@@ -190,8 +190,7 @@ impl Capabilities {
 
     /// The hierarchies as they are, before anybody is asked for groups of ours.
     fn groups_here(&self) -> Result<&sys::cgroup::Hierarchies, &String> {
-        let probe = || sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string());
-        self.groups_here.get_or_init(probe).as_ref()
+        self.groups_here.get_or_init(hierarchies).as_ref()
     }
 
     /// Where the groups come from that this process may make.
@@ -214,7 +213,7 @@ impl Capabilities {
         let moved = matches!(given, Given::Delegated | Given::Manager);
         // Set once: this function is called by nobody but the cell of what it gives.
         drop(self.given.set(given));
-        moved.then(|| sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string()))
+        moved.then(hierarchies)
     }
 
     /// The enforcer's name of a controller that can be used, e.g. `cgroup-v1:memory`.
@@ -280,6 +279,10 @@ impl Capabilities {
     pub fn overlay_readonly(&self) -> bool {
         self.kernel >= (5, 11)
     }
+}
+
+fn hierarchies() -> Result<sys::cgroup::Hierarchies, String> {
+    sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string())
 }
 
 /// Asks the user's service manager for a scope. Refused: the plan then names another enforcer, and `doctor` tells why.

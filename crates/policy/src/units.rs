@@ -308,3 +308,11 @@ impl fmt::Display for MilliCpus {
         write!(f, "{}", f64::from(self.0) / 1000.0)
     }
 }
+
+/// The ranges of a list of numbers as the kernel and policies write them (`0-3,8`); `None` for a part that is none.
+pub fn ranges(text: &str) -> impl Iterator<Item = Option<(u32, u32)>> {
+    text.split(',').map(|part| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        from.trim().parse().ok().zip(to.trim().parse().ok())
+    })
+}

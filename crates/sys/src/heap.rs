@@ -63,6 +63,14 @@ fn class(layout: Layout) -> usize {
     if class < CLASSES && layout.align() <= STEP { class } else { 0 }
 }
 
+/// How long a block is in the room.
+fn length(layout: Layout) -> usize {
+    match class(layout) {
+        0 => layout.size(),
+        class => class * STEP,
+    }
+}
+
 fn reused(class: usize) -> Option<*mut u8> {
     if class == 0 {
         return None;
@@ -80,6 +88,9 @@ fn reused(class: usize) -> Option<*mut u8> {
 }
 
 fn keep_block(block: *mut u8, class: usize) {
+    if class == 0 {
+        return;
+    }
     GIVEN_BACK.with(|lists| {
         if let Some(list) = lists.get(class) {
             // SAFETY: the block was given back, is at least `STEP` bytes long and aligned to as many.
@@ -93,16 +104,15 @@ fn take(layout: Layout) -> Option<*mut u8> {
     if layout.size() > LARGEST || layout.align() > 4096 {
         return None;
     }
-    let class = class(layout);
-    if let Some(block) = reused(class) {
+    if let Some(block) = reused(class(layout)) {
         return Some(block);
     }
     // All of them are aligned to a step: one that is made smaller may come onto a list.
-    let (size, align) = (if class > 0 { class * STEP } else { layout.size() }, layout.align().max(STEP));
+    let align = layout.align().max(STEP);
     loop {
         let used = USED.load(Ordering::Relaxed);
         let start = used.next_multiple_of(align);
-        let end = start + size;
+        let end = start + length(layout);
         if end > ROOM {
             return None;
         }
@@ -134,12 +144,9 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match place(block) {
-            // The last one makes room for the next; the others stay.
-            Some(start) => match class(layout) {
-                0 => drop(moved(start + layout.size(), start)),
-                class if moved(start + class * STEP, start) => {}
-                class => keep_block(block, class),
-            },
+            // The last one makes room for the next; of the others the small ones are kept.
+            Some(start) if moved(start + length(layout), start) => {}
+            Some(_) => keep_block(block, class(layout)),
             // SAFETY: what is not in the room came from `System`, by this very layout.
             None => unsafe { System.dealloc(block, layout) },
         }
@@ -152,12 +159,8 @@ unsafe impl GlobalAlloc for Heap {
         };
         // SAFETY: the caller promises that `size`, rounded up to the alignment, does not overflow.
         let wider = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        let (from, to) = (class(layout), class(wider));
-        let room = |class: usize, size: usize| if class > 0 { class * STEP } else { size };
-        if size <= layout.size() || from > 0 && from == to {
-            return block;
-        }
-        if size <= LARGEST && moved(start + room(from, layout.size()), start + room(to, size)) {
+        let (from, to) = (length(layout), length(wider));
+        if to <= from || size <= LARGEST && moved(start + from, start + to) {
             return block;
         }
         // SAFETY: `size` is not zero, as the caller promises.

@@ -57,13 +57,7 @@ pub struct Used {
 /// # Errors
 /// ECHILD: it is not a child of this process, or somebody else reaped it.
 pub fn wait(pidfd: impl AsFd) -> Result<(End, Used)> {
-    loop {
-        match wait_id(&pidfd, libc::WEXITED) {
-            Ok(Some(ended)) => return Ok(ended),
-            Ok(None) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).named("waitid", || "pidfd".into()),
-        }
-    }
+    until_ended(&pidfd, libc::WEXITED)
 }
 
 /// Reaps the child that `pidfd` names if it has ended; `None` while it runs.
@@ -79,9 +73,13 @@ pub fn try_wait(pidfd: impl AsFd) -> Result<Option<(End, Used)>> {
 /// # Errors
 /// ECHILD: it is not a child of this process, or it was reaped.
 pub fn wait_for_end(pidfd: impl AsFd) -> Result<()> {
+    until_ended(&pidfd, libc::WEXITED | libc::WNOWAIT).map(|_ended| ())
+}
+
+fn until_ended(pidfd: &impl AsFd, options: i32) -> Result<(End, Used)> {
     loop {
-        match wait_id(&pidfd, libc::WEXITED | libc::WNOWAIT) {
-            Ok(Some(_)) => return Ok(()),
+        match wait_id(pidfd, options) {
+            Ok(Some(ended)) => return Ok(ended),
             Ok(None) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno).named("waitid", || "pidfd".into()),
         }

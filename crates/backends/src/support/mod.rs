@@ -8,6 +8,7 @@ mod process;
 pub(crate) use container::support as container;
 pub(crate) use process::support as process;
 
+use policy::units::ranges;
 use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{Enforced, Strength, Support, Unmet};
 
@@ -80,11 +81,7 @@ pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
 
 /// Whether a list as the kernel writes it (`0-3,8`) names a number.
 fn lists(list: &str, number: u32) -> bool {
-    list.split(',').any(|part| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let bound = |text: &str| text.trim().parse::<u32>().ok();
-        bound(from).zip(bound(to)).is_some_and(|(from, to)| (from..=to).contains(&number))
-    })
+    ranges(list).flatten().any(|(from, to)| (from..=to).contains(&number))
 }
 
 /// Clauses that need the broker, on every tier.

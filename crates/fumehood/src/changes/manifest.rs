@@ -199,7 +199,7 @@ impl Manifest {
                 return Err(ChangesError::NoSuchPath { path: path.clone() });
             }
         }
-        Ok(self.entries.iter().filter(|entry| paths.iter().any(|path| entry.path.starts_with(path))).collect())
+        Ok(self.entries.iter().filter(|entry| is_named(paths, &entry.path)).collect())
     }
 
     /// Whether there is an entry at or below a path.
@@ -210,8 +210,7 @@ impl Manifest {
     /// What is not carried over: all, or what is at or below the paths given.
     #[must_use]
     pub fn left_behind(&self, paths: Option<&[PathBuf]>) -> Vec<Refused> {
-        let asked =
-            |refused: &&Refused| paths.is_none_or(|paths| paths.iter().any(|path| refused.path.starts_with(path)));
+        let asked = |refused: &&Refused| paths.is_none_or(|paths| is_named(paths, &refused.path));
         self.refused.iter().filter(asked).cloned().collect()
     }
 
@@ -299,6 +298,11 @@ pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
     changes.remove_tree(run.as_str()).map_err(|errno| ChangesError::Write { path, errno })
 }
 
+/// Whether a path is one of these or below one.
+fn is_named(paths: &[PathBuf], path: &Path) -> bool {
+    paths.iter().any(|named| path.starts_with(named))
+}
+
 /// Throws the changes at and below these paths away; those that are gone.
 ///
 /// # Errors
@@ -307,9 +311,8 @@ pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<P
     let (mut manifest, store) = load(state, run)?;
     let gone = manifest.choose(Some(paths))?.into_iter().map(|entry| entry.path.clone());
     let gone = gone.chain(manifest.left_behind(Some(paths)).into_iter().map(|refused| refused.path)).collect();
-    let other = |path: &Path| !paths.iter().any(|named| path.starts_with(named));
-    manifest.entries.retain(|entry| other(&entry.path));
-    manifest.refused.retain(|refused| other(&refused.path));
+    manifest.entries.retain(|entry| !is_named(paths, &entry.path));
+    manifest.refused.retain(|refused| !is_named(paths, &refused.path));
     if manifest.entries.is_empty() && manifest.refused.is_empty() {
         discard(state, run)?;
     } else {

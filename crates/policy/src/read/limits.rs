@@ -4,7 +4,7 @@ use super::scalar::Least;
 use super::{Reader, fault};
 use crate::document::{Node, Value};
 use crate::mistake::quote;
-use crate::units::{MilliCpus, Millis};
+use crate::units::{MilliCpus, Millis, ranges};
 use crate::value::{Limits, Over, Threshold};
 
 pub(crate) const LIMITS: &[&str] = &[
@@ -198,9 +198,8 @@ const ANY_TIME: Least = Least { value: 0, why: "", example: "2s" };
 
 fn cores(text: &str) -> Option<Vec<u32>> {
     let mut list = Vec::new();
-    for part in text.split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to): (u32, u32) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+    for range in ranges(text) {
+        let (from, to) = range?;
         if from > to || to > 4095 {
             return None;
         }

@@ -122,12 +122,7 @@ impl Hierarchies {
         let needed = limits.controllers();
         self.bases
             .iter()
-            .filter(|base| {
-                base.version == Version::V2
-                    || base.controllers.iter().any(|one| {
-                        needed.contains(one) || matches!(one, Controller::Freezer | Controller::CpuAccounting)
-                    })
-            })
+            .filter(|base| base.version == Version::V2 || self.holds_on_v1(base, &needed))
             .map(|base| base.path.join(folder).join(name))
             .collect()
     }
@@ -205,14 +200,15 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Where the limits are held on v1; without a v2 beside it also where the kill and the processor times are.
     fn v1_bases<'a>(&'a self, needed: &'a [Controller]) -> impl Iterator<Item = &'a Base> {
+        self.bases.iter().filter(|base| self.holds_on_v1(base, needed))
+    }
+
+    /// Whether limits are held there on v1; without a v2 beside it also whether the kill or the processor times are.
+    fn holds_on_v1(&self, base: &Base, needed: &[Controller]) -> bool {
         let besides: &[Controller] =
             if self.v2().is_some() { &[] } else { &[Controller::Freezer, Controller::CpuAccounting] };
-        self.bases.iter().filter(move |base| {
-            base.version == Version::V1
-                && base.controllers.iter().any(|one| needed.contains(one) || besides.contains(one))
-        })
+        base.version == Version::V1 && base.controllers.iter().any(|one| needed.contains(one) || besides.contains(one))
     }
 }
 

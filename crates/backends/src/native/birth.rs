@@ -12,7 +12,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use policy::Policy;
@@ -200,8 +200,8 @@ enum Tell {
     Of(Box<Order>),
     /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
     Told,
-    /// The guest was told to die, and nobody reads its groups any more: remove them.
-    Remove(Group),
+    /// The guest was told to die, and nobody reads its groups any more: remove them, unless this thread was quicker.
+    Remove,
 }
 
 /// What became of the process.
@@ -216,11 +216,21 @@ enum Said {
 /// A guest's mount namespace, while it is held. The thread that made the guest lets go of it.
 type Mounts = Arc<Mutex<Option<OwnedFd>>>;
 
+/// The groups of a guest that was told to die. Whichever thread has nothing else to do removes them.
+type Groups = Arc<Mutex<Option<Group>>>;
+
+/// Failures have no reader here: what could not be removed stays in the journal, and `gc` takes it.
+fn remove(groups: &Groups) {
+    let group = groups.lock().map(|mut group| group.take());
+    drop(group.map(|group| group.map(|group| group.end(PATIENCE))));
+}
+
 /// Keeps the thread that made a guest: the kernel kills the guest when that thread ends, and it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Maker {
     pub(super) thread: i32,
     mounts: Mounts,
+    groups: Groups,
     to: Sender<Tell>,
     /// Nothing is said by it: it closes when the thread is done.
     done: Receiver<Said>,
@@ -242,16 +252,21 @@ impl Maker {
     /// Leaves the removal of a dying guest's groups to that thread, which does it when the mounts are down, or sooner
     /// where it cannot see the guest's end.
     pub(super) fn remove(&self, group: Group) -> Result<(), Group> {
-        match self.to.send(Tell::Remove(group)) {
-            Err(SendError(Tell::Remove(group))) => Err(group),
-            Ok(()) | Err(SendError(_)) => Ok(()),
+        match self.groups.lock() {
+            Ok(mut place) => *place = Some(group),
+            Err(_) => return Err(group),
         }
+        // A thread that is gone leaves them to the end.
+        drop(self.to.send(Tell::Remove));
+        Ok(())
     }
 
-    /// Waits until the thread has done all that was left to it. The guest must have ended.
+    /// Removes the groups if the thread is not there yet, and waits until it has done all that was left to it. The guest
+    /// must have ended.
     pub(super) fn end(self) {
-        let Self { thread: _, mounts: _, to, done } = self;
+        let Self { thread: _, mounts: _, groups, to, done } = self;
         drop(to);
+        remove(&groups);
         while done.recv().is_ok() {}
     }
 }
@@ -274,6 +289,7 @@ pub struct Ready {
     to: Sender<Tell>,
     said: Receiver<Said>,
     mounts: Mounts,
+    groups: Groups,
     apart: Apart,
 }
 
@@ -285,8 +301,8 @@ impl Ready {
     pub fn new(host: &Arc<Capabilities>) -> Result<Self, StartError> {
         let ((to, told), (say, said)) = (channel(), channel());
         let host = Arc::clone(host);
-        let mounts = Mounts::default();
-        let held_here = Arc::clone(&mounts);
+        let (mounts, groups) = (Mounts::default(), Groups::default());
+        let (held_here, left) = (Arc::clone(&mounts), Arc::clone(&groups));
         let work = move |beside: Beside| {
             host.look_ahead();
             // What is in the way is met again on the ordinary way, where it has its words.
@@ -295,17 +311,16 @@ impl Ready {
             // What was made here is kept from a processor as this thread was, until the first thread releases it.
             let ended = (beside.end(), guest.map(sys::pidfd::wait_for_end));
             drop((ended, held_here.lock().map(|mut held| held.take())));
-            // Failures have no reader here: what could not be removed stays in the journal, and `gc` takes it.
             while let Ok(word) = told.recv() {
-                if let Tell::Remove(group) = word {
-                    drop(group.end(PATIENCE));
+                if matches!(word, Tell::Remove) {
+                    remove(&left);
                 }
             }
             drop(say);
         };
         let apart = sys::beside::start(STACK, work)
             .map_err(|e| StartError::system("starting the thread that makes the guest", e))?;
-        Ok(Self { to, said, mounts, apart })
+        Ok(Self { to, said, mounts, groups, apart })
     }
 
     /// Writes the groups down and lets the thread make them and the guest. `None`: this host has no groups or no
@@ -320,7 +335,7 @@ impl Ready {
         if host.cgroups().is_err() || tier == Tier::Container && host.namespaces().is_err() {
             return None;
         }
-        let Self { to, said, mounts, apart } = self;
+        let Self { to, said, mounts, groups: left, apart } = self;
         let (run, limits) = (notes.run().to_owned(), groups(policy, host));
         for place in places(host, &run, &limits) {
             notes.note(place).ok()?;
@@ -339,7 +354,7 @@ impl Ready {
         order.joins = halves.map(|all| (Arc::clone(&door), all.entrances(GROUPS, &run, &limits)));
         drop(to.send(Tell::Of(Box::new(order))));
         let rest = halves.map(|all| all.create_rest(GROUPS, &run, &limits));
-        let ways = Ways { to, said, kept, mounts, apart };
+        let ways = Ways { to, said, kept, mounts, groups: left, apart };
         let mut birth = Birth { wanted: Wanted { tier, run, limits, stdio }, ways: Some(ways), rest: None };
         match rest.transpose() {
             Ok(rest) => {
@@ -394,6 +409,7 @@ struct Ways {
     said: Receiver<Said>,
     kept: Kept,
     mounts: Mounts,
+    groups: Groups,
     apart: Apart,
 }
 
@@ -428,7 +444,7 @@ impl Birth {
     /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
     /// until it is there. `None`: its groups could not be made, and nothing is left of them.
     pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Option<Born<T>> {
-        let Ways { to, said, kept, mounts, apart } = self.ways.take()?;
+        let Ways { to, said, kept, mounts, groups, apart } = self.ways.take()?;
         let mut tell = Some((tell, kept));
         let mut told = None;
         loop {
@@ -441,7 +457,7 @@ impl Birth {
                 }
                 Said::Made(child, group, thread) => {
                     let released = child.as_ref().map_or(Ok(()), |child| apart.release(child.pid));
-                    let maker = Maker { thread, mounts, to, done: said };
+                    let maker = Maker { thread, mounts, groups, to, done: said };
                     let group = group.into_iter().chain(self.rest.take()).reduce(Group::with);
                     return Some(Born { child, group, told, released, maker });
                 }
@@ -454,7 +470,9 @@ impl Drop for Birth {
     fn drop(&mut self) {
         let rest = self.rest.take();
         let end = |group: Option<Group>| drop(group.map(|group| group.end(PATIENCE)));
-        let Some(Ways { to, said, kept, mounts: _, apart: _apart }) = self.ways.take() else { return end(rest) };
+        let Some(Ways { to, said, kept, mounts: _, groups: _, apart: _apart }) = self.ways.take() else {
+            return end(rest);
+        };
         // Nobody will tell it anything.
         drop((to, kept));
         while let Ok(word) = said.recv() {

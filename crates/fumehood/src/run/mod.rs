@@ -78,6 +78,7 @@ const DESCRIPTORS: u64 = 192;
 fn enough_descriptors() -> Result<(), Failure> {
     let may = sys::rlimit::open_files(DESCRIPTORS);
     if may >= DESCRIPTORS {
+        sys::rlimit::make_room(DESCRIPTORS);
         return Ok(());
     }
     let fault = Fault {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use crate::{House, Said, script};
 
@@ -193,4 +194,22 @@ fn a_grant_that_the_runs_user_could_not_read_is_refused_and_the_plan_says_so_too
     }
     // The workspace is the run's own, whatever its files' modes are.
     house.run(&["run", "-q", "-w", ".", "--", "cat", "secret"]).is(0, "for root\n", "");
+}
+
+/// A table of descriptors that grows while threads share it makes the start wait for the kernel's grace periods, milliseconds
+/// each: it has its size before there is a second thread.
+#[test]
+fn the_table_of_descriptors_is_large_before_there_are_threads() {
+    use std::io::{BufRead as _, BufReader};
+
+    let house = House::new();
+    let mut command = house.command(&["run", "-q", "--", "sh", "-c", "echo; cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let shown = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let size = shown.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    assert!(size.trim().parse::<u64>().unwrap() >= 192, "{shown}");
 }

@@ -2,8 +2,8 @@
 //!
 //! New namespaces cost more than all the rest of a start that waits for no other process, and nothing of a plan is needed
 //! to make them: which groups with which limits, which streams, which user - all of that the policy says by itself. So
-//! while the first thread reads the policy and writes the journal, a thread of its own looks for the control groups; then
-//! it makes groups and has the process born, while the first one opens what the process is made of, and makes the plan.
+//! while the first thread reads the policy and writes the journal, a thread of its own looks for the control groups and
+//! opens what the process is made of; then it makes groups and has the process born, while the first one makes the plan.
 //! The guest waits for its config, which is written as soon as its process is there, while that is on its way to its
 //! program. A plan that differs from what was guessed, or that is refused, ends it: nothing but the guest's own program
 //! has run in it.
@@ -86,7 +86,8 @@ impl Wanted {
 
     /// Makes everything for a start now: the groups with their limits, the pipes and the socket.
     pub(super) fn order(&self, host: &Capabilities, mapped: Vec<OwnedFd>) -> Result<(Order, Kept), StartError> {
-        let (mut order, kept) = Manner::of(self.tier == Tier::Container, host).order(self.stdio, mapped)?;
+        let manner = Manner::of(self.tier == Tier::Container, host);
+        let (mut order, kept) = Parts::open()?.order(manner, self.stdio, mapped)?;
         order.group = group(host, &self.run, &self.limits)?;
         Ok((order, kept))
     }
@@ -112,18 +113,34 @@ impl Manner {
             time: container && host.time_namespace(),
         }
     }
+}
 
-    /// Everything but the groups: nothing of it can be seen on the host.
-    fn order(self, stdio: Stdio, mapped: Vec<OwnedFd>) -> Result<(Order, Kept), StartError> {
+/// What every guest is made of: nothing of it can be seen on the host, and no policy is needed for it.
+#[derive(Debug)]
+struct Parts {
+    program: OwnedFd,
+    config: sys::memfd::Later,
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+impl Parts {
+    fn open() -> Result<Self, StartError> {
         let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
             .map_err(|e| StartError::system("making the guest's memory file", e))?;
-        let failed = |e| StartError::system("making the guest's config", e);
-        let config = sys::memfd::Later::new(c"fumehood-config").map_err(failed)?;
+        let config = sys::memfd::Later::new(c"fumehood-config")
+            .map_err(|e| StartError::system("making the guest's config", e))?;
+        let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
+        Ok(Self { program, config, ours, theirs })
+    }
+
+    /// With the streams everything but the groups.
+    fn order(self, manner: Manner, stdio: Stdio, mapped: Vec<OwnedFd>) -> Result<(Order, Kept), StartError> {
+        let Self { program, config, ours, theirs } = self;
         let shared = config.as_fd().try_clone_to_owned();
         let shared = shared.map_err(|e| StartError::system("making the guest's config", e))?;
-        let (ours, theirs) = sys::channel::pair().map_err(|e| StartError::system("making the control socket", e))?;
         let (streams, inner) = Streams::make(stdio)?;
-        let order = Order { manner: self, program, config: shared, theirs, inner, mapped, group: None, joins: None };
+        let order = Order { manner, program, config: shared, theirs, inner, mapped, group: None, joins: None };
         Ok((order, Kept { config, control: Control::new(ours), streams }))
     }
 }
@@ -193,22 +210,27 @@ pub trait Notebook {
 /// then, and the kernel kills the guest with the thread that made it.
 #[derive(Debug)]
 enum Tell {
-    /// There is a policy, and a journal that knows of them: make the groups of this run, or the half of them that the
-    /// guest is born in.
-    Make { run: String, limits: Limits, half: bool },
-    /// Everything else that the guest is made of: make it.
-    Of(Box<Order>),
+    /// There is a policy, and a journal that knows of them: make the groups of this run, and the guest.
+    Make(Box<Make>),
     /// The guest has its config; so nobody speaks to it by its number any more, and it may be reaped.
     Told,
     /// The guest was told to die, and nobody reads its groups any more: remove them, unless this thread was quicker.
     Remove,
 }
 
+/// What is to be made.
+#[derive(Debug)]
+struct Make {
+    wanted: Wanted,
+    /// Where the other half of the groups is made meanwhile: this thread makes the half that the guest is born in.
+    joins: Option<(Arc<Door>, Vec<Entrance>)>,
+}
+
 /// What became of the process.
 #[derive(Debug)]
 enum Said {
-    /// It is there, on its way to its program.
-    Begun(i32),
+    /// It is there, on its way to its program; and what speaks to it.
+    Begun(i32, Box<Kept>),
     /// It executes its program, or there is none; and which thread made it.
     Made(Result<Child, SpawnError>, Option<Group>, i32),
 }
@@ -306,8 +328,8 @@ impl Ready {
         let work = move |beside: Beside| {
             host.look_ahead();
             // What is in the way is met again on the ordinary way, where it has its words.
-            let Some(order) = order(&host, &told) else { return };
-            let guest = carry_out(*order, &told, &say);
+            let Some((order, kept)) = Parts::open().ok().and_then(|parts| order(parts, &host, &told)) else { return };
+            let guest = carry_out(order, kept, &told, &say);
             // What was made here is kept from a processor as this thread was, until the first thread releases it.
             let ended = (beside.end(), guest.map(sys::pidfd::wait_for_end));
             drop((ended, held_here.lock().map(|mut held| held.take())));
@@ -342,20 +364,14 @@ impl Ready {
         }
         // Namespaces take so long that half of the groups can be made here meanwhile.
         let halves = host.cgroups().ok().filter(|all| tier == Tier::Container && all.has_halves(&limits));
-        // A thread that is gone shows when its guest is asked for.
-        drop(to.send(Tell::Make { run: run.clone(), limits: limits.clone(), half: halves.is_some() }));
-        let Ok((mut order, kept)) = Manner::of(tier == Tier::Container, host).order(stdio, Vec::new()) else {
-            drop(to);
-            // Its groups are gone when the thread is done with them: before the journal that knows of them.
-            drop(said.recv());
-            return None;
-        };
         let door = Arc::new(Door::default());
-        order.joins = halves.map(|all| (Arc::clone(&door), all.entrances(GROUPS, &run, &limits)));
-        drop(to.send(Tell::Of(Box::new(order))));
+        let joins = halves.map(|all| (Arc::clone(&door), all.entrances(GROUPS, &run, &limits)));
+        let wanted = Wanted { tier, run: run.clone(), limits: limits.clone(), stdio };
+        // A thread that is gone shows when its guest is asked for.
+        drop(to.send(Tell::Make(Box::new(Make { wanted: wanted.clone(), joins }))));
         let rest = halves.map(|all| all.create_rest(GROUPS, &run, &limits));
-        let ways = Ways { to, said, kept, mounts, groups: left, apart };
-        let mut birth = Birth { wanted: Wanted { tier, run, limits, stdio }, ways: Some(ways), rest: None };
+        let ways = Ways { to, said, mounts, groups: left, apart };
+        let mut birth = Birth { wanted, ways: Some(ways), rest: None };
         match rest.transpose() {
             Ok(rest) => {
                 door.open();
@@ -370,27 +386,26 @@ impl Ready {
     }
 }
 
-/// On the thread: the groups, or the half of them that the guest is born in, then what else the guest is made of.
-fn order(host: &Capabilities, told: &Receiver<Tell>) -> Option<Box<Order>> {
-    let Ok(Tell::Make { run, limits, half }) = told.recv() else { return None };
-    let group = match host.cgroups() {
-        Ok(all) if half => Some(all.create_birthplace(GROUPS, &run, &limits).ok()?),
+/// On the thread, as soon as there is a policy: the groups, or the half of them that the guest is born in, and all else
+/// that the guest is made of.
+fn order(parts: Parts, host: &Capabilities, told: &Receiver<Tell>) -> Option<(Order, Kept)> {
+    let Ok(Tell::Make(make)) = told.recv() else { return None };
+    let Make { wanted: Wanted { tier, run, limits, stdio }, joins } = *make;
+    let (mut order, kept) = parts.order(Manner::of(tier == Tier::Container, host), stdio, Vec::new()).ok()?;
+    order.group = match host.cgroups() {
+        Ok(all) if joins.is_some() => Some(all.create_birthplace(GROUPS, &run, &limits).ok()?),
         Ok(_) | Err(_) => group(host, &run, &limits).ok()?,
     };
-    if let Ok(Tell::Of(mut order)) = told.recv() {
-        order.group = group;
-        return Some(order);
-    }
-    drop(group.map(|group| group.end(PATIENCE)));
-    None
+    order.joins = joins;
+    Some((order, kept))
 }
 
 /// The guest, to be waited for.
-fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) -> Option<OwnedFd> {
+fn carry_out(mut order: Order, kept: Kept, told: &Receiver<Tell>, say: &Sender<Said>) -> Option<OwnedFd> {
     let child = order.carry_out(|pid| {
         // Whoever should hear it waits for it, or is gone with the whole process. Until it answers, the number is the
         // guest's: one that failed is reaped only afterwards.
-        drop(say.send(Said::Begun(pid)));
+        drop(say.send(Said::Begun(pid, Box::new(kept))));
         drop(told.recv());
     });
     let group = order.group.take();
@@ -407,7 +422,6 @@ fn carry_out(mut order: Order, told: &Receiver<Tell>, say: &Sender<Said>) -> Opt
 struct Ways {
     to: Sender<Tell>,
     said: Receiver<Said>,
-    kept: Kept,
     mounts: Mounts,
     groups: Groups,
     apart: Apart,
@@ -444,14 +458,14 @@ impl Birth {
     /// Waits until its process is there, tells it what it waits for while it is on its way to its program, and waits
     /// until it is there. `None`: its groups could not be made, and nothing is left of them.
     pub(super) fn finish<T>(mut self, tell: impl FnOnce(i32, Kept) -> T) -> Option<Born<T>> {
-        let Ways { to, said, kept, mounts, groups, apart } = self.ways.take()?;
-        let mut tell = Some((tell, kept));
+        let Ways { to, said, mounts, groups, apart } = self.ways.take()?;
+        let mut tell = Some(tell);
         let mut told = None;
         loop {
             // Closed: then what was made here goes with this.
             match said.recv().ok()? {
-                Said::Begun(pid) => {
-                    told = tell.take().map(|(tell, kept)| tell(pid, kept));
+                Said::Begun(pid, kept) => {
+                    told = tell.take().map(|tell| tell(pid, *kept));
                     // A thread that is gone shows at the next word.
                     drop(to.send(Tell::Told));
                 }
@@ -470,11 +484,11 @@ impl Drop for Birth {
     fn drop(&mut self) {
         let rest = self.rest.take();
         let end = |group: Option<Group>| drop(group.map(|group| group.end(PATIENCE)));
-        let Some(Ways { to, said, kept, mounts: _, groups: _, apart: _apart }) = self.ways.take() else {
+        let Some(Ways { to, said, mounts: _, groups: _, apart: _apart }) = self.ways.take() else {
             return end(rest);
         };
-        // Nobody will tell it anything.
-        drop((to, kept));
+        // Nobody will tell it anything: what speaks to it goes with the word that it has begun.
+        drop(to);
         while let Ok(word) = said.recv() {
             let Said::Made(child, group, _thread) = word else { continue };
             if let Ok(child) = child {

@@ -3,6 +3,8 @@
 use policy::report::Limit;
 use policy::{Bytes, Millis, Outcome, OutcomeKind};
 
+use super::violations::limit_of;
+
 /// What is known when nothing is left running.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
@@ -29,8 +31,8 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         return limited(*limit, message.clone(), facts);
     }
     if facts.oom_kills > 0 {
-        let size = facts.memory.map_or_else(|| "its limit".to_owned(), |m| format!("{} bytes", m.0));
-        return limited(Limit::Memory, format!("the kernel ended it: memory of the tree reached {size}"), facts);
+        let limit = limit_of(facts.memory);
+        return limited(Limit::Memory, format!("the kernel ended it: memory of the tree reached {limit}"), facts);
     }
     match (facts.code, facts.signal) {
         // RLIMIT_CPU's own signal (setrlimit(2)).

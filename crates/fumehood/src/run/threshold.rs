@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use backends::native::Sample;
 use policy::value::Threshold;
 
+use crate::ui::bytes;
+
 /// So many looks are kept of the time that a mean is taken over.
 const KEPT: u32 = 64;
 
@@ -42,7 +44,7 @@ impl Lasting {
             if sample.memory <= limit.0 {
                 self.memory = None;
             } else if now.saturating_duration_since(*self.memory.get_or_insert(now)) >= lasting {
-                words.push(format!("memory {} bytes (threshold {limit})", sample.memory, limit = limit.0));
+                words.push(format!("memory {} (threshold {limit})", bytes(sample.memory)));
             }
         }
         (!words.is_empty()).then(|| words.join(", "))

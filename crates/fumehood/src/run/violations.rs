@@ -6,7 +6,7 @@
 use backends::native::{Full, Lack};
 use policy::report::{Limit, Seen};
 use policy::value::{NetMode, Policy, WorkspaceMode};
-use policy::{ClauseId, Violation};
+use policy::{Bytes, ClauseId, Violation};
 
 /// Most violations in a report; the rest is counted in the last one.
 const MOST: usize = 32;
@@ -40,8 +40,8 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
         list.push(Violation { seen: Seen::Kernel, count: counters.pids_refused, ..more_tasks(why) });
     }
     if counters.oom_kills > 0 {
-        let limit = policy.limits.memory.map_or(0, |m| m.0);
-        let why = format!("the limit of {limit} bytes for the whole tree was reached; files below /tmp count too");
+        let limit = limit_of(policy.limits.memory);
+        let why = format!("{limit} for the whole tree was reached; files below /tmp count too");
         list.push(Violation { seen: Seen::Kernel, count: counters.oom_kills, ..more_memory(OOM, why) });
     }
     if counters.sigsys {
@@ -137,6 +137,12 @@ fn hint(line: &str, policy: &Policy) -> Option<Violation> {
     None
 }
 
+/// Whose limit it was: the policy's, in the unit in which policies write it, or one that the host sets by itself.
+#[must_use]
+pub(super) fn limit_of(limit: Option<Bytes>) -> String {
+    limit.map_or_else(|| "the limit of the host".to_owned(), |bytes| format!("the limit of {bytes}"))
+}
+
 fn more_tasks(why: String) -> Violation {
     output(
         "limits.pids/refused",
@@ -170,7 +176,7 @@ fn more_disk(why: String) -> Violation {
 /// A place that the kernel keeps small, found without room.
 fn no_room(full: &Full, policy: &Policy) -> Violation {
     let why = match full.of {
-        Lack::Bytes(bytes) => format!("all of its {bytes} bytes were in use"),
+        Lack::Bytes(bytes) => format!("all of its {} were in use", Bytes(bytes)),
         Lack::Files(files) => format!("all of its {files} files and folders were in use"),
     };
     let limit = match (full.of, full.place.as_str()) {
@@ -199,7 +205,7 @@ fn large_file(policy: &Policy) -> Violation {
         "limits.file_size/refused",
         ClauseId::LimitsFileSize,
         "writing a larger file".to_owned(),
-        format!("a file may have at most {} bytes", policy.limits.file_size.map_or(0, |most| most.0)),
+        format!("{} for one file was reached", limit_of(policy.limits.file_size)),
         "write smaller files, or ask for a larger `limits.file_size`".to_owned(),
     )
 }

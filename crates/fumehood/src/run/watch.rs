@@ -15,6 +15,8 @@ use super::outcome::Facts;
 use super::streams::{Budget, Input, Room, Stream};
 use super::terminal::Terminal;
 use super::threshold::Lasting;
+use super::violations::limit_of;
+use crate::ui::bytes;
 
 /// Between two samples while something is watched by sampling.
 const CLOSE: Duration = Duration::from_millis(20);
@@ -369,13 +371,11 @@ impl<'a> Watch<'a> {
         if let Some(wall) = self.policy.limits.wall
             && self.left(wall, now).is_zero()
         {
-            let seconds = wall.0 / 1000;
-            self.end(Limit::Wall, format!("wall time reached its limit of {seconds}.{:03} s", wall.0 % 1000));
+            self.end(Limit::Wall, format!("wall time reached its limit of {wall}"));
             return;
         }
         if self.carried.budget.exceeded() && self.policy.limits.over == Over::Kill {
-            let limit = self.policy.limits.output.map_or(0, |bytes| bytes.0);
-            self.end(Limit::Output, format!("output passed its limit of {limit} bytes"));
+            self.end(Limit::Output, format!("output passed {}", limit_of(self.policy.limits.output)));
             return;
         }
         // The end has a look of its own.
@@ -421,22 +421,21 @@ impl<'a> Watch<'a> {
     fn passed(&self, sample: &Sample) -> Option<(Limit, String)> {
         let limits = &self.policy.limits;
         if sample.oom_kills > 0 {
-            let limit = limits.memory.map_or(0, |bytes| bytes.0);
-            let words =
-                format!("memory of the tree reached its limit of {limit} bytes: the kernel killed a process of it");
+            let limit = limit_of(limits.memory);
+            let words = format!("memory of the tree reached {limit}: the kernel killed a process of it");
             return Some((Limit::Memory, words));
         }
         if let Some(limit) = limits.cpu_time {
             let used = (sample.user_us + sample.system_us) / 1000;
             if used >= limit.0 {
-                let words = format!("processor time of the tree, {used} ms, reached its limit of {} ms", limit.0);
+                let words = format!("processor time of the tree, {}, reached its limit of {limit}", Millis(used));
                 return Some((Limit::CpuTime, words));
             }
         }
         if let Some(limit) = limits.memory
             && sample.memory > limit.0
         {
-            let words = format!("memory of the tree, {} bytes, passed its limit of {} bytes", sample.memory, limit.0);
+            let words = format!("memory of the tree, {}, passed its limit of {limit}", bytes(sample.memory));
             return Some((Limit::Memory, words));
         }
         if let Some(limit) = limits.pids

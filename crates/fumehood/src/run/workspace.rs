@@ -15,7 +15,7 @@ use super::record::Recorded;
 use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
 use crate::fault::{Fault, show_bytes};
 use crate::state::{Cross, Dir};
-use crate::ui::Failure;
+use crate::ui::{Failure, bytes};
 
 /// What is needed to read a layer back.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ pub(super) fn over_limit(tmp: &Path, unlinked: u64, policy: &Policy) -> Option<(
     let copy = (policy.workspace.mode == WorkspaceMode::Copy).then_some("workspace");
     count.walk(tmp, 0, copy);
     if count.bytes > policy.fs.tmp.0 {
-        let words = format!("{} bytes were written to TMPDIR, its size is {}", count.bytes, policy.fs.tmp.0);
+        let words = format!("{} were written to TMPDIR, its size is {}", bytes(count.bytes), policy.fs.tmp);
         return Some((Limit::Disk, words));
     }
     if let Some(copy) = copy {
@@ -249,7 +249,7 @@ pub(super) fn over_limit(tmp: &Path, unlinked: u64, policy: &Policy) -> Option<(
     if let Some(disk) = limits.disk
         && count.bytes > disk.0
     {
-        return Some((Limit::Disk, format!("{} bytes were written, the limit is {}", count.bytes, disk.0)));
+        return Some((Limit::Disk, format!("{} were written, the limit is {disk}", bytes(count.bytes))));
     }
     if let Some(files) = limits.files
         && count.files > files

@@ -18,6 +18,7 @@ mod mcp;
 mod mcp_http;
 mod plan;
 mod policy;
+mod report;
 mod run;
 mod scheduling;
 mod shell;

@@ -14,7 +14,7 @@ use super::outcome;
 use super::planning::Planned;
 use super::record::Recorded;
 use super::report_file::UNWRITABLE;
-use super::streams::{Kept, Stream};
+use super::streams::{Kept, Last, Stream};
 use super::violations::{self, Counters};
 use super::watch::Watched;
 use crate::fault::{Fault, show_text};
@@ -25,6 +25,8 @@ pub(super) struct Finished {
     report: Report,
     stdout: Kept,
     stderr: Kept,
+    /// How what the program printed on stdout (or on its terminal) and on stderr ends.
+    last: [Last; 2],
     exec_fix: Option<Fault>,
     /// What failed when the program had run: told beside the report, of which it takes nothing away.
     failed: Vec<Failure>,
@@ -71,6 +73,9 @@ pub(super) fn report(stage: Stage, watched: &Watched, planned: &Planned, recorde
     let hints = err.as_mut().map(|stream| stream.hints().to_vec()).unwrap_or_default();
     let lost = |(name, stream): (_, &Option<Stream>)| Some(not_handed_on(name, stream.as_ref()?.lost()?));
     failed.extend([("stdout", &out), ("stderr", &err)].into_iter().find_map(lost));
+    let shown = carried.terminal.as_ref().map(super::terminal::Terminal::last);
+    let last = [&out, &err].map(|stream| stream.as_ref().map(Stream::last).unwrap_or_default());
+    let last = [shown.unwrap_or(last[0]), last[1]];
     let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
     let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
     let mut list = violations::from_kernel(&counters, &plan.policy);
@@ -105,7 +110,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, planned: &Planned, recorde
     report.audit = told(recorded.ended(&report), &mut failed);
     running.into_iter().for_each(Running::end);
     drop(home);
-    Finished { report, stdout, stderr, exec_fix, failed }
+    Finished { report, stdout, stderr, last, exec_fix, failed }
 }
 
 fn line(entry: &policy::Entry) -> EnforcerLine {
@@ -219,6 +224,7 @@ fn end_of(watched: &Watched, program: &str, policy: &Policy) -> (Outcome, Option
 impl Finished {
     /// Tells the report; the exit code.
     pub(super) fn deliver(mut self, planned: &Planned, voice: Voice, manner: &Manner) -> i32 {
+        let mut words = String::new();
         if let Some(Err(stop)) = manner.report.as_ref().map(|report| report.write(&self.json())) {
             self.failed.push(stop);
         }
@@ -228,12 +234,20 @@ impl Finished {
                 Err(stop) => self.failed.push(stop),
             }
         } else {
-            self.speak(planned, voice, manner);
+            words = self.words(planned, voice, manner);
         }
-        for stop in &self.failed {
-            voice.say(&stop.text(voice.err, voice.columns));
+        words.extend(self.failed.iter().map(|stop| stop.text(voice.err, voice.columns)));
+        if !words.is_empty() {
+            voice.say(&(self.line_end(manner).to_owned() + &words));
         }
         self.code()
+    }
+
+    /// What ends the program's last line, if our words would stand in it.
+    fn line_end(&self, manner: &Manner) -> &'static str {
+        let [out, err] = self.last;
+        let last = if manner.one_screen { out.max(err) } else { err };
+        if last.in_a_line() { "\n" } else { "" }
     }
 
     /// The program's own, or what became of it, unless something of ours failed.
@@ -245,10 +259,9 @@ impl Finished {
         self.stdout.dropped.saturating_add(self.stderr.dropped)
     }
 
-    fn speak(&self, planned: &Planned, voice: Voice, manner: &Manner) {
-        if let Some(fault) = &self.exec_fix {
-            voice.say(&crate::ui::fault(fault, voice.err));
-        }
+    /// The report for people.
+    fn words(&self, planned: &Planned, voice: Voice, manner: &Manner) -> String {
+        let fault = self.exec_fix.as_ref().map(|fault| crate::ui::fault(fault, voice.err)).unwrap_or_default();
         let detail = match (manner.quiet, manner.verbose) {
             (true, _) => Detail::Quiet,
             (false, false) => Detail::Normal,
@@ -262,10 +275,7 @@ impl Finished {
             palette: voice.err,
             columns: voice.columns,
         };
-        let text = report_text(&view);
-        if !text.is_empty() {
-            voice.say(&text);
-        }
+        fault + &report_text(&view)
     }
 
     fn json(&self) -> Value {

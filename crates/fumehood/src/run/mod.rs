@@ -43,7 +43,7 @@ use crate::ui::{Failure, Voice};
 /// Mistakes of the policy, a refusal, or our own failure; nothing was run then, or nothing runs any more.
 pub fn run(request: Request, world: &World, voice: Voice) -> Result<u8, Failure> {
     sys::heap::keep();
-    let mut manner = Manner::of(&request);
+    let mut manner = Manner::of(&request, world);
     let ended = match request.report.as_deref().map(|path| ReportFile::open(path, world.cwd.as_deref())).transpose() {
         Ok(report) => {
             manner.report = report;
@@ -63,12 +63,15 @@ struct Manner {
     json: bool,
     quiet: bool,
     verbose: bool,
+    /// The program's output and our own words are shown on one screen.
+    one_screen: bool,
     report: Option<ReportFile>,
 }
 
 impl Manner {
-    fn of(request: &Request) -> Self {
-        Self { json: request.json, quiet: request.quiet, verbose: request.verbose, report: None }
+    fn of(request: &Request, world: &World) -> Self {
+        let one_screen = world.stdout_terminal && world.stderr_terminal;
+        Self { json: request.json, quiet: request.quiet, verbose: request.verbose, one_screen, report: None }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -35,6 +36,25 @@ impl Room {
         self.0.clear();
         rustix::io::read(from, rustix::buffer::spare_capacity(&mut self.0))?;
         Ok(&self.0)
+    }
+}
+
+/// The last byte that was handed on to the caller, and when: our own words begin on a line of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Last(Option<(Instant, u8)>);
+
+impl Last {
+    /// These bytes were handed on.
+    pub(super) fn note(&mut self, bytes: &[u8]) {
+        if let Some(byte) = bytes.last() {
+            self.0 = Some((Instant::now(), *byte));
+        }
+    }
+
+    /// Whether what stands there has no end of line yet.
+    #[must_use]
+    pub(super) fn in_a_line(self) -> bool {
+        self.0.is_some_and(|(_, byte)| byte != b'\n')
     }
 }
 
@@ -105,6 +125,7 @@ pub(super) struct Stream {
     /// The last bytes, whatever became of them: error texts are read for hints.
     recent: VecDeque<u8>,
     lost: Option<Errno>,
+    last: Last,
 }
 
 /// What was kept of a stream.
@@ -140,6 +161,7 @@ impl Stream {
             dropped: 0,
             recent: VecDeque::new(),
             lost: None,
+            last: Last::default(),
         }
     }
 
@@ -211,6 +233,7 @@ impl Stream {
         let chunk = front.get(..front.len().min(PAGE)).unwrap_or_default();
         match rustix::io::write(fd, chunk) {
             Ok(count) => {
+                self.last.note(chunk.get(..count).unwrap_or_default());
                 self.pending.drain(..count);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -227,6 +250,11 @@ impl Stream {
     /// Why the rest could not be handed on, e.g. a full disk.
     pub(super) const fn lost(&self) -> Option<Errno> {
         self.lost
+    }
+
+    /// The last byte that was handed on.
+    pub(super) const fn last(&self) -> Last {
+        self.last
     }
 
     /// Reads to the end and hands everything on; call it when no writer is left.

@@ -11,7 +11,7 @@ use policy::{ClauseId, Loaded};
 use rustix::io::Errno;
 use rustix::termios::Termios;
 
-use super::streams::{Budget, Room};
+use super::streams::{Budget, Last, Room};
 use crate::cli::{Request, What, World};
 use crate::fault::{Fault, show_text};
 use crate::ui::Failure;
@@ -53,6 +53,7 @@ pub(super) struct Terminal {
     to_payload: VecDeque<u8>,
     to_caller: VecDeque<u8>,
     filter: Filter,
+    last: Last,
 }
 
 impl Terminal {
@@ -74,6 +75,7 @@ impl Terminal {
             to_payload: VecDeque::new(),
             to_caller: VecDeque::new(),
             filter: Filter::default(),
+            last: Last::default(),
         })
     }
 
@@ -123,10 +125,10 @@ impl Terminal {
             }
         }
         if let Some(master) = &self.master {
-            hand_on(master, &mut self.to_payload);
+            hand_on(master, &mut self.to_payload, None);
         }
         if !self.to_caller.is_empty() && writable(self.output.as_fd()) {
-            hand_on(&self.output, &mut self.to_caller);
+            hand_on(&self.output, &mut self.to_caller, Some(&mut self.last));
         }
     }
 
@@ -150,11 +152,16 @@ impl Terminal {
         }
     }
 
+    /// The last byte that the caller was shown.
+    pub(super) const fn last(&self) -> Last {
+        self.last
+    }
+
     /// Shows what is left.
     pub(super) fn finish(&mut self, budget: &mut Budget, room: &mut Room) {
         loop {
             while !self.to_caller.is_empty() {
-                if !hand_on(&self.output, &mut self.to_caller) {
+                if !hand_on(&self.output, &mut self.to_caller, Some(&mut self.last)) {
                     self.to_caller.clear();
                 }
             }
@@ -185,10 +192,12 @@ fn writable(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Writes some of it; whether the reader is still there.
-fn hand_on(to: &OwnedFd, bytes: &mut VecDeque<u8>) -> bool {
+fn hand_on(to: &OwnedFd, bytes: &mut VecDeque<u8>, last: Option<&mut Last>) -> bool {
     let (front, _) = bytes.as_slices();
-    match rustix::io::write(to, front.get(..front.len().min(4096)).unwrap_or_default()) {
+    let chunk = front.get(..front.len().min(4096)).unwrap_or_default();
+    match rustix::io::write(to, chunk) {
         Ok(count) => {
+            last.into_iter().for_each(|last| last.note(chunk.get(..count).unwrap_or_default()));
             bytes.drain(..count);
             true
         }

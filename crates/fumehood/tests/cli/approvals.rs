@@ -184,15 +184,11 @@ struct Terminal {
 
 impl Terminal {
     fn new(house: &House) -> Self {
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let (master, name) = crate::terminal();
         let side = || File::options().read(true).write(true).open(&name).unwrap();
         let mut command = house.command(&["approvals", "watch", "--color", "never"]);
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-        Self { child, master: File::from(master), rest: String::new() }
+        Self { child, master, rest: String::new() }
     }
 
     /// Reads until this is shown; what was shown up to its end.

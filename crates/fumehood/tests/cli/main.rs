@@ -127,6 +127,16 @@ fn script(script: &str, house: &House) -> Command {
     shell
 }
 
+/// A new terminal: the side that shows and types, and the name of the other one.
+fn terminal() -> (std::fs::File, String) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    (master.into(), name)
+}
+
 /// Every file of a directory tree.
 fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

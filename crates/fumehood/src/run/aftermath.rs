@@ -5,6 +5,7 @@ use std::path::Path;
 use backends::native::Running;
 use guest::frames::ExecFailure;
 use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
+use policy::value::Root;
 use policy::{ClauseId, Outcome, OutcomeKind, Policy, Report, Usage};
 use serde_json::{Value, json};
 
@@ -166,35 +167,51 @@ fn is_folder(program: &str, policy: &Policy) -> bool {
     below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned()).is_dir()
 }
 
+/// Exit code, what is wrong, and what to do.
+fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'static str, String) {
+    let (code, what, fix) = match which {
+        ExecFailure::NotFound => return (127, "the program is not there inside", in_root("name a program", policy)),
+        ExecFailure::NoInterpreter => {
+            let what = "its interpreter (`#!` line or ELF loader) is not there inside";
+            return (127, what, in_root("install it", policy));
+        }
+        ExecFailure::NotExecutable if is_folder(program, policy) => {
+            (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
+        }
+        ExecFailure::NotExecutable => {
+            (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy")
+        }
+        ExecFailure::Cwd => {
+            (125, "the working directory cannot be entered", "check the owner and mode of the workspace")
+        }
+        ExecFailure::Resources => (
+            125,
+            "arguments and environment are too large, or memory is too small",
+            "pass less, or raise `limits.memory`",
+        ),
+    };
+    (code, what, fix.to_owned())
+}
+
+/// What to do about something that is not in the root tree of the policy.
+fn in_root(what: &str, policy: &Policy) -> String {
+    match &policy.fs.root {
+        Root::Host => format!("{what} below /usr, or grant its folder with `--read`"),
+        Root::Dir(folder) => {
+            format!("{what} below {}, which is the root here, or grant its folder with `--read`", folder.display())
+        }
+        Root::Empty | Root::Image(_) => {
+            "this root is empty: grant the program with its libraries and their loader (`--read /usr --read /lib --read \
+             /lib64`), or use `fs.root = \"host\"`"
+                .to_owned()
+        }
+    }
+}
+
 /// The outcome; a program that could not be started is told apart by its message and its fault.
 fn end_of(watched: &Watched, program: &str, policy: &Policy) -> (Outcome, Option<Fault>) {
     if let Some((errno, which)) = watched.exec {
-        let (code, what, fix) = match which {
-            ExecFailure::NotFound => {
-                (127, "the program is not there inside", "name a program below /usr, or grant its folder with `--read`")
-            }
-            ExecFailure::NoInterpreter => (
-                127,
-                "its interpreter (`#!` line or ELF loader) is not there inside",
-                "install it below /usr, or grant its folder with `--read`",
-            ),
-            ExecFailure::NotExecutable if is_folder(program, policy) => {
-                (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
-            }
-            ExecFailure::NotExecutable => (
-                126,
-                "it is there, but may not be executed",
-                "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy",
-            ),
-            ExecFailure::Cwd => {
-                (125, "the working directory cannot be entered", "check the owner and mode of the workspace")
-            }
-            ExecFailure::Resources => (
-                125,
-                "arguments and environment are too large, or memory is too small",
-                "pass less, or raise `limits.memory`",
-            ),
-        };
+        let (code, what, fix) = not_executed(which, program, policy);
         let why = std::io::Error::from_raw_os_error(errno).to_string().to_lowercase();
         let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
         let fault = Fault {
@@ -202,7 +219,7 @@ fn end_of(watched: &Watched, program: &str, policy: &Policy) -> (Outcome, Option
             what: format!("`{program}`: {what}"),
             place: "the program".to_owned(),
             why,
-            fix: fix.to_owned(),
+            fix,
         };
         let message = format!("nothing was run: `{program}`: {what}");
         let outcome = Outcome { kind, code: Some(code), signal: None, limit: None, message };

@@ -101,3 +101,29 @@ fn in_a_pipe_only_stderr_itself_gets_an_end_of_line() {
     assert_eq!(&buffer[..8], b"exited: ");
     child.wait().unwrap();
 }
+
+#[test]
+fn what_to_do_about_a_missing_program_fits_the_root_of_the_policy() {
+    let house = House::new();
+    std::fs::create_dir(house.path("work/tree")).unwrap();
+    let run = |flags: &[&str], program| house.run(&[&["run"], flags, &["--", program]].concat());
+    let fix = |flags: &[&str], program| {
+        let said = run(flags, program);
+        assert_eq!(said.code, 127, "{said:?}");
+        said.err.lines().find_map(|line| line.strip_prefix("  fix: ")).unwrap_or_default().to_owned()
+    };
+    assert_eq!(fix(&[], "nothing-here"), "name a program below /usr, or grant its folder with `--read`");
+    assert_eq!(
+        fix(&["--set", "fs.root=dir:./tree"], "sh"),
+        "name a program below $DIR/work/tree, which is the root here, or grant its folder with `--read`"
+    );
+    let empty = ["--set", "fs.root=empty"];
+    let all = ["--read", "/usr", "--read", "/lib", "--read", "/lib64"];
+    let advice = fix(&empty, "true");
+    assert!(advice.contains(&all.join(" ")), "{advice}");
+    // Half of the advice is told again, and all of it works.
+    assert_eq!(fix(&[&empty[..], &["--read", "/usr"]].concat(), "true"), advice);
+    if all.iter().all(|word| word.starts_with('-') || std::path::Path::new(word).is_dir()) {
+        assert_eq!(run(&[&empty[..], &all].concat(), "true").code, 0);
+    }
+}

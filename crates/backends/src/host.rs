@@ -258,6 +258,12 @@ impl Capabilities {
         Some(text.trim().to_owned())
     }
 
+    /// The processors that our caller may use: its control group's and its affinity's. `None` where the kernel does not say.
+    #[must_use]
+    pub fn given_processors(&self) -> Option<Vec<u32>> {
+        if self.assumed.is_some() { None } else { sys::beside::given() }
+    }
+
     /// What the security module of a label does here.
     #[must_use]
     pub fn labels(&self, lsm: Lsm) -> sys::machine::Labels {

@@ -309,6 +309,16 @@ impl fmt::Display for MilliCpus {
     }
 }
 
+/// A list of numbers in rising order as the kernel and policies write it: what [`ranges`] reads.
+#[must_use]
+pub fn spans(numbers: &[u32]) -> String {
+    let spans = numbers.chunk_by(|before, next| before.checked_add(1) == Some(*next)).filter_map(|span| {
+        let (from, to) = (span.first()?, span.last()?);
+        Some(if from == to { from.to_string() } else { format!("{from}-{to}") })
+    });
+    spans.collect::<Vec<_>>().join(",")
+}
+
 /// The ranges of a list of numbers as the kernel and policies write them (`0-3,8`); `None` for a part that is none.
 pub fn ranges(text: &str) -> impl Iterator<Item = Option<(u32, u32)>> {
     text.split(',').map(|part| {

@@ -11,6 +11,7 @@
 //!
 //! *Does not promise*: that they are apart. Where only one processor is allowed, or the kernel refuses, they run as ever.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::JoinHandle;
@@ -50,6 +51,7 @@ impl Here {
     /// Otherwise whoever wakes it from another processor would draw it there.
     fn stay(here: usize, all: Option<CpuSet>) -> Self {
         if all.is_some() {
+            BEFORE.set(all);
             let mut ours = CpuSet::new();
             ours.set(here);
             sched_setaffinity(None, &ours).unwrap_or_default();
@@ -60,8 +62,23 @@ impl Here {
 
 impl Drop for Here {
     fn drop(&mut self) {
+        BEFORE.set(None);
         drop(everywhere(self.all.take()));
     }
+}
+
+thread_local! {
+    /// The mask that this thread had before it was kept where it is.
+    static BEFORE: Cell<Option<CpuSet>> = const { Cell::new(None) };
+}
+
+/// The processors that whoever started us lets us use, in rising order; `None` where the kernel does not say, as for more
+/// than 1024 of them. That this thread stays where it is for now changes nothing of it.
+#[must_use]
+pub fn given() -> Option<Vec<u32>> {
+    let all = BEFORE.get().or_else(|| sched_getaffinity(None).ok())?;
+    let listed = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
+    Some(listed.filter_map(|number| u32::try_from(number).ok()).collect())
 }
 
 /// What the thread that started the other one has of it, until it drops this.
@@ -297,6 +314,20 @@ mod tests {
         let none = let_end(&[i32::MAX]);
         assert_eq!(mask(), before);
         drop(none);
+    }
+
+    #[test]
+    fn what_was_given_is_known_while_a_thread_stays_where_it_is() {
+        let listed = |mask: CpuSet| -> Vec<u32> { (0..1024).filter(|number| mask.is_set(*number as usize)).collect() };
+        let before = mask();
+        assert_eq!(given(), Some(listed(before)));
+        let apart = start(1 << 16, drop).unwrap();
+        assert_eq!(given(), Some(listed(before)), "a thread that is kept on one processor");
+        drop(apart);
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one).unwrap();
+        assert_eq!(given(), Some(listed(one)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod process;
 pub(crate) use container::support as container;
 pub(crate) use process::support as process;
 
-use policy::units::ranges;
+use policy::units::{ranges, spans};
 use policy::value::{NetMode, Policy, Root, WorkspaceMode};
 use policy::{Enforced, Strength, Support, Unmet};
 
@@ -65,18 +65,28 @@ pub(crate) fn controller(host: &Capabilities, name: &str, id: &'static str) -> S
     }
 }
 
-/// The cores of a run: those that this host has, by its control group.
+/// The cores of a run, by its control group: of those that this host has, and that whoever called us may use. A control
+/// group of v2 would take others and not hold them.
 pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
     let Some(cores) = &policy.limits.cpuset else { return Support::NotAsked };
     let Some(here) = host.processors() else { return controller(host, "cpuset", "limits.cpuset/no-controller") };
-    match cores.iter().find(|core| !lists(&here, **core)) {
-        None => controller(host, "cpuset", "limits.cpuset/no-controller"),
-        Some(core) => unmet(
+    if let Some(core) = cores.iter().find(|core| !lists(&here, **core)) {
+        return unmet(
             "limits.cpuset/no-such-core",
             format!("this host has no core {core}: those that are switched on are {here}"),
             "name cores of those, or say how many by `limits.cpus`",
-        ),
+        );
     }
+    let given = host.given_processors();
+    if let Some((core, given)) = given.and_then(|given| Some((cores.iter().find(|core| !given.contains(core))?, given)))
+    {
+        return unmet(
+            "limits.cpuset/not-given",
+            format!("core {core} is not for this run: whoever called fumehood may use {}", spans(&given)),
+            "name cores of those, or give the caller more (its control group's `cpuset.cpus`, or `taskset`)",
+        );
+    }
+    controller(host, "cpuset", "limits.cpuset/no-controller")
 }
 
 /// Whether a list as the kernel writes it (`0-3,8`) names a number.

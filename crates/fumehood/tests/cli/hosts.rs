@@ -213,3 +213,57 @@ fn the_table_of_descriptors_is_large_before_there_are_threads() {
     let size = shown.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
     assert!(size.trim().parse::<u64>().unwrap() >= 192, "{shown}");
 }
+
+/// A control group of v2 takes the name of such a core and does not hold it; one of v1 does not take it.
+#[test]
+fn a_core_that_the_caller_may_not_use_is_refused() {
+    let house = House::new();
+    if said(&house, "nproc").out != "1\n" && said(&house, "taskset -c 1 true").code == 0 {
+        for tier in ["container", "process"] {
+            let run = |cores: &str| {
+                said(
+                    &house,
+                    &format!("exec taskset -c 0 \"$1\" run --tier {tier} --set limits.cpuset={cores} -- nproc"),
+                )
+            };
+            let control = run("0");
+            if control.code == 126 && control.err.contains("no-controller") {
+                println!("skipped: no control group holds cores here");
+                return;
+            }
+            assert_eq!((control.code, control.out.as_str()), (0, "1\n"), "{control:?}");
+            for cores in ["1", "0-1"] {
+                let other = run(cores);
+                assert_eq!((other.code, other.out.as_str()), (126, ""), "{tier} {cores} {other:?}");
+                for words in ["core 1 is not for this run: whoever called", "may use 0\n", "limits.cpuset/not-given"] {
+                    assert!(other.err.contains(words), "{tier} {cores} {other:?}");
+                }
+            }
+        }
+        return;
+    }
+    println!("skipped: two processors are needed");
+}
+
+/// The same, where it is the caller's control group that leaves cores out.
+#[test]
+fn a_core_outside_the_callers_control_group_is_refused() {
+    let house = House::new();
+    let all = "/sys/fs/cgroup/cpuset";
+    // Made, used and removed by one shell, which goes back to where it was.
+    let text = format!(
+        "own={all}$(sed -n 's/^[0-9]*:cpuset://p' /proc/self/cgroup) && own=${{own%/}} && group=$own/test-$$ && \
+         [ $(nproc --all) != 1 ] && mkdir \"$group\" 2>/dev/null || {{ echo none; exit; }}; \
+         cat \"$own/cpuset.mems\" >\"$group/cpuset.mems\"; echo 0 >\"$group/cpuset.cpus\"; echo $$ >\"$group/tasks\"; \
+         for tier in container process; do \"$1\" run -q --tier $tier --set limits.cpuset=1 -- nproc; echo $?; \
+         \"$1\" run -q --tier $tier --set limits.cpuset=0 -- nproc; echo $?; done; \
+         echo $$ >\"$own/tasks\"; rmdir \"$group/fumehood\" \"$group\""
+    );
+    let ended = said(&house, &text);
+    if ended.out == "none\n" {
+        println!("skipped: no control group for cores can be made here, or there is one core");
+        return;
+    }
+    assert_eq!(ended.out, "126\n1\n0\n126\n1\n0\n", "{ended:?}");
+    assert_eq!(ended.err.matches("may use 0\n").count(), 2, "{ended:?}");
+}

@@ -16,7 +16,7 @@ use crate::changes::{
 use crate::fault::{Fault, show_bytes, show_path, show_text};
 use crate::protect::list;
 use crate::state::{RunId, State};
-use crate::ui::{Failure, Role, Table, count};
+use crate::ui::{Failure, Role, Table, count, hang};
 
 const NAMES: &[Flag] = &[Flag::new("names", None, To::Ours, "Only the names of what changed")];
 const APPLY: &[Flag] = &[
@@ -272,8 +272,9 @@ fn tell(call: &Call<'_>, manifest: &Manifest, conflicts: &[Conflict]) -> Result<
     }
     let head = call.voice.err.paint(Role::Bad, "conflict:");
     let text = table.render(call.voice.err, 2, call.voice.columns);
-    let fix = ways_out(manifest, conflicts).join("; ");
-    call.voice.say(&format!("{head} nothing was applied\n{text}  fix: {fix}\n"));
+    let label = format!("  {} ", call.voice.err.paint(Role::Aside, "fix:"));
+    let fix = hang(&label, 7, &ways_out(manifest, conflicts).join("; "), call.voice.columns);
+    call.voice.say(&format!("{head} nothing was applied\n{text}{fix}"));
     Ok(())
 }
 

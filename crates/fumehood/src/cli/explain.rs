@@ -9,7 +9,7 @@ use super::args::{Words, closest, usage};
 use super::spec::{Call, Spec};
 use crate::fault::{Fault, show_bytes};
 use crate::packed;
-use crate::ui::{Failure, Role, wrap};
+use crate::ui::{Failure, Role, hang};
 
 /// One entry of `resources/explain.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -67,10 +67,8 @@ fn explain(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     let mut out = format!("{}\n", call.voice.out.paint(Role::Name, id));
     for (label, text) in [("what:", &entry.what), ("why: ", &entry.why), ("fix: ", &entry.fix)] {
-        for (i, line) in wrap(text, call.voice.columns.saturating_sub(8)).iter().enumerate() {
-            let label = if i == 0 { call.voice.out.paint(Role::Aside, label) } else { " ".repeat(5) };
-            out.push_str(&format!("  {label} {line}\n"));
-        }
+        let label = format!("  {} ", call.voice.out.paint(Role::Aside, label));
+        out.push_str(&hang(&label, 8, text, call.voice.columns));
     }
     call.voice.data(out.as_bytes())?;
     Ok(0)

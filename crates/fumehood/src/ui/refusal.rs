@@ -4,7 +4,7 @@ use policy::Refusal;
 use policy::plan::Reason;
 
 use crate::fault::show_text;
-use crate::ui::{Palette, Role, wrap};
+use crate::ui::{Palette, Role, hang};
 
 /// The text of a refusal.
 #[must_use]
@@ -29,12 +29,8 @@ pub fn refusal(refusal: &Refusal, palette: Palette, columns: usize) -> String {
         let explain = format!("fumehood explain {id}");
         let parts = [("why: ", Some(why)), ("fix: ", Some(fix)), ("or:  ", or.as_ref()), ("more:", Some(&explain))];
         for (label, part) in parts.into_iter().filter_map(|(label, part)| Some((label, part?))) {
-            let mut lines = wrap(&show_text(part), columns.saturating_sub(10)).into_iter();
-            let first = lines.next().unwrap_or_default();
-            out.push_str(&format!("    {} {first}\n", palette.paint(Role::Aside, label)));
-            for line in lines {
-                out.push_str(&format!("          {line}\n"));
-            }
+            let head = format!("    {} ", palette.paint(Role::Aside, label));
+            out.push_str(&hang(&head, 10, &show_text(part), columns));
         }
     }
     out

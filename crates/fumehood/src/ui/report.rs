@@ -4,7 +4,7 @@ use policy::report::{EnforcerLine, OutcomeKind, Report, Seen, Usage, Violation};
 use policy::{Bytes, Plan, Strength};
 
 use crate::fault::show_text;
-use crate::ui::{Palette, Role, Table, bytes, count, plan, seconds, wrap};
+use crate::ui::{Palette, Role, Table, bytes, count, hang, plan, seconds};
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +167,5 @@ fn labelled(view: &View<'_>, label: &str, role: Option<Role>, text: &str) -> Str
     const INDENT: usize = 11;
     let painted = view.palette.paint(role.unwrap_or(Role::Aside), label);
     let gap = " ".repeat((INDENT - 2).saturating_sub(label.len()));
-    let mut lines = wrap(text, view.columns.saturating_sub(INDENT)).into_iter();
-    let mut out = format!("  {painted}{gap}{}\n", lines.next().unwrap_or_default());
-    for line in lines {
-        out.push_str(&format!("{}{line}\n", " ".repeat(INDENT)));
-    }
-    out
+    hang(&format!("  {painted}{gap}"), INDENT, text, view.columns)
 }

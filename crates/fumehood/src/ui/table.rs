@@ -106,6 +106,17 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// `text` behind what stands before it (`width` columns wide), wrapped under itself.
+#[must_use]
+pub fn hang(before: &str, width: usize, text: &str, columns: usize) -> String {
+    let mut lines = wrap(text, columns.saturating_sub(width)).into_iter();
+    let mut out = format!("{before}{}\n", lines.next().unwrap_or_default());
+    for line in lines {
+        out.push_str(&format!("{}{line}\n", " ".repeat(width)));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -253,3 +253,18 @@ fn a_run_that_changed_nothing_has_a_diff_of_nothing() {
     }
     assert_eq!(house.run(&["diff", "--json"]).json()["entries"], serde_json::json!([]));
 }
+
+#[test]
+fn what_to_do_about_a_conflict_is_as_wide_as_the_terminal() {
+    let house = changed();
+    std::fs::write(house.path("work/kept.txt"), "three\n").unwrap();
+    let wide = house.run(&["apply"]);
+    let narrow = house.with("COLUMNS", "60").run(&["apply"]);
+    assert_eq!((wide.code, narrow.code), (1, 1), "{narrow:?}");
+    for (said, columns) in [(&wide, 100), (&narrow, 60)] {
+        let fix = said.err.split_once("\n  fix: ").unwrap().1;
+        assert!(fix.lines().count() > 1 && fix.lines().skip(1).all(|line| line.starts_with("       ")), "{said:?}");
+        assert!(said.err.lines().all(|line| line.chars().count() <= columns), "{columns} {said:?}");
+        assert!(fix.trim_end().ends_with("drops it all"), "{said:?}");
+    }
+}

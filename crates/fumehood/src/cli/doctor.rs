@@ -1,25 +1,27 @@
 //! `fumehood doctor`: what this host can hold, and what to do about the rest.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use policy::value::Tier;
 use serde_json::{Value, json};
 use sys::command::Command;
 
-use super::args::Words;
+use super::args::{Words, closest, usage};
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
 use super::world::World;
 use crate::doctor::{Finding, Health, Proof, Row, Severity, TierHealth, default_tier, examine};
 use crate::fault::{show_bytes, show_text};
-use crate::ui::{Failure, Palette, Role, Table, count, wrap};
+use crate::ui::{Failure, Palette, Role, Table, count, hang};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["doctor"],
     about: "Say what this host can hold on each tier, and the exact fix for the rest",
-    usage: "[-v]",
+    usage: "[--tier TIER] [-v]",
     more: "A small sandbox is started on each tier that has a plan: what is said was tried. -v lists every clause.\n\
-           Exit code 0, or 1 if the default tier is not to be had.",
+           Exit code 0, or 1 if the default tier, or that of --tier, is not to be had.",
     tables: &[DOCTOR],
     words: Words::Mixed(0),
     hidden: false,
@@ -30,8 +32,9 @@ pub(super) const SPEC: Spec = Spec {
 const TRIAL: Duration = Duration::from_secs(30);
 
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let health = examine(&call.world.state, call.world.user_bus(), Some(&|tier| prove(tier, call.world)));
-    let code = u8::from(!health.has_default());
+    let only = call.parsed.value("tier").map(tier_of).transpose()?;
+    let health = examine(&call.world.state, call.world.user_bus(), only, Some(&|tier| prove(tier, call.world)));
+    let code = u8::from(!health.has_this(only.unwrap_or_else(default_tier)));
     if call.json {
         let default = default_tier().word();
         call.voice.json(&json!({ "schema": 1, "default": default, "ok": code == 0, "host": health }))?;
@@ -40,6 +43,22 @@ fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.voice.data(text(&health, verbose, call.voice.out, call.voice.columns).as_bytes())?;
     }
     Ok(code)
+}
+
+/// A tier that some backend implements, by its name.
+fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
+    let known: Vec<Tier> = backends::all().iter().map(|backend| backend.tier()).collect();
+    if let Some(tier) = known.iter().find(|tier| typed == tier.word()) {
+        return Ok(*tier);
+    }
+    let typed = show_bytes(typed.as_bytes());
+    let all = known.iter().map(|tier| format!("`{}`", tier.word())).collect::<Vec<_>>().join(", ");
+    let fix = match closest(&typed, known.iter().map(|tier| tier.word())) {
+        Some(best) => format!("did you mean `--tier {best}`?"),
+        None => format!("write one of {all}"),
+    };
+    let why = format!("the tiers of this version are {all}");
+    Err(Failure::own(usage("usage/bad-value", format!("`--tier {typed}`: no tier that could be looked at"), why, fix)))
 }
 
 /// Starts a small sandbox on a tier, as a user would: this program, its own record, and the shell's shortest script.
@@ -166,15 +185,7 @@ fn clause_table(rows: &[Row]) -> Table {
 fn labelled(label: &str, text: &str, palette: Palette, columns: usize) -> String {
     const INDENT: usize = 9;
     let gap = " ".repeat((INDENT - 2).saturating_sub(label.len()));
-    let mut out = String::new();
-    for (i, line) in wrap(text, columns.saturating_sub(INDENT)).iter().enumerate() {
-        if i == 0 {
-            out.push_str(&format!("  {}{gap}{line}\n", palette.paint(Role::Aside, label)));
-        } else {
-            out.push_str(&format!("{}{line}\n", " ".repeat(INDENT)));
-        }
-    }
-    out
+    hang(&format!("  {}{gap}", palette.paint(Role::Aside, label)), INDENT, text, columns)
 }
 
 #[cfg(test)]

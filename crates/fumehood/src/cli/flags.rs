@@ -66,4 +66,8 @@ pub const SAYING: &[Flag] = &[
 ];
 
 /// Flags of `doctor`.
-pub const DOCTOR: &[Flag] = &[Flag::new("verbose", None, To::Ours, "List every clause of every tier").short(b'v')];
+pub const DOCTOR: &[Flag] = &[
+    Flag::new("tier", Some("TIER"), To::Ours, "Look at this tier alone; the exit code is about it")
+        .choices(&["process", "container"]),
+    Flag::new("verbose", None, To::Ours, "List every clause of every tier").short(b'v'),
+];

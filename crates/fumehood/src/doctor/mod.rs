@@ -74,17 +74,25 @@ pub struct Health {
 }
 
 /// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier; it
-/// is asked only where there is a plan.
+/// is asked only where there is a plan. Of `only` one tier, or of all.
 #[must_use]
-pub fn examine(places: &Places, bus: Option<PathBuf>, prove: Option<&dyn Fn(Tier) -> Proof>) -> Health {
+pub fn examine(
+    places: &Places,
+    bus: Option<PathBuf>,
+    only: Option<Tier>,
+    prove: Option<&dyn Fn(Tier) -> Proof>,
+) -> Health {
     let host = Capabilities::probe_with(bus);
     let mut tiers = tiers(&host);
+    tiers.retain(|tier| only.is_none_or(|only| only == tier.tier));
     for tier in &mut tiers {
         if tier.refused.is_empty() {
             tier.proof = prove.map(|prove| prove(tier.tier));
         }
     }
     let mut findings = causes(&host, places);
+    let about = |finding: &Finding, only: Tier| finding.tiers.is_empty() || finding.tiers.contains(&only.word());
+    findings.retain(|finding| only.is_none_or(|only| about(finding, only)));
     findings.sort_by_key(|finding| finding.severity);
     let groups = host.given().word();
     Health { kernel: host.release.clone(), user: host.euid, landlock: host.landlock, groups, tiers, findings }
@@ -98,10 +106,9 @@ impl Health {
         !blocked && tier.refused.is_empty() && tier.proof.as_ref().is_none_or(|proof| proof.held)
     }
 
-    /// Whether the default tier can be had.
+    /// Whether this tier was looked at and can be had.
     #[must_use]
-    pub fn has_default(&self) -> bool {
-        let default = default_tier();
-        self.tiers.iter().any(|tier| tier.tier == default && self.has(tier))
+    pub fn has_this(&self, wanted: Tier) -> bool {
+        self.tiers.iter().any(|tier| tier.tier == wanted && self.has(tier))
     }
 }

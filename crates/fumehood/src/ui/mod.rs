@@ -18,5 +18,5 @@ pub use plan::plan;
 pub use quantity::{bytes, count, seconds};
 pub use refusal::refusal;
 pub use report::{Detail, View, report};
-pub use table::{Table, hang, wrap};
+pub use table::{Table, hang};
 pub use voice::Voice;

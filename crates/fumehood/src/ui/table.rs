@@ -85,7 +85,7 @@ fn line(out: &mut String, row: &[(String, Option<Role>)], widths: &[usize], how:
 
 /// `text` in lines of at most `width` columns, broken at spaces; a longer word stands alone, unbroken, so that it can be copied.
 #[must_use]
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
+fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split(' ') {

@@ -81,3 +81,38 @@ fn missing_proc_and_sys_are_findings_and_no_panic() {
         assert!(findings(&json).contains(&id), "{id} in {json:#}");
     }
 }
+
+#[test]
+fn one_tier_is_looked_at_alone_and_the_exit_code_is_about_it() {
+    let house = House::new();
+    let all = check(&house.run(&["doctor", "--json"]));
+    for (number, tier) in ["process", "container"].into_iter().enumerate() {
+        let said = house.run(&["doctor", "--tier", tier, "--json"]);
+        let json = said.json();
+        let tiers = json["host"]["tiers"].as_array().unwrap();
+        assert_eq!((tiers.len(), &tiers[0]["tier"]), (1, &tier.into()), "{said:?}");
+        assert_eq!(tiers[0]["refused"], all["host"]["tiers"][number]["refused"]);
+        let held = tiers[0]["proof"]["held"] == true;
+        assert_eq!((said.code, &json["ok"]), (i32::from(!held), &held.into()), "{said:?}");
+        let text = house.run(&["doctor", "--tier", tier]);
+        assert_eq!(text.out.matches(" by native: ").count(), 1, "{text:?}");
+    }
+}
+
+#[test]
+fn a_tier_that_there_is_not_is_told_with_those_that_there_are() {
+    for (typed, fix) in [
+        ("containr", "did you mean `--tier container`?"),
+        ("nonsense", "write one of `process`, `container`"),
+        ("vm", "write one of `process`, `container`"),
+    ] {
+        House::new().run(&["doctor", "--tier", typed]).is(
+            125,
+            "",
+            &format!(
+                "error: `--tier {typed}`: no tier that could be looked at\n  --> command line\n  why: the tiers of this version are \
+                 `process`, `container`\n  fix: {fix}\n"
+            ),
+        );
+    }
+}

@@ -19,7 +19,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::io::{Error, ErrorKind, Result, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::etc;
@@ -311,20 +311,8 @@ fn write_new(path: &Path, mode: u32) -> Result<File> {
 
 /// Where a link leads, if it leads there without a second link (whose change nobody would notice).
 fn direct_target(link: &Path) -> Result<Option<PathBuf>> {
-    let mut direct = PathBuf::from(HOST);
-    for part in std::fs::read_link(link)?.components() {
-        match part {
-            Component::ParentDir => drop(direct.pop()),
-            Component::RootDir => direct = PathBuf::from("/"),
-            Component::Normal(name) => direct.push(name),
-            Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    match link.canonicalize() {
-        Ok(found) if found == direct => Ok(Some(found)),
-        Ok(_) => Err(stale("a chain of links")),
-        Err(_) => Ok(None),
-    }
+    let Some(way) = link.metadata().ok().and_then(|_there| sys::way::of(link)) else { return Ok(None) };
+    if way.links == [link] { Ok(Some(way.end)) } else { Err(stale("a chain of links")) }
 }
 
 /// Removes copies that no index names and no run holds, and indexes that are old. How many copies it removed.
@@ -418,6 +406,29 @@ mod tests {
         std::fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
         assert!(copy(&cache, "user", "sandbox").is_err());
         std::fs::remove_dir_all(cache).unwrap();
+    }
+
+    #[test]
+    fn a_link_is_followed_where_no_second_one_could_change_its_end() {
+        let folder = cache();
+        std::fs::create_dir_all(folder.join("real")).unwrap();
+        std::fs::write(folder.join("real/file"), "").unwrap();
+        for (name, target) in [
+            ("one", "real/../real/file"),
+            ("two", "one"),
+            ("way", "real"),
+            ("through", "way/file"),
+            ("dangling", "none"),
+            ("above-nothing", "none/../real/file"),
+            ("round", "round"),
+        ] {
+            symlink(target, folder.join(name)).unwrap();
+        }
+        let of = |name: &str| direct_target(&folder.join(name)).ok();
+        assert_eq!(of("one"), Some(Some(folder.join("real/file"))));
+        assert_eq!([of("two"), of("through")], [None, None], "a chain");
+        assert_eq!([of("dangling"), of("above-nothing"), of("round")], [Some(None), Some(None), Some(None)]);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

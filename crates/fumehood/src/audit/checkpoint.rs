@@ -135,7 +135,12 @@ impl Keys {
         }
         let seed = Zeroizing::new(unhex(text.trim()).ok_or_else(|| bad("it is not hex"))?);
         let seed: &[u8; 32] = seed.as_slice().try_into().or(Err(bad("it is not 32 bytes long")))?;
-        Ok(SigningKey::from_bytes(seed))
+        let key = SigningKey::from_bytes(seed);
+        // Whoever made it had no room for the other half.
+        if self.dir.stat(PUBLIC).is_ok_and(|there| there.is_none()) {
+            self.put_public(&key)?;
+        }
+        Ok(key)
     }
 
     /// Makes the key at first use. A link makes it appear whole or not at all; whoever comes second takes the first's.
@@ -155,16 +160,24 @@ impl Keys {
             Err(Errno::EXIST) => return self.signing_key(),
             Err(errno) => return Err(failed(errno)),
         }
-        let public = hex(key.verifying_key().as_bytes());
-        self.put(PUBLIC, public.as_bytes()).map_err(failed)?;
+        self.put_public(&key)?;
         Ok(key)
     }
 
+    fn put_public(&self, key: &SigningKey) -> Result<(), AuditError> {
+        let put = self.put(PUBLIC, hex(key.verifying_key().as_bytes()).as_bytes());
+        put.map_err(|errno| AuditError::Write { path: self.path.join(PUBLIC), errno })
+    }
+
+    /// A file of this text, or none.
     fn put(&self, name: &str, text: &[u8]) -> rustix::io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
         let mut file = self.dir.open_file(name, flags, Mode::RUSR | Mode::WUSR)?;
-        file.write_all(text).and_then(|()| file.write_all(b"\n")).map_err(|e| errno_of(&e))?;
-        if self.durable { rustix::fs::fsync(&file) } else { Ok(()) }
+        let written = file.write_all(text).and_then(|()| file.write_all(b"\n")).map_err(|e| errno_of(&e));
+        if written.is_err() {
+            rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).unwrap_or_default();
+        }
+        if self.durable { written.and_then(|()| rustix::fs::fsync(&file)) } else { written }
     }
 }
 

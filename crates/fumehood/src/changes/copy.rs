@@ -137,11 +137,11 @@ impl Baseline {
 /// Takes over what is different in `copy` from what was copied.
 ///
 /// # Errors
-/// [`ChangesError::Read`] if the copy cannot be read.
+/// [`ChangesError`] if the copy cannot be read, or what changed cannot be kept.
 pub fn read_copy(store: &mut Store, copy: &Dir, baseline: &Baseline) -> Result<(), ChangesError> {
     let mut found = BTreeMap::new();
     let mut at = PathBuf::new();
-    compare(store, copy, baseline, &mut found, &mut at, 0).map_err(|errno| ChangesError::Read { path: at, errno })?;
+    compare(store, copy, baseline, &mut found, &mut at, 0).map_err(|errno| store.failed(at, errno))?;
     for (path, (host, _)) in &baseline.entries {
         let replaced = found.get(path).is_none_or(|kind| (*kind == Kind::Dir) != (host.kind == Kind::Dir));
         if replaced {

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::ChangesError;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
 use crate::audit::hex;
-use crate::state::{Cross, Dir, RunId, State, errno_of, gc::changes_of};
+use crate::state::{Cross, Dir, RunId, State, StateError, errno_of, gc::changes_of};
 
 /// How much is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,16 @@ impl Store {
             self.manifest.save(&self.dir).map_err(failed)?;
         }
         Ok(self.manifest)
+    }
+
+    /// Why a step of the walk failed at `at`: nothing that is only read answers that there is no room.
+    pub(super) fn failed(&self, at: PathBuf, errno: Errno) -> ChangesError {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::ROFS => {
+                StateError::NotWritable { path: self.path.clone(), variable: "FUMEHOOD_STATE", errno }.into()
+            }
+            errno => ChangesError::Read { path: at, errno },
+        }
     }
 
     pub(super) fn refuse(&mut self, path: &Path, why: impl Into<String>) {

@@ -20,10 +20,10 @@ use crate::state::{Cross, Dir};
 /// Takes everything in `upper` over into `store`, compared with the workspace `lower` as it is on the host now.
 ///
 /// # Errors
-/// [`ChangesError::Read`] if the layer cannot be read.
+/// [`ChangesError`] if the layer cannot be read, or what changed cannot be kept.
 pub fn read_upper(store: &mut Store, upper: &Dir, lower: &Dir) -> Result<(), ChangesError> {
     let mut at = PathBuf::new();
-    walk(store, upper, Some(lower), &mut at, 0).map_err(|errno| ChangesError::Read { path: at, errno })
+    walk(store, upper, Some(lower), &mut at, 0).map_err(|errno| store.failed(at, errno))
 }
 
 fn walk(store: &mut Store, upper: &Dir, lower: Option<&Dir>, at: &mut PathBuf, depth: usize) -> KernelResult<()> {

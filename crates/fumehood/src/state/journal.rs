@@ -82,8 +82,12 @@ impl Journal {
             None => {
                 let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
                 let mut file = runs.open_file(&name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-                rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
-                file.write_all(&line).map_err(|e| failed(errno_of(&e)))?;
+                let locked = rustix::fs::flock(&file, FlockOperation::LockExclusive);
+                if let Err(errno) = locked.and_then(|()| file.write_all(&line).map_err(|e| errno_of(&e))) {
+                    // A full disk: a journal without a first line would count as a run for a minute.
+                    rustix::fs::unlinkat(&runs, name.as_str(), AtFlags::empty()).unwrap_or_default();
+                    return Err(failed(errno));
+                }
                 file
             }
         };

@@ -9,6 +9,7 @@ mod completions;
 mod doctor;
 mod ends;
 mod explain;
+mod full;
 mod gc;
 mod help;
 mod hosts;

@@ -44,6 +44,7 @@ pub struct Capabilities {
     given: OnceLock<Given>,
     time_namespace: OnceLock<bool>,
     assumed: Option<Assumed>,
+    proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
     /// Others than those, when the service manager gave some.
@@ -109,6 +110,7 @@ impl Capabilities {
             given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
             assumed: Some(assumed),
+            proc: OnceLock::new(),
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
             groups_given: OnceLock::new(),
@@ -140,6 +142,7 @@ impl Capabilities {
             given: OnceLock::new(),
             time_namespace: OnceLock::new(),
             assumed: None,
+            proc: OnceLock::new(),
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
             groups_given: OnceLock::new(),
@@ -150,6 +153,15 @@ impl Capabilities {
     #[must_use]
     pub const fn root(&self) -> bool {
         self.euid == 0
+    }
+
+    /// Whether /proc is there and shows processes under the numbers that we see them by: the posture of every sandbox is
+    /// read from it, and another's would be read, or written to, if it were that of another pid namespace.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn proc(&self) -> Result<(), Missing> {
+        if self.assumed.is_some() { Ok(()) } else { self.proc.get_or_init(own_proc).clone() }
     }
 
     /// Whether user, mount, pid, net, ipc, uts and cgroup namespaces can be made.
@@ -300,6 +312,19 @@ fn ask(bus: &Path) -> Given {
     match sys::cgroup::systemd::delegate(bus, &unit, SUPERVISOR, DELEGATION) {
         Ok(_group) => Given::Manager,
         Err(refused) => Given::Refused(refused.to_string()),
+    }
+}
+
+fn own_proc() -> Result<(), Missing> {
+    let fix = "mount -t proc proc /proc".to_owned();
+    match std::fs::read_link("/proc/self") {
+        Ok(shown) if shown == Path::new(&sys::caller::pid().to_string()) => Ok(()),
+        Ok(_) => Err(Missing {
+            id: "host/foreign-proc",
+            why: "/proc is that of another pid namespace: it shows our processes under other numbers".to_owned(),
+            fix,
+        }),
+        Err(_) => Err(Missing { id: "host/no-proc", why: "/proc is not mounted, or not readable".to_owned(), fix }),
     }
 }
 

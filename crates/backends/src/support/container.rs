@@ -80,6 +80,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
 }
 
 fn tier(host: &Capabilities) -> Support {
+    if let Err(missing) = host.proc() {
+        return unmet(missing.id, missing.why, missing.fix);
+    }
     match host.namespaces() {
         Ok(()) if host.time_namespace() => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns,timens"),
         Ok(()) => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns"),

@@ -19,7 +19,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
         ClauseId::Tier if host.landlock < LEAST_LANDLOCK => landlock(policy, host),
-        ClauseId::Tier => kernel(format!("landlock:{},seccomp,rlimits,subreaper", host.landlock)),
+        ClauseId::Tier => match host.proc() {
+            Ok(()) => kernel(format!("landlock:{},seccomp,rlimits,subreaper", host.landlock)),
+            Err(missing) => unmet(missing.id, missing.why, missing.fix),
+        },
         ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => match (root_image(&policy.fs.root), &policy.fs.root) {
             (Some(answer), _) => answer,

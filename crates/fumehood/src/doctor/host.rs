@@ -12,7 +12,7 @@ use crate::state::{Places, State};
 /// Everything that is found.
 #[must_use]
 pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
-    let mut found = kernel_file_systems();
+    let mut found = kernel_file_systems(host);
     found.extend(namespaces(host));
     found.extend(masked_proc());
     found.extend(outer_filter());
@@ -48,16 +48,11 @@ fn blocks(
     Finding { id, severity: Severity::Blocks, tiers, what: what.into(), why: why.to_owned(), fix: fix.into() }
 }
 
-fn kernel_file_systems() -> Vec<Finding> {
+fn kernel_file_systems(host: &Capabilities) -> Vec<Finding> {
     let mut found = Vec::new();
-    if Process::own().is_err() {
-        found.push(blocks(
-            "host/no-proc",
-            ALL,
-            "/proc is not mounted, or not readable",
-            "the posture of a sandbox is read back from it before the program starts",
-            "mount -t proc proc /proc",
-        ));
+    if let Err(missing) = host.proc() {
+        let why = "the posture of a sandbox is read back from it before the program starts";
+        found.push(blocks(missing.id, ALL, missing.why, why, missing.fix));
     }
     if !Path::new("/sys/kernel").exists() {
         found.push(finding(

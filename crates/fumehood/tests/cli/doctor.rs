@@ -116,3 +116,33 @@ fn a_tier_that_there_is_not_is_told_with_those_that_there_are() {
         );
     }
 }
+
+/// Each sandbox is compared with what /proc shows of it: without one, or with another's, nothing starts.
+#[test]
+fn a_missing_or_foreign_proc_is_a_refusal_with_its_remedy() {
+    for (id, way) in [
+        ("host/foreign-proc", "unshare --mount --pid --fork sh -c"),
+        (
+            "host/no-proc",
+            "unshare --mount --propagation private sh -c 'mount -t tmpfs none /proc; exec \"$0\" \"$@\"' sh -c",
+        ),
+    ] {
+        for tier in ["process", "container"] {
+            let house = House::new();
+            let commands = format!(
+                "\"$1\" run --tier {tier} -- true; echo $?; \"$1\" plan --tier {tier} >/dev/null; echo $?; \
+                 \"$1\" doctor --tier {tier} --json"
+            );
+            let said = house.said(&crate::script(&format!("{way} '{commands}' sh \"$1\""), &house).output().unwrap());
+            if said.out.is_empty() {
+                println!("skipped: no namespaces can be made here");
+                return;
+            }
+            assert!(said.out.starts_with("126\n126\n{"), "{id} {tier}: {said:?}");
+            assert_eq!(said.err.matches("fix:  mount -t proc proc /proc").count(), 2, "{id} {tier}: {said:?}");
+            assert_eq!(said.err.matches(&format!("explain {id}")).count(), 2, "{id} {tier}: {said:?}");
+            let json: serde_json::Value = serde_json::from_str(said.out.strip_prefix("126\n126\n").unwrap()).unwrap();
+            assert!(findings(&json).contains(&id), "{json:#}");
+        }
+    }
+}

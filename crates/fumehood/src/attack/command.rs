@@ -166,8 +166,13 @@ fn ours(call: &Call<'_>, own: PathBuf, policy: Vec<OsString>) -> Result<(Box<dyn
     let value: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
     let Some(promises) = Promises::of(&value) else {
         let said = String::from_utf8_lossy(&output.stderr);
-        let reasons = value.get("refused").or_else(|| value.get("errors")).map(Value::to_string);
-        let why = reasons.unwrap_or_else(|| said.lines().take(3).collect::<Vec<_>>().join(" "));
+        let part = |reason: &Value, name| reason.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let reasons = value.get("refused").or_else(|| value.get("errors")).and_then(Value::as_array);
+        let reasons = reasons.map(|all| all.iter().map(|one| format!("{}: {}", part(one, "what"), part(one, "why"))));
+        let why = reasons.map_or_else(
+            || said.lines().take(3).collect::<Vec<_>>().join(" "),
+            |all| all.collect::<Vec<_>>().join("; "),
+        );
         return Err(fault("there is no plan to try", why));
     };
     // Our own workspace takes the place of the user's, in the mode of the policy.

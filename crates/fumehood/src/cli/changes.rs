@@ -1,6 +1,5 @@
 //! `fumehood diff | apply | discard`: what a run did to its workspace is shown, taken, or thrown away.
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -120,7 +119,10 @@ fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunI
     if let Some(id) = named(call) {
         return Ok(id);
     }
-    let word = call.parsed.words.first().map_or_else(|| OsString::from("."), OsString::clone);
+    let word = match call.parsed.words.first() {
+        Some(word) => word.clone(),
+        None => super::load::here(call.world, "it tells which workspace is meant").map_err(Stop::Named)?.into(),
+    };
     let path = std::fs::canonicalize(&word).map_err(|error| {
         Stop::Named(Failure::own(Fault {
             id: "changes/no-such-place",

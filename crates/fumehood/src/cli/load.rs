@@ -40,16 +40,24 @@ pub fn gated(layers: &[Ingredient], world: &World) -> Result<(Loaded, Option<Gat
     read_all(layers, world, false)
 }
 
-fn read_all(layers: &[Ingredient], world: &World, inputs_later: bool) -> Result<(Loaded, Option<Gate>), Failure> {
-    let Some(dir) = world.cwd.clone() else {
-        return Err(Failure::own(Fault {
+/// Where the caller stands, or why it matters that there is no such place.
+///
+/// # Errors
+/// The directory was removed.
+pub(super) fn here<'a>(world: &'a World, matters: &str) -> Result<&'a Path, Failure> {
+    world.cwd.as_deref().ok_or_else(|| {
+        Failure::own(Fault {
             id: "state/no-directory",
             what: "there is no current directory".to_owned(),
             place: ".".to_owned(),
-            why: "it was removed, or cannot be read; flags and presets are relative to it".to_owned(),
+            why: format!("it was removed, or cannot be read; {matters}"),
             fix: "change to a directory that is there".to_owned(),
-        }));
-    };
+        })
+    })
+}
+
+fn read_all(layers: &[Ingredient], world: &World, inputs_later: bool) -> Result<(Loaded, Option<Gate>), Failure> {
+    let dir = here(world, "flags and presets are relative to it")?.to_owned();
     let mut made = Layers::new(Caller { dir, home: world.home.clone(), profiles: profiles() });
     links::ours(world).into_iter().for_each(|folder| made.keep_private(folder));
     if inputs_later {

@@ -117,7 +117,7 @@ fn dispatch(world: &World, args: Vec<OsString>) -> u8 {
     }
     match COMMANDS.iter().find(|spec| spec.path.iter().copied().eq(path.iter())) {
         Some(spec) => call(world, spec, args),
-        None => not_a_command(world, &name),
+        None => not_a_command(world, &name, args.any(|arg| arg == "--json")),
     }
 }
 
@@ -153,7 +153,7 @@ fn call(world: &World, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 
 }
 
 /// `fumehood`, `fumehood --help`, `fumehood --version`, and what is no command at all.
-fn not_a_command(world: &World, name: &OsStr) -> u8 {
+fn not_a_command(world: &World, name: &OsStr, json: bool) -> u8 {
     let voice = Voice::new(world, When::Auto);
     let all = |how, palette| spec::help_all(COMMANDS, None, how, palette, voice.columns);
     let written = match name.as_bytes() {
@@ -166,7 +166,7 @@ fn not_a_command(world: &World, name: &OsStr) -> u8 {
         b"-V" | b"--version" => voice.data(concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         other => Err(Failure::own(unknown(&show_bytes(other)))),
     };
-    written.map_or_else(|failure| voice.fail(&failure, false), |_| 0)
+    written.map_or_else(|failure| voice.fail(&failure, json), |_| 0)
 }
 
 fn unknown(typed: &str) -> Fault {

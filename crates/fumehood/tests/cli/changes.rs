@@ -268,3 +268,17 @@ fn what_to_do_about_a_conflict_is_as_wide_as_the_terminal() {
         assert!(fix.trim_end().ends_with("drops it all"), "{said:?}");
     }
 }
+
+#[test]
+fn without_a_current_directory_that_is_what_is_told() {
+    let house = changed();
+    for command in ["diff", "apply", "discard"] {
+        let text = format!("mkdir gone; cd gone; rmdir ../gone; exec \"$1\" {command}");
+        let said = house.said(&crate::script(&text, &house).output().unwrap());
+        assert_eq!(said.code, 125, "{said:?}");
+        assert!(said.err.contains("error: there is no current directory\n"), "{said:?}");
+        // A run that is named needs none.
+        let named = format!("mkdir gone; cd gone; rmdir ../gone; exec \"$1\" diff {RUN}");
+        assert_eq!(crate::script(&named, &house).output().unwrap().status.code(), Some(1));
+    }
+}

@@ -78,3 +78,12 @@ fn colour_is_only_where_it_was_asked_for() {
     assert!(house.run(&["explain", "nope", "--color=always"]).err.contains("\u{1b}[1m\u{1b}[31merror:"));
     assert!(!house.run(&["explain", "nope", "--color=never"]).err.contains('\u{1b}'));
 }
+
+#[test]
+fn programs_are_told_in_json_what_is_no_command() {
+    for args in [&["polcy", "--json"][..], &["policy", "nope", "--json", "x"]] {
+        let said = House::new().run(args);
+        assert_eq!((said.code, said.err.as_str()), (125, ""), "{said:?}");
+        assert_eq!(said.json()["errors"][0]["id"], "usage/unknown-command");
+    }
+}

@@ -188,3 +188,34 @@ fn what_only_the_users_of_a_clause_can_tell_is_told_when_the_policy_is_checked()
         assert!(said.err.contains(says), "{}", said.err);
     }
 }
+
+#[test]
+fn what_a_flag_lacks_is_shown_with_what_was_given() {
+    let house = House::new();
+    for (flags, fix) in [
+        (["--set", "limits.memory"], "write --set limits.memory=VALUE"),
+        (["--set", "nothing"], "write --set limits.files=10000"),
+        (["--env", ""], "write --env NAME=VALUE, or --pass-env NAME to take the caller's"),
+        (["--env", "a b"], "write --env NAME=VALUE, or --pass-env NAME to take the caller's"),
+        (["--env", "A"], "write --env A=VALUE, or --pass-env A to take the caller's"),
+        (["--input", ""], "write --input NAME=VALUE"),
+        (["--input", "a"], "write --input a=VALUE"),
+        (
+            ["--policy", ""],
+            "presets are strict, python, node, data-analysis, coding-agent; a file is written ./NAME.toml",
+        ),
+    ] {
+        let said = house.run(&[&["plan"], &flags[..]].concat());
+        assert_eq!(said.code, 126, "{said:?}");
+        assert!(said.err.contains(&format!("  fix: {fix}\n")), "{flags:?} {said:?}");
+    }
+}
+
+#[test]
+fn an_attack_without_a_plan_tells_the_reasons_in_words() {
+    let said = House::new().run(&["attack", "--tier", "containr", "--memory", "1"]);
+    assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
+    assert!(said.err.contains("why: `containr` is not a value of `tier`: it is one of "), "{said:?}");
+    assert!(said.err.contains("; `limits.memory` needs a unit: "), "{said:?}");
+    assert!(!said.err.contains(['{', '[']), "{said:?}");
+}

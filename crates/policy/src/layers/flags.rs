@@ -5,6 +5,7 @@ use super::{FlagUse, Layers, MOST_SOURCES};
 use crate::clause::ClauseId;
 use crate::document::{Format, Key, Kind, Node, Place, Source, Value};
 use crate::mistake::{Where, did_you_mean, quote};
+use crate::read::is_env_name;
 use crate::rows;
 
 impl Layers {
@@ -12,13 +13,15 @@ impl Layers {
     pub fn set(&mut self, assignment: &str) {
         let written = format!("--set {assignment}");
         let Some((path, value)) = assignment.split_once('=') else {
+            let clause = crate::read::clause_of(assignment.trim())
+                .map_or("limits.files=10000".to_owned(), |_known| format!("{}=VALUE", assignment.trim()));
             let at = Where { name: "--set".to_owned(), line_column: None, excerpt: written };
             return self.add(
                 "flag/set",
                 format!("{} has no `=`", quote(assignment)),
                 &at,
                 "it assigns a value to a clause".to_owned(),
-                "write --set limits.files=10000".to_owned(),
+                format!("write --set {clause}"),
             );
         };
         let path = path.trim();
@@ -92,12 +95,13 @@ impl Layers {
     fn env_flag(&mut self, value: &str, written: String) {
         let Some((key, text)) = value.split_once('=') else {
             let at = Where { name: "--env".to_owned(), line_column: None, excerpt: written };
+            let name = if is_env_name(value) { value } else { "NAME" };
             return self.add(
                 "flag/env",
                 format!("{} has no `=`", quote(value)),
                 &at,
                 "`--env` sets a value".to_owned(),
-                format!("write --env {value}=VALUE, or --pass-env {value} to take the caller's"),
+                format!("write --env {name}=VALUE, or --pass-env {name} to take the caller's"),
             );
         };
         let Some(source) = self.flag_source("--env", written) else { return };
@@ -131,12 +135,13 @@ impl Layers {
             }
             None => {
                 let at = Where { name: "--input".to_owned(), line_column: None, excerpt: written };
+                let name = if is_env_name(value) { value } else { "NAME" };
                 self.add(
                     "flag/input",
                     format!("{} has no `=`", quote(value)),
                     &at,
                     "an input is a name and a value".to_owned(),
-                    format!("write --input {value}=VALUE"),
+                    format!("write --input {name}=VALUE"),
                 );
             }
         }

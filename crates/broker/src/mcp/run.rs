@@ -55,11 +55,15 @@ pub fn over_http(
     served.map_err(|error| error.to_string().to_lowercase())
 }
 
+/// Descriptors of a busy gateway: its table has room for them before there are threads, which would wait each time it grows.
+pub const CONNECTIONS: u64 = 1024;
+
 /// Runs to its end what a front door does; `stop` comes with a signal.
 ///
 /// # Errors
 /// Why there is no runtime.
 pub fn block_on<T>(serve: impl AsyncFnOnce(CancellationToken) -> T) -> Result<T, String> {
+    sys::rlimit::make_room(CONNECTIONS);
     // Two threads: one to wait and one to work, also where a store is slow.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string().to_lowercase())?;

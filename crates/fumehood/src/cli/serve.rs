@@ -74,6 +74,7 @@ pub(super) const SPEC: Spec = Spec {
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
     let layers = asked_layers(call, 126)?;
     contradictions(call)?;
+    sys::rlimit::make_room(broker::mcp::run::CONNECTIONS);
     let house = Arc::new(house(&layers, call.world, commands(call)?)?);
     let webhook = webhook(call)?;
     let _telling = webhook.map(|webhook| house.approvals().listen(None, Arc::new(webhook)));

@@ -22,5 +22,5 @@ pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;
 pub use manifest::{Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs};
 pub use marks::{Mark, leaves, marks};
-pub use store::{Bounds, Store};
+pub use store::{Bounds, MOST_DEPTH, Store};
 pub use upper::read_upper;

@@ -31,7 +31,7 @@ impl Default for Bounds {
 }
 
 /// Deeper folders are not carried over: nothing on the host could use them.
-pub(super) const MOST_DEPTH: usize = 128;
+pub const MOST_DEPTH: usize = 128;
 
 /// Longer paths can be made step by step, and no system call takes them (PATH_MAX, with its end).
 const MOST_PATH: usize = 4095;

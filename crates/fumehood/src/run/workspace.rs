@@ -10,9 +10,11 @@ use backends::Capabilities;
 use policy::Policy;
 use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
 use policy::value::WorkspaceMode;
+use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use super::record::Recorded;
-use crate::changes::{Baseline, Bounds, Change, ChangesError, Store, copy_in, read_copy, read_upper};
+use crate::changes::{Baseline, Bounds, Change, ChangesError, MOST_DEPTH, Store, copy_in, read_copy, read_upper};
 use crate::fault::{Fault, show_bytes};
 use crate::state::{Cross, Dir};
 use crate::ui::{Failure, bytes};
@@ -141,7 +143,7 @@ impl Layer {
     pub(super) fn used(&self) -> u64 {
         if let Some(folder) = &self.folder {
             let mut count = Count::default();
-            count.walk(folder, 0, None);
+            count.folder(folder);
             return count.bytes;
         }
         rustix::fs::fstatvfs(&self.place)
@@ -234,16 +236,21 @@ pub(super) fn copy_to_folder(
 
 /// The limit that the folder of a run has passed, if any: bytes and inodes, counted by walking it.
 pub(super) fn over_limit(tmp: &Path, unlinked: u64, policy: &Policy) -> Option<(Limit, String)> {
-    let mut count = Count { bytes: unlinked, files: 0 };
+    let mut count = Count { bytes: unlinked, ..Count::default() };
     // The copy of a workspace lies in the same folder, and is no part of what `fs.tmp` bounds.
     let copy = (policy.workspace.mode == WorkspaceMode::Copy).then_some("workspace");
-    count.walk(tmp, 0, copy);
+    count.below(Dir::open(tmp), 0, copy);
     if count.bytes > policy.fs.tmp.0 {
         let words = format!("{} were written to TMPDIR, its size is {}", bytes(count.bytes), policy.fs.tmp);
         return Some((Limit::Disk, words));
     }
     if let Some(copy) = copy {
-        count.walk(&tmp.join(copy), 1, None);
+        count.folder(&tmp.join(copy));
+    }
+    if let Some(why) = count.unseen {
+        // To go on would be to hold a limit that nobody can see.
+        let words = format!("what a folder in TMPDIR or the copy of the workspace holds cannot be counted: {why}");
+        return Some((Limit::Disk, words));
     }
     let limits = &policy.limits;
     if let Some(disk) = limits.disk
@@ -259,25 +266,47 @@ pub(super) fn over_limit(tmp: &Path, unlinked: u64, policy: &Policy) -> Option<(
     None
 }
 
+/// What lies in a folder of the run: walked by descriptors, since a path may be longer than the kernel takes.
 #[derive(Default)]
 struct Count {
     bytes: u64,
     files: u64,
+    /// Why the rest could not be looked at.
+    unseen: Option<String>,
 }
 
 impl Count {
-    fn walk(&mut self, folder: &Path, depth: usize, but: Option<&str>) {
-        use std::os::unix::fs::MetadataExt as _;
-        let Ok(entries) = std::fs::read_dir(folder) else { return };
-        for entry in entries.filter_map(Result::ok) {
-            if but.is_some_and(|but| entry.file_name() == but) {
+    fn folder(&mut self, folder: &Path) {
+        self.below(Dir::open(folder), 0, None);
+    }
+
+    fn below(&mut self, folder: rustix::io::Result<Dir>, depth: usize, but: Option<&str>) {
+        let names = folder.and_then(|dir| dir.names().map(|names| (dir, names)));
+        let Some((dir, names)) = self.seen(names) else { return };
+        for name in names.iter().filter(|name| but.is_none_or(|but| *name != but)) {
+            let Some(Some(stat)) = self.seen(dir.stat(name)) else { continue };
+            self.files = self.files.saturating_add(1);
+            let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+            self.bytes = self.bytes.saturating_add(blocks.saturating_mul(512));
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                 continue;
             }
-            let Ok(meta) = entry.metadata() else { continue };
-            self.files = self.files.saturating_add(1);
-            self.bytes = self.bytes.saturating_add(meta.blocks().saturating_mul(512));
-            if meta.is_dir() && depth < 64 {
-                self.walk(&entry.path(), depth + 1, None);
+            if depth < MOST_DEPTH {
+                self.below(dir.enter(name, Cross::No), depth + 1, None);
+            } else {
+                self.unseen.get_or_insert_with(|| format!("folders are more than {MOST_DEPTH} deep"));
+            }
+        }
+    }
+
+    /// What was found; nothing if it went away meanwhile, or is another thing now.
+    fn seen<T>(&mut self, found: rustix::io::Result<T>) -> Option<T> {
+        match found {
+            Ok(found) => Some(found),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => None,
+            Err(errno) => {
+                self.unseen.get_or_insert_with(|| errno.to_string().to_lowercase());
+                None
             }
         }
     }

@@ -121,3 +121,19 @@ fn a_full_disk_behind_stdout_leaves_the_report_where_it_was_written() {
         );
     }
 }
+
+#[test]
+fn no_folder_hides_what_is_written_from_the_limit_of_disk() {
+    // Deep, with a path that no system call takes, and one that only its owner's open descriptors can look into.
+    let ways =
+        ["mkdir('d'); os.chdir('d')", "mkdir('d' * 200); os.chdir('d' * 200)", "mkdir('d', 0o300); os.chdir('d')"];
+    for way in ways {
+        let code = format!(
+            "import os, time\nos.chdir(os.environ['TMPDIR'])\nfor i in range(70): os.{way}\nfor i in range(40):\n    \
+             open(f'{{i}}', 'wb').write(bytes(1 << 20))\n    time.sleep(0.05)"
+        );
+        let args = ["run", "--json", "--tier", "process", "--disk", "8M", "--", "python3", "-c", &code];
+        let report = House::new().run(&args).json();
+        assert_eq!(report["outcome"]["limit"], "disk", "{way}: {report}");
+    }
+}

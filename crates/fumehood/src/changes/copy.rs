@@ -9,7 +9,7 @@ use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
 use super::manifest::{Change, Entry, Fingerprint, Kind, Refused};
-use super::store::{Bounds, MOST_DEPTH, Store, stream};
+use super::store::{Bounds, MOST_DEPTH, Store, stream, too_deep};
 use super::upper::special;
 use crate::state::{Cross, Dir};
 
@@ -191,13 +191,17 @@ fn compare_one(
     let Some(stat) = dir.stat(name)? else { return Ok(()) };
     let mut now = Fingerprint::from_stat(&stat);
     let then = baseline.entries.get(at.as_path());
-    found.insert(at.clone(), now.kind);
+    if then.is_some() {
+        found.insert(at.clone(), now.kind);
+    }
     // The base of a change is what the host had; a folder that became a file (or the other way round) is a removal too.
     let base = then.map(|(host, _)| host).filter(|host| (host.kind == Kind::Dir) == (now.kind == Kind::Dir)).cloned();
     match now.kind {
         Kind::Special => store.refuse(at, special(stat.st_mode)),
-        Kind::Dir if depth >= MOST_DEPTH => store.refuse(at, "too deep"),
         Kind::Dir => {
+            if let Some(why) = too_deep(at, depth) {
+                return store.leave(at, why);
+            }
             if base.as_ref().is_none_or(|base| base.mode & 0o777 != now.mode & 0o777) {
                 store.took(at, &now, None, base);
             }

@@ -223,12 +223,11 @@ impl Manifest {
     }
 
     pub(super) fn save(&self, dir: &Dir) -> KernelResult<()> {
-        use std::io::Write as _;
-        let content = serde_json::to_vec(self).or(Err(Errno::INVAL))?;
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE | rustix::fs::OFlags::TRUNC;
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        let mut file = dir.open_file("manifest.new", flags, mode)?;
-        file.write_all(&content).map_err(|e| crate::state::errno_of(&e))?;
+        let mut file = std::io::BufWriter::new(dir.open_file("manifest.new", flags, mode)?);
+        serde_json::to_writer(&mut file, self).map_err(|e| crate::state::errno_of(&e.into()))?;
+        let file = file.into_inner().map_err(|e| crate::state::errno_of(e.error()))?;
         rustix::fs::fsync(&file)?;
         rustix::fs::renameat(dir, "manifest.new", dir, MANIFEST)
     }

@@ -22,11 +22,13 @@ pub struct Bounds {
     pub bytes: u64,
     /// Paths.
     pub entries: usize,
+    /// Bytes of the list of them: a name costs a run nearly nothing, and whoever reads the list memory and disk.
+    pub list: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { bytes: 4 << 30, entries: 200_000 }
+        Self { bytes: 4 << 30, entries: 200_000, list: 128 << 20 }
     }
 }
 
@@ -35,6 +37,7 @@ pub const MOST_DEPTH: usize = 128;
 
 /// Longer paths can be made step by step, and no system call takes them (PATH_MAX, with its end).
 const MOST_PATH: usize = 4095;
+const TOO_LONG: &str = "its path is longer than the kernel takes";
 
 /// The changes of one run while they are being read.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub struct Store {
     left: Bounds,
     /// Files with more names than one: their content is taken once.
     linked: BTreeMap<(u64, u64), (String, u64)>,
+    /// Paths for which there was no room.
+    unlisted: u64,
     manifest: Manifest,
 }
 
@@ -77,7 +82,7 @@ impl Store {
             entries: Vec::new(),
             refused: Vec::new(),
         };
-        Ok(Self { dir, blobs, path, started, left: bounds, linked: BTreeMap::new(), manifest })
+        Ok(Self { dir, blobs, path, started, left: bounds, linked: BTreeMap::new(), unlisted: 0, manifest })
     }
 
     /// Ends: the list is written, and the folder removed again if nothing changed.
@@ -85,6 +90,10 @@ impl Store {
     /// # Errors
     /// [`ChangesError::Write`].
     pub fn finish(mut self, state: &State) -> Result<Manifest, ChangesError> {
+        if self.unlisted > 0 {
+            let why = format!("{} paths of the run have no room in the list of its changes", self.unlisted);
+            self.manifest.refused.push(Refused { path: ".".into(), why });
+        }
         self.manifest.entries.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
         let failed = |errno| ChangesError::Write { path: self.path.clone(), errno };
         if self.manifest.entries.is_empty() && self.manifest.refused.is_empty() {
@@ -108,8 +117,21 @@ impl Store {
 
     pub(super) fn refuse(&mut self, path: &Path, why: impl Into<String>) {
         if self.manifest.refused.len() < self.left.entries.max(1000) {
-            self.manifest.refused.push(Refused { path: path.into(), why: why.into() });
+            let refused = Refused { path: path.into(), why: why.into() };
+            if self.has_room(&refused) {
+                self.manifest.refused.push(refused);
+            }
         }
+    }
+
+    /// Takes the room of one line of the list; once there is none for a line, there is none for those after it.
+    fn has_room(&mut self, line: &impl serde::Serialize) -> bool {
+        let mut length = Length(1);
+        let written = serde_json::to_writer(&mut length, line).is_ok();
+        let rest = self.left.list.checked_sub(length.0).filter(|_| written && self.unlisted == 0);
+        self.left.list = rest.unwrap_or(self.left.list);
+        self.unlisted += u64::from(rest.is_none());
+        rest.is_some()
     }
 
     /// [`Store::refuse`] as the end of a step: what is refused does not stop the rest.
@@ -122,10 +144,13 @@ impl Store {
     /// Adds an entry; `touched` is found out here.
     pub(super) fn add(&mut self, mut entry: Entry) {
         if entry.path.as_os_str().len() > MOST_PATH {
-            return self.refuse(&entry.path, "its path is longer than the kernel takes");
+            return self.refuse(&entry.path, TOO_LONG);
         }
         if self.left.entries == 0 {
             return self.refuse(&entry.path, "there are more changed paths than are kept");
+        }
+        if !self.has_room(&entry) {
+            return;
         }
         self.left.entries -= 1;
         // A folder changes whenever something in it does: that alone is no conflict.
@@ -141,9 +166,8 @@ impl Store {
             return Ok(());
         }
         if base.kind == Kind::Dir {
-            if depth >= MOST_DEPTH {
-                self.refuse(path, "too deep");
-                return Ok(());
+            if let Some(why) = too_deep(path, depth) {
+                return self.leave(path, why);
             }
             let dir = match parent.enter(name, Cross::No) {
                 Ok(dir) => dir,
@@ -243,6 +267,26 @@ impl Store {
     }
 }
 
+/// Why nobody looks into a folder: what it holds could not be used on the host, and its names alone would be long.
+pub(super) fn too_deep(path: &Path, depth: usize) -> Option<&'static str> {
+    let long = (path.as_os_str().len() > MOST_PATH).then_some(TOO_LONG);
+    long.or_else(|| (depth >= MOST_DEPTH).then_some("too deep"))
+}
+
+/// Counts what is written to it.
+struct Length(u64);
+
+impl std::io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len() as u64);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Copies a file and hashes it on the way; `None` if it has more than `most` bytes.
 pub(super) fn stream(from: &File, to: &mut File, most: u64) -> KernelResult<Option<(String, u64)>> {
     let mut hash = Sha256::new();
@@ -283,4 +327,33 @@ fn drop_blobs(dir: &Dir, manifest: &Manifest) -> KernelResult<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Places;
+
+    #[test]
+    fn the_list_has_an_end_and_says_what_it_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let euid = rustix::process::geteuid().as_raw();
+        let places = Places { fumehood_state: Some(folder.path().join("state")), euid, ..Places::default() };
+        std::fs::create_dir(folder.path().join("work")).unwrap();
+        for i in 0..20 {
+            std::fs::write(folder.path().join(format!("work/{i}")), "x").unwrap();
+        }
+        let (state, work) = (State::open(&places).unwrap(), folder.path().join("work"));
+        let (run, root) = (RunId::new(jiff::Timestamp::now()).unwrap(), Dir::open(&work).unwrap());
+        let bounds = Bounds { list: 2000, ..Bounds::default() };
+        let mut store = Store::begin(&state, &run, &work, &root, (0, 0), bounds).unwrap();
+        for name in root.names().unwrap() {
+            store.removed(&root, &name, Path::new(&name), 0).unwrap();
+        }
+        let manifest = store.finish(&state).unwrap();
+        let listed = manifest.entries.len();
+        assert!((2..10).contains(&listed), "{listed}");
+        let why = format!("{} paths of the run have no room in the list of its changes", 20 - listed);
+        assert_eq!(manifest.refused, [Refused { path: ".".into(), why }]);
+    }
 }

@@ -420,7 +420,7 @@ fn bounds_hold_for_sparse_giants_many_files_and_deep_trees() {
         at.make("d", Mode::RWXU).unwrap();
         at = at.enter("d", Cross::No).unwrap();
     }
-    let manifest = host.read_upper(Bounds { bytes: 1 << 20, entries: 140 });
+    let manifest = host.read_upper(Bounds { bytes: 1 << 20, entries: 140, ..Bounds::default() });
     assert_eq!(manifest.entries.len(), 140);
     assert!(paths(&manifest.refused).contains(&"giant".into()));
     assert!(manifest.refused.iter().any(|r| r.why == "too deep"));
@@ -434,7 +434,7 @@ fn a_file_with_many_names_is_taken_once() {
         std::fs::hard_link(host.at("upper").join("one"), host.at("upper").join(format!("name{i}"))).unwrap();
     }
     put(&host.at("upper"), "other", &"y".repeat(300));
-    let manifest = host.read_upper(Bounds { bytes: 1000, entries: 140 });
+    let manifest = host.read_upper(Bounds { bytes: 1000, entries: 140, ..Bounds::default() });
     assert_eq!((manifest.entries.len(), manifest.refused.len()), (22, 0), "{:?}", manifest.refused);
 }
 
@@ -570,7 +570,8 @@ fn a_copy_is_compared_with_what_was_copied() {
     assert_eq!(changes(&manifest), expected.map(|(p, c)| (p.to_owned(), c)));
     assert!(matches!(host.apply(), Applied::Done { .. }));
     assert_eq!(std::fs::read_to_string(host.work("dir")).unwrap(), "file");
-    let too_small = copy_in(&root, &Dir::open(&host.at("merged")).unwrap(), Bounds { bytes: 2, entries: 100 }, None);
+    let too_small =
+        copy_in(&root, &Dir::open(&host.at("merged")).unwrap(), Bounds { bytes: 2, entries: 100, list: 0 }, None);
     assert!(matches!(too_small, Err(ChangesError::TooLarge { errno: rustix::io::Errno::FBIG, .. })));
 }
 

@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
 use super::manifest::{Fingerprint, Kind};
-use super::store::{MOST_DEPTH, Store};
+use super::store::{Store, too_deep};
 use crate::state::{Cross, Dir};
 
 /// Takes everything in `upper` over into `store`, compared with the workspace `lower` as it is on the host now.
@@ -98,8 +98,8 @@ fn folder(
     at: &mut PathBuf,
     (now, base, replaced, depth): (&Fingerprint, Option<Fingerprint>, bool, usize),
 ) -> KernelResult<()> {
-    if depth >= MOST_DEPTH {
-        return store.leave(at, "too deep");
+    if let Some(why) = too_deep(at, depth) {
+        return store.leave(at, why);
     }
     let dir = match upper.enter(name, Cross::No) {
         Ok(dir) => dir,

@@ -206,6 +206,7 @@ fn bounds(policy: &Policy) -> Bounds {
     Bounds {
         bytes: policy.limits.disk.map_or(default.bytes, |disk| disk.0),
         entries: policy.limits.files.map_or(default.entries, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        list: default.list,
     }
 }
 

@@ -282,3 +282,14 @@ fn without_a_current_directory_that_is_what_is_told() {
         assert_eq!(crate::script(&named, &house).output().unwrap().status.code(), Some(1));
     }
 }
+
+#[test]
+fn a_folder_whose_path_no_call_takes_is_not_looked_into() {
+    let code = "import os\nfor i in range(40): os.mkdir('d' * 250); os.chdir('d' * 250)\nfor i in range(50): os.symlink('x', f'{i}')";
+    for mode in ["overlay", "copy"] {
+        let house = House::new();
+        let workspace = format!(".:{mode}");
+        let report = house.run(&["run", "--json", "-w", &workspace, "--", "python3", "-c", code]).json();
+        assert_eq!(report["workspace"]["counts"]["refused"], 1, "{mode}: {}", report["workspace"]["counts"]);
+    }
+}

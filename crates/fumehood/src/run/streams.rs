@@ -239,10 +239,7 @@ impl Stream {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
                 // A reader that went away, or a terminal that was closed, has seen what it wanted.
-                self.lost = (!matches!(errno, Errno::PIPE | Errno::IO)).then_some(errno);
-                self.sink = Sink::Closed;
-                self.pending.clear();
-                self.source = None;
+                self.lose((!matches!(errno, Errno::PIPE | Errno::IO)).then_some(errno));
             }
         }
     }
@@ -257,23 +254,42 @@ impl Stream {
         self.last
     }
 
-    /// Reads to the end and hands everything on; call it when no writer is left.
-    pub(super) fn finish(&mut self, budget: &mut Budget, room: &mut Room) {
+    /// Reads to the end and hands everything on; call it when no writer is left. `waits` waits until a slow reader takes
+    /// more, and says whether to go on: somebody may have had enough of waiting.
+    pub(super) fn finish(
+        &mut self,
+        budget: &mut Budget,
+        room: &mut Room,
+        waits: &mut dyn FnMut(BorrowedFd<'_>) -> bool,
+    ) {
         loop {
-            while !self.pending.is_empty() {
-                self.write();
-            }
+            self.hand_on(waits);
             if !self.read(budget, room) {
                 break;
             }
         }
-        let tail: Vec<u8> = self.tail.iter().copied().collect();
         if let Sink::Pass(_) = &self.sink {
-            self.pending.extend(&tail);
-            while !self.pending.is_empty() {
+            self.pending.extend(&self.tail);
+            self.hand_on(waits);
+        }
+        self.source = None;
+    }
+
+    fn hand_on(&mut self, waits: &mut dyn FnMut(BorrowedFd<'_>) -> bool) {
+        while let Some(fd) = self.wants_write() {
+            if waits(fd) {
                 self.write();
+            } else {
+                self.lose(Some(Errno::INTR));
             }
         }
+    }
+
+    /// Hands nothing on any more.
+    fn lose(&mut self, why: Option<Errno>) {
+        self.lost = why;
+        self.sink = Sink::Closed;
+        self.pending.clear();
         self.source = None;
     }
 
@@ -377,7 +393,7 @@ mod tests {
         });
         let mut budget = Budget::new(Some(limit));
         let mut stream = Stream::keeping(read);
-        stream.finish(&mut budget, &mut Room::new());
+        stream.finish(&mut budget, &mut Room::new(), &mut |_| true);
         writer.join().unwrap();
         (stream.into_kept(), budget)
     }

@@ -1,7 +1,7 @@
 //! While the payload runs: one loop over descriptors that carries the streams, forwards signals and terminal sizes,
 //! samples usage, and ends the run when a limit is passed.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use backends::native::{Full, Running, Sample};
@@ -168,8 +168,14 @@ impl<'a> Watch<'a> {
             self.limits();
         }
         self.last_look();
+        let signals = self.signals;
+        let mut interrupted = false;
         for stream in &mut self.carried.streams {
-            stream.finish(&mut self.carried.budget, &mut room);
+            let mut waits = |fd: BorrowedFd<'_>| {
+                interrupted = interrupted || !has_room(fd, signals);
+                !interrupted
+            };
+            stream.finish(&mut self.carried.budget, &mut room, &mut waits);
         }
         if let Some(terminal) = &mut self.carried.terminal {
             terminal.finish(&mut self.carried.budget, &mut room);
@@ -467,6 +473,22 @@ impl<'a> Watch<'a> {
         self.result.facts.ended_for = Some((limit, message));
         self.running.kill();
         self.ended_at = Some(Instant::now());
+    }
+}
+
+/// Waits until a reader takes more; `false` if a signal of the caller came first, which no program is left to get.
+fn has_room(fd: BorrowedFd<'_>, signals: Option<&sys::signals::Signals>) -> bool {
+    loop {
+        let mut interests = vec![Interest { fd, write: true }];
+        interests.extend(signals.map(|signals| Interest { fd: signals.as_fd(), write: false }));
+        let Ok(ready) = sys::channel::wait(&interests, None) else { return true };
+        let ended = |number: Option<i32>| number.is_some_and(|number| number != sys::signals::WINDOW_CHANGED);
+        if ready.get(1) == Some(&true) && signals.is_some_and(|signals| ended(signals.next())) {
+            return false;
+        }
+        if ready.first() == Some(&true) {
+            return true;
+        }
     }
 }
 

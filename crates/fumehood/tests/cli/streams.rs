@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::House;
 
@@ -65,4 +66,22 @@ fn output_that_cannot_be_handed_on_is_told() {
     // A reader that has enough is no failure.
     let said = house.said(&crate::script("\"$1\" run -q -- yes | head -1", &house).output().unwrap());
     said.is(0, "y\n", "");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "signals are sent until the run heeds one")]
+fn a_reader_that_never_reads_does_not_make_a_run_deaf() {
+    let house = House::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = house.command(&["run", "-q", "--", "head", "-c", "200000", "/dev/zero"]);
+    let mut child = command.stdout(OwnedFd::from(writer)).stderr(Stdio::null()).spawn().unwrap();
+    let ended = (0..100).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        child.try_wait().unwrap()
+    });
+    child.kill().unwrap();
+    assert_eq!(ended.map(|status| status.code()), Some(Some(125)), "what was lost is told");
+    drop(reader);
 }

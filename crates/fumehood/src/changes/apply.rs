@@ -400,20 +400,39 @@ impl<'a> Work<'a> {
     fn folder(&mut self, entry: &Entry) -> Result<(), Stop> {
         let (dir, name) = self.parent(entry)?;
         let failed = |errno| Stop::Failed(ChangesError::Write { path: self.workspace.join(&entry.path), errno });
-        if dir.make(&name, Mode::RWXU).map_err(failed)? {
-            self.undo.push(Undo::RemoveDir(entry.path.clone()));
-            let (uid, gid) = self.owner;
-            match rustix::fs::chownat(&dir, Path::new(&name), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {}
-                other => other.map_err(failed)?,
+        // The owner keeps the right to look into it, or the rest could not be put there.
+        let mode = Mode::from_raw_mode(entry.mode & 0o777 | 0o700);
+        if entry.change == Change::Added {
+            // It is given away where nobody can put another in its place, and only then put there.
+            let staged = self.fresh();
+            let made = self.fresh_folder(&staged, mode);
+            made.map_err(|errno| self.failed(&entry.path, errno))?;
+            match rustix::fs::renameat_with(
+                &self.staging,
+                staged.as_str(),
+                &dir,
+                Path::new(&name),
+                RenameFlags::NOREPLACE,
+            ) {
+                Ok(()) => self.undo.push(Undo::RemoveDir(entry.path.clone())),
+                Err(Errno::EXIST) => return Err(conflict(entry, "exists", "it was made on the host meanwhile")),
+                Err(errno) => return Err(self.failed(&entry.path, errno)),
             }
+            return Ok(());
         }
         let made = dir.enter(&name, Cross::No).map_err(failed)?;
         let before = rustix::fs::fstat(&made).map_err(failed)?.st_mode & 0o7777;
-        // The owner keeps the right to look into it, or the rest could not be put there.
-        rustix::fs::fchmod(&made, Mode::from_raw_mode(entry.mode & 0o777 | 0o700)).map_err(failed)?;
+        rustix::fs::fchmod(&made, mode).map_err(failed)?;
         self.undo.push(Undo::Mode(entry.path.clone(), before));
         Ok(())
+    }
+
+    /// A folder of the workspace's owner, in our own.
+    fn fresh_folder(&self, name: &str, mode: Mode) -> KernelResult<()> {
+        self.staging.make(name, Mode::RWXU)?;
+        rustix::fs::fchmod(self.staging.enter(name, Cross::No)?, mode)?;
+        let (uid, gid) = self.owner;
+        self.chown(&self.staging, name, uid, gid)
     }
 
     fn put(&mut self, entry: &Entry, staged: &str) -> Result<(), Stop> {

@@ -293,3 +293,29 @@ fn a_folder_whose_path_no_call_takes_is_not_looked_into() {
         assert_eq!(report["workspace"]["counts"]["refused"], 1, "{mode}: {}", report["workspace"]["counts"]);
     }
 }
+
+#[test]
+fn a_folder_put_in_the_place_of_a_new_one_is_not_given_away() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Who is not root gives nothing away.
+    }
+    let names = |of: &'static str| (100..500).map(move |i| format!("{of}{i}"));
+    let house = left_by(|copy| names("new").for_each(|name| std::fs::create_dir(copy.join(name)).unwrap()));
+    let work = house.path("work");
+    std::os::unix::fs::chown(&work, Some(1000), Some(1000)).unwrap();
+    for name in names("own") {
+        std::fs::create_dir_all(work.join(name).join("canary")).unwrap();
+    }
+    let at = Dir::open(&std::fs::canonicalize(&work).unwrap()).unwrap();
+    let racer = std::thread::spawn(move || {
+        let exchange = rustix::fs::RenameFlags::EXCHANGE;
+        let swap = |own: &String, new: &String| rustix::fs::renameat_with(&at, own, &at, new, exchange).is_ok();
+        names("own").zip(names("new")).filter(|(own, new)| (0..1_000_000).any(|_| swap(own, new))).count()
+    });
+    house.run(&["apply"]);
+    assert!(racer.join().unwrap() > 0, "the race was none");
+    for name in names("new").filter(|name| work.join(name).join("canary").exists()) {
+        let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(work.join(&name)).unwrap());
+        assert_eq!(owner, 0, "{name} was made by root");
+    }
+}

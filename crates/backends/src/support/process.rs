@@ -125,7 +125,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
 const SHOWN_USER: &str = "user";
 const SHOWN_HOSTNAME: &str = "sandbox";
 
-const DISK_OVERSHOOT: &str = "what is written between two samples, 20 ms apart, each file at most `limits.file_size`";
+const DISK_OVERSHOOT: &str = "what is written between two samples, 20 ms apart, and removed files whose descriptors wait in a \
+                              socket, each file at most `limits.file_size`";
 
 /// Landlock judges `execve`, not `mmap`: a loader among the executables maps whatever it can read (measured).
 fn execute(host: &Capabilities) -> Support {

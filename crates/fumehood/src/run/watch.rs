@@ -374,7 +374,9 @@ impl<'a> Watch<'a> {
             }
             return;
         }
+        // One that ended by itself did so in time, however late we hear of it.
         if let Some(wall) = self.policy.limits.wall
+            && !self.ended
             && self.left(wall, now).is_zero()
         {
             self.end(Limit::Wall, format!("wall time reached its limit of {wall}"));

@@ -137,3 +137,18 @@ fn no_folder_hides_what_is_written_from_the_limit_of_disk() {
         assert_eq!(report["outcome"]["limit"], "disk", "{way}: {report}");
     }
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the time that passes is what is tested")]
+fn a_supervisor_that_was_stopped_past_the_wall_limit_tells_the_end_that_there_was() {
+    let house = House::new();
+    let program = ["--timeout", "2s", "--", "sh", "-c", "echo; sleep 0.5; exit 7"];
+    let mut command = house.command(&[&["run", "-q"][..], &program].concat());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let supervisor = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(supervisor, rustix::process::Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(2300));
+    rustix::process::kill_process(supervisor, rustix::process::Signal::CONT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+}

@@ -53,15 +53,15 @@ leftovers *args:
 bench *args:
     scripts/bench {{args}}
 
-# lays the functions of a start side by side again, after the code has moved on; writes crates/fumehood/hot.ld
-hot:
-    CARGO_PROFILE_RELEASE_STRIP=none cargo build --release --locked -p fumehood --target-dir target/hot
-    scripts/private-mounts bench/hot/hot.py target/hot/x86_64-unknown-linux-gnu/release/fumehood
-
 # the same programs inside and outside
 compat *args:
     scripts/setup compat
     bench/compat/compat {{args}}
+
+# archive, Debian package and wheel, each installed into a clean root and run
+dist *args:
+    scripts/setup dist
+    scripts/dist --check {{args}}
 
 demo:
     scripts/demo

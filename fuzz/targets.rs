@@ -93,22 +93,30 @@ pub(crate) mod policy {
 pub(crate) mod frames {
     //! Frames, both ways, as a stream.
     use guest::config::Size;
-    use guest::frames::{self, End, Exited, FromGuest, MAX_OWN, ToGuest};
+    use guest::frames::{self, Address, End, Exited, FromGuest, MAX_OWN, OwnedStart, ToGuest};
 
     pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let mut seeds = Vec::new();
         let mut buffer = [0; MAX_OWN];
         let exited =
             Exited { end: End::Signal { number: 9, core: true }, utime_us: 1, stime_us: u64::MAX, maxrss_kb: 3 };
-        for frame in [FromGuest::Pong, FromGuest::Started { pid: 7 }, FromGuest::Exited(exited), FromGuest::Stopped(19)]
-        {
-            let length = frame.encode(0, &mut buffer).unwrap();
+        for (frame, request) in [
+            (FromGuest::Pong, 5),
+            (FromGuest::Started { pid: 7 }, 6),
+            (FromGuest::Exited(exited), 7),
+            (FromGuest::Stopped(19), 0),
+        ] {
+            let length = frame.encode(Address { channel: 0, request }, &mut buffer).unwrap();
             seeds.push(buffer[..length].to_vec());
         }
         for frame in [ToGuest::Signal(15), ToGuest::Resize(Size { rows: 1, cols: 2 }), ToGuest::Go, ToGuest::Kill] {
-            let length = frame.encode(1, &mut buffer).unwrap();
+            let at = Address { channel: 0, request: u32::from(frame.asks()) };
+            let length = frame.encode(at, &mut buffer).unwrap();
             seeds.push(buffer[..length].to_vec());
         }
+        let (argv, env) = (vec![c"sh".to_owned(), c"-c".to_owned()], vec![c"A=B".to_owned()]);
+        let start = OwnedStart { argv, env, cwd: c"/".to_owned() };
+        seeds.push(start.encode(Address { channel: 1, request: 2 }).unwrap());
         seeds.push(seeds.concat());
         seeds
     }
@@ -120,11 +128,11 @@ pub(crate) mod frames {
             assert!(length > 0 && length <= rest.len(), "a frame of {length} in {} bytes", rest.len());
             // What is understood is written back as it was.
             if let Ok(frame) = FromGuest::decode(&raw) {
-                let again = frame.encode(raw.channel, &mut buffer).unwrap();
+                let again = frame.encode(raw.at, &mut buffer).unwrap();
                 assert_eq!(&buffer[..again], &rest[..length], "{frame:?}");
             }
             if let Ok(frame) = ToGuest::decode(&raw) {
-                let again = frame.encode(raw.channel, &mut buffer).unwrap();
+                let again = frame.encode(raw.at, &mut buffer).unwrap();
                 assert_eq!(&buffer[..again], &rest[..length], "{frame:?}");
             }
             rest = &rest[length..];
@@ -223,7 +231,7 @@ pub(crate) mod manifest {
     //! The list of changes of a run: `apply` writes where it says.
     use std::path::Component;
 
-    use fumehood::state::{Places, RunId, State};
+    use sandbox::state::{Places, RunId, State};
 
     pub(crate) const TOKENS: &[&str] = &[
         "../",
@@ -264,7 +272,7 @@ pub(crate) mod manifest {
         pub(crate) fn read(&self, bytes: &[u8]) {
             let file = self.folder.path().join("state/changes").join(RUN).join("manifest.json");
             std::fs::write(file, bytes).unwrap();
-            let Ok((manifest, _)) = fumehood::changes::load(&self.state, &self.run) else { return };
+            let Ok((manifest, _)) = sandbox::changes::load(&self.state, &self.run) else { return };
             for entry in &manifest.entries {
                 let below = entry.path.components().all(|part| matches!(part, Component::Normal(_)));
                 assert!(below && entry.path.file_name().is_some(), "{:?} leaves the workspace", entry.path);
@@ -285,7 +293,8 @@ pub(crate) mod manifest {
 
 pub(crate) mod audit {
     //! Lines of the log: a hash that fits is the only way to be believed.
-    use fumehood::audit::{Event, NotAnEvent, canonical, sha256_hex};
+    use policy::json::{canonical, sha256_hex};
+    use sandbox::audit::{Event, NotAnEvent};
     use serde_json::Value;
 
     pub(crate) const TOKENS: &[&str] = &[

@@ -34,12 +34,12 @@ pub struct Effort {
 }
 
 /// The order of one round.
-fn rotated(contestants: &[Contestant], round: usize) -> impl Iterator<Item = &Contestant> {
+pub fn rotated(contestants: &[Contestant], round: usize) -> impl Iterator<Item = &Contestant> {
     contestants.iter().cycle().skip(round % contestants.len().max(1)).take(contestants.len())
 }
 
 /// Lines are made before anything is timed: bundles are written then.
-fn lines(
+pub fn lines(
     contestants: &[Contestant],
     place: &Place,
     work: Work,
@@ -49,7 +49,8 @@ fn lines(
     made.collect::<std::io::Result<_>>().map_err(|error| format!("a bundle cannot be written: {error}"))
 }
 
-fn line_of<'a>(lines: &'a [(&'static str, Line)], id: &str) -> Option<&'a Line> {
+/// The line of one of them.
+pub fn line_of<'a>(lines: &'a [(&'static str, Line)], id: &str) -> Option<&'a Line> {
     lines.iter().find(|(name, _)| *name == id).map(|(_, line)| line)
 }
 

@@ -12,6 +12,7 @@ mod experiments;
 mod launch;
 mod machine;
 mod numbers;
+mod processor;
 mod results;
 
 use std::fs;
@@ -151,6 +152,8 @@ fn measure(present: &[Contestant], place: &Place, effort: Effort) -> Result<Meas
     let back = experiments::starts(&quick, place, Work::True, Gap::BackToBack, effort.starts)?;
     steps("lone starts of python3");
     let python = experiments::starts(&quick, place, Work::Python, Gap::Lone, effort.starts)?;
+    steps("processor time");
+    let processor = processor::time(&quick, place, effort.starts)?;
     steps("throughput");
     let one = experiments::throughput(&quick, place, 1, effort)?;
     let two = experiments::throughput(&quick, place, 2, effort)?;
@@ -161,7 +164,7 @@ fn measure(present: &[Contestant], place: &Place, effort: Effort) -> Result<Meas
     }
     steps("memory");
     let memory = experiments::memory(present, place, effort.looks)?;
-    Ok(Measured { lone, back, python, one, two, inside, memory })
+    Ok(Measured { lone, back, python, processor, one, two, inside, memory })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -32,6 +32,7 @@ const FLAGS: &[&str] = &[
     "-Clink-arg=-Wl,--build-id=none",
     "-Clink-arg=-Wl,-z,noseparate-code",
     "-Clink-arg=-Wl,-z,norelro",
+    "-Clink-arg=-Wl,--no-eh-frame-hdr",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for watched in [here.join("payload"), here.join("src"), here.join("Cargo.toml"), here.join("build.rs")] {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
-    for watched in [sys.join("src/bare"), sys.join("src/lib.rs"), sys.join("Cargo.toml")] {
+    for watched in [sys.join("src/bare"), sys.join("src/arch"), sys.join("src/lib.rs"), sys.join("Cargo.toml")] {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
     let manifest = write_manifest(&here, &sys, &out)?;
@@ -77,11 +78,13 @@ fn build(here: &Path, manifest: &Path, target: &Path) -> Result<(), Box<dyn Erro
             cargo.env_remove(&*name);
         }
     }
+    let sections = format!("-Clink-arg=-Wl,-T,{}", here.join("payload/sections.ld").display());
+    let flags = [FLAGS, &[&sections]].concat().join("\u{1f}");
     // From here cargo finds the workspace's `.cargo/config.toml` (vendored sources, for one); its flags and target lose
     // against the variable and the argument.
     cargo
         .current_dir(here)
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags)
         .args(["build", "--quiet", "--release", "--locked", "--target", &env::var("TARGET")?])
         .arg("--manifest-path")
         .arg(manifest)

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use broker::gate::Gate;
-use broker::rules::Counters;
-use broker::{Call, Caller, ToolFacts, json};
+use gate::Gate;
+use gate::rules::Counters;
+use gate::{Call, Caller, ToolFacts, json};
 use policy::tools::Decision;
 use serde_json::Value as Json;
 
@@ -106,7 +106,7 @@ pub(crate) fn read(bytes: &[u8]) {
     assert_eq!(judge(&args), (decision, Some(args.clone()), hash));
     fits(&args);
     // A person is asked about what she sees: nothing of it acts on a terminal.
-    let shown = broker::approvals::shown_json(&args).text;
+    let shown = gateway::approvals::sanitize_json(&args).text;
     assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
 }
 

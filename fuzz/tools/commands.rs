@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use broker::command::{Around, Judge, Judgement, Resolved, as_one};
+use gate::command::{Judge, JudgeOptions, Judgement, Resolved, as_one};
 
-pub(crate) const TOKENS: &[&str] = include!("../../crates/broker/tests/commands/tokens.in");
+pub(crate) const TOKENS: &[&str] = include!("../../crates/gate/tests/commands/tokens.in");
 
 /// Programs of the policy, beside those of presets.
 const LISTED: &[&str] = &[
@@ -46,8 +46,8 @@ impl World {
             programs.join(", ")
         );
         let loaded = super::loaded(&text);
-        let around = Around { root: "/workspace".into(), inspect: None, tree: tree.path().to_owned() };
-        let judge = Judge::new(loaded.policy.commands.as_ref().unwrap(), &loaded.documents, around).unwrap();
+        let options = JudgeOptions { root: "/workspace".into(), inspect: None, tree: tree.path().to_owned() };
+        let judge = Judge::new(loaded.policy.commands.as_ref().unwrap(), &loaded.documents, options).unwrap();
         let executables = judge.executables(true);
         Self { tree, judge, names, executables }
     }
@@ -115,7 +115,7 @@ fn of_presets(presets: &[&str]) -> BTreeSet<String> {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    super::corpus(include_str!("../../crates/broker/tests/commands/corpus.toml"), &["allow", "deny"])
+    super::corpus(include_str!("../../crates/gate/tests/commands/corpus.toml"), &["allow", "deny"])
 }
 
 fn bash_reads(line: &str) -> bool {

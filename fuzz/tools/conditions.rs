@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use broker::rules::{Condition, Counters, Facts};
+use gate::rules::{Condition, Counters, Facts};
 use serde_json::{Value as Json, json};
 
 pub(crate) const TOKENS: &[&str] = &[

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use broker::gate::{Gate, Listed};
-use broker::rules::Counters;
-use broker::{Call, Caller, ToolFacts, json};
+use gate::rules::Counters;
+use gate::{Call, Caller, ToolFacts, json};
+use gate::{Gate, Listed};
 use policy::tools::{Decision, Effect};
 use serde_json::Value as Json;
 

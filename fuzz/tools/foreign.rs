@@ -6,7 +6,7 @@
 pub(crate) mod schemas {
     //! A tool's own schema, which is a server's word, and arguments for it.
 
-    use broker::schema::{Author, Schema};
+    use gate::schema::{Author, Schema};
     use serde_json::{Map, Value as Json, json};
 
     const KEYWORDS: &[&str] = &[
@@ -182,8 +182,8 @@ pub(crate) mod schemas {
 pub(crate) mod patterns {
     //! Regular expressions, of schemas and of conditions.
 
-    use broker::rules::{Condition, Counters, Facts};
-    use broker::schema::{Author, Schema};
+    use gate::rules::{Condition, Counters, Facts};
+    use gate::schema::{Author, Schema};
     use serde_json::json;
 
     pub(crate) const TOKENS: &[&str] = &[

@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use broker::mcp::engine::GateOnly;
-use broker::mcp::servers::{How, Server};
-use broker::mcp::upstream::Launch;
-use broker::mcp::upstream::process::Start;
-use broker::mcp::wire::{self, Id, Message};
-use broker::mcp::{Asked, Gateway, pinning, stdio};
-use broker::{Caller, json};
+use gate::{Caller, json};
+use gateway::Broker;
+use gateway::approvals::Approvals;
+use gateway::limits::Ledger;
+use gateway::mcp::servers::{Server, Transport};
+use gateway::mcp::upstream::Launch;
+use gateway::mcp::upstream::process::Launched;
+use gateway::mcp::wire::{self, Id, Message};
+use gateway::mcp::{Asked, Gateway, pinning, stdio};
+use gateway::record::{Event, Record};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
@@ -122,23 +126,33 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 pub(crate) struct Stage {
     folder: tempfile::TempDir,
     policy: policy::Loaded,
+    /// It outlives the inputs, and so does its folder.
+    broker: Arc<Broker>,
+    _state: tempfile::TempDir,
 }
 
 /// A server that answers each line with the next of its file, and ends when it has none or nobody asks.
 struct Replay(PathBuf);
 
 impl Launch for Replay {
-    fn launch(&self, _: &Server) -> Result<Start, String> {
+    fn launch(&self, _: &Server) -> Result<Launched, String> {
         if !self.0.exists() {
             return Err("there is no such server today".to_owned());
         }
         let script =
             "exec 3<\"$1\"; while read -t 0.1 -r _; do IFS= read -r line <&3 || exit; printf '%s\\n' \"$line\"; done";
-        let args = ["--noprofile", "--norc", "-c", script, "bash"]
-            .map(Into::into)
-            .into_iter()
-            .chain([self.0.clone().into_os_string()]);
-        Ok(Start { program: "/bin/bash".into(), args: args.collect(), env: BTreeMap::new(), folder: "/".into() })
+        let mut program = tokio::process::Command::new("/bin/bash");
+        program.args(["--noprofile", "--norc", "-c", script, "bash"]).arg(&self.0).env_clear().current_dir("/");
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        Launched::of(program.spawn().map_err(|error| error.to_string().to_lowercase())?)
+    }
+}
+
+struct Forgets;
+
+impl Record for Forgets {
+    fn append(&self, _: &Event) -> Result<(), String> {
+        Ok(())
     }
 }
 
@@ -147,7 +161,15 @@ impl Stage {
         let policy = super::loaded(
             "version = 1\n[[tools.tool]]\nname = \"a.echo\"\ndecision = \"allow\"\neffect = \"write\"\nresult = { max = \"4K\" }\n",
         );
-        Self { folder: tempfile::tempdir().unwrap(), policy }
+        let tools = policy.policy.tools.as_ref().unwrap();
+        let (gate, _) = gate::Gate::new(tools, &policy.documents).unwrap();
+        let state = tempfile::tempdir().unwrap();
+        // The store takes no folder that others can enter.
+        std::fs::set_permissions(state.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let approvals = Approvals::open(state.path()).unwrap();
+        let ledger = Ledger::open(&state.path().join("limits")).unwrap();
+        let broker = Arc::new(Broker::new(gate, ledger, approvals, Arc::new(Forgets)));
+        Self { folder: tempfile::tempdir().unwrap(), policy, broker, _state: state }
     }
 
     fn gateway(&self, answers: Option<&str>) -> Arc<Gateway> {
@@ -157,21 +179,19 @@ impl Stage {
             None => drop(std::fs::remove_file(&file)),
         }
         let tools = self.policy.policy.tools.as_ref().unwrap();
-        let (gate, _) = broker::Gate::new(tools, &self.policy.documents).unwrap();
         let allow = Asked::of(tools, &self.policy.documents, &Nothing).unwrap().allow;
-        let reach = How::Command { command: "replay".to_owned(), args: Vec::new() };
+        let transport = Transport::Command { command: "replay".to_owned(), args: Vec::new() };
         let server =
-            Server { name: "a".into(), reach, env: BTreeMap::new(), policy: "strict".into(), from: "test".into() };
+            Server { name: "a".into(), transport, env: BTreeMap::new(), policy: "strict".into(), from: "test".into() };
         // Pins of one input are no matter of the next.
         drop(std::fs::remove_dir_all(self.folder.path().join("pins")));
         let pins = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
         Arc::new(Gateway {
             servers: vec![server],
             allow,
-            engine: Arc::new(GateOnly(gate)),
+            broker: Arc::clone(&self.broker),
             pinning: pinning(&pins, "test".to_owned(), false),
             launch: Arc::new(Replay(file)),
-            approvals: None,
             eager: false,
         })
     }
@@ -204,7 +224,7 @@ impl Stage {
 
 struct Nothing;
 
-impl broker::mcp::servers::Surroundings for Nothing {
+impl gateway::mcp::servers::Surroundings for Nothing {
     fn read(&self, _: &std::path::Path) -> Result<String, String> {
         Err("no such file".to_owned())
     }
@@ -300,7 +320,7 @@ fn fits(result: &Json) {
     for part in result.get("content").and_then(Json::as_array).into_iter().flatten() {
         let Some(text) = part.get("text").and_then(Json::as_str) else { continue };
         assert!(text.len() <= 8 << 10, "{} bytes", text.len());
-        let acts = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || broker::mcp::text::hides(c);
+        let acts = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || gateway::mcp::text::hides(c);
         assert!(!text.chars().any(acts), "{text:?}");
     }
 }

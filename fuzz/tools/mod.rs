@@ -11,8 +11,8 @@ pub(crate) mod values;
 
 use std::path::Path;
 
-use broker::gate::Gate;
-use broker::guard::Compiled;
+use gate::Gate;
+use gate::guard::Compiled;
 use policy::{Caller, Format, Layers, Loaded};
 
 /// A policy as users write one; the targets are fed with arguments and not with policies.

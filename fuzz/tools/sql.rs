@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use broker::guard::Compiled;
+use gate::guard::Compiled;
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use serde_json::Value as Json;
@@ -98,8 +98,8 @@ static GUARDS: LazyLock<Vec<Guards>> = LazyLock::new(|| {
 });
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let mut seeds = super::corpus(include_str!("../../crates/broker/tests/sql/benign.toml"), &["sql"]);
-    seeds.extend(super::corpus(include_str!("../../crates/broker/tests/sql/hostile.toml"), &["sql"]));
+    let mut seeds = super::corpus(include_str!("../../crates/gate/tests/sql/benign.toml"), &["sql"]);
+    seeds.extend(super::corpus(include_str!("../../crates/gate/tests/sql/hostile.toml"), &["sql"]));
     seeds
 }
 

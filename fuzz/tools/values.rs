@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use broker::approvals::{Pattern, Wide, look, shown};
-use broker::guard::Compiled;
-use broker::mcp::jsonc;
-use broker::names::{self, Public};
+use gate::guard::Compiled;
+use gate::names::{self, Public};
+use gateway::approvals::{Pattern, Wide, sanitize, sanitize_text};
+use gateway::mcp::jsonc;
 use serde_json::{Value as Json, json};
 
 pub(crate) const TOKENS: &[&str] = &[
@@ -248,15 +248,15 @@ fn tool_names(text: &str) {
 
 /// A person sees nothing that acts on the terminal, hides, or turns round; and remembers what was seen and nothing else.
 fn screens(text: &str) {
-    let seen = look(text);
-    assert_eq!(seen.text, shown(text));
-    let acts = |c: char| c.is_control() && c != '\n' && c != '\t' || broker::mcp::text::hides(c);
+    let seen = sanitize(text);
+    assert_eq!(seen.text, sanitize_text(text));
+    let acts = |c: char| c.is_control() && c != '\n' && c != '\t' || gateway::mcp::text::hides(c);
     assert!(!seen.text.chars().any(acts), "{:?}", seen.text);
     if seen.notes.is_empty() {
         assert_eq!(seen.text, text, "changed without a word");
     }
-    let (cleaned, _) = broker::mcp::text::escaped(text);
-    assert!(!cleaned.chars().any(broker::mcp::text::hides), "{cleaned:?}");
+    let (cleaned, _) = gateway::mcp::text::escaped(text);
+    assert!(!cleaned.chars().any(gateway::mcp::text::hides), "{cleaned:?}");
     let args = json!({"a": text, "b": [text, 1]});
     let exact = Pattern::of(&Wide::But(Default::default()), &args).unwrap();
     assert!(exact.covers(&args) && !exact.covers(&json!({"a": format!("{text}x"), "b": [text, 1]})));

@@ -61,6 +61,12 @@ pub enum StartError {
         /// The system's words.
         why: String,
     },
+    /// The guest could not give up the real-time scheduling policy of whoever starts it.
+    #[error("the program would have the real-time scheduling policy of its caller")]
+    RealTime {
+        /// The system's words.
+        why: String,
+    },
     /// A step inside failed before the payload ran.
     #[error("the guest stopped at step `{step}`{detail}")]
     Guest {
@@ -146,24 +152,13 @@ impl StartError {
         Self::Special { clause, path: path.to_owned() }
     }
 
-    pub(crate) fn system(what: impl Into<String>, error: impl std::fmt::Display) -> Self {
-        Self::System { what: what.into(), why: error.to_string() }
+    /// A writable place among the host's programs: there `fs.noexec` could not hold.
+    pub(crate) fn among_tools(path: &Path) -> Self {
+        let why = "it holds the host's programs, and a write grant lies in it: what is written there could be executed";
+        Self::Path { clause: "fs.write", path: path.to_owned(), why: why.to_owned(), missing: false }
     }
 
-    /// Whether the run is to be refused (126: the caller can change it) rather than failed (125).
-    #[must_use]
-    pub const fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Self::Path { .. }
-                | Self::Special { .. }
-                | Self::NotADirectory { .. }
-                | Self::Unreadable(_)
-                | Self::Namespaces { .. }
-                | Self::Profile { .. }
-                | Self::Mapping { .. }
-                | Self::Label { .. }
-                | Self::Layer { .. }
-        )
+    pub(crate) fn system(what: impl Into<String>, error: impl std::fmt::Display) -> Self {
+        Self::System { what: what.into(), why: error.to_string() }
     }
 }

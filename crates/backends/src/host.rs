@@ -40,8 +40,10 @@ pub struct Capabilities {
     pub kernel: (u32, u32),
     /// Landlock ABI; 0 = none.
     pub landlock: u32,
+    /// Supplementary groups, without the group itself.
+    groups: Vec<u32>,
     manager: Option<Manager>,
-    given: OnceLock<Given>,
+    given: OnceLock<CgroupSource>,
     time_namespace: OnceLock<bool>,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
@@ -53,7 +55,7 @@ pub struct Capabilities {
 
 /// Where the control groups come from that this process may make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum CgroupSource {
     /// There are none.
     Nowhere,
     /// The caller's own group, or one above it.
@@ -66,10 +68,10 @@ pub enum Given {
     Refused(String),
 }
 
-impl Given {
+impl CgroupSource {
     /// A word for it.
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Nowhere | Self::Refused(_) => "none",
             Self::Own => "own-group",
@@ -106,6 +108,7 @@ impl Capabilities {
             release: "6.12".to_owned(),
             kernel: (6, 12),
             landlock: 6,
+            groups: Vec::new(),
             manager: None,
             given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
@@ -137,6 +140,7 @@ impl Capabilities {
             egid: sys::caller::egid(),
             kernel,
             landlock: sys::landlock::abi(),
+            groups: sys::caller::groups(),
             release,
             manager: None,
             given: OnceLock::new(),
@@ -147,6 +151,12 @@ impl Capabilities {
             groups_here: OnceLock::new(),
             groups_given: OnceLock::new(),
         }
+    }
+
+    /// Supplementary groups that a run keeps: root drops its own, and nobody else may.
+    #[must_use]
+    pub fn kept_groups(&self) -> &[u32] {
+        if self.root() { &[] } else { &self.groups }
     }
 
     /// Whether the supervisor is root here.
@@ -192,14 +202,6 @@ impl Capabilities {
         self.groups_given.get_or_init(|| self.ask_for_groups(here)).as_ref().map_or(Ok(here), Result::as_ref)
     }
 
-    /// Looks for groups and namespaces ahead of whoever will ask for them; who asks meanwhile waits for this look. Nobody
-    /// is asked for groups of ours by that.
-    pub fn look_ahead(&self) {
-        if let (Err(_), _) | (_, Err(_)) = (self.groups_here(), self.namespaces()) {
-            // It is said to whoever asks.
-        }
-    }
-
     /// The hierarchies as they are, before anybody is asked for groups of ours.
     fn groups_here(&self) -> Result<&sys::cgroup::Hierarchies, &String> {
         self.groups_here.get_or_init(hierarchies).as_ref()
@@ -207,9 +209,9 @@ impl Capabilities {
 
     /// Where the groups come from that this process may make.
     #[must_use]
-    pub fn given(&self) -> Given {
+    pub fn given(&self) -> CgroupSource {
         let usable = |found: &sys::cgroup::Hierarchies| found.available().memory.is_ok();
-        let own = if self.cgroups().is_ok_and(usable) { Given::Own } else { Given::Nowhere };
+        let own = if self.cgroups().is_ok_and(usable) { CgroupSource::Own } else { CgroupSource::Nowhere };
         self.given.get().cloned().unwrap_or(own)
     }
 
@@ -218,25 +220,35 @@ impl Capabilities {
     fn ask_for_groups(&self, here: &sys::cgroup::Hierarchies) -> Option<Result<sys::cgroup::Hierarchies, String>> {
         let manager = self.manager.as_ref().filter(|_| here.available().memory.is_err())?;
         let given = if sys::cgroup::systemd::settle_in_own(SUPERVISOR).is_ok_and(|done| done) {
-            Given::Delegated
+            CgroupSource::Delegated
         } else {
-            manager.bus.as_ref().filter(|_| !self.root()).map_or(Given::Nowhere, |bus| ask(bus))
+            manager.bus.as_ref().filter(|_| !self.root()).map_or(CgroupSource::Nowhere, |bus| ask(bus))
         };
-        let moved = matches!(given, Given::Delegated | Given::Manager);
+        let moved = matches!(given, CgroupSource::Delegated | CgroupSource::Manager);
         // Set once: this function is called by nobody but the cell of what it gives.
         drop(self.given.set(given));
         moved.then(hierarchies)
     }
 
-    /// The enforcer's name of a controller that can be used, e.g. `cgroup-v1:memory`.
+    /// The version (1 or 2) of a controller that can be used.
     #[must_use]
-    pub fn controller(&self, name: &str) -> Option<String> {
-        let version = match self.version_of(name) {
-            Ok(sys::cgroup::Version::V1) => 1,
-            Ok(sys::cgroup::Version::V2) => 2,
-            Err(_) => return None,
-        };
-        Some(format!("cgroup-v{version}:{name}"))
+    pub fn controller(&self, name: &str) -> Option<u8> {
+        match self.version_of(name) {
+            Ok(sys::cgroup::Version::V1) => Some(1),
+            Ok(sys::cgroup::Version::V2) => Some(2),
+            Err(_) => None,
+        }
+    }
+
+    /// The block devices of this host, (major, minor), each whole disk that the kernel lists.
+    ///
+    /// # Errors
+    /// They cannot be listed; in words.
+    pub fn disks(&self) -> Result<Vec<(u32, u32)>, String> {
+        match self.assumed {
+            Some(_) => Ok(vec![(8, 0)]),
+            None => disks().map_err(|error| error.to_string()),
+        }
     }
 
     /// Why a controller cannot be used.
@@ -272,8 +284,8 @@ impl Capabilities {
 
     /// The processors that our caller may use: its control group's and its affinity's. `None` where the kernel does not say.
     #[must_use]
-    pub fn given_processors(&self) -> Option<Vec<u32>> {
-        if self.assumed.is_some() { None } else { sys::beside::given() }
+    pub fn allowed_cpus(&self) -> Option<Vec<u32>> {
+        if self.assumed.is_some() { None } else { sys::caller::allowed_cpus() }
     }
 
     /// What the security module of a label does here.
@@ -299,19 +311,32 @@ impl Capabilities {
     }
 }
 
+/// Every whole disk that the kernel lists; one that cannot be read is not left out.
+fn disks() -> std::io::Result<Vec<(u32, u32)>> {
+    let mut list = Vec::new();
+    for entry in std::fs::read_dir("/sys/block")? {
+        let text = std::fs::read_to_string(entry?.path().join("dev"))?;
+        let numbers =
+            text.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        list.push(numbers.ok_or(std::io::ErrorKind::InvalidData)?);
+    }
+    list.sort_unstable();
+    Ok(list)
+}
+
 fn hierarchies() -> Result<sys::cgroup::Hierarchies, String> {
     sys::cgroup::Hierarchies::probe().map_err(|e| e.to_string())
 }
 
 /// Asks the user's service manager for a scope. Refused: the plan then names another enforcer, and `doctor` tells why.
-fn ask(bus: &Path) -> Given {
+fn ask(bus: &Path) -> CgroupSource {
     if !bus.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
-        return Given::Nowhere;
+        return CgroupSource::Nowhere;
     }
     let unit = format!("fumehood-{}.scope", sys::caller::pid());
     match sys::cgroup::systemd::delegate(bus, &unit, SUPERVISOR, DELEGATION) {
-        Ok(_group) => Given::Manager,
-        Err(refused) => Given::Refused(refused.to_string()),
+        Ok(_group) => CgroupSource::Manager,
+        Err(refused) => CgroupSource::Refused(refused.to_string()),
     }
 }
 

@@ -11,7 +11,7 @@ pub mod native;
 mod support;
 
 pub use error::{Shut, StartError};
-pub use host::{Assumed, Capabilities, Given, Missing};
+pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 
 use policy::value::Tier;
 use policy::{Clause, Policy, Support};

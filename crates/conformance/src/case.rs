@@ -2,7 +2,7 @@
 
 use policy::ClauseId;
 
-use crate::{Held, Scene, Wrong, check};
+use crate::{Fixture, Held, Wrong, check};
 
 /// A backend of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ pub const CONTAINER: &[Tier] = &[Tier::Container];
 impl Tier {
     /// As policies spell it.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Process => "process",
             Self::Container => "container",
@@ -46,7 +46,7 @@ impl Who {
 
     /// For people.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rootful => "rootful",
             Self::Rootless => "rootless",
@@ -58,11 +58,11 @@ impl Who {
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
     /// The probe is stopped inside, its control is not.
-    Enforced(fn(&Scene) -> Held),
+    Enforced(fn(&Fixture) -> Held),
     /// With these values (`clause=value`) the run is refused with 126, for this reason, and nothing is run.
     Refused(&'static [&'static str], &'static str),
     /// Enforced where this cgroup controller can be used, else refused for this reason with these values.
-    Controller(&'static str, &'static [&'static str], &'static str, fn(&Scene) -> Held),
+    Controller(&'static str, &'static [&'static str], &'static str, fn(&Fixture) -> Held),
 }
 
 /// One sentence about one clause.
@@ -105,7 +105,7 @@ impl Case {
     ///
     /// # Errors
     /// Why it does not hold.
-    pub fn prove(&self, scene: &Scene) -> Result<Found, Wrong> {
+    pub fn prove(&self, scene: &Fixture) -> Result<Found, Wrong> {
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),
             Cell::Refused(values, id) => refused(scene, values, id).map(|()| Found::Refused),
@@ -126,13 +126,13 @@ impl Case {
 }
 
 /// The run is refused with the reason, and its command leaves no mark.
-fn refused(scene: &Scene, values: &[&str], id: &str) -> Held {
+fn refused(scene: &Fixture, values: &[&str], id: &str) -> Held {
     let mark = scene.work().join("ran");
     let script = format!("touch {}", mark.display());
-    let ended = scene.run(&Scene::values(values), &["/bin/sh", "-c", &script])?;
+    let ended = scene.run(&Fixture::values(values), &["/bin/sh", "-c", &script])?;
     let ids = ended.refusals();
     check(ended.code == Some(126) && ids.iter().any(|found| found == id), || {
         format!("expected 126 with `{id}`, got {:?} with {ids:?}: {}", ended.code, ended.said())
     })?;
-    check(!crate::scene::there(&mark), || "it was refused and ran all the same".to_owned())
+    check(!crate::fixture::there(&mark), || "it was refused and ran all the same".to_owned())
 }

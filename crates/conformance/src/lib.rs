@@ -11,16 +11,16 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod fixture;
 pub mod live;
 pub mod nested;
 pub mod product;
-pub mod scene;
 pub mod support_page;
 pub mod survey;
 
 pub use case::{Case, Cell, Tally, Tier, Who};
+pub use fixture::Fixture;
 pub use live::{Ended, Live};
-pub use scene::Scene;
 
 /// Why a case does not hold.
 pub type Wrong = Box<dyn std::error::Error + Send + Sync>;

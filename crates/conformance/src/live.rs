@@ -11,7 +11,7 @@ use sys::pidfd::End;
 use crate::Wrong;
 
 /// Most bytes of an output that are read back.
-const MOST: u64 = 16 << 20;
+const MAX: u64 = 16 << 20;
 
 /// A program that runs, with its outputs in files.
 #[derive(Debug)]
@@ -138,11 +138,11 @@ impl Live {
     }
 }
 
-/// At most [`MOST`] bytes of a file.
+/// At most [`MAX`] bytes of a file.
 pub(crate) fn bounded(path: &Path) -> Result<Vec<u8>, Wrong> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

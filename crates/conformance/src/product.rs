@@ -33,8 +33,11 @@ fn build() -> Result<PathBuf, crate::Wrong> {
         .args(["build", "--quiet", "--package", "fumehood", "--bin", "fumehood"])
         .directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .env("CARGO_TARGET_DIR", target);
+    // What cargo says of this test's own package would build again whatever asks for it.
+    let of_this_test =
+        |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_"].iter().any(|it| name.starts_with(it));
     for (name, value) in std::env::vars_os() {
-        if let Some(name) = name.to_str().filter(|name| *name != "CARGO_TARGET_DIR") {
+        if let Some(name) = name.to_str().filter(|name| *name != "CARGO_TARGET_DIR" && !of_this_test(name)) {
             cargo = cargo.env(name, value);
         }
     }

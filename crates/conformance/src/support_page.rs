@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use backends::{Assumed, Backend, Capabilities};
 use policy::rows::ROWS;
-use policy::{Caller, Clause, ClauseId, Enforced, Format, Layers, Loaded, Support};
+use policy::{Caller, Clause, ClauseId, Controls, Format, Layers, Loaded, Support};
 
 use crate::Wrong;
 
@@ -27,7 +27,8 @@ const MORE: &[(ClauseId, &str)] = &[
     (ClauseId::FsRoot, "fs.root = \"image:debian\""),
     (ClauseId::FsRead, "fs.read = [\"/opt/data\"]"),
     (ClauseId::FsSockets, "fs.sockets = false"),
-    (ClauseId::FsSockets, "fs.sockets = false\nfs.write = [\"/srv/out\"]"),
+    (ClauseId::FsSockets, "fs.sockets = \"own\""),
+    (ClauseId::FsSockets, "fs.sockets = \"own\"\nfs.write = [\"/srv/out\"]"),
     (ClauseId::FsProtect, "workspace = { path = \"/srv/tree\", mode = \"rw\" }"),
     (ClauseId::FsProtect, "workspace = { path = \"/srv/tree\", mode = \"copy\" }"),
     (ClauseId::FsNoexec, "fs.noexec = true"),
@@ -54,9 +55,9 @@ fn load(text: &str) -> Result<Loaded, Wrong> {
     layers.finish().map_err(|mistakes| format!("{text}: {mistakes}").into())
 }
 
-fn held(by: &Enforced) -> String {
-    let overshoot = by.overshoot.as_ref().map(|words| format!("; may pass: {words}")).unwrap_or_default();
-    format!("`{}` ({}{overshoot})", by.by, by.strength.word())
+fn held(by: &Controls) -> String {
+    let overshoot = by.overshoot().map(|words| format!("; may pass: {words}")).unwrap_or_default();
+    format!("`{}` ({}, against {}{overshoot})", by.enforcer(), by.strength().as_str(), by.against())
 }
 
 fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed) -> String {
@@ -68,7 +69,7 @@ fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed
             "the planner's: it judges the answers of the others".to_owned()
         }
         Support::NotAsked => "asks for nothing".to_owned(),
-        Support::Enforced(by) => held(&by),
+        Support::Held(by) => held(&by),
         Support::Unmet(unmet) => {
             let weaker = unmet.weaker.as_ref().map(|by| format!("; with `prefer`: {}", held(by))).unwrap_or_default();
             format!("refused `{}`: {}{weaker}", unmet.id, unmet.why)
@@ -98,7 +99,7 @@ pub fn page() -> Result<String, Wrong> {
                     answer(backend, row.clause, &loaded, Assumed::Groups),
                     answer(backend, row.clause, &loaded, Assumed::NoGroups),
                 );
-                let tier = backend.tier().word();
+                let tier = backend.tier().as_str();
                 writeln!(page, "- {tier}: {with}")?;
                 if with != without {
                     writeln!(page, "- {tier}, without a control group: {without}")?;

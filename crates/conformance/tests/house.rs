@@ -17,8 +17,8 @@ struct Room {
     others: Option<&'static [&'static str]>,
 }
 
-/// DESIGN section 4. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 7] = [
+/// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
+const ROOMS: [Room; 10] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -44,6 +44,8 @@ const ROOMS: [Room; 7] = [
         rooms: &[],
         others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "thiserror"]),
     },
+    // Attack payloads; nothing of the product but `attack` may import it.
+    Room { package: "fumehood-probe", rooms: &[], others: Some(&["libc", "rustix"]) },
     Room { package: "fumehood-guest", rooms: &["fumehood-sys"], others: Some(&[]) },
     Room {
         package: "fumehood-backends",
@@ -51,10 +53,62 @@ const ROOMS: [Room; 7] = [
         // No command line, no audit, no signatures.
         others: Some(&["globset", "serde", "serde_json", "sha2", "thiserror", "toml"]),
     },
-    Room { package: "fumehood-broker", rooms: &["fumehood-policy", "fumehood-sys"], others: None },
+    Room {
+        package: "fumehood-gate",
+        rooms: &["fumehood-policy"],
+        // Parsers and engines of rules; `rustix` for the one module that asks where a path leads (`GATE_FILES`).
+        others: Some(&[
+            "base64",
+            "brush-parser",
+            "cel",
+            "globset",
+            "idna",
+            "jiff",
+            "jsonschema",
+            "regex",
+            "rustix",
+            "serde",
+            "serde_json",
+            "sha2",
+            "sqlparser",
+            "toml",
+            "url",
+        ]),
+    },
+    Room { package: "fumehood-gateway", rooms: &["fumehood-policy", "fumehood-sys", "fumehood-gate"], others: None },
+    Room {
+        package: "fumehood-sandbox",
+        // The gate, since a run judges its own command: a caller could forget to.
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-gate"],
+        // No command line, no terminal's colours, no runtime, no gateway.
+        others: Some(&[
+            "base64",
+            "ed25519-dalek",
+            "globset",
+            "jiff",
+            "regex",
+            "rustix",
+            "serde",
+            "serde_json",
+            "sha2",
+            "similar",
+            "thiserror",
+            "toml",
+            "zeroize",
+        ]),
+    },
     Room {
         package: "fumehood",
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-broker"],
+        rooms: &[
+            "fumehood-policy",
+            "fumehood-sys",
+            "fumehood-guest",
+            "fumehood-backends",
+            "fumehood-gate",
+            "fumehood-gateway",
+            "fumehood-sandbox",
+            "fumehood-probe",
+        ],
         others: None,
     },
     Room {
@@ -64,7 +118,10 @@ const ROOMS: [Room; 7] = [
             "fumehood-sys",
             "fumehood-guest",
             "fumehood-backends",
-            "fumehood-broker",
+            "fumehood-gate",
+            "fumehood-gateway",
+            "fumehood-sandbox",
+            "fumehood-probe",
             "fumehood",
         ],
         others: None,
@@ -74,8 +131,41 @@ const ROOMS: [Room; 7] = [
 /// What the program inside a sandbox is made of: nothing but our own calls.
 const PAYLOAD_MAY_IMPORT: [&str; 2] = ["fumehood-sys", "fumehood-guest"];
 
-/// Where `unsafe` may stand.
-const UNSAFE_ROOM: &str = "crates/sys/";
+/// Where `unsafe` may stand, and why.
+const UNSAFE_ROOMS: [(&str, &str); 2] = [
+    ("crates/sys/", "the kernel's calls, made safe for all others"),
+    ("crates/probe/", "attack payloads; nothing of the product but `attack` may import it"),
+];
+
+/// The only part of `fumehood` that may name the crate `probe`.
+const ATTACK: &str = "crates/fumehood/src/attack/";
+
+/// The gate decides, and asks the machine through this file alone: no clock, no network, no environment.
+const GATE: &str = "crates/gate/src/";
+const GATE_FILES: &str = "crates/gate/src/files.rs";
+
+/// What reaches out of a pure function, in code that is not a test's.
+const REACHES_OUT: [&str; 16] = [
+    "std::fs",
+    "std::env",
+    "std::process",
+    "std::io::std",
+    "rustix::",
+    "SystemTime",
+    "Instant",
+    "TcpStream",
+    "UdpSocket",
+    "UnixStream",
+    "canonicalize()",
+    "metadata()",
+    ".exists()",
+    ".is_file()",
+    ".is_dir()",
+    "read_link()",
+];
+
+/// Folders of what depends on the processor: assembly, layouts and numbers of one architecture.
+const OF_A_PROCESSOR: [&str; 2] = ["crates/sys/src/arch/", "crates/probe/src/arch/"];
 
 /// Above this a file is split along what it speaks about.
 const LINES_AT_MOST: usize = 800;
@@ -112,7 +202,7 @@ fn foreign_imports(metadata: &Metadata) -> Vec<String> {
                 room.others.is_none_or(|others| others.contains(&import))
             };
             if !allowed {
-                found.push(format!("`{name}` imports `{import}`, which DESIGN section 4 does not give it"));
+                found.push(format!("`{name}` imports `{import}`, which docs/decisions/0034-rooms.md does not give it"));
             }
         }
     }
@@ -208,17 +298,22 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-fn unsafe_outside_its_room() -> Found {
+/// Whether a file lies in a room for `unsafe`.
+fn may_be_unsafe(name: &str) -> bool {
+    UNSAFE_ROOMS.iter().any(|(room, _)| name.starts_with(room))
+}
+
+fn unsafe_outside_its_rooms() -> Found {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
-        if name.starts_with(UNSAFE_ROOM) {
+        if may_be_unsafe(&name) {
             continue;
         }
         let code = code_only(&fs::read_to_string(&path)?);
         for (number, line) in code.lines().enumerate() {
             if words(line).any(|word| word == "unsafe") {
-                found.push(format!("{name}:{}: `unsafe` stands outside `{UNSAFE_ROOM}`", number + 1));
+                found.push(format!("{name}:{}: `unsafe` stands outside its rooms {UNSAFE_ROOMS:?}", number + 1));
             }
         }
     }
@@ -227,8 +322,11 @@ fn unsafe_outside_its_room() -> Found {
 
 fn roots_that_do_not_forbid_unsafe(metadata: &Metadata) -> Found {
     let mut found = Vec::new();
-    for package in metadata.packages.iter().filter(|package| package.name.as_str() != "fumehood-sys") {
+    for package in &metadata.packages {
         for target in package.targets.iter().filter(|target| target.is_lib() || target.is_bin()) {
+            if target.src_path.strip_prefix(&metadata.workspace_root).is_ok_and(|path| may_be_unsafe(path.as_str())) {
+                continue;
+            }
             let source = fs::read_to_string(&target.src_path)?;
             if !source.contains("#![forbid(unsafe_code)]") {
                 found.push(format!("{} has no `#![forbid(unsafe_code)]`", shown(target.src_path.as_std_path())));
@@ -244,7 +342,7 @@ const EMPTY_ARGUMENTS: [&str; 5] = ["parameters are valid", "this is safe", "is 
 /// Each unsafe block or impl stands below a `SAFETY:` comment that says more than that it is safe.
 fn unsafe_without_an_argument() -> Found {
     let mut found = Vec::new();
-    for path in files(&[".rs"])?.into_iter().filter(|path| shown(path).starts_with(UNSAFE_ROOM)) {
+    for path in files(&[".rs"])?.into_iter().filter(|path| may_be_unsafe(&shown(path))) {
         let source = fs::read_to_string(&path)?;
         let lines: Vec<&str> = source.lines().collect();
         let code = code_only(&source);
@@ -272,6 +370,52 @@ fn argument_above(lines: &[&str], number: usize) -> String {
     let Some(at) = near.iter().rposition(|line| line.contains("SAFETY:")) else { return String::new() };
     let comments = near.iter().skip(at).take_while(|line| line.contains("//"));
     comments.filter_map(|line| line.split_once("//").map(|(_, text)| text)).collect::<Vec<_>>().join(" ")
+}
+
+/// Where the gate reaches out of its one file for it.
+fn impure_gate() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])? {
+        let name = shown(&path);
+        let is_test = name.contains("/tests/") || name.ends_with("/tests.rs");
+        if !name.starts_with(GATE) || name == GATE_FILES || is_test {
+            continue;
+        }
+        let source = fs::read_to_string(&path)?;
+        let code = code_only(&source);
+        let product = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in product.lines().enumerate() {
+            if let Some(word) = REACHES_OUT.iter().find(|word| line.contains(**word)) {
+                found.push(format!("{name}:{}: `{word}`: the gate asks the machine in `{GATE_FILES}`", number + 1));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What only one processor has, in code, outside of a folder for it.
+fn processors_outside_their_folders() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])? {
+        let name = shown(&path);
+        if OF_A_PROCESSOR.iter().any(|folder| name.starts_with(folder)) {
+            continue;
+        }
+        for (number, line) in code_only(&fs::read_to_string(&path)?).lines().enumerate() {
+            if let Some(word) = words(line).find(|word| names_a_processor(word)) {
+                found.push(format!(
+                    "{name}:{}: `{word}` stands below {} alone",
+                    number + 1,
+                    OF_A_PROCESSOR.join(" or ")
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn names_a_processor(word: &str) -> bool {
+    matches!(word, "asm" | "naked_asm" | "global_asm" | "target_arch" | "x86_64" | "x86" | "aarch64")
 }
 
 fn long_files() -> Found {
@@ -328,6 +472,33 @@ fn manifests_without_the_lint_table() -> Found {
         }
     }
     Ok(found)
+}
+
+/// Parts of `fumehood` outside its attack that name the crate of the attack payloads.
+fn payloads_outside_the_attack() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])? {
+        let name = shown(&path);
+        if !name.starts_with("crates/fumehood/") || name.starts_with(ATTACK) {
+            continue;
+        }
+        let code = code_only(&fs::read_to_string(&path)?);
+        for (number, line) in code.lines().enumerate() {
+            if names_the_payloads(line) {
+                found.push(format!("{name}:{}: attack payloads are named outside `{ATTACK}`", number + 1));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a path in this line of code begins with the crate `probe`.
+fn names_the_payloads(code: &str) -> bool {
+    code.match_indices("probe::").any(|(at, _)| {
+        let before = code.get(..at).unwrap_or_default();
+        let part_of_a_name = |text: &str| text.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        !part_of_a_name(before.strip_suffix("::").unwrap_or(before))
+    })
 }
 
 /// The payload has a manifest of its own, which cargo's metadata does not show.
@@ -387,15 +558,33 @@ fn the_payload_imports_our_own_calls_alone() {
 }
 
 #[test]
-fn unsafe_code_stands_in_one_room() {
-    none(&unsafe_outside_its_room().expect("the tree can be read"));
+fn unsafe_code_stands_in_its_rooms() {
+    none(&unsafe_outside_its_rooms().expect("the tree can be read"));
     let metadata = metadata().expect("cargo metadata reads the workspace");
     none(&roots_that_do_not_forbid_unsafe(&metadata).expect("the roots can be read"));
 }
 
 #[test]
+fn attack_payloads_are_imported_by_the_attack_alone() {
+    none(&payloads_outside_the_attack().expect("the tree can be read"));
+}
+
+#[test]
+fn the_gate_asks_the_machine_in_one_file() {
+    none(&impure_gate().expect("the tree can be read"));
+}
+
+#[test]
 fn every_unsafe_block_has_its_argument() {
     none(&unsafe_without_an_argument().expect("the tree can be read"));
+}
+
+#[test]
+fn what_one_processor_has_stands_in_its_folder() {
+    none(&processors_outside_their_folders().unwrap());
+    let named = |code: &str| words(&code_only(code)).any(names_a_processor);
+    assert!(named("core::arch::asm!(\"nop\")") && named("#[cfg(target_arch = \"riscv64\")]"));
+    assert!(!named("let release = \"el9.x86_64\"; // asm!"));
 }
 
 #[test]
@@ -421,6 +610,17 @@ fn every_crate_takes_the_one_lint_table() {
 #[test]
 fn every_link_between_documents_leads_somewhere() {
     none(&broken_links().expect("the documents can be read"));
+}
+
+/// The control of the test about payloads.
+#[test]
+fn the_crate_of_payloads_is_told_from_modules_of_that_name() {
+    for line in ["use probe::task;", "let fd = ::probe::net::socket(1);", "use {std::fs, probe::ipc};"] {
+        assert!(names_the_payloads(line), "{line}");
+    }
+    for line in ["use crate::attack::probe::Try;", "super::probe::find(name)", "a_probe::b()", "probe.saw(1)"] {
+        assert!(!names_the_payloads(line), "{line}");
+    }
 }
 
 /// The control of the tests above: the reader of code sees through what is no code, and only through that.

@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
-use conformance::scene::{root, text};
 use conformance::survey::Survey;
-use conformance::{Held, Scene, Tier, Who, Wrong, check};
+use conformance::{Fixture, Held, Tier, Who, Wrong, check};
 
 /// One at a time: a survey sees what another test has just started.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -24,7 +24,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Runs whose journal was seen: one that is killed early has nothing in the log yet.
 static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-fn see_journals(scene: &Scene) -> Held {
+fn see_journals(scene: &Fixture) -> Held {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     for entry in std::fs::read_dir(scene.state().join("runs"))? {
         let name = entry?.file_name();
@@ -48,7 +48,7 @@ fn counts() -> Counts {
 }
 
 /// What is here beyond `before` and belongs to this scene: other runs of this machine have their own.
-fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
+fn left(scene: &Fixture, before: &Survey) -> Result<Vec<String>, Wrong> {
     let log = text(&scene.state().join("audit/audit.jsonl"))?;
     let ours = |thing: &String| {
         let run = thing.rsplit('/').next().unwrap_or_default().trim_start_matches("fumehood-");
@@ -58,7 +58,7 @@ fn left(scene: &Scene, before: &Survey) -> Result<Vec<String>, Wrong> {
     Ok(Survey::take().beyond(before).into_iter().filter(ours).collect())
 }
 
-fn nothing_is_left(scene: &Scene, before: &Survey) -> Held {
+fn nothing_is_left(scene: &Fixture, before: &Survey) -> Held {
     let clean = until(Duration::from_secs(60), || left(scene, before).is_ok_and(|left| left.is_empty()));
     check(clean, || format!("left behind: {:?}", left(scene, before)))?;
     let mut journals = Vec::new();
@@ -69,14 +69,14 @@ fn nothing_is_left(scene: &Scene, before: &Survey) -> Held {
     check(journals.is_empty(), || format!("journals are left: {journals:#?}"))
 }
 
-fn scenes() -> Result<Vec<Scene>, Wrong> {
+fn scenes() -> Result<Vec<Fixture>, Wrong> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| [Tier::Process, Tier::Container].map(|tier| (tier, *who)));
-    pairs.map(|(tier, who)| Scene::new(tier, who)).collect()
+    pairs.map(|(tier, who)| Fixture::new(tier, who)).collect()
 }
 
-fn words(scene: &Scene, script: &str) -> Vec<OsString> {
-    ["run", "-q", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", script].map(OsString::from).to_vec()
+fn words(scene: &Fixture, script: &str) -> Vec<OsString> {
+    ["run", "-q", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", script].map(OsString::from).to_vec()
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn nothing_is_left_after_many_runs_in_a_row() {
             assert_eq!(ended.code, Some(3), "{}", ended.said());
         }
         nothing_is_left(scene, &before).unwrap();
-        println!("{} {}: {rounds} runs in a row in {:?}", scene.tier.word(), scene.who.word(), began.elapsed());
+        println!("{} {}: {rounds} runs in a row in {:?}", scene.tier.as_str(), scene.who.as_str(), began.elapsed());
     }
 }
 
@@ -111,7 +111,7 @@ fn nothing_is_left_after_many_runs_at_once() {
             assert_eq!(ended.code, Some(4), "{}", ended.said());
         }
         nothing_is_left(&scene, &before).unwrap();
-        println!("{} {}: {together} runs at once", scene.tier.word(), scene.who.word());
+        println!("{} {}: {together} runs at once", scene.tier.as_str(), scene.who.as_str());
     }
 }
 
@@ -147,7 +147,7 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
         nothing_is_left(scene, &before).unwrap();
         let verified = scene.product(&["audit", "verify"]).unwrap().end().unwrap();
         assert_eq!(verified.code, Some(0), "{}", verified.said());
-        println!("{} {}: {rounds} kills, {finished} after the end", scene.tier.word(), scene.who.word());
+        println!("{} {}: {rounds} kills, {finished} after the end", scene.tier.as_str(), scene.who.as_str());
     }
 }
 

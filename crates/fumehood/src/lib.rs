@@ -1,20 +1,16 @@
 //! Fumehood: a sandbox for AI agents that enforces or refuses.
 //!
-//! The rooms outside the sandbox that are not a backend, in the order in which one run meets them: `cli` (what was
-//! asked), `state` (where we keep what outlives a run), `audit` (the record that cannot be edited unseen), `protect`
-//! (control files that a run must not plant), `changes` (what a run did to its workspace, kept aside until it is taken).
+//! What a person or a program calls: the command line (`cli`, `ui`), one run (`run`), the servers (`mcp`, `serve`), and what
+//! looks at the host (`doctor`) or tries to break out (`attack`). What surrounds a run lies in the crate `sandbox`.
 #![forbid(unsafe_code)]
 
 pub mod attack;
-pub mod audit;
-pub mod changes;
+mod changes;
 pub mod cli;
 pub mod doctor;
-pub mod fault;
+mod explain;
+pub mod load;
 pub mod mcp;
-mod packed;
-pub mod protect;
 pub mod run;
 pub mod serve;
-pub mod state;
 pub mod ui;

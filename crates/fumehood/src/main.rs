@@ -1,8 +1,8 @@
 //! Fumehood: a sandbox for AI agents that enforces or refuses.
 #![forbid(unsafe_code)]
-#![no_main]
 
-#[global_allocator]
-static HEAP: sys::heap::Heap = sys::heap::Heap;
+use std::process::ExitCode;
 
-sys::program!(fumehood::cli::main);
+fn main() -> ExitCode {
+    ExitCode::from(fumehood::cli::main())
+}

@@ -1,15 +1,15 @@
-//! The payload's first process: from the guest's memory to the program.
+//! A program's first process, the payload's or that of a later one: from the guest's memory to the program.
 //!
 //! It gets its own session, its terminal, its own Landlock layer (which keeps it from signalling or tracing the guest),
 //! unblocked signals, and of all descriptors only 0, 1 and 2.
 
 use core::ffi::CStr;
 
-use sys::bare::{self, Errno, Fd, Pointers, Stack};
+use sys::bare::{self, Errno, Fd, Pointers, Stack, Three};
 
-use crate::config::View;
+use crate::config::{List, View};
 use crate::confine::{Fault, Guest};
-use crate::frames::{ExecFailure, FromGuest};
+use crate::frames::{ExecFailure, FromGuest, MAX_TEXTS, Start};
 use crate::paths::Path;
 use crate::step::Step;
 
@@ -26,7 +26,7 @@ fn at(step: Step) -> impl Fn(Errno) -> Failed {
     move |errno| Failed::Step(step, errno.into())
 }
 
-/// What the payload's first process is made of; made while the supervisor judges the posture.
+/// What a program's first process is made of; mapped before the filter, while the supervisor judges the posture.
 pub(crate) struct Ready<'a> {
     arguments: Pointers<'a>,
     environment: Pointers<'a>,
@@ -34,65 +34,115 @@ pub(crate) struct Ready<'a> {
 }
 
 impl<'a> Ready<'a> {
+    /// With the payload's texts; where the guest stays, with room for those of any other program.
     pub(crate) fn new(view: &View<'a>) -> bare::Result<Self> {
-        Ok(Self {
-            arguments: pointers(view.argv.len(), view.argv.iter())?,
-            environment: pointers(view.env.len(), view.env.iter())?,
+        let room = |texts: usize| if view.stay { texts.max(MAX_TEXTS) } else { texts };
+        let empty = Self {
+            arguments: Pointers::new(room(view.argv.len()))?,
+            environment: Pointers::new(room(view.env.len()))?,
             stack: Stack::new()?,
-        })
+        };
+        match empty.filled(view.argv, view.env) {
+            (ready, true) => Ok(ready),
+            (_, false) => Err(Errno::E2BIG),
+        }
+    }
+
+    /// With these texts instead; false if there is no room for all of them.
+    fn filled<'b>(self, argv: List<'b, &'b CStr>, env: List<'b, &'b CStr>) -> (Ready<'b>, bool) {
+        let (arguments, all) = self.arguments.filled(argv.iter());
+        let (environment, of_both) = self.environment.filled(env.iter());
+        (Ready { arguments, environment, stack: self.stack }, all && of_both)
+    }
+
+    /// With none.
+    fn emptied(self) -> Ready<'static> {
+        let arguments = self.arguments.filled(core::iter::empty()).0;
+        let environment = self.environment.filled(core::iter::empty()).0;
+        Ready { arguments, environment, stack: self.stack }
     }
 }
 
-/// Starts it and tells so; its pid.
+/// What one start is about.
+struct Wanted<'a> {
+    /// The program, by path or by name.
+    name: &'a CStr,
+    cwd: &'a CStr,
+    /// Its streams; `None` = those that the guest itself was given, or its terminal.
+    streams: Option<&'a Three>,
+}
+
+/// Starts the payload and tells so; its pid.
 pub(crate) fn start(guest: &mut Guest<'_>) -> Result<i32, Failed> {
     let view = guest.view;
-    let spawn = at(Step::Spawn);
-    let ready = match guest.ready.take() {
+    let mut ready = match guest.ready.take() {
         Some(ready) => ready,
-        None => Ready::new(&view).map_err(&spawn)?,
+        None => Ready::new(&view).map_err(at(Step::Spawn))?,
     };
-    let Ready { arguments, environment, mut stack } = ready;
+    let wanted = Wanted { name: view.argv.iter().next().unwrap_or(c""), cwd: view.cwd, streams: None };
+    let pid = launch(guest, &mut ready, &wanted)?;
+    // The payload's streams end when the payload closes them, and not when we do. It cannot fail for this range.
+    let _closed = bare::close_range(0, 2);
+    if view.stay {
+        guest.ready = Some(ready.emptied());
+    } else {
+        guest.payload_layer = None;
+    }
+    if let Some(terminal) = &mut guest.terminal {
+        terminal.slave = None;
+    }
+    // A supervisor that died since *go* does not hear it. The payload runs: to fail here would leave it to itself, while
+    // the watch finds the closed socket and kills all.
+    let _heard = guest.link.answer(guest.first, &FromGuest::Started { pid });
+    Ok(pid)
+}
+
+/// Our own 0, 1 and 2 are taken by something else, so that no stream of another program ever has their numbers: in its
+/// child they are put in their places one after the other.
+pub(crate) fn hold_streams(guest: &Guest<'_>) -> bare::Result<()> {
+    let children = guest.children.as_ref().ok_or(Errno::EBADF)?.fd();
+    (0..3).try_for_each(|stream| bare::duplicate_to(children, Fd::new(stream), false))
+}
+
+/// Starts one more program, as the payload was started; its pid.
+pub(crate) fn start_another(guest: &mut Guest<'_>, start: &Start<'_>, streams: &Three) -> Result<i32, Failed> {
+    let none = Failed::Exec(Errno::E2BIG, ExecFailure::Resources);
+    let ready = guest.ready.take().ok_or(none)?;
+    let (mut ready, all) = ready.filled(start.argv, start.env);
+    let wanted = Wanted { name: start.argv.iter().next().unwrap_or(c""), cwd: start.cwd, streams: Some(streams) };
+    let started = if all { launch(guest, &mut ready, &wanted) } else { Err(none) };
+    guest.ready = Some(ready.emptied());
+    started
+}
+
+/// Starts a program; its pid.
+fn launch(guest: &Guest<'_>, ready: &mut Ready<'_>, wanted: &Wanted<'_>) -> Result<i32, Failed> {
+    let Ready { arguments, environment, stack } = ready;
     let mut failed = None;
     let pid = {
-        let (guest, failed) = (&*guest, &mut failed);
+        let failed = &mut failed;
         let mut work = || {
             // Only a failure comes back from an exec.
-            *failed = Some(match setup(guest) {
-                Ok(()) => execute(&view, &arguments, &environment),
+            *failed = Some(match setup(guest, wanted) {
+                Ok(()) => execute(&guest.view, wanted.name, arguments, environment),
                 Err(failed) => failed,
             });
             125
         };
-        bare::spawn_in_our_memory(&mut stack, &mut work).map_err(&spawn)?
+        bare::spawn_in_our_memory(stack, &mut work).map_err(at(Step::Spawn))?
     };
-    if let Some(failed) = failed {
-        return Err(failed);
-    }
-    // The payload's streams end when the payload closes them, and not when we do. It cannot fail for this range.
-    let _closed = bare::close_range(0, 2);
-    if let Some(terminal) = &mut guest.terminal {
-        terminal.slave = None;
-    }
-    guest.payload_layer = None;
-    // A supervisor that died since *go* does not hear it. The payload runs: to fail here would leave it to itself, while
-    // the watch finds the closed socket and kills all.
-    let _heard = guest.link.send(&FromGuest::Started { pid }, &[]);
-    Ok(pid)
-}
-
-fn pointers<'a>(count: usize, texts: impl Iterator<Item = &'a CStr>) -> bare::Result<Pointers<'a>> {
-    let mut pointers = Pointers::new(count)?;
-    for text in texts {
-        pointers.push(text)?;
-    }
-    Ok(pointers)
+    failed.map_or(Ok(pid), Err)
 }
 
 /// In the child: everything up to the program.
-fn setup(guest: &Guest<'_>) -> Result<(), Failed> {
+fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
     let setup = at(Step::PayloadSetup);
     bare::new_session().map_err(&setup)?;
-    if let Some(slave) = guest.terminal.as_ref().and_then(|terminal| terminal.slave.as_ref()) {
+    if let Some(streams) = wanted.streams {
+        for (stream, number) in streams.iter().zip(0..) {
+            bare::duplicate_to(stream.fd(), Fd::new(number), true).map_err(&setup)?;
+        }
+    } else if let Some(slave) = guest.terminal.as_ref().and_then(|terminal| terminal.slave.as_ref()) {
         bare::take_terminal(slave.fd()).map_err(&setup)?;
         for stream in 0..3 {
             bare::duplicate_to(slave.fd(), Fd::new(stream), true).map_err(&setup)?;
@@ -101,16 +151,14 @@ fn setup(guest: &Guest<'_>) -> Result<(), Failed> {
     if let Some((ruleset, flags)) = &guest.payload_layer {
         ruleset.restrict_self(*flags).map_err(at(Step::PayloadLayer))?;
     }
-    bare::set_umask(guest.view.umask);
-    let cwd = if guest.view.cwd.is_empty() { c"/" } else { guest.view.cwd };
+    let cwd = if wanted.cwd.is_empty() { c"/" } else { wanted.cwd };
     bare::change_dir(cwd).map_err(|errno| Failed::Exec(errno, ExecFailure::Cwd))?;
     bare::close_range(3, u32::MAX).map_err(&setup)?;
     bare::block_all(false).map_err(&setup)
 }
 
 /// In the child: becomes the program, or says why not.
-fn execute(view: &View<'_>, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> Failed {
-    let name = view.argv.iter().next().unwrap_or(c"");
+fn execute(view: &View<'_>, name: &CStr, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> Failed {
     let attempt = |path: &CStr| {
         let errno = bare::execve(path, arguments, environment);
         (errno, judge(errno, path))

@@ -3,11 +3,11 @@
 //! The order is a contract (each step can make the next impossible): see `Step`. A step that fails ends everything
 //! with a frame that names it; no step is ever left out because it would not work.
 
-use sys::bare::{self, Errno, Fd, Owned, Ruleset, Together, Within, Witness};
+use sys::bare::{self, Errno, Fd, Owned, Ruleset, Stack, Together, Within, Witness};
 
 use crate::config::{Identity, Ids, MAX_SOURCES, Mode, Probe, Source, View};
-use crate::frames::{FromGuest, Posture, ProbeErrnos, ToGuest};
-use crate::link::Link;
+use crate::frames::{Address, FromGuest, Posture, ProbeErrnos, ToGuest};
+use crate::link::{Inbox, Link};
 use crate::mounts::{Tree, wants_scratch};
 use crate::paths::Decimal;
 use crate::step::Step;
@@ -26,7 +26,7 @@ pub const CALLS_AFTER_SECCOMP: &[&str] = &[
     "close",
     "prctl", // PR_GET_SECCOMP only
     // go, frames, the loop of init
-    "recvfrom",
+    "recvmsg",
     "sendmsg",
     "ppoll",
     "read",
@@ -43,6 +43,7 @@ pub const CALLS_AFTER_SECCOMP: &[&str] = &[
     "statx",
     // with a terminal: TIOCSCTTY, TIOCGPGRP, TIOCSWINSZ
     "ioctl",
+    // with a terminal, and where the guest stays: streams in their places
     "dup3",
     "exit_group",
 ];
@@ -84,18 +85,24 @@ pub(crate) struct Terminal {
 pub(crate) struct Guest<'a> {
     pub(crate) view: View<'a>,
     pub(crate) link: Link,
+    pub(crate) inbox: Inbox,
+    /// The payload's channel, and the request by which it was started.
+    pub(crate) first: Address,
     pub(crate) children: Option<Owned>,
     pub(crate) terminal: Option<Terminal>,
     pub(crate) payload_layer: Option<(Ruleset, u32)>,
     pub(crate) layers: u8,
     pub(crate) scope_proven: bool,
+    pub(crate) payload_scope_proven: bool,
+    pub(crate) keyring_replaced: bool,
+    pub(crate) inner_limits: bool,
     /// Made before *go*, while the supervisor judges.
     pub(crate) ready: Option<child::Ready<'a>>,
     /// The kernel's word for the label that the next program gets.
     label: Option<Owned>,
     tree: Tree,
     witness: Option<Witness>,
-    posture: Posture,
+    pub(crate) posture: Posture,
 }
 
 type Action = fn(&mut Guest<'_>) -> Taken;
@@ -117,11 +124,13 @@ const ORDER: &[(Step, Action)] = &[
     (Step::Priority, priority),
     (Step::Terminal, terminal),
     (Step::Rlimits, rlimits),
+    (Step::Umask, umask),
     (Step::Keyring, keyring),
     (Step::Ids, ids),
     (Step::Capabilities, capabilities),
     (Step::NoNewPrivs, no_new_privs),
     (Step::Dumpable, dumpable),
+    (Step::PayloadScope, payload_scope),
     (Step::Landlock, landlock),
     (Step::SignalScope, signal_scope),
     (Step::Seccomp, seccomp),
@@ -135,19 +144,24 @@ const ORDER: &[(Step, Action)] = &[
 #[must_use]
 pub fn run() -> i32 {
     let link = Link::new(Fd::new(CONTROL));
-    let view = match read_config(&link) {
+    let view = match read_config(link) {
         Ok(view) => view,
-        Err(fault) => return fail(&link, Step::Config, fault),
+        Err(fault) => return fail(link, Step::Config, fault),
     };
     let mut guest = Guest {
         tree: Tree::new(view.ops.iter().any(|op| wants_scratch(&op))),
         view,
         link,
+        inbox: Inbox::default(),
+        first: Address::default(),
         children: None,
         terminal: None,
         payload_layer: None,
         layers: 0,
         scope_proven: false,
+        payload_scope_proven: false,
+        keyring_replaced: false,
+        inner_limits: false,
         ready: None,
         label: None,
         witness: None,
@@ -155,27 +169,27 @@ pub fn run() -> i32 {
     };
     for (step, action) in ORDER {
         if let Err(fault) = action(&mut guest) {
-            return fail(&guest.link, *step, fault);
+            return fail(guest.link, *step, fault);
         }
     }
     match child::start(&mut guest) {
         Ok(payload) => init::run(&mut guest, payload),
-        Err(child::Failed::Step(step, fault)) => fail(&guest.link, step, fault),
+        Err(child::Failed::Step(step, fault)) => fail(guest.link, step, fault),
         Err(child::Failed::Exec(errno, which)) => {
             let frame = FromGuest::ExecFailed { errno: errno.number(), which };
-            guest.link.send(&frame, &[]).map_or(125, |()| 0)
+            guest.link.answer(guest.first, &frame).map_or(125, |()| 0)
         }
     }
 }
 
-fn fail(link: &Link, step: Step, fault: Fault) -> i32 {
+fn fail(link: Link, step: Step, fault: Fault) -> i32 {
     // Nobody to tell it to is no reason to go on.
-    let _told = link.send(&FromGuest::Failed { step, errno: fault.errno, detail: fault.detail }, &[]);
+    let _told = link.tell(&FromGuest::Failed { step, errno: fault.errno, detail: fault.detail }, &[]);
     125
 }
 
 /// The config may still be on its way: until it is sealed, the supervisor has said nothing on the socket either.
-fn read_config(link: &Link) -> Taken<View<'static>> {
+fn read_config(link: Link) -> Taken<View<'static>> {
     let bytes = match bare::map_sealed(Fd::new(CONFIG)) {
         Err(Errno::EPERM) => {
             while bare::poll_readable([link.socket(), link.socket()]) == Err(Errno::EINTR) {}
@@ -203,6 +217,9 @@ fn descriptors(guest: &mut Guest<'_>) -> Taken {
     if last > most || named().any(|number| number <= CONFIG) {
         return Err(Errno::EBADF.into());
     }
+    if !guest.view.close_descriptors {
+        return Ok(());
+    }
     bare::close_range(last.saturating_add(1), u32::MAX)?;
     for number in (CONFIG..last).filter(|number| named().all(|name| name != *number)) {
         bare::close(Fd::new(number));
@@ -217,9 +234,11 @@ fn session(guest: &mut Guest<'_>) -> Taken {
     bare::default_signals(guest.view.ignored)?;
     bare::set_umask(0);
     guest.children = Some(bare::children_fd()?);
-    match bare::new_session() {
-        Err(Errno::EPERM) if bare::session()? == bare::pid() => {}
-        made => drop(made?),
+    if guest.view.new_session {
+        match bare::new_session() {
+            Err(Errno::EPERM) if bare::session()? == bare::pid() => {}
+            made => drop(made?),
+        }
     }
     match guest.view.mode {
         // Whoever is not init here could neither reap orphans nor kill them all.
@@ -231,7 +250,7 @@ fn session(guest: &mut Guest<'_>) -> Taken {
 
 fn mapped(guest: &mut Guest<'_>) -> Taken {
     if guest.view.wait_mapped {
-        guest.link.wait_for(ToGuest::Mapped)?;
+        guest.inbox.wait_for(guest.link, ToGuest::Mapped)?;
     }
     Ok(())
 }
@@ -302,10 +321,10 @@ fn exports(guest: &mut Guest<'_>) -> Taken {
     if !guest.tree.slots.is_empty() {
         let fds = guest.tree.exported();
         let fds = fds.get(..guest.tree.slots.len()).unwrap_or(&[]);
-        guest.link.send(&FromGuest::Mounted(guest.tree.slots), fds)?;
+        guest.link.tell(&FromGuest::Mounted(guest.tree.slots), fds)?;
     }
-    if guest.tree.must_be_filled() {
-        guest.link.wait_for(ToGuest::Filled)?;
+    if guest.tree.must_be_filled() || guest.view.wait_filled {
+        guest.inbox.wait_for(guest.link, ToGuest::Filled)?;
         guest.tree.filled()?;
     }
     Ok(())
@@ -368,6 +387,18 @@ fn inner_limits(guest: &mut Guest<'_>) -> Taken {
         bare::write_all(file.fd(), Decimal::new(*value).as_c_str().to_bytes()).at(at)?;
         open.add(file);
     }
+    for (at, (name, value)) in INNER_LIMITS.iter().enumerate() {
+        let file = bare::open_read(folder.fd(), name, Within::Beneath).at(at)?;
+        let mut bytes = [0; 24];
+        let length = bare::read_some(file.fd(), &mut bytes).at(at)?;
+        let wanted = Decimal::new(*value);
+        // The kernel ends the number with a newline.
+        if bytes.get(..length).and_then(|text| text.strip_suffix(b"\n")) != Some(wanted.as_c_str().to_bytes()) {
+            return Err(Fault { errno: 0, detail: u32::try_from(at).unwrap_or(u32::MAX) });
+        }
+        open.add(file);
+    }
+    guest.inner_limits = true;
     Ok(())
 }
 
@@ -426,7 +457,7 @@ fn terminal(guest: &mut Guest<'_>) -> Taken {
     bare::unlock_terminal(master.fd())?;
     let slave = bare::terminal_of(master.fd())?;
     bare::set_terminal_size(slave.fd(), size.rows, size.cols)?;
-    guest.link.send(&FromGuest::Terminal, &[master.fd()])?;
+    guest.link.tell(&FromGuest::Terminal, &[master.fd()])?;
     guest.terminal = Some(Terminal { master, slave: Some(slave) });
     Ok(())
 }
@@ -439,9 +470,18 @@ fn rlimits(guest: &mut Guest<'_>) -> Taken {
     Ok(())
 }
 
+/// The last file of ours was made with the mounts: from here on it is the payload's.
+fn umask(guest: &mut Guest<'_>) -> Taken {
+    bare::set_umask(guest.view.umask);
+    Ok(())
+}
+
 fn keyring(guest: &mut Guest<'_>) -> Taken {
     if guest.view.new_keyring {
+        // One that was revoked or has expired cannot be named, and is left all the same.
+        let before = bare::session_keyring().ok();
         bare::join_new_keyring()?;
+        guest.keyring_replaced = Some(bare::session_keyring()?) != before;
     }
     Ok(())
 }
@@ -460,6 +500,9 @@ fn ids(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn capabilities(guest: &mut Guest<'_>) -> Taken {
+    if !guest.view.drop_capabilities {
+        return Ok(());
+    }
     /// NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE on, KEEP_CAPS off, all four locked.
     const LOCKED: u32 = 0xef;
     // Without privilege there is nothing to give away; no_new_privs keeps it so, and the posture tells it as it is.
@@ -472,16 +515,18 @@ fn capabilities(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn no_new_privs(guest: &mut Guest<'_>) -> Taken {
-    bare::set_no_new_privs()?;
+    if guest.view.no_new_privs {
+        bare::set_no_new_privs()?;
+    }
     match guest.view.mode {
         // Without capabilities and a way to get any: from here on nothing can mount. The supervisor looks while we go on.
-        Mode::Container => guest.link.send(&FromGuest::Settled, &[]).map_err(Fault::from),
+        Mode::Container => guest.link.tell(&FromGuest::Settled, &[]).map_err(Fault::from),
         Mode::Process => Ok(()),
     }
 }
 
 fn dumpable(guest: &mut Guest<'_>) -> Taken {
-    bare::set_dumpable(false)?;
+    bare::set_dumpable(!guest.view.undumpable)?;
     // A change of ids clears it. In the process tier our death would leave the payload alone: there the end of the
     // control socket is the sign, and the guest kills all before it goes.
     let signal = match guest.view.mode {
@@ -492,11 +537,6 @@ fn dumpable(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn landlock(guest: &mut Guest<'_>) -> Taken {
-    // Gathered first: its rules may name what the outer layer hides, and it is put on by the child.
-    guest.payload_layer = match &guest.view.payload_layer {
-        Some(layer) => Some((layers::gather(layer)?, layer.flags)),
-        None => None,
-    };
     if guest.view.mode == Mode::Process {
         let witness = Witness::start()?;
         // The control: without the layer the signal would get through.
@@ -522,8 +562,35 @@ fn signal_scope(guest: &mut Guest<'_>) -> Taken {
             Ok(())
         }
         Err(Errno::EPERM) => Err(Fault { errno: 0, detail: 1 }),
-        _ => Err(Fault { errno: 0, detail: 0 }),
+        Ok(()) | Err(_) => Err(Fault { errno: 0, detail: 0 }),
     }
+}
+
+/// A child puts on the payload's layer, as the payload will, and tries what the layer is there to prevent.
+fn payload_scope(guest: &mut Guest<'_>) -> Taken {
+    // Gathered before our own layer: its rules may name what that one hides.
+    guest.payload_layer = match &guest.view.payload_layer {
+        Some(layer) => Some((layers::gather(layer)?, layer.flags)),
+        None => None,
+    };
+    if !guest.view.prove_payload_scope {
+        return Ok(());
+    }
+    let (own, layer) = (bare::pid(), guest.payload_layer.as_ref());
+    let mut answer = Err(Errno::ENOSYS);
+    let mut stack = Stack::new()?;
+    let pid = {
+        let answer = &mut answer;
+        let mut work = || {
+            let restricted = layer.map_or(Ok(()), |(ruleset, flags)| ruleset.restrict_self(*flags));
+            *answer = restricted.map(|()| Errno::of(&bare::kill(own, 0)));
+            0
+        };
+        bare::spawn_in_our_memory(&mut stack, &mut work)?
+    };
+    bare::reap(pid)?;
+    guest.payload_scope_proven = answer? == Errno::EPERM.number();
+    Ok(())
 }
 
 fn seccomp(guest: &mut Guest<'_>) -> Taken {
@@ -545,6 +612,7 @@ fn probes(guest: &mut Guest<'_>) -> Taken {
             Probe::ReadDirMustFail(path) => Errno::of(&bare::open_as_anybody(path, true)),
             Probe::SocketMustFail { family, kind, protocol } => bare::socket_errno(family, kind, protocol),
             Probe::SignalMustFail(pid) => Errno::of(&bare::kill(pid, 0)),
+            Probe::Call { number, args, errno: _ } => bare::attempt(number, &args).at(at)?,
         };
         if !errnos.push(errno) {
             return Err(Errno::E2BIG).at(at);
@@ -556,12 +624,15 @@ fn probes(guest: &mut Guest<'_>) -> Taken {
 
 fn send_posture(guest: &mut Guest<'_>) -> Taken {
     guest.posture.seccomp_mode = bare::seccomp_mode().unwrap_or_else(|errno| errno.number().saturating_neg());
-    guest.link.send(&FromGuest::Posture(guest.posture), &[]).map_err(Fault::from)
+    guest.link.tell(&FromGuest::Posture(guest.posture), &[]).map_err(Fault::from)
 }
 
 fn go(guest: &mut Guest<'_>) -> Taken {
     guest.ready = Some(child::Ready::new(&guest.view)?);
-    guest.link.wait_for(ToGuest::Go)?;
+    if guest.view.stay {
+        guest.inbox.enlarge()?;
+    }
+    guest.first.request = guest.inbox.wait_for(guest.link, ToGuest::Go)?;
     // It shares our memory and none of our controls, so it must be gone before the payload is there.
     match guest.witness.take() {
         Some(witness) => witness.reap().map_err(Fault::from),

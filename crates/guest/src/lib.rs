@@ -2,7 +2,8 @@
 //!
 //! The supervisor writes a [`config`], starts the program ([`ELF`]) and speaks [`frames`] with it. The program
 //! confines itself in the order of [`step::Step`], tells what is in force (its posture), waits for *go*, and then
-//! stays as init: it reaps, forwards signals and reports the end.
+//! stays as init: it reaps, forwards signals and reports the end. Where the config says so it outlives its first program and
+//! starts others.
 //!
 //! # Promises
 //! Nothing here allocates or panics without the feature `std`; every byte that is decoded is checked, on both sides.
@@ -21,6 +22,7 @@ mod link;
 mod mounts;
 mod paths;
 mod posture;
+mod programs;
 pub mod step;
 mod text;
 mod wire;

@@ -128,7 +128,6 @@ impl Tree {
             Op::Mask { path, dir } => self.mask(path, dir),
             Op::ReadOnly { path, recursive } => self.read_only(path, recursive),
             Op::Pin { path } => self.onto_itself(path, Attrs::NONE, true),
-            Op::Stub { path, dir } => self.stub(path, dir),
             Op::SetAttr { path, attrs, recursive } if path == c"/" => {
                 bare::set_attributes(self.root()?, attrs.bits(), recursive)
             }
@@ -530,20 +529,6 @@ impl Tree {
         bare::set_attributes(mount.fd(), attrs.bits(), recursive)?;
         self.covered(path)?;
         bare::attach(mount.fd(), place.fd())
-    }
-
-    fn stub(&mut self, path: &CStr, dir: bool) -> Done {
-        let (parent, name) = split(relative(path)?)?;
-        let mut whole = Path::new();
-        whole.push(parent)?;
-        // The parent must exist and is never made: what the supervisor has not written down could not be removed again.
-        let parent = bare::open_path(self.root()?, whole.as_c_str(), Within::Beneath)?;
-        let made =
-            if dir { bare::make_dir(parent.fd(), name, 0o755) } else { bare::make_file(parent.fd(), name, 0o644) };
-        match made {
-            Ok(()) | Err(Errno::EEXIST) => self.onto_itself(path, Attrs::RDONLY, dir),
-            Err(errno) => Err(errno),
-        }
     }
 }
 

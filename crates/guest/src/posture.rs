@@ -47,8 +47,17 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         more_descriptors,
         landlock_layers: guest.layers,
         signal_scope_proven: guest.scope_proven,
+        payload_scope_proven: guest.payload_scope_proven,
+        keyring_replaced: guest.keyring_replaced,
+        inner_limits: guest.inner_limits,
+        landlock_rules: guest.view.landlock.map_or(0, |layer| count(layer.rules.len())),
+        variables: count(guest.view.env.len()),
         probes: crate::frames::ProbeErrnos::default(),
     })
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// The label that the next program gets; the descriptor is closed before the open ones are counted.

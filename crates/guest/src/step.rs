@@ -104,4 +104,8 @@ steps! {
     Init = 30, "init";
     /// The label of the payload's program. Detail: 0 the file, 1 writing it, 2 reading it back.
     Label = 31, "label";
+    /// The payload's umask.
+    Umask = 32, "umask";
+    /// Prove that the payload's own layer keeps it from the guest.
+    PayloadScope = 33, "payload-scope";
 }

@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         match self.u8()? {
             0 => Some(false),
             1 => Some(true),
-            _ => None,
+            2.. => None,
         }
     }
 
@@ -115,6 +115,15 @@ impl<'a> Writer<'a> {
 
     pub(crate) fn u64(&mut self, value: u64) {
         self.put(&value.to_le_bytes());
+    }
+
+    /// With its length first, as [`Reader::bytes`] reads it.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        match u32::try_from(bytes.len()) {
+            Ok(len) => self.u32(len),
+            Err(_) => self.fits = false,
+        }
+        self.put(bytes);
     }
 
     pub(crate) fn finish(self) -> Option<usize> {

@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use policy::plan::{Enforced, Support};
+use policy::Control;
+use policy::plan::Support;
 use policy::value::Tier;
-use policy::{Caller, Candidate, Clause, Layers, Strength, choose};
+use policy::{Caller, Candidate, Clause, Layers, choose};
 
 fn once(preset: Option<&str>) -> usize {
     let caller = Caller {
@@ -22,9 +23,7 @@ fn once(preset: Option<&str>) -> usize {
     layers.flag("--timeout", "10s");
     layers.flag("--pids", "64");
     layers.flag("--read", "/opt/data:/data");
-    let held = |_: &Clause<'_>| {
-        Support::Enforced(Enforced { by: "cgroup-v1:memory".to_owned(), strength: Strength::Kernel, overshoot: None })
-    };
+    let held = |_: &Clause<'_>| Support::Held(Control::NoNewPrivs.into());
     let candidate = Candidate { tier: Tier::Container, backend: "native", answers: &held };
     layers.finish().map_or(0, |loaded| choose(&loaded, &[candidate]).map_or(0, |choice| choice.plan.entries.len()))
 }

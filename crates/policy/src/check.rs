@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use crate::clause::ClauseId;
+use crate::diagnostic::quote;
 use crate::document::{Node, Place};
-use crate::fit;
 use crate::lint::Lint;
-use crate::mistake::quote;
 use crate::planning::least_tier;
 use crate::read::{Reader, fault, over};
+use crate::scale_tmpfs;
 use crate::units::Bytes;
-use crate::value::{Grant, Policy, Threat, Tier, TierChoice, WorkspaceMode};
+use crate::value::{Grant, Policy, Root, Sockets, Threat, Tier, TierChoice, WorkspaceMode};
 
 /// Looks at the whole policy.
 pub(crate) fn together(reader: &mut Reader<'_>, tree: &Node, policy: &Policy, lints: &mut Vec<Lint>) {
@@ -68,7 +68,14 @@ impl Check<'_, '_> {
 
     fn hide(&mut self) {
         let mode = self.policy.workspace.mode;
-        if self.policy.fs.hide.is_empty() || matches!(mode, WorkspaceMode::Overlay | WorkspaceMode::Copy) {
+        let fs = &self.policy.fs;
+        let held = match mode {
+            WorkspaceMode::Overlay | WorkspaceMode::Copy => true,
+            // What is found in grants is covered.
+            WorkspaceMode::None => !fs.read.is_empty() || !fs.write.is_empty(),
+            WorkspaceMode::Ro | WorkspaceMode::Rw => false,
+        };
+        if fs.hide.is_empty() || held {
             return;
         }
         let what = format!("`fs.hide` with workspace mode `{mode}`");
@@ -123,6 +130,16 @@ impl Check<'_, '_> {
                 over(to).map(|ours| (format!("{} is shown at {}", shown(from), shown(to)), ours, path))
             })
             .collect();
+        let elsewhere = workspace.filter(|(from, at, _)| from != at && policy.fs.root == Root::Host);
+        if let Some((from, at, path)) = elsewhere
+            && let Some(tools) = TOOLS.iter().find(|tools| at.starts_with(tools))
+        {
+            let what = format!("{} is shown at {}", shown(from), shown(at));
+            let why = format!(
+                "`{tools}` inside is the host's, with the programs of every run, and no place can be made in it"
+            );
+            self.wrong(path, "path/ours", what, &why, "give it another `at`");
+        }
         for (what, ours, path) in covers {
             let why = format!("`{ours}` inside is made by fumehood");
             let fix = if path == "workspace" {
@@ -167,7 +184,7 @@ impl Check<'_, '_> {
 
     /// The first of some clauses that was not given by a preset.
     fn wish<'p>(&self, paths: &[&'p str]) -> Option<&'p str> {
-        paths.iter().find(|path| fit::wished(self.reader.sources, self.tree, path)).copied()
+        paths.iter().find(|path| scale_tmpfs::wished(self.reader.sources, self.tree, path)).copied()
     }
 
     fn inputs(&mut self) {
@@ -278,13 +295,13 @@ impl Check<'_, '_> {
                 "remove it from `read`",
             );
         }
-        if self.policy.fs.sockets {
+        if self.policy.fs.sockets == Sockets::Host {
             self.lint(
                 ClauseId::FsSockets,
                 "fs/sockets",
                 "`fs.sockets` is true",
                 "programs behind sockets under `rw` grants act outside the sandbox",
-                "set it false unless one is needed",
+                "set it to `own` or false unless one of the host is needed",
             );
         }
     }
@@ -351,6 +368,9 @@ impl Check<'_, '_> {
         }
     }
 }
+
+/// Where the host keeps its programs.
+const TOOLS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Whether the tier shows the host in a tree of its own.
 const fn moves(tier: TierChoice) -> bool {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
-use crate::spot::Spotted;
+use crate::span::Spanned;
 
 /// The sets that ship with the product; the broker holds what is in them, and a test holds the two lists together.
 pub const PRESETS: &[&str] = &["git-readonly", "python-dev", "inspect"];
@@ -13,21 +13,26 @@ pub const PRESETS: &[&str] = &["git-readonly", "python-dev", "inspect"];
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commands {
     /// Programs, by name (found on the system's own path list) or absolute path.
-    pub programs: Vec<Spotted<Program>>,
+    pub programs: Vec<Spanned<Program>>,
     /// Shipped sets: `git-readonly`, `python-dev`, `inspect`.
-    pub presets: Vec<Spotted<String>>,
+    pub presets: Vec<Spanned<String>>,
     /// Programs that run other programs and are judged through.
-    pub wrappers: Vec<Spotted<String>>,
+    pub wrappers: Vec<Spanned<String>>,
     /// Names that may be assigned before a command.
-    pub env: Vec<Spotted<String>>,
+    pub env: Vec<Spanned<String>>,
     /// Where redirections and arguments may write: folders, relative to `root`.
-    pub write: Vec<Spotted<PathBuf>>,
+    pub write: Vec<Spanned<PathBuf>>,
+    /// What programs may read by their arguments and redirections: paths, relative to `root`. If not written: the folder in which
+    /// commands run, and what is granted.
+    pub read: Option<Vec<Spanned<PathBuf>>>,
+    /// What the policy grants beside the workspace (`fs.read`, `fs.write`), as the sandbox shows it; nothing for a guard.
+    pub granted: Vec<PathBuf>,
     /// Refused whatever else allows, matched on the parsed words.
-    pub block: Vec<Spotted<String>>,
+    pub block: Vec<Spanned<String>>,
     /// Whether the kernel holds the list of executables as well, where commands are run (`fs.exec`); true if not written.
     pub exec: bool,
     /// The folder in which commands run; the workspace if not written.
-    pub root: Option<Spotted<PathBuf>>,
+    pub root: Option<Spanned<PathBuf>>,
     /// As written, canonical.
     pub written: Json,
 }
@@ -58,9 +63,9 @@ pub struct ArgRule {
     /// The sub-command that it is about (`log`); none: the program itself.
     pub sub: Option<String>,
     /// Flags that may stand: `--oneline`, `-n,--lines=int`, `--output=write-path`.
-    pub flags: Vec<Spotted<String>>,
+    pub flags: Vec<Spanned<String>>,
     /// The type of every positional: `none`, `any`, `word`, `int`, `path`, `write-path`, or a pattern in slashes.
-    pub positional: Option<Spotted<String>>,
+    pub positional: Option<Spanned<String>>,
     /// Most positionals.
     pub most: Option<u32>,
 }

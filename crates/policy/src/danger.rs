@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::mistake::quote;
+use crate::diagnostic::quote;
 
 /// Below a home folder: keys, tokens and the settings of tools that act on the user's behalf.
 const CREDENTIALS: &[&str] = &[

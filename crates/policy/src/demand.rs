@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use crate::clause::ClauseId;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::value::{
-    Content, EnforcerDemand, Grant, HostRule, Input, NetMode, Over, Policy, Root, Secret, Sync, Threat, Threshold,
-    TierChoice, Workspace, WorkspaceMode,
+    Content, EnforcerDemand, Grant, HostRule, Input, NetMode, Over, Policy, Root, Secret, Sockets, Sync, Threat,
+    Threshold, TierChoice, Workspace, WorkspaceMode,
 };
 
 /// All that is writable together, in bytes, and who shares it.
@@ -70,8 +70,8 @@ pub enum Clause<'a> {
     FsWrite(&'a [Grant]),
     /// `fs.hide`, not empty
     FsHide(&'a [String]),
-    /// `fs.sockets`; `false` demands that no socket of the host is reachable
-    FsSockets(bool),
+    /// `fs.sockets`; but for `true` no socket of the host is reachable
+    FsSockets(Sockets),
     /// `fs.landlock`
     FsLandlock(u32),
     /// `fs.exec`

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 
 /// Longer numbers are not ones of a policy or of an argument.
-const MOST_LENGTH: usize = 400;
+const MAX_LENGTH: usize = 400;
 /// Beyond what any double can hold; a larger exponent is nonsense.
-const MOST_EXPONENT: i64 = 400;
+const MAX_EXPONENT: i64 = 400;
 
 /// A decimal number of any size, exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Exact {
     /// Reads `-12`, `0.5`, `1e3`, as JSON and TOML write them. Underscores between digits are TOML's.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > MOST_LENGTH {
+        if text.len() > MAX_LENGTH {
             return None;
         }
         let (negative, rest) = match text.strip_prefix('-') {
@@ -34,7 +34,7 @@ impl Exact {
             Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
             None => (rest, 0),
         };
-        if exponent.abs() > MOST_EXPONENT {
+        if exponent.abs() > MAX_EXPONENT {
             return None;
         }
         let (whole, part) = mantissa.split_once('.').map_or((mantissa, None), |(whole, part)| (whole, Some(part)));

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::commands::Commands;
 use crate::exact::Exact;
-use crate::spot::Spotted;
+use crate::span::Spanned;
 
 /// One guard of one argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,14 +29,14 @@ pub enum Guard {
     /// Text by its length in characters, or a list by its number of elements.
     Length(LengthGuard),
     /// Text that a pattern matches as a whole, in a linear-time engine.
-    Pattern(Spotted<String>),
+    Pattern(Spanned<String>),
 }
 
 /// `kind = "email"`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmailGuard {
     /// Domains, compared by whole labels after IDNA; any if empty.
-    pub domains: Vec<Spotted<String>>,
+    pub domains: Vec<Spanned<String>>,
     /// Whether sub-domains of them count.
     pub subdomains: bool,
 }
@@ -55,13 +55,13 @@ pub enum PathAccess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathGuard {
     /// Absolute folders; the path must resolve beneath one of them.
-    pub roots: Vec<Spotted<PathBuf>>,
+    pub roots: Vec<Spanned<PathBuf>>,
     /// What the path is for.
     pub access: PathAccess,
     /// Extensions with their dot, `.csv`; any if empty.
     pub extensions: BTreeSet<String>,
     /// Globs, relative to a root, that are out of reach.
-    pub hide: Vec<Spotted<String>>,
+    pub hide: Vec<Spanned<String>>,
 }
 
 /// `kind = "url"`
@@ -70,7 +70,7 @@ pub struct UrlGuard {
     /// Allowed schemes; `https` if not written.
     pub schemes: Vec<String>,
     /// Hosts, `example.com` or `*.example.com`; none allows none.
-    pub hosts: Vec<Spotted<String>>,
+    pub hosts: Vec<Spanned<String>>,
     /// Ports; the scheme's own if empty.
     pub ports: Vec<u16>,
     /// Whether private, link-local, loopback and metadata addresses are allowed.
@@ -100,11 +100,11 @@ pub struct SqlGuard {
     /// Whether only reading is allowed; true if not written.
     pub read_only: bool,
     /// Tables that may be named, `table` or `schema.table`; none allows none.
-    pub tables: Vec<Spotted<String>>,
+    pub tables: Vec<Spanned<String>>,
     /// Columns that may be named, `table.column` or `table.*`; all of the tables if empty.
-    pub columns: Vec<Spotted<String>>,
+    pub columns: Vec<Spanned<String>>,
     /// Functions that may be called beside the shipped list of harmless built-ins.
-    pub functions: Vec<Spotted<String>>,
+    pub functions: Vec<Spanned<String>>,
 }
 
 /// `kind = "number"`; bounds are part of the range, and are compared as decimals.

@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 use crate::demand::Clause;
 use crate::units::Millis;
 use crate::value::{
-    Content, EnforcerDemand, Grant, HostRule, Input, InputType, NetMode, Over, Root, Secret, Sync, Threat, Threshold,
-    Tier, TierChoice, Workspace, WorkspaceMode,
+    Content, EnforcerDemand, Grant, HostRule, Input, InputType, NetMode, Over, Root, Secret, Sockets, Sync, Threat,
+    Threshold, Tier, TierChoice, Workspace, WorkspaceMode,
 };
 
 macro_rules! words {
@@ -22,13 +22,13 @@ macro_rules! words {
 
             /// The word in documents.
             #[must_use]
-            pub const fn word(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
         }
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.word())
+                f.write_str(self.as_str())
             }
         }
     )+ };
@@ -38,6 +38,7 @@ words! {
     Tier { Language = "language", Process = "process", Container = "container", Gvisor = "gvisor", Vm = "vm" }
     Threat { Mistakes = "mistakes", Hostile = "hostile", MultiTenant = "multi-tenant" }
     EnforcerDemand { Any = "any", Kernel = "kernel" }
+    Sockets { Pairs = "false", Own = "own", Host = "true" }
     WorkspaceMode { None = "none", Ro = "ro", Rw = "rw", Overlay = "overlay", Copy = "copy" }
     Over { Cut = "cut", Kill = "kill" }
     NetMode { None = "none", Loopback = "loopback", Allow = "allow" }
@@ -49,7 +50,7 @@ words! {
 impl std::fmt::Display for TierChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Fixed(tier) => f.write_str(tier.word()),
+            Self::Fixed(tier) => f.write_str(tier.as_str()),
             Self::Auto => f.write_str("auto"),
         }
     }
@@ -165,20 +166,27 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 /// A JSON string literal (RFC 8785, section 3.2.2.2).
 pub fn write_text(out: &mut String, text: &str) {
     out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' => push(out, format_args!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
+    // Hardly any text has something to escape.
+    if text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\') {
+        out.push_str(text);
+    } else {
+        text.chars().for_each(|c| write_char(out, c));
     }
     out.push('"');
+}
+
+fn write_char(out: &mut String, c: char) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c if c < ' ' => push(out, format_args!("\\u{:04x}", u32::from(c))),
+        c => out.push(c),
+    }
 }
 
 /// Seconds as a number: whole where they are.
@@ -216,7 +224,7 @@ fn root(root: &Root) -> Value {
 fn workspace(workspace: &Workspace) -> Value {
     let at = workspace.at.as_deref().map_or_else(|| json!("same"), path_text);
     let path = workspace.path.as_deref().map_or(Value::Null, path_text);
-    json!({ "path": path, "at": at, "mode": workspace.mode.word() })
+    json!({ "path": path, "at": at, "mode": workspace.mode.as_str() })
 }
 
 fn threshold(threshold: &Threshold) -> Value {
@@ -238,7 +246,7 @@ fn host_rule(rule: &HostRule) -> Value {
 /// The given value stands only as its digest: it is content, and a plan goes into the audit log.
 fn input(input: &Input) -> Value {
     let mut map = Map::new();
-    map.insert("type".to_owned(), json!(input.kind.word()));
+    map.insert("type".to_owned(), json!(input.kind.as_str()));
     if let Some(n) = input.max_length {
         map.insert("max_length".to_owned(), json!(n));
     }
@@ -265,11 +273,12 @@ impl Clause<'_> {
     pub fn value_json(&self) -> Value {
         match self {
             Self::Tier(tier) => Value::String(tier.to_string()),
-            Self::Threat(threat) => json!(threat.word()),
-            Self::Enforcer(who) => json!(who.word()),
+            Self::Threat(threat) => json!(threat.as_str()),
+            Self::Enforcer(who) => json!(who.as_str()),
             Self::FsRoot(value) => root(value),
             Self::FsRead(list) | Self::FsWrite(list) => grants(list),
-            Self::FsSockets(on) => json!(on),
+            Self::FsSockets(Sockets::Own) => json!("own"),
+            Self::FsSockets(which) => json!(*which == Sockets::Host),
             Self::FsLandlock(abi) => json!(abi),
             Self::FsExec(list) => Value::Array(list.iter().map(|path| path_text(path)).collect()),
             Self::FsNoexec | Self::FsProtect | Self::ProcessTty => json!(true),
@@ -283,10 +292,10 @@ impl Clause<'_> {
             Self::LimitsPids(n) | Self::LimitsOpenFiles(n) => json!(n),
             Self::LimitsDisk(disk) => json!(disk.total.0),
             Self::LimitsFiles(files) => json!(files.total),
-            Self::LimitsOver(over) => json!(over.word()),
+            Self::LimitsOver(over) => json!(over.as_str()),
             Self::LimitsIoRead(rate) | Self::LimitsIoWrite(rate) | Self::NetBandwidth(rate) => json!(rate.0),
             Self::LimitsWarn(value) | Self::LimitsKill(value) => threshold(value),
-            Self::NetMode(mode) => json!(mode.word()),
+            Self::NetMode(mode) => json!(mode.as_str()),
             Self::NetAllow(list) => Value::Array(list.iter().map(host_rule).collect()),
             Self::EnvSet(map) => json!(map),
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
@@ -305,8 +314,59 @@ impl Clause<'_> {
             Self::Commands(value) => (*value).clone(),
             Self::Tools(tools) => tools.written.clone(),
             Self::AuditPath(path) => path_text(path),
-            Self::AuditContent(content) => json!(content.word()),
-            Self::AuditSync(sync) => json!(sync.word()),
+            Self::AuditContent(content) => json!(content.as_str()),
+            Self::AuditSync(sync) => json!(sync.as_str()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_by_utf16_and_nothing_is_escaped_without_need() {
+        // From RFC 8785 section 3.2.3: the emoji sorts before U+FB33 by UTF-16, after it by code point.
+        let value = json!({"\u{fb33}": 1, "\u{1f600}": 2, "\r": 3, "1": 4, "\u{80}": 5, "ö": "\u{f}\n/é\\\""});
+        assert_eq!(
+            canonical(&value),
+            "{\"\\r\":3,\"1\":4,\"\u{80}\":5,\"ö\":\"\\u000f\\n/é\\\\\\\"\",\"\u{1f600}\":2,\"\u{fb33}\":1}"
+        );
+    }
+
+    #[test]
+    fn numbers_are_spelled_as_in_the_rfc() {
+        let cases: [(f64, &str); 14] = [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (9_007_199_254_740_992.0, "9007199254740992"),
+            (295_147_905_179_352_830_000.0, "295147905179352830000"),
+            (1e21, "1e+21"),
+            (9.999_999_999_999_997e22, "9.999999999999997e+22"),
+            (0.000_001, "0.000001"),
+            (1e-7, "1e-7"),
+            (333_333_333.333_333_3, "333333333.3333333"),
+            (-1.5, "-1.5"),
+            (100.0, "100"),
+            (0.001_5, "0.0015"),
+        ];
+        for (number, spelled) in cases {
+            assert_eq!(canonical(&json!(number)), spelled, "{number}");
+        }
+        // RFC 8785 knows doubles alone: beyond 2^53 an integer is spelled as the double that it becomes.
+        assert_eq!(
+            canonical(&json!([u64::MAX, 1_u64 << 53, null, true])),
+            "[18446744073709552000,9007199254740992,null,true]"
+        );
+    }
+
+    #[test]
+    fn hex_reads_back() {
+        assert_eq!(unhex(&hex(&[0, 15, 255])).unwrap(), [0, 15, 255]);
+        assert!(unhex("abc").is_none() && unhex("+1").is_none());
     }
 }

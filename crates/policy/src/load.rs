@@ -71,7 +71,7 @@ pub struct Loaded {
     /// Legal, but probably not meant.
     pub lints: Vec<Lint>,
     /// What was read, for those who compile values later and must point at them.
-    pub documents: crate::spot::Documents,
+    pub documents: crate::span::Documents,
     /// Whether `workspace.at` was written; otherwise it follows the tier.
     pub(crate) at_given: bool,
 }
@@ -86,6 +86,36 @@ impl Loaded {
         self.policy.fs.exec = Some(both);
         let origin = format!("commands ({})", self.origins.of(ClauseId::Commands));
         self.origins.add(ClauseId::FsExec, &origin);
+    }
+
+    /// `git.identity = "host"`: the name and mail of the caller's git become those of commits made inside. What the policy
+    /// sets or passes itself stays.
+    pub fn set_git_identity(&mut self, name: Option<&str>, mail: Option<&str>) {
+        const ROLES: [&str; 2] = ["AUTHOR", "COMMITTER"];
+        let env = &mut self.policy.env;
+        let values = [("NAME", name), ("EMAIL", mail)];
+        for (what, value) in values.into_iter().filter_map(|(what, value)| Some((what, value?))) {
+            for variable in ROLES.map(|role| format!("GIT_{role}_{what}")) {
+                if !env.pass.contains(&variable) {
+                    env.set.entry(variable).or_insert_with(|| value.to_owned());
+                }
+            }
+        }
+        const HOST: &str = "git.identity = host";
+        if name.is_some() || mail.is_some() {
+            self.origins.add(ClauseId::EnvSet, HOST);
+        }
+        if name.is_none() || mail.is_none() {
+            self.lints.push(Lint {
+                id: "git/no-identity",
+                clause: ClauseId::EnvSet,
+                what: "git on this host has no `user.name` or no `user.email`".to_owned(),
+                at: HOST.to_owned(),
+                why: "a commit inside would fail for want of an identity".to_owned(),
+                fix: "`git config --global user.name NAME`, and `user.email`; or set GIT_AUTHOR_NAME and so on by `--env`"
+                    .to_owned(),
+            });
+        }
     }
 
     /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path.

@@ -1,9 +1,9 @@
 //! Names of tools and servers: what they may be made of, so that no two of them look or map alike.
 
 /// Longest name of a server.
-pub const MOST_SERVER: usize = 40;
+pub const MAX_SERVER: usize = 40;
 /// Longest name of a tool, its server included.
-pub const MOST_NAME: usize = 200;
+pub const MAX_NAME: usize = 200;
 
 /// Why a name is none, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct NameFlaw {
 pub fn is_server(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    name.len() <= MOST_SERVER
+    name.len() <= MAX_SERVER
         && name.chars().all(inner)
         && end(name.chars().next())
         && end(name.chars().last())
@@ -46,7 +46,7 @@ pub fn flaw_of_entry(name: &str) -> Option<NameFlaw> {
 pub fn flaw_of_tool(name: &str) -> Option<NameFlaw> {
     let flaw = |why: &str, fix: String| Some(NameFlaw { why: why.to_owned(), fix });
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits) {
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
         let odd = name.chars().find(|c| !fits(*c)).map(|c| format!("; U+{:04X} is none of them", u32::from(c)));
         let why = format!("names are 1 to 200 of A-Z a-z 0-9 _ - . / (and, in globs, *){}", odd.unwrap_or_default());
         return flaw(&why, "write it as the tool is called: `tool`, `server.tool`, `server.*`".to_owned());

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 use crate::clause::ClauseId;
+use crate::control::{Control, Controls};
 use crate::value::{Policy, Tier};
 
 /// Who holds a clause.
@@ -22,7 +23,7 @@ pub enum Strength {
 impl Strength {
     /// The word in plans and reports.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Supervisor => "supervisor",
             Self::Broker => "broker",
@@ -31,19 +32,8 @@ impl Strength {
     }
 }
 
-/// A clause is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enforced {
-    /// The named mechanism, e.g. `cgroup-v1:memory`.
-    pub by: String,
-    /// Who holds it.
-    pub strength: Strength,
-    /// How far the limit may be passed before it acts, in words; `None` = not at all.
-    pub overshoot: Option<String>,
-}
-
 /// A clause cannot be held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Unmet {
     /// Stable id, e.g. `limits.disk/rw-without-quota`; `fumehood explain` knows it.
     pub id: &'static str,
@@ -52,22 +42,22 @@ pub struct Unmet {
     /// What the user can do.
     pub fix: String,
     /// What would still be done if the clause is `prefer`red; `None` = it cannot be weakened, only changed.
-    pub weaker: Option<Enforced>,
+    pub weaker: Option<Controls>,
 }
 
 /// A backend's answer for one clause.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Support {
     /// The clause demands nothing (not set, or its value is empty).
     NotAsked,
-    /// Held.
-    Enforced(Enforced),
+    /// Held by these.
+    Held(Controls),
     /// Not held.
     Unmet(Unmet),
 }
 
 /// One clause of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Clause.
     pub clause: ClauseId,
@@ -75,12 +65,8 @@ pub struct Entry {
     pub value: serde_json::Value,
     /// Where the value came from, e.g. `preset strict`, `policy.toml:14:10`, `--memory`. Not part of the digest.
     pub origin: String,
-    /// Mechanism.
-    pub enforcer: String,
-    /// Who holds it.
-    pub strength: Strength,
-    /// Overshoot.
-    pub overshoot: Option<String>,
+    /// What holds it.
+    pub controls: Controls,
 }
 
 /// A clause that is held less than demanded, because the policy prefers it so.
@@ -114,6 +100,13 @@ pub struct Plan {
     /// See [`Plan::digest`] and [`Plan::policy_digest`].
     pub(crate) digest: Derived,
     pub(crate) policy_digest: Derived,
+}
+
+impl Plan {
+    /// Every control, clause by clause; one that holds several clauses comes several times.
+    pub fn controls(&self) -> impl Iterator<Item = &Control> {
+        self.entries.iter().flat_map(|entry| entry.controls.iter())
+    }
 }
 
 /// A text that follows from the rest of a plan, made when it is first asked for: nothing that a start waits for needs it.

@@ -3,13 +3,14 @@
 //! Nothing is decided here that depends on the host: the backend answers, this module only refuses to be satisfied
 //! with less than was demanded.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::clause::ClauseId;
+use crate::control::Controls;
 use crate::demand::Clause;
 use crate::json::digest;
 use crate::load::Loaded;
-use crate::plan::{Derived, Enforced, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
+use crate::plan::{Derived, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
 use crate::value::{EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
 /// What a backend says to each demand. Closures are answers.
@@ -134,7 +135,7 @@ fn no_backend(loaded: &Loaded, least: Tier, exact: bool) -> Refusal {
         fix: "name a tier that `fumehood doctor` shows as available, e.g. --tier container".to_owned(),
         weaker: None,
     };
-    Refusal { tier: least.word().to_owned(), demanded: loaded.policy.clauses().count(), refused: vec![reason] }
+    Refusal { tier: least.as_str().to_owned(), demanded: loaded.policy.clauses().count(), refused: vec![reason] }
 }
 
 /// Puts every demand to one backend.
@@ -150,7 +151,7 @@ pub fn plan(loaded: &Loaded, on: Candidate<'_>) -> Result<Plan, Refusal> {
     }
     let Ledger { demanded, entries, weakened, refused, policy: _, loaded: _ } = ledger;
     if !refused.is_empty() {
-        return Err(Refusal { tier: on.tier.word().to_owned(), demanded, refused });
+        return Err(Refusal { tier: on.tier.as_str().to_owned(), demanded, refused });
     }
     let lints = loaded.lints.iter().map(ToString::to_string).collect();
     Ok(Plan {
@@ -176,11 +177,12 @@ struct Ledger<'a> {
 
 impl Ledger<'_> {
     fn ask(&mut self, clause: &Clause<'_>, answers: &dyn Answers) {
-        match self.strict_enough(clause, answers.support(clause)) {
+        let support = self.strict_enough(clause, answers.support(clause));
+        match self.against_threat(clause, support) {
             Support::NotAsked => {}
-            Support::Enforced(enforced) => {
+            Support::Held(controls) => {
                 self.demanded += 1;
-                self.enter(clause, enforced);
+                self.enter(clause, controls);
             }
             Support::Unmet(unmet) => {
                 self.demanded += 1;
@@ -191,14 +193,14 @@ impl Ledger<'_> {
 
     /// `enforcer = "kernel"`: a limit that somebody only watches is not held.
     fn strict_enough(&self, clause: &Clause<'_>, support: Support) -> Support {
-        let Support::Enforced(held) = support else { return support };
-        let by_kernel = self.policy.enforcer == EnforcerDemand::Any || held.strength == Strength::Kernel;
+        let Support::Held(held) = support else { return support };
+        let by_kernel = self.policy.enforcer == EnforcerDemand::Any || held.strength() == Strength::Kernel;
         if by_kernel || !kernel_can_hold(clause.id()) {
-            return Support::Enforced(held);
+            return Support::Held(held);
         }
         Support::Unmet(Unmet {
             id: "enforcer/kernel-demanded",
-            why: format!("`enforcer = \"kernel\"`, and here only `{}` could hold it", held.by),
+            why: format!("`enforcer = \"kernel\"`, and here only `{}` could hold it", held.enforcer()),
             fix:
                 "run where cgroups are writable (`fumehood doctor` says how), drop the limit, or set enforcer = \"any\""
                     .to_owned(),
@@ -206,14 +208,34 @@ impl Ledger<'_> {
         })
     }
 
-    fn enter(&mut self, clause: &Clause<'_>, held: Enforced) {
+    /// `threat = "hostile"`: an amount that a hostile program can hide from whoever counts is not held.
+    fn against_threat(&self, clause: &Clause<'_>, support: Support) -> Support {
+        let Support::Held(held) = support else { return support };
+        let id = clause.id();
+        let amount = kernel_can_hold(id) || id == ClauseId::FsTmp;
+        if !amount || self.policy.threat == Threat::Mistakes || held.against() != Threat::Mistakes {
+            return Support::Held(held);
+        }
+        Support::Unmet(Unmet {
+            id: "threat/mistakes-only",
+            why: format!(
+                "`threat = \"{}\"`, and here only `{}` could hold it, from which a hostile program can hide",
+                self.policy.threat,
+                held.enforcer()
+            ),
+            fix: format!(
+                "run where cgroups are writable (`fumehood doctor` says how), drop the limit, accept it by `--prefer {id}`, or set threat = \"mistakes\""
+            ),
+            weaker: Some(held),
+        })
+    }
+
+    fn enter(&mut self, clause: &Clause<'_>, controls: Controls) {
         self.entries.push(Entry {
             clause: clause.id(),
             value: clause.value_json(),
             origin: self.loaded.origins.of(clause.id()).to_owned(),
-            enforcer: held.by,
-            strength: held.strength,
-            overshoot: held.overshoot,
+            controls,
         });
     }
 
@@ -224,10 +246,8 @@ impl Ledger<'_> {
         let in_vain = preferred && weaker.is_none();
         match weaker {
             Some(weaker) if preferred => {
-                let got = match &weaker.overshoot {
-                    Some(overshoot) => format!("{} ({overshoot})", weaker.by),
-                    None => weaker.by.clone(),
-                };
+                let by = weaker.enforcer();
+                let got = weaker.overshoot().map_or(by.clone(), |overshoot| format!("{by} ({overshoot})"));
                 self.weakened.push(Weakened { clause: id, wanted: clause.value_text(), got, why });
                 self.enter(clause, weaker);
             }
@@ -238,7 +258,7 @@ impl Ledger<'_> {
                 at: self.loaded.origins.of(id).to_owned(),
                 why: if in_vain { format!("{why}; `prefer` cannot help, since nothing weaker is left") } else { why },
                 fix,
-                weaker: weaker.map(|held| held.by),
+                weaker: weaker.map(|held| held.enforcer()),
             }),
         }
     }
@@ -271,25 +291,18 @@ pub fn policy_digest(policy: &Policy) -> String {
     digest(&json!({ "version": 1, "prefer": prefer, "clauses": Value::Object(clauses) }))
 }
 
-/// Whether an entry tells where its value came from; a digest must not depend on that.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    With,
-    Without,
-}
-
-fn entry_json(entry: &Entry, origin: Origin) -> Value {
-    let Entry { clause, value, origin: from, enforcer, strength, overshoot } = entry;
-    let mut map = serde_json::Map::new();
-    map.insert("clause".to_owned(), json!(clause.path()));
+/// An entry without its origin, on which a digest must not depend.
+fn entry_json(entry: &Entry) -> Map<String, Value> {
+    let Entry { clause, value, origin: _, controls } = entry;
+    let mut map = Map::with_capacity(8);
+    map.insert("clause".to_owned(), Value::from(clause.path()));
     map.insert("value".to_owned(), value.clone());
-    if origin == Origin::With {
-        map.insert("origin".to_owned(), json!(from));
-    }
-    map.insert("enforcer".to_owned(), json!(enforcer));
-    map.insert("strength".to_owned(), json!(strength.word()));
-    map.insert("overshoot".to_owned(), json!(overshoot));
-    Value::Object(map)
+    map.insert("enforcer".to_owned(), Value::from(controls.enforcer()));
+    map.insert("strength".to_owned(), Value::from(controls.strength().as_str()));
+    map.insert("against".to_owned(), Value::from(controls.against().as_str()));
+    map.insert("overshoot".to_owned(), Value::from(controls.overshoot()));
+    map.insert("evidence".to_owned(), Value::from(controls.evidence()));
+    map
 }
 
 fn weakened_json(list: &[Weakened]) -> Value {
@@ -301,14 +314,16 @@ impl Plan {
     /// SHA-256 (hex) over RFC 8785 JSON of tier, backend, clauses (without origin) and weakenings.
     #[must_use]
     pub fn digest(&self) -> &str {
-        self.digest.0.get_or_init(|| {
-            let clauses: Vec<Value> = self.entries.iter().map(|entry| entry_json(entry, Origin::Without)).collect();
-            digest(&json!({
-                "tier": self.tier.word(),
-                "backend": self.backend,
-                "clauses": clauses,
-                "weakened": weakened_json(&self.weakened),
-            }))
+        self.digest.0.get_or_init(|| digest(&self.digested()))
+    }
+
+    fn digested(&self) -> Value {
+        let clauses: Vec<Value> = self.entries.iter().map(|entry| Value::Object(entry_json(entry))).collect();
+        json!({
+            "tier": self.tier.as_str(),
+            "backend": self.backend,
+            "clauses": Value::Array(clauses),
+            "weakened": weakened_json(&self.weakened),
         })
     }
 
@@ -321,15 +336,19 @@ impl Plan {
     /// The shape of `plan --json`.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let clauses: Vec<Value> = self.entries.iter().map(|entry| entry_json(entry, Origin::With)).collect();
-        json!({
-            "schema": 1,
-            "digest": self.digest(),
-            "tier": self.tier.word(),
-            "backend": self.backend,
-            "clauses": clauses,
-            "weakened": weakened_json(&self.weakened),
-        })
+        let mut body = self.digested();
+        let digest = self.digest.0.get_or_init(|| digest(&body)).as_str();
+        let clauses = body.get_mut("clauses").and_then(Value::as_array_mut);
+        for (clause, entry) in clauses.into_iter().flatten().zip(&self.entries) {
+            if let Some(map) = clause.as_object_mut() {
+                map.shift_insert(2, "origin".to_owned(), Value::from(entry.origin.as_str()));
+            }
+        }
+        if let Some(map) = body.as_object_mut() {
+            map.shift_insert(0, "schema".to_owned(), Value::from(1));
+            map.shift_insert(1, "digest".to_owned(), Value::from(digest));
+        }
+        body
     }
 }
 

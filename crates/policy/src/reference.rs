@@ -61,6 +61,7 @@ fn shape_text(shape: Shape) -> String {
         Shape::Cores => "a number of cores from 0.001 to 4096".to_owned(),
         Shape::Cpuset => "cores and ranges: `\"0-1,3\"`, or a list of numbers".to_owned(),
         Shape::Truth => "true or false".to_owned(),
+        Shape::TruthOr(word) => format!("true, false or `{word}`"),
         Shape::Text => "a text".to_owned(),
         Shape::Texts => "a list of texts".to_owned(),
         Shape::Root => "`host`, `empty`, `dir:PATH`, `image:REF`".to_owned(),

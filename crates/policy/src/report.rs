@@ -167,7 +167,7 @@ pub struct Digest {
 pub struct WorkspaceReport {
     /// How many paths were added, modified, removed, or refused (not carried over).
     pub counts: BTreeMap<String, u64>,
-    /// The first [`WorkspaceReport::MOST`] of them; `fumehood diff` shows all.
+    /// The first [`WorkspaceReport::MAX`] of them; `fumehood diff` shows all.
     pub changes: Vec<WorkspaceChange>,
     /// What of the workspace does not work or is not protected as one may think, in words.
     pub notes: Vec<String>,
@@ -175,9 +175,9 @@ pub struct WorkspaceReport {
 
 impl WorkspaceReport {
     /// Most changes that a report names.
-    pub const MOST: usize = 200;
+    pub const MAX: usize = 200;
     /// Most notes that a report holds.
-    pub const MOST_NOTES: usize = 20;
+    pub const MAX_NOTES: usize = 20;
 }
 
 /// One changed path.

@@ -26,6 +26,8 @@ pub fn schema() -> Value {
     for row in ROWS {
         insert(&mut top, row);
     }
+    let identity = json!({ "enum": ["none", "host"], "description": "`host`: name and mail of the caller's git, and nothing else of its configuration." });
+    top.insert("git".to_owned(), table(&json!({ "identity": identity }), &[]));
     top.insert("mcp".to_owned(), crate::tool_rows::schema("mcp"));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -81,6 +83,7 @@ fn shape(shape: Shape) -> Value {
             { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 4095 } },
         ] }),
         Shape::Truth => json!({ "type": "boolean" }),
+        Shape::TruthOr(word) => json!({ "enum": [true, false, word] }),
         Shape::Text => json!({ "type": "string" }),
         Shape::Texts => texts(),
         Shape::Root => json!({ "type": "string", "pattern": "^(host|empty|dir:.+|image:.+)$" }),

@@ -92,8 +92,8 @@ impl Plan {
             self.entries.iter().map(|entry| (self.value_text(entry), entry)).collect();
         let width = clauses.iter().map(|(text, _)| text.chars().count()).max().unwrap_or(0).min(32);
         for (text, entry) in clauses {
-            let overshoot = entry.overshoot.as_ref().map(|more| format!(", {more}")).unwrap_or_default();
-            let held = format!("{} ({}{overshoot})", entry.enforcer, entry.strength.word());
+            let overshoot = entry.controls.overshoot().map(|more| format!(", {more}")).unwrap_or_default();
+            let held = format!("{} ({}{overshoot})", entry.controls.enforcer(), entry.controls.strength().as_str());
             line(&mut out, format_args!("  {:<18} {text:<width$}  {held}", entry.clause.path()));
         }
         for weak in &self.weakened {

@@ -11,6 +11,8 @@ use crate::schema::{SIZE, TIME};
 pub enum Form {
     /// One of these words.
     Words(&'static [&'static str]),
+    /// One of these words, or a table with the keys whose rows begin with this path.
+    WordOr(&'static [&'static str], &'static str),
     /// A text.
     Text,
     /// A list of texts.
@@ -69,6 +71,7 @@ const fn key(
 }
 
 const BY: Form = Form::Words(&["session", "agent", "key", "gateway"]);
+const APPROVALS: &[&str] = &["never", "first", "always"];
 const DECISIONS: Form = Form::Words(&["allow", "ask", "deny"]);
 
 /// Every key.
@@ -161,9 +164,9 @@ pub const KEYS: &[Key] = &[
     key(
         "tools.tool",
         "approval",
-        Form::Words(&["never", "first", "always"]),
+        Form::WordOr(APPROVALS, "tools.tool.approval"),
         Some("never"),
-        "Whether a person is asked although the rest allows: about the first such call of a session, or about every one.",
+        "Whether a person is asked although the rest allows: about the first such call of a session, or about every one. A table also says who may answer: `approval.by`.",
     ),
     key(
         "tools.tool",
@@ -187,6 +190,20 @@ pub const KEYS: &[Key] = &[
         "What becomes of calls for which it is true.",
     ),
     key("tools.tool.rules", "message", Form::Text, Some("the condition"), "What the model is told."),
+    key(
+        "tools.tool.approval",
+        "when",
+        Form::Words(APPROVALS),
+        Some("never"),
+        "As the word alone: whether a person is asked although the rest allows.",
+    ),
+    key(
+        "tools.tool.approval",
+        "by",
+        Form::Words(&["anyone", "person"]),
+        Some("`person` for writes, `anyone` for reads"),
+        "Who may answer, whatever the reason for asking. `person`: somebody at a terminal, over HTTP with an approver's key, or a webhook, never the client that makes the call; it may be the agent's own. `anyone`: that client as well. Of several entries `person` counts before `anyone`.",
+    ),
     key("tools.tool.rate", "calls", Form::Whole(1, 1_000_000_000), None, "Calls in any window."),
     key("tools.tool.rate", "per", Form::Time, None, "Length of the window."),
     key("tools.tool.rate", "burst", Form::Whole(1, 1_000_000_000), Some("calls"), "How many may come at once."),
@@ -228,10 +245,23 @@ pub const KEYS: &[Key] = &[
         "path",
         "roots",
         Form::Texts,
-        None,
+        Some("`dangerous-roots`"),
         "Folders; the path is resolved beneath one of them by the kernel, and the resolved path is passed on.",
     ),
-    key("path", "access", Form::Words(&["read", "write"]), Some("read"), "What the path is for."),
+    key(
+        "path",
+        "dangerous-roots",
+        Form::Texts,
+        Some("none"),
+        "Roots that hold more than they say: `/`, a home, `/proc`, credentials. `roots` refuses them.",
+    ),
+    key(
+        "path",
+        "access",
+        Form::Words(&["read", "write"]),
+        Some("read"),
+        "What the path is for. `write` refuses control files at any depth, and everything in a folder of version control: the list is that of `fs.protect`.",
+    ),
     key("path", "extensions", Form::Texts, Some("any"), "Allowed extensions, `.csv`, of the resolved file."),
     key("path", "hide", Form::Texts, Some("none"), "Globs, relative to a root, that are out of reach."),
     key("url", "schemes", Form::Texts, Some("https"), "Allowed schemes."),
@@ -240,7 +270,7 @@ pub const KEYS: &[Key] = &[
         "hosts",
         Form::Texts,
         Some("none"),
-        "Allowed hosts, `example.com` or `*.example.com`; none allows none.",
+        "Allowed hosts, `example.com` or `*.example.com`; `public` is any host of the public network: no private, loopback, link-local or metadata address, no name of one label or of a network's own (`.local`, `.internal`).",
     ),
     key("url", "ports", Form::List, Some("the scheme's own"), "Allowed ports."),
     key(
@@ -280,6 +310,7 @@ pub const KEYS: &[Key] = &[
     key("command", "wrappers", Form::Texts, Some("none"), "As `commands.wrappers`."),
     key("command", "env", Form::Texts, Some("none"), "As `commands.env`."),
     key("command", "write", Form::Texts, Some("none"), "As `commands.write`."),
+    key("command", "read", Form::Texts, Some("the root and `write`"), "As `commands.read`."),
     key("command", "block", Form::Texts, Some("none"), "As `commands.block`."),
     key("enum", "values", Form::List, None, "The values, compared in type and content."),
     key("number", "min", Form::Any, Some("none"), "The least; part of the range. Compared as decimals."),
@@ -368,6 +399,7 @@ fn described(key: &Key) -> Value {
 fn form(form: Form) -> Value {
     match form {
         Form::Words(words) => json!({ "enum": words }),
+        Form::WordOr(words, path) => json!({ "anyOf": [{ "enum": words }, schema(path)] }),
         Form::Text => json!({ "type": "string" }),
         Form::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Form::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
@@ -423,6 +455,7 @@ fn write_tables(page: &mut String) -> fmt::Result {
         ("tools.tool.rate", "`rate`"),
         ("tools.tool.budget", "`budget`"),
         ("tools.tool.result", "`result`"),
+        ("tools.tool.approval", "`approval`"),
         ("tools.tool.examples", "`examples`"),
     ];
     for (table, title) in tables {
@@ -456,6 +489,7 @@ fn write_table(page: &mut String, table: &str) -> fmt::Result {
 fn shown(form: Form) -> String {
     match form {
         Form::Words(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Form::WordOr(words, path) => format!("{}, or table, see `{}`", shown(Form::Words(words)), last(path)),
         Form::Text => "text".to_owned(),
         Form::Texts => "list of texts".to_owned(),
         Form::Whole(from, to) => format!("{from} to {to}"),

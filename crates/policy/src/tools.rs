@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use crate::guards::Guard;
-use crate::spot::Spotted;
+use crate::span::Spanned;
 use crate::units::{Bytes, Millis};
 
 /// What is to become of a call. The strictest of all entries and rules that match wins: the order here is that strictness.
@@ -24,7 +24,7 @@ pub enum Decision {
 impl Decision {
     /// `allow`, `ask`, `deny`.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Ask => "ask",
@@ -54,6 +54,35 @@ pub enum Approval {
     Always,
 }
 
+/// Who may answer a question about a call. The order is that of strictness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ApprovalBy {
+    /// Whoever sits at the caller's own client may answer as well. The client may be the agent's, and answer for itself.
+    Anyone,
+    /// A person by a way that the caller has no part in: a terminal, HTTP with an approver's key, a webhook.
+    Person,
+}
+
+impl ApprovalBy {
+    /// `anyone`, `person`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anyone => "anyone",
+            Self::Person => "person",
+        }
+    }
+
+    /// Who answers where nothing is said: what changes something is not approved by the client that asks for it.
+    #[must_use]
+    pub const fn of_effect(effect: Effect) -> Self {
+        match effect {
+            Effect::Read => Self::Anyone,
+            Effect::Write => Self::Person,
+        }
+    }
+}
+
 /// `[tools]` with `[mcp]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tools {
@@ -71,21 +100,21 @@ pub struct Tools {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolEntry {
     /// `tool`, `server.tool`, or a glob within one server, `server.*`.
-    pub name: Spotted<String>,
+    pub name: Spanned<String>,
     /// What becomes of a call that passes all the rest; `Deny` if not written.
     pub decision: Decision,
     /// Declared effect; otherwise the tool's own annotation may raise it, and unknown counts as write.
     pub effect: Option<Effect>,
     /// JSON Schema 2020-12 of the arguments (a file is read when the policy loads).
-    pub schema: Option<Spotted<Json>>,
+    pub schema: Option<Spanned<Json>>,
     /// By argument: `to`, `message.to`, `recipients[]` (each element).
-    pub guards: Vec<(Spotted<String>, Spotted<Guard>)>,
+    pub guards: Vec<(Spanned<String>, Spanned<Guard>)>,
     /// Conditions in CEL.
     pub rules: Vec<Rule>,
     /// Calls per window.
-    pub rate: Option<Spotted<Rate>>,
+    pub rate: Option<Spanned<Rate>>,
     /// Cost per window and in total.
-    pub budget: Option<Spotted<Budget>>,
+    pub budget: Option<Spanned<Budget>>,
     /// Calls at once.
     pub concurrency: Option<u32>,
     /// How long one call may take.
@@ -94,6 +123,8 @@ pub struct ToolEntry {
     pub result: ResultRule,
     /// Whether a person is asked although the rules allow.
     pub approval: Approval,
+    /// Who may answer, whatever the reason for asking; by the effect if not written, see [`ApprovalBy::of_effect`].
+    pub approval_by: Option<ApprovalBy>,
     /// Calls that must come out as written, tried when the policy loads.
     pub examples: Vec<Example>,
 }
@@ -101,7 +132,7 @@ pub struct ToolEntry {
 impl ToolEntry {
     /// An entry that says nothing but its name: it denies.
     #[must_use]
-    pub const fn bare(name: Spotted<String>) -> Self {
+    pub const fn bare(name: Spanned<String>) -> Self {
         Self {
             name,
             decision: Decision::Deny,
@@ -113,8 +144,9 @@ impl ToolEntry {
             budget: None,
             concurrency: None,
             timeout: None,
-            result: ResultRule { max: ResultRule::MOST, redact: Vec::new(), types: Vec::new() },
+            result: ResultRule { max: ResultRule::MAX, redact: Vec::new(), types: Vec::new() },
             approval: Approval::Never,
+            approval_by: None,
             examples: Vec::new(),
         }
     }
@@ -124,7 +156,7 @@ impl ToolEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The expression, in CEL.
-    pub when: Spotted<String>,
+    pub when: Spanned<String>,
     /// Ask or deny; deny if not written. A condition that cannot be evaluated denies, whatever stands here.
     pub decision: Decision,
     /// For the model.
@@ -183,14 +215,14 @@ pub struct ResultRule {
     /// Most bytes that reach the caller; 1M if not written.
     pub max: Bytes,
     /// Patterns whose matches are replaced.
-    pub redact: Vec<Spotted<String>>,
+    pub redact: Vec<Spanned<String>>,
     /// Kinds of content that may come back; all if empty: `text`, `structured`, `image`, `audio`, `resource`, `link`.
     pub types: Vec<String>,
 }
 
 impl ResultRule {
     /// The size of a result where nothing is said.
-    pub const MOST: Bytes = Bytes(1 << 20);
+    pub const MAX: Bytes = Bytes(1 << 20);
 }
 
 /// A call and what must become of it.
@@ -203,24 +235,24 @@ pub struct Example {
     /// What must come out.
     pub expect: Decision,
     /// For messages.
-    pub at: crate::spot::Spot,
+    pub at: crate::span::Span,
 }
 
 /// `[mcp]`: empty lists, everything off, unless written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mcp {
     /// Upstream servers by name.
-    pub servers: BTreeMap<String, Spotted<McpServer>>,
+    pub servers: BTreeMap<String, Spanned<McpServer>>,
     /// URI globs of resources that may be listed and read, `server:glob`.
-    pub resources: Vec<Spotted<String>>,
+    pub resources: Vec<Spanned<String>>,
     /// Names of prompts, `server.name`, globs within one server.
-    pub prompts: Vec<Spotted<String>>,
+    pub prompts: Vec<Spanned<String>>,
     /// Servers that may ask the client's model.
-    pub sampling: Vec<Spotted<String>>,
+    pub sampling: Vec<Spanned<String>>,
     /// Servers that may ask the client's user.
-    pub elicitation: Vec<Spotted<String>>,
+    pub elicitation: Vec<Spanned<String>>,
     /// Servers that may learn the client's roots.
-    pub roots: Vec<Spotted<String>>,
+    pub roots: Vec<Spanned<String>>,
 }
 
 /// One `[mcp.servers.NAME]`.
@@ -231,7 +263,7 @@ pub struct McpServer {
     /// Environment of the server, beside what its policy gives.
     pub env: BTreeMap<String, String>,
     /// The policy of its sandbox: a preset or a file; `strict` if not written.
-    pub policy: Spotted<String>,
+    pub policy: Spanned<String>,
 }
 
 /// A value that a policy names and does not hold: `env:NAME`, or `Bearer env:NAME`.

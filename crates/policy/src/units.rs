@@ -38,9 +38,9 @@ pub struct UnitError {
 }
 
 /// Sizes and rates end here: beyond it a double, and so a JSON number, is not exact, and no disk is that large.
-const MOST_BYTES: u128 = 1 << 50;
+const MAX_BYTES: u128 = 1 << 50;
 /// Ten years; longer is a slip of the keyboard.
-const MOST_MILLIS: u128 = 10 * 366 * 24 * 3_600_000;
+const MAX_MILLIS: u128 = 10 * 366 * 24 * 3_600_000;
 
 const SIZES: &[(&str, u128)] = &[
     ("B", 1),
@@ -168,7 +168,7 @@ impl Bytes {
             return Err(missing_size(shown, &number));
         }
         match SIZES.iter().find(|(name, _)| *name == suffix) {
-            Some((_, unit)) => Ok(Self(bounded(number.times(*unit), MOST_BYTES, "bytes", "1 PiB")?)),
+            Some((_, unit)) => Ok(Self(bounded(number.times(*unit), MAX_BYTES, "bytes", "1 PiB")?)),
             None => Err(error(
                 "unit/unknown",
                 "units of size are B, K, M, G, T (powers of 1024) and KB, MB, GB, TB (powers of 1000)",
@@ -215,7 +215,7 @@ impl Millis {
             last = *unit;
             rest = after.trim_start();
         }
-        Ok(Self(bounded(Some(total), MOST_MILLIS, "milliseconds", "ten years")?))
+        Ok(Self(bounded(Some(total), MAX_MILLIS, "milliseconds", "ten years")?))
     }
 }
 

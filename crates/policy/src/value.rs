@@ -125,8 +125,8 @@ pub struct Fs {
     pub write: Vec<Grant>,
     /// Globs that are not visible inside grants.
     pub hide: Vec<String>,
-    /// Host unix sockets reachable below `rw` grants.
-    pub sockets: bool,
+    /// Which unix sockets work.
+    pub sockets: Sockets,
     /// Least Landlock ABI; `None` = the tier's own least.
     pub landlock: Option<u32>,
     /// If set, the only executables.
@@ -141,6 +141,17 @@ pub struct Fs {
     pub run: Bytes,
     /// Protect control files of version control, editors and agents.
     pub protect: bool,
+}
+
+/// `fs.sockets`: which unix sockets work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// Connected pairs alone.
+    Pairs,
+    /// Those that programs inside make, and none of the host.
+    Own,
+    /// Also sockets of the host, where they are granted.
+    Host,
 }
 
 /// How the workspace is shown.
@@ -272,6 +283,8 @@ pub struct Env {
     pub pass: Vec<String>,
     /// Values set.
     pub set: BTreeMap<String, String>,
+    /// `git.identity = "host"`: name and mail of the caller's git join what is set, by whoever can ask for them.
+    pub git_identity: bool,
 }
 
 /// Type of a scalar input.

@@ -11,9 +11,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use policy::plan::{Enforced, Support, Unmet};
+use policy::control::{Control, Controls, Filter, Watch};
+use policy::plan::{Support, Unmet};
 use policy::value::{NetMode, Tier};
-use policy::{Caller, Candidate, Clause, Layers, Strength, choose};
+use policy::{Caller, Candidate, Clause, Layers, choose};
 
 #[derive(Default)]
 struct Case {
@@ -43,18 +44,14 @@ fn cases(text: &str) -> Vec<Case> {
 
 /// A host on which the process tier has no namespaces, and disk limits on host folders are only watched.
 fn backend(tier: Tier) -> impl Fn(&Clause<'_>) -> Support {
-    let held = |by: &str, strength, overshoot: Option<&str>| Enforced {
-        by: by.to_owned(),
-        strength,
-        overshoot: overshoot.map(str::to_owned),
-    };
+    let held = |control: Control| Support::Held(control.into());
     move |clause| match clause {
         Clause::Tier(_) | Clause::Threat(_) | Clause::Enforcer(_) => Support::NotAsked,
         Clause::LimitsDisk(disk) if disk.reaches_host() => Support::Unmet(Unmet {
             id: "limits.disk/rw-without-quota",
             why: "no quota on the file system of `/srv/work`".to_owned(),
             fix: "workspace mode `overlay`, or put the folder on xfs with prjquota".to_owned(),
-            weaker: Some(held("supervisor:sampling", Strength::Supervisor, Some("what is written in 100 ms"))),
+            weaker: Some(Control::EachFile(disk.total).into()),
         }),
         Clause::NetMode(NetMode::Allow) | Clause::NetAllow(_) | Clause::NetDns(_) | Clause::NetBandwidth(_) => {
             Support::Unmet(Unmet {
@@ -70,15 +67,17 @@ fn backend(tier: Tier) -> impl Fn(&Clause<'_>) -> Support {
             fix: "tier = \"container\", or net.mode = \"none\"".to_owned(),
             weaker: None,
         }),
-        Clause::LimitsMemory(_) => {
-            Support::Enforced(held("supervisor:sampling", Strength::Supervisor, Some("20 ms of allocation")))
+        Clause::LimitsMemory(limit) => {
+            let closing = [Filter::Visible, Filter::CountedMemory].map(Control::Filter);
+            Support::Held(Controls::new(Control::Watch(Watch::Memory(*limit)), closing))
         }
-        Clause::LimitsWall(_) => Support::Enforced(held("supervisor:timer", Strength::Supervisor, None)),
-        _ => Support::Enforced(held("kernel", Strength::Kernel, None)),
+        Clause::LimitsCpuTime(limit) => held(Control::Watch(Watch::CpuTime { limit: *limit, counted: false })),
+        Clause::LimitsWall(limit) => held(Control::Watch(Watch::Wall(*limit))),
+        _ => held(Control::NoNewPrivs),
     }
 }
 
-fn load(case: &Case) -> Result<policy::Loaded, policy::Mistakes> {
+fn load(case: &Case) -> Result<policy::Loaded, policy::Diagnostics> {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{Caller, ClauseId, Format, Layers, Loaded, Mistakes};
+use policy::{Caller, ClauseId, Diagnostics, Format, Layers, Loaded};
 
 fn caller() -> Caller {
     Caller {
@@ -16,7 +16,7 @@ fn nothing(_: &Path) -> Result<String, String> {
     Err("no such file".to_owned())
 }
 
-fn toml(text: &str) -> Result<Loaded, Mistakes> {
+fn toml(text: &str) -> Result<Loaded, Diagnostics> {
     let mut layers = Layers::new(caller());
     layers.document("policy.toml", text, Format::Toml, Path::new("/srv/policies"), &nothing);
     layers.finish()

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use policy::plan::{Enforced, Support};
+use policy::Control;
+use policy::plan::Support;
 use policy::rows::ROWS;
 use policy::units::{Bytes, BytesPerSecond, Millis};
 use policy::value::Tier;
-use policy::{Caller, Candidate, Clause, Format, Layers, Loaded, Mistakes, Strength};
+use policy::{Caller, Candidate, Clause, Diagnostics, Format, Layers, Loaded};
 use proptest::prelude::*;
 
 fn caller() -> Caller {
@@ -24,7 +25,7 @@ fn nothing(_: &Path) -> Result<String, String> {
     Err("no such file".to_owned())
 }
 
-fn load(documents: &[(&str, Format)], flags: &[(&str, String)]) -> Result<Loaded, Mistakes> {
+fn load(documents: &[(&str, Format)], flags: &[(&str, String)]) -> Result<Loaded, Diagnostics> {
     let mut layers = Layers::new(caller());
     for (index, (text, format)) in documents.iter().enumerate() {
         layers.document(&format!("p{index}"), text, *format, Path::new("/srv/work"), &nothing);
@@ -36,9 +37,7 @@ fn load(documents: &[(&str, Format)], flags: &[(&str, String)]) -> Result<Loaded
 }
 
 fn digests(loaded: &Loaded) -> (String, String) {
-    let held = |_: &Clause<'_>| {
-        Support::Enforced(Enforced { by: "test".to_owned(), strength: Strength::Kernel, overshoot: None })
-    };
+    let held = |_: &Clause<'_>| Support::Held(Control::NoNewPrivs.into());
     let plan = policy::make_plan(loaded, Candidate { tier: Tier::Container, backend: "test", answers: &held }).unwrap();
     (plan.digest().to_owned(), plan.policy_digest().to_owned())
 }
@@ -238,7 +237,7 @@ fn the_ground_is_the_preset_strict() {
     let text = policy::presets::PRESETS[0].text;
     let again = load(&[(text, Format::Toml)], &[]).unwrap();
     assert_eq!(digests(&strict), digests(&again));
-    assert_eq!(policy::Policy::ground(), strict.policy);
+    assert_eq!(policy::Policy::defaults(), strict.policy);
     assert_eq!(again.policy, strict.policy);
     assert_eq!(again.policy.name, "strict");
 }

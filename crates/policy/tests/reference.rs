@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use policy::rows::ROWS;
-use policy::{Caller, ClauseId, Format, Layers, Loaded, Mistakes};
+use policy::{Caller, ClauseId, Diagnostics, Format, Layers, Loaded};
 
-fn load(text: &str) -> Result<Loaded, Mistakes> {
+fn load(text: &str) -> Result<Loaded, Diagnostics> {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),
@@ -92,7 +92,7 @@ fn the_rows_of_tools_are_the_keys_that_are_read() {
             let key = table.rsplit('.').next().unwrap();
             format!("tools.tool = [{{ name = 'a', {key} = [{{ {unknown} }}] }}]")
         }
-        "tools.tool.rate" | "tools.tool.budget" | "tools.tool.result" => {
+        "tools.tool.rate" | "tools.tool.budget" | "tools.tool.result" | "tools.tool.approval" => {
             let key = table.rsplit('.').next().unwrap();
             format!("tools.tool = [{{ name = 'a', {key} = {{ {unknown} }} }}]")
         }
@@ -102,7 +102,7 @@ fn the_rows_of_tools_are_the_keys_that_are_read() {
     };
     let mut tables: Vec<&str> = KEYS.iter().map(|key| key.table).collect();
     tables.dedup();
-    assert_eq!(tables.len(), 9 + KINDS.len());
+    assert_eq!(tables.len(), 10 + KINDS.len());
     for name in tables {
         let mistakes = load(&table(name, "qqqqqqqq = 1")).unwrap_err();
         let unknown = mistakes.list.iter().find(|mistake| mistake.id == "key/unknown").unwrap();

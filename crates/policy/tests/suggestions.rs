@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use policy::rows::{ROWS, Shape};
-use policy::{Caller, Format, Layers, Mistakes};
+use policy::{Caller, Diagnostics, Format, Layers};
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,7 @@ fn places() -> Vec<(String, &'static str)> {
             | Shape::Cores
             | Shape::Cpuset
             | Shape::Truth
+            | Shape::TruthOr(_)
             | Shape::Text
             | Shape::Texts
             | Shape::Root
@@ -187,7 +188,7 @@ fn entry(way: Way, path: &str, value: &str) -> String {
     }
 }
 
-fn load(way: Way, text: &str) -> Result<(), Mistakes> {
+fn load(way: Way, text: &str) -> Result<(), Diagnostics> {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),

@@ -16,7 +16,7 @@ use rustix::pipe::PipeFlags;
 use crate::error::{Named as _, Result};
 
 /// Most descriptors that one message may bring; more are closed by the kernel (`MSG_CTRUNC`).
-pub const MOST_DESCRIPTORS: usize = 16;
+pub const MAX_DESCRIPTORS: usize = 16;
 
 /// A connected pair of unix stream sockets, close-on-exec.
 ///
@@ -104,7 +104,7 @@ pub struct Received {
 /// # Errors
 /// EAGAIN with `nonblocking` and nothing there; ECONNRESET.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8], nonblocking: bool) -> Result<Received> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut flags = RecvFlags::CMSG_CLOEXEC;
     flags.set(RecvFlags::DONTWAIT, nonblocking);

@@ -1,11 +1,12 @@
 //! Ordinary programs of the host, started so that nothing of this process leaks into them.
 //!
-//! *Promises*: an empty environment but for what is named, no descriptor but the three standard ones, default signal
-//! dispositions, death with the calling thread. Used where `std::process::Command` would inherit all of that.
+//! *Promises*: an empty environment but for what is named, no descriptor but the three standard ones or those named,
+//! default signal dispositions, death with the calling thread. Used where `std::process::Command` would inherit all of
+//! that.
 
 use std::ffi::{CString, OsStr};
 use std::io::Read as _;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -70,9 +71,15 @@ impl Command {
 
     /// One variable of its environment, which is empty otherwise.
     #[must_use]
-    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+    pub fn env(self, name: &str, value: impl AsRef<OsStr>) -> Self {
         let variable = [name.as_bytes(), b"=", value.as_ref().as_bytes()].concat();
-        let variable = self.text(&variable);
+        self.variable(OsStr::from_bytes(&variable))
+    }
+
+    /// One variable of its environment, as `NAME=VALUE`.
+    #[must_use]
+    pub fn variable(mut self, variable: impl AsRef<OsStr>) -> Self {
+        let variable = self.text(variable.as_ref().as_bytes());
         self.env.push(variable);
         self
     }
@@ -95,6 +102,14 @@ impl Command {
         stdout: BorrowedFd<'_>,
         stderr: BorrowedFd<'_>,
     ) -> std::result::Result<Child, SpawnError> {
+        self.start_with(&[(stdin, 0), (stdout, 1), (stderr, 2)])
+    }
+
+    /// Starts it with these descriptors, each beside its number in the program.
+    ///
+    /// # Errors
+    /// As [`Command::start`]; EBADF at [`Step::Prepare`]: a number below 0 or above 63.
+    pub fn start_with(&self, fds: &[(BorrowedFd<'_>, RawFd)]) -> std::result::Result<Child, SpawnError> {
         if let Some(errno) = self.wrong {
             return Err(SpawnError { step: Step::Prepare, errno });
         }
@@ -105,14 +120,13 @@ impl Command {
             own_pid_namespace: false,
             cgroup: None,
             tasks: &[],
-            joins: None,
             cgroup_namespace: false,
             maps: None,
             time_offsets: None,
             ambient: 0,
             reset_signals: true,
             directory: self.directory.as_deref(),
-            fds: &[(stdin, 0), (stdout, 1), (stderr, 2)],
+            fds,
             program: Program::Path(&self.program),
             argv: &argv,
             env: &env,

@@ -24,6 +24,12 @@ impl Error {
         Self { call, object: object.into(), errno }
     }
 
+    /// Whether a process or file that was asked about is gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self.errno, Errno::SRCH | Errno::NOENT)
+    }
+
     /// Whether a nonblocking call found nothing to do.
     #[must_use]
     pub fn is_again(&self) -> bool {

@@ -2,11 +2,14 @@
 //!
 //! *Kernel facts*: setfsuid(2) and setfsgid(2) are per thread and answer the former id, never an error, so the change is
 //! read back. Leaving fsuid 0 takes the file capabilities (CAP_DAC_OVERRIDE and others) out of the effective set, and
-//! coming back restores them (capabilities(7)). A thread made meanwhile inherits the ids. Supplementary groups stay: give them up before if they matter.
+//! coming back restores them (capabilities(7)). A thread made meanwhile inherits the ids. setgroups(2) as a bare system call
+//! is per thread too: the supplementary groups of the caller would open files that are closed to that user.
 
 use std::marker::PhantomData;
 
+use rustix::fs::Gid;
 use rustix::io::Errno;
+use rustix::thread::set_thread_groups;
 
 use crate::error::{Error, Named as _, Result};
 
@@ -14,26 +17,34 @@ use crate::error::{Error, Named as _, Result};
 #[derive(Debug)]
 pub struct As {
     before: (u32, u32),
+    /// The supplementary groups that were given up.
+    groups: Vec<Gid>,
     thread_bound: PhantomData<*const ()>,
 }
 
 const ASK: u32 = u32::MAX;
 
 impl As {
-    /// Becomes `uid` and `gid` for files.
+    /// Becomes `uid` and `gid` for files, without supplementary groups.
     ///
     /// # Errors
     /// EPERM: this process may not.
     pub fn user(uid: u32, gid: u32) -> Result<Self> {
+        let object = || format!("uid {uid}, gid {gid}");
         let before = (set_uid(ASK), set_gid(ASK));
+        let groups = rustix::process::getgroups().named("getgroups", object)?;
+        if !groups.is_empty() {
+            set_thread_groups(&[]).named("setgroups", object)?;
+        }
+        // From here on a failure is taken back when the guard is dropped.
+        let guard = Self { before, groups, thread_bound: PhantomData };
         // The group first: without uid 0 it could not be changed.
         set_gid(gid);
         set_uid(uid);
-        let guard = Self { before, thread_bound: PhantomData };
         if (set_uid(ASK), set_gid(ASK)) == (uid, gid) {
             return Ok(guard);
         }
-        Err(Error::new("setfsuid", format!("uid {uid}, gid {gid}"), Errno::PERM))
+        Err(Error::new("setfsuid", object(), Errno::PERM))
     }
 }
 
@@ -61,6 +72,8 @@ impl Drop for As {
     fn drop(&mut self) {
         set_uid(self.before.0);
         set_gid(self.before.1);
+        // What gave them up can take them back: neither id is asked for that. If it fails, there are fewer rights, not more.
+        if !self.groups.is_empty() && set_thread_groups(&self.groups).is_err() {}
     }
 }
 

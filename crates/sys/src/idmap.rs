@@ -67,12 +67,11 @@ pub fn clone_mapped(place: impl AsFd, uid: (u32, u32), gid: (u32, u32)) -> Resul
 /// A user namespace that maps one uid and one gid. It lives as long as its descriptor: the process that held it ends
 /// here.
 fn user_namespace(uid: (u32, u32), gid: (u32, u32)) -> Result<OwnedFd> {
-    let program = crate::memfd::program(c"waits", WAITING)?;
+    let program = crate::memfd::program(c"waits", crate::arch::WAITING)?;
     let child = Spawn {
         namespaces: Namespaces::USER,
         cgroup: None,
         tasks: &[],
-        joins: None,
         cgroup_namespace: false,
         id_maps: IdMaps::Later,
         time_offsets: None,
@@ -96,16 +95,6 @@ fn mapped(child: &Child, (uid, shown_uid): (u32, u32), (gid, shown_gid): (u32, u
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path.as_str(), flags, rustix::fs::Mode::empty()).named("open", || path.clone())
 }
-
-/// The smallest program that waits: the ELF header (64 bits, little-endian, executable, x86-64, entry 0x400078, one
-/// program header at 64), that header (the whole file at 0x400000, read and execute), and
-/// `l: mov eax, 34; syscall; jmp l` (pause).
-#[rustfmt::skip]
-const WAITING: &[u8; 129] = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0\x78\0\x40\0\0\0\0\0\
-    \x40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\x38\0\x01\0\0\0\0\0\0\0\
-    \x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\
-    \x81\0\0\0\0\0\0\0\x81\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\
-    \xb8\x22\0\0\0\x0f\x05\xeb\xf7";
 
 #[cfg(test)]
 mod tests {

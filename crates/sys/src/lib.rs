@@ -1,16 +1,15 @@
 //! Linux as Fumehood needs it: a safe interface in the kernel's own terms.
 //!
-//! This is the only room with `unsafe` code. It knows no word of the product, writes no log and
-//! prints nothing: a caller gets a value or an error with the call, the object and the errno.
+//! This is the room with the product's `unsafe` code; attack payloads are in `probe`. It knows no word of the product,
+//! writes no log and prints nothing: a caller gets a value or an error with the call, the object and the errno.
 //!
 //! Two halves. [`bare`] is for the guest: no allocation, no C library, no destructor that matters.
 //! Everything else is for the supervisor and needs the feature `std`.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![expect(unsafe_code, reason = "this is the room for it; every block carries its argument")]
 
+pub mod arch;
 pub mod bare;
-#[cfg(feature = "std")]
-pub mod beside;
 #[cfg(feature = "std")]
 pub mod caller;
 #[cfg(feature = "std")]
@@ -20,13 +19,9 @@ pub mod channel;
 #[cfg(feature = "std")]
 pub mod command;
 #[cfg(feature = "std")]
-pub mod entry;
-#[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
 pub mod fsids;
-#[cfg(feature = "std")]
-pub mod heap;
 #[cfg(feature = "std")]
 pub mod idmap;
 #[cfg(feature = "std")]
@@ -36,11 +31,11 @@ pub mod machine;
 #[cfg(feature = "std")]
 pub mod memfd;
 #[cfg(feature = "std")]
+pub mod path_walk;
+#[cfg(feature = "std")]
 pub mod paths;
 #[cfg(feature = "std")]
 pub mod pidfd;
-#[cfg(feature = "std")]
-pub mod probe;
 #[cfg(feature = "std")]
 pub mod proc;
 #[cfg(feature = "std")]
@@ -59,5 +54,3 @@ pub mod spawn;
 pub mod table;
 #[cfg(feature = "std")]
 pub mod terminal;
-#[cfg(feature = "std")]
-pub mod way;

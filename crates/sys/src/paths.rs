@@ -63,7 +63,7 @@ pub struct Facts {
 
 /// How much a file system holds, and how much more it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FsStats {
     /// Bytes, in all.
     pub bytes: u64,
     /// Bytes that are free.
@@ -78,9 +78,9 @@ pub struct Room {
 ///
 /// # Errors
 /// That of fstatvfs(3).
-pub fn room(place: impl AsFd) -> Result<Room> {
+pub fn fs_stats(place: impl AsFd) -> Result<FsStats> {
     let fs = rustix::fs::fstatvfs(&place).named("fstatvfs", || "a place".to_owned())?;
-    Ok(Room {
+    Ok(FsStats {
         bytes: fs.f_blocks.saturating_mul(fs.f_frsize),
         free_bytes: fs.f_bfree.saturating_mul(fs.f_frsize),
         files: fs.f_files,

@@ -57,7 +57,13 @@ pub struct Used {
 /// # Errors
 /// ECHILD: it is not a child of this process, or somebody else reaped it.
 pub fn wait(pidfd: impl AsFd) -> Result<(End, Used)> {
-    until_ended(&pidfd, libc::WEXITED)
+    loop {
+        match wait_id(&pidfd, libc::WEXITED) {
+            Ok(Some(ended)) => return Ok(ended),
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).named("waitid", || "pidfd".into()),
+        }
+    }
 }
 
 /// Reaps the child that `pidfd` names if it has ended; `None` while it runs.
@@ -66,24 +72,6 @@ pub fn wait(pidfd: impl AsFd) -> Result<(End, Used)> {
 /// As [`wait`].
 pub fn try_wait(pidfd: impl AsFd) -> Result<Option<(End, Used)>> {
     wait_id(&pidfd, libc::WEXITED | libc::WNOHANG).named("waitid", || "pidfd".into())
-}
-
-/// Waits until the child that `pidfd` names has ended, and leaves it to be reaped.
-///
-/// # Errors
-/// ECHILD: it is not a child of this process, or it was reaped.
-pub fn wait_for_end(pidfd: impl AsFd) -> Result<()> {
-    until_ended(&pidfd, libc::WEXITED | libc::WNOWAIT).map(|_ended| ())
-}
-
-fn until_ended(pidfd: &impl AsFd, options: i32) -> Result<(End, Used)> {
-    loop {
-        match wait_id(pidfd, options) {
-            Ok(Some(ended)) => return Ok(ended),
-            Ok(None) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).named("waitid", || "pidfd".into()),
-        }
-    }
 }
 
 fn wait_id(pidfd: &impl AsFd, options: i32) -> rustix::io::Result<Option<(End, Used)>> {

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit};
 /// (soft, hard); `None` is no limit.
 pub type Limit = (Option<u64>, Option<u64>);
 
-/// The limit with the kernel's number (`RLIMIT_*` of x86-64); `None` for a number that is no limit.
+/// The limit with the kernel's number (`RLIMIT_*`, the same on all architectures in use); `None` for a number that is no limit.
 #[must_use]
 pub fn get(number: u32) -> Option<Limit> {
     const ALL: [Resource; 16] = [
@@ -31,41 +31,29 @@ pub fn get(number: u32) -> Option<Limit> {
     Some((current, maximum))
 }
 
-/// Lets this process have at least so many files open, if its hard limit allows that; how many it may have.
+/// How many files this process may have open at once.
 #[must_use]
-pub fn open_files(least: u64) -> u64 {
-    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
-    let (soft, hard) = (current.unwrap_or(u64::MAX), maximum.unwrap_or(u64::MAX));
-    if soft >= least {
-        return soft;
-    }
-    let wanted = least.min(hard);
-    match rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
-        Ok(()) => wanted,
-        Err(_) => soft,
-    }
+pub fn open_files() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Makes this process's table of descriptors so large, once. To be called while there is one thread: a table that threads
-/// share grows by waiting for an RCU grace period (fs/file.c, `expand_fdtable`), 1 to 6 ms on a quiet machine. What fails is
-/// only that time.
-pub fn make_room(descriptors: u64) {
-    let last = i32::try_from(descriptors.saturating_sub(1)).unwrap_or(0);
-    drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), last));
+/// Lets this process have at least so many files open, as far as its hard limit allows that. For a program about itself; a
+/// library asks [`open_files`].
+pub fn raise_open_files(least: u64) {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current.is_none_or(|soft| soft >= least) {
+        return;
+    }
+    let wanted = Rlimit { current: Some(maximum.map_or(least, |hard| least.min(hard))), maximum };
+    match rustix::process::setrlimit(Resource::Nofile, wanted) {
+        // Then it stays what it was, and whoever needs more finds that out.
+        Ok(()) | Err(_) => {}
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_with_room_leaves_no_descriptor_behind() {
-        make_room(100);
-        let shown = std::fs::read_to_string("/proc/self/status").unwrap();
-        let size: u64 = shown.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap().trim().parse().unwrap();
-        assert!(size >= 100, "{size}");
-        assert!(!std::path::Path::new("/proc/self/fd/99").exists());
-    }
 
     #[test]
     fn numbers_are_the_kernels() {

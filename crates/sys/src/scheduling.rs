@@ -1,88 +1,87 @@
-//! What scheduling policy children begin with (sched(7)).
+//! A thread with the scheduling policy `SCHED_DEADLINE` and its children (sched(7)).
 //!
-//! A policy is inherited. A real-time child is held by no share of processors (`cpu.max` and `cpu.cfs_quota_us` are about
-//! ordinary ones alone), is refused by a group of v1 that has no budget for it (EINVAL), and keeps a parent of its own
-//! priority waiting for as long as it likes.
-//!
-//! *Promises*: what this thread starts afterwards is ordinary (`SCHED_OTHER`), or there is an error. The thread itself, and
-//! the children of one that is ordinary, stay as they are.
+//! A policy is inherited, and a child that must not have a real-time one gives it up itself before it executes anything.
+//! That is too late below a deadline thread: the kernel lets it fork only if its children are reset at birth.
 
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
+/// While this is there, the calling thread may fork although its policy is `SCHED_DEADLINE`. Of any other nothing is changed.
+#[derive(Debug)]
+#[must_use = "the thread is as before when this is dropped"]
+pub(crate) struct DeadlineForks(Option<libc::sched_attr>);
 
-/// Lets this thread start ordinary children alone (`SCHED_RESET_ON_FORK`). Call it before other threads are made.
-///
-/// # Errors
-/// EPERM: one with `SCHED_DEADLINE` may not change its own policy without `CAP_SYS_NICE`; what the kernel cannot tell.
-pub fn start_ordinary_children() -> Result<()> {
-    // SAFETY: the call takes no pointers; 0 is this thread.
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    match policy {
-        libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE => reset_on_fork(),
-        -1 => Err(failed("sched_getscheduler")),
-        _ => Ok(()),
+impl DeadlineForks {
+    /// # Errors
+    /// EPERM: who has this policy may not change it without `CAP_SYS_NICE`; what the kernel cannot tell.
+    pub(crate) fn allow() -> Result<Self, Errno> {
+        // SAFETY: the call takes no pointers; 0 is this thread.
+        match unsafe { libc::sched_getscheduler(0) } {
+            libc::SCHED_DEADLINE => {}
+            -1 => return Err(last_errno()),
+            _ => return Ok(Self(None)),
+        }
+        let before = attributes()?;
+        let mut resetting = before;
+        resetting.sched_flags |= RESET_ON_FORK;
+        set(&resetting)?;
+        Ok(Self(Some(before)))
     }
 }
 
-fn reset_on_fork() -> Result<()> {
-    /// Its only flag, for both calls.
-    const RESET: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-    const LENGTH: usize = size_of::<libc::sched_attr>();
+impl Drop for DeadlineForks {
+    fn drop(&mut self) {
+        match self.0.map(|before| set(&before)) {
+            // Who was allowed to change it is allowed to change it back.
+            None | Some(Ok(()) | Err(_)) => {}
+        }
+    }
+}
+
+const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+const LENGTH: usize = size_of::<libc::sched_attr>();
+
+fn attributes() -> Result<libc::sched_attr, Errno> {
     // SAFETY: `sched_attr` is plain data for which all zero bytes are a value.
     let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };
     // SAFETY: `now` is valid for writing `LENGTH` bytes, of which the kernel writes no more; 0 is this thread.
-    if unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, LENGTH, 0) } != 0 {
-        return Err(failed("sched_getattr"));
-    }
-    now.sched_flags |= RESET;
-    // SAFETY: `now` is valid for reading its own length, which its first field tells; 0 is this thread.
-    if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const now, 0) } != 0 {
-        return Err(failed("sched_setattr"));
-    }
-    Ok(())
+    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, LENGTH, 0) };
+    if answer == 0 { Ok(now) } else { Err(last_errno()) }
 }
 
-fn failed(call: &'static str) -> Error {
-    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    Error::new(call, "this thread", Errno::from_raw_os_error(errno))
+fn set(wanted: &libc::sched_attr) -> Result<(), Errno> {
+    // SAFETY: `wanted` is valid for reading its own length, which its first field tells; 0 is this thread.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(wanted), 0) };
+    if answer == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The policy of a thread that this one starts, which begins as any child does.
-    fn of_a_child() -> i32 {
-        // SAFETY: the call takes no pointers.
-        std::thread::spawn(|| unsafe { libc::sched_getscheduler(0) }).join().unwrap()
-    }
-
-    fn become_one(policy: i32, priority: i32) -> bool {
-        let wanted = libc::sched_param { sched_priority: priority };
-        // SAFETY: `wanted` is valid for reading; 0 is this thread.
-        unsafe { libc::sched_setscheduler(0, policy, &raw const wanted) == 0 }
-    }
-
     #[test]
-    fn children_of_real_time_threads_are_ordinary_and_others_inherit() {
-        for (policy, priority, child) in [
-            (libc::SCHED_FIFO, 1, libc::SCHED_OTHER),
-            (libc::SCHED_RR, 1, libc::SCHED_OTHER),
-            (libc::SCHED_BATCH, 0, libc::SCHED_BATCH),
-            (libc::SCHED_IDLE, 0, libc::SCHED_IDLE),
-            (libc::SCHED_OTHER, 0, libc::SCHED_OTHER),
-        ] {
-            let case = std::thread::spawn(move || {
-                if !become_one(policy, priority) {
-                    println!("skipped: this user may not have policy {policy}");
-                    return;
-                }
-                assert_eq!(of_a_child(), policy, "without it a child inherits");
-                start_ordinary_children().unwrap();
-                assert_eq!(of_a_child(), child, "policy {policy}");
-            });
-            case.join().unwrap();
-        }
+    fn a_deadline_thread_may_fork_while_it_is_allowed_and_is_as_before_afterwards() {
+        let case = std::thread::spawn(|| {
+            let mut wanted = attributes().unwrap();
+            wanted.sched_policy = libc::SCHED_DEADLINE.cast_unsigned();
+            wanted.sched_nice = 0;
+            (wanted.sched_runtime, wanted.sched_deadline, wanted.sched_period) = (1 << 20, 100 << 20, 100 << 20);
+            if set(&wanted).is_err() {
+                println!("skipped: this user may not have this policy");
+                return;
+            }
+            let before = attributes().unwrap();
+            let fork = || std::thread::Builder::new().spawn(|| ()).map(|thread| thread.join().unwrap());
+            assert!(fork().is_err(), "without it there is no child");
+            let allowed = DeadlineForks::allow().unwrap();
+            fork().unwrap();
+            drop(allowed);
+            assert_eq!(attributes().unwrap().sched_flags, before.sched_flags);
+            assert!(fork().is_err());
+        });
+        case.join().unwrap();
     }
 }

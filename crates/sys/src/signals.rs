@@ -20,9 +20,9 @@ pub struct Signals {
     _held: Held,
 }
 
-/// Signals that are blocked in this thread, and in those that it starts meanwhile. Dropping it restores the mask.
+/// Signals that are blocked in this thread. Dropping it restores the mask.
 #[derive(Debug)]
-pub struct Held {
+struct Held {
     before: Mask,
     /// A mask is a thread's own: this stays with the thread that it is about.
     _here: PhantomData<*const ()>,
@@ -53,14 +53,6 @@ impl Mask {
 }
 
 impl Held {
-    /// Blocks `numbers` in the calling thread.
-    ///
-    /// # Errors
-    /// EINVAL: no such signal.
-    pub fn all(numbers: &[i32]) -> Result<Self> {
-        Ok(Self::of(&Mask::of(numbers)?))
-    }
-
     fn of(set: &Mask) -> Self {
         // SAFETY: `sigset_t` is plain data for which all zero bytes are a value; the mask in force is written over it.
         let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -116,21 +108,29 @@ impl Drop for Held {
     }
 }
 
+/// Blocks every signal in the calling thread, for good: one that does its work for others, who get the signals. But not SIGCHLD:
+/// the kernel drops one that nobody handles when it is sent, unless the thread that made the child blocks it; then it wakes
+/// another thread, whose call ends with EINTR.
+pub fn block_all() {
+    // SAFETY: `sigset_t` is plain data for which all zero bytes are a value.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `all` is valid for writing.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: `all` is valid for writing.
+    unsafe { libc::sigdelset(&raw mut all, libc::SIGCHLD) };
+    // SAFETY: the set is valid; only the calling thread's mask changes.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) };
+}
+
 /// A write past the caller's limit of file sizes answers EFBIG instead of ending the process without a word.
 pub fn ignore_file_size() {
     // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Writes to a closed pipe answer EPIPE instead of ending the process.
-pub fn ignore_broken_pipes() {
-    // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Held, Mask, Signals};
+    use super::{Mask, Signals};
 
     fn blocked() -> Vec<i32> {
         let mut now = Mask::of(&[]).unwrap();
@@ -141,25 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_here_is_held_in_a_thread_that_is_started_meanwhile_and_here_no_longer() {
+    fn what_is_taken_is_blocked_here_until_it_is_dropped() {
         let before = blocked();
-        let held = Held::all(&[libc::SIGHUP, libc::SIGUSR2]).unwrap();
-        let (to, told) = std::sync::mpsc::channel::<()>();
-        let other = std::thread::spawn(move || told.recv().map_or_else(|_closed| blocked(), |()| Vec::new()));
-        drop(held);
-        assert_eq!(blocked(), before);
-        drop(to);
-        let mut expected = before;
+        let taken = Signals::take(&[libc::SIGHUP, libc::SIGUSR2]).unwrap();
+        let mut expected = before.clone();
         expected.extend([libc::SIGHUP, libc::SIGUSR2]);
         expected.sort_unstable();
-        assert_eq!(other.join().unwrap(), expected);
+        assert_eq!(blocked(), expected);
+        drop(taken);
+        assert_eq!(blocked(), before);
     }
 
     #[test]
     fn a_number_that_is_no_signal_is_an_error_and_changes_nothing() {
         let before = blocked();
         assert!(Signals::take(&[libc::SIGHUP, 4000]).is_err());
-        assert!(Held::all(&[-1]).is_err());
         assert_eq!(blocked(), before);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! *Does not promise*: that two words change together (take `flock` on the file for that). A write to words that are a
 //! hole of the file, on a full disk, is a SIGBUS, and so is any access after somebody who may write to the file made it
-//! shorter: [`Words::allocate`] prevents the one, a folder of one's own the other.
+//! shorter: [`SharedCounters::allocate`] prevents the one, a folder of one's own the other.
 //!
 //! *Kernel facts*: OFD locks (Linux 3.15) belong to the open file description, so two openings in one process exclude each
 //! other as well. Reading a hole gives 0 and takes no place on the disk.
@@ -27,18 +27,18 @@ const WORD: usize = size_of::<u64>();
 
 /// A shared mapping of a file.
 #[derive(Debug)]
-pub struct Words {
+pub struct SharedCounters {
     file: File,
     base: NonNull<AtomicU64>,
     length: NonZeroUsize,
 }
 
-// SAFETY: the mapping is reached through atomics alone and lives as long as `Words`; its fields are never changed.
-unsafe impl Send for Words {}
+// SAFETY: the mapping is reached through atomics alone and lives as long as `SharedCounters`; its fields are never changed.
+unsafe impl Send for SharedCounters {}
 // SAFETY: as for `Send`; all that shared references give is `&[AtomicU64]`, which is made to be shared.
-unsafe impl Sync for Words {}
+unsafe impl Sync for SharedCounters {}
 
-impl Words {
+impl SharedCounters {
     /// Maps the first `length` words of `file`, open for reading and writing. A shorter file is made that long; what is
     /// new is a hole.
     ///
@@ -98,7 +98,7 @@ impl Words {
     }
 }
 
-impl Drop for Words {
+impl Drop for SharedCounters {
     #[expect(clippy::let_underscore_must_use, reason = "unmapping our own range cannot fail, and drop cannot tell")]
     fn drop(&mut self) {
         // SAFETY: the range is exactly the mapping that `map` made, and nothing borrows from it any more.
@@ -171,8 +171,8 @@ mod tests {
     fn two_mappings_of_a_file_see_each_other_and_the_file_keeps_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table");
-        let a = Words::map(open(&path), 4096).unwrap();
-        let b = Words::map(open(&path), 4096).unwrap();
+        let a = SharedCounters::map(open(&path), 4096).unwrap();
+        let b = SharedCounters::map(open(&path), 4096).unwrap();
         a.allocate(512, 512).unwrap();
         a.words()[1023].store(7, Ordering::Relaxed);
         assert_eq!((b.words().len(), b.words()[1023].load(Ordering::Relaxed)), (4096, 7));
@@ -189,7 +189,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table");
-        let words = Words::map(open(&path), 1 << 20).unwrap();
+        let words = SharedCounters::map(open(&path), 1 << 20).unwrap();
         assert!(words.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
         let before = words.file().metadata().unwrap().blocks();
         words.allocate(0, 1 << 10).unwrap();
@@ -202,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table");
         for bad in [0, usize::MAX, usize::MAX / WORD] {
-            assert_eq!(Words::map(open(&path), bad).unwrap_err().errno, Errno::INVAL, "{bad}");
+            assert_eq!(SharedCounters::map(open(&path), bad).unwrap_err().errno, Errno::INVAL, "{bad}");
         }
     }
 

@@ -203,3 +203,45 @@ def test_smolagents_tools_of_others_are_guarded():
         with pytest.raises(Denied):
             guarded(path=1)
     assert ran == ["/x"]
+
+
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line); i, p = m.get("id"), m.get("params") or {}
+    said = {"code": -32601, "message": "no"}
+    result = None
+    if m.get("method") == "initialize": result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    elif m.get("method") == "tools/list": result = {"tools": [{"name": n, "description": "reads " + n, "inputSchema": {"type": "object", "properties": {"x": {"type": "string"}}}} for n in ("read", "other")]}
+    elif m.get("method") == "tools/call": result = {"content": [{"type": "text", "text": "read " + str(p["arguments"].get("x"))}]}
+    if i is not None: print(json.dumps({"jsonrpc": "2.0", "id": i, **({"error": said} if result is None else {"result": result})}), flush=True)
+"""
+
+
+def test_tools_of_mcp_servers_are_listed_and_called_like_functions(tmp_path):
+    # Not the folder in which the test's state lies: that is granted to nobody.
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    script = folder / "server.py"
+    script.write_text(SERVER)
+    sandbox = tmp_path / "sandbox.toml"
+    sandbox.write_text(f'version = 1\nextends = "python"\n[fs]\nread = ["{folder}"]\n')
+    policy = {
+        "tools": {"tool": [{"name": n, "decision": "allow", "effect": "read"} for n in ("notes.read", "own")]},
+        "mcp": {"servers": {"notes": {"command": "/usr/bin/python3", "args": [str(script)], "policy": str(sandbox)}}},
+    }
+    with Gateway(policy) as gate:
+
+        @gate.tool(effect="read")
+        def own(x: str) -> str:
+            """Own."""
+            return "own " + x
+
+        shown = {one["function"]["name"]: one["function"] for one in openai_tools(gate)}
+        assert set(shown) == {"own", "notes__read"}, "and not what the policy does not name"
+        assert shown["notes__read"]["description"] == "reads read"
+        assert {one["name"] for one in anthropic_tools(gate)} == {"own", "notes__read"}
+        message = {"role": "assistant", "tool_calls": calls(("notes__read", '{"x": "a"}'), ("own", '{"x": "b"}'), ("notes__other", "{}"))}
+        answers = openai_answer(gate, message)
+        assert "read a" in answers[0]["content"] and answers[1]["content"] == "own b"
+        assert json.loads(answers[2]["content"])["denied"]

@@ -429,3 +429,66 @@ def test_a_conversation_that_ended_is_counted_anew_and_no_other():
         assert made("a") and not made("b"), "only what ended begins anew"
         with pytest.raises(Denied):
             gate.end_session("")
+
+
+def test_nothing_of_a_tool_leads_around_the_gate():
+    import inspect
+
+    ran = []
+    with Gateway(allow("other")) as gate:
+
+        @gate.tool
+        def pay(amount: int = 1) -> int:
+            """Pays."""
+            ran.append(amount)
+            return amount
+
+        assert not hasattr(pay, "__wrapped__") and not hasattr(pay, "function")
+        assert inspect.unwrap(pay) is pay and list(inspect.signature(pay).parameters) == ["amount"]
+        assert (pay.__name__, pay.__doc__) == ("pay", "Pays.")
+        for way in (pay, inspect.unwrap(pay), lambda: pay(2)):
+            with pytest.raises(Denied):
+                way()
+    assert ran == []
+
+
+def test_defaults_are_judged_where_the_policy_looks_at_them():
+    ran = []
+    guarded = allow("send", guards={"to": {"kind": "email", "domains": ["company.com"]}})
+    with Gateway(guarded) as gate:
+
+        @gate.tool("send")
+        def send(to: str = "boss@evil.example", note: str | None = None) -> str:
+            ran.append((to, note))
+            return to
+
+        for args in ({}, "{}", {"note": "x"}):
+            with pytest.raises(Denied) as denied:
+                gate.call("send", args)
+            assert denied.value.id.startswith("tools.guard"), denied.value
+        with pytest.raises(Denied):
+            send()
+        assert send(to="ann@company.com") == "ann@company.com"
+    assert ran == [("ann@company.com", None)]
+    with Gateway(allow("send")) as gate:
+
+        @gate.tool("send")
+        def unguarded(to: str = "boss@evil.example") -> str:
+            return to
+
+        assert unguarded() == "boss@evil.example"
+
+
+def test_a_default_that_cannot_be_judged_is_an_error_when_the_tool_is_made():
+    from fumehood.tools import Unfit
+
+    def odd(to: str = object()) -> str:  # type: ignore[assignment]
+        return str(to)
+
+    def misfit(to: int = None) -> str:  # type: ignore[assignment]
+        return str(to)
+
+    with pytest.raises(Unfit, match="cannot be judged"):
+        tool(odd)
+    with pytest.raises(Unfit, match="write `... . None`"):
+        tool(misfit)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use guest::frames::{self, FromGuest, ToGuest};
+use guest::frames::{self, Address, FrameError, FromGuest, ToGuest};
 
 use super::words;
 use crate::StartError;
@@ -12,7 +12,10 @@ use crate::StartError;
 /// Bytes read at once; a frame of ours is far shorter.
 const CHUNK: usize = 4096;
 /// Most frames that may wait unread: a guest that floods is cut off.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
+
+/// All that is asked of a guest that starts one program is to start it, so that this is every request's id.
+const GO: u32 = 1;
 
 /// The supervisor's end.
 #[derive(Debug)]
@@ -41,14 +44,16 @@ impl Control {
         self.closed
     }
 
-    /// Sends a frame. A guest that is gone shows at the next read.
+    /// Sends a frame about the first program, or none. A guest that is gone shows at the next read.
     ///
     /// # Errors
-    /// The guest is gone.
-    pub fn send(&self, frame: ToGuest) -> Result<(), StartError> {
+    /// The guest is gone, or the frame is one that has no place on this channel.
+    pub fn send(&self, frame: ToGuest<'_>) -> Result<(), StartError> {
+        let at = Address { channel: 0, request: if frame.asks() { GO } else { 0 } };
         let mut buffer = [0; frames::MAX_OWN];
-        let length = frame.encode(0, &mut buffer).unwrap_or(0);
-        let bytes = buffer.get(..length).unwrap_or_default();
+        let bytes = frame.encode(at, &mut buffer).and_then(|length| buffer.get(..length));
+        let bytes =
+            bytes.ok_or_else(|| StartError::Internal("a frame has no place on the first channel".to_owned()))?;
         sys::channel::send(&self.socket, bytes).map_err(|e| StartError::system("speaking to the guest", e))
     }
 
@@ -114,29 +119,75 @@ impl Control {
             return Ok(());
         }
         self.bytes.extend_from_slice(buffer.get(..received.count).unwrap_or_default());
-        if self.descriptors.len() < sys::channel::MOST_DESCRIPTORS {
+        if self.descriptors.len() < sys::channel::MAX_DESCRIPTORS {
             self.descriptors.extend(received.descriptors);
         }
         self.split()
     }
 
     fn split(&mut self) -> Result<(), StartError> {
-        let hostile = |e: frames::FrameError| StartError::system("reading the guest's frames", words::no_frame(e));
+        let hostile = |e: FrameError| StartError::system("reading the guest's frames", words::no_frame(e));
         loop {
             let length = match frames::first(&self.bytes).map_err(hostile)? {
                 None => return Ok(()),
                 Some((raw, length)) => {
-                    self.frames.push_back(FromGuest::decode(&raw).map_err(hostile)?);
+                    let frame = FromGuest::decode(&raw).and_then(|frame| known(raw.at).map(|()| frame));
+                    self.frames.push_back(frame.map_err(hostile)?);
                     length
                 }
             };
             self.bytes.drain(..length);
-            if self.frames.len() > MOST_WAITING {
+            if self.frames.len() > MAX_WAITING {
                 return Err(StartError::system(
                     "reading the guest's frames",
                     "more frames than any guest of ours sends",
                 ));
             }
         }
+    }
+}
+
+/// There is one program and one request: a frame about another is nonsense, or hostile.
+fn known(at: Address) -> Result<(), FrameError> {
+    match at {
+        Address { channel: 0, request: 0 | GO } => Ok(()),
+        Address { channel: 0, request } => Err(FrameError::Request(request)),
+        Address { channel, request: _ } => Err(FrameError::Channel(channel)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer that a guest sends to this address, as the supervisor reads it.
+    fn heard(channel: u16, request: u32) -> Result<Option<FromGuest>, String> {
+        let (ours, theirs) = sys::channel::pair().unwrap();
+        let mut bytes = [0; frames::MAX_OWN];
+        let length = FromGuest::Started { pid: 2 }.encode(Address { channel, request }, &mut bytes).unwrap();
+        sys::channel::send(&theirs, &bytes[..length]).unwrap();
+        let mut control = Control::new(ours);
+        control.read().map_err(|error| format!("{error:?}"))?;
+        Ok(control.take())
+    }
+
+    #[test]
+    fn a_frame_about_a_program_or_a_request_that_nobody_knows_is_an_error() {
+        assert_eq!(heard(0, GO), Ok(Some(FromGuest::Started { pid: 2 })));
+        assert!(heard(1, GO).unwrap_err().contains("program 1"));
+        assert!(heard(0, 77).unwrap_err().contains("request 77"));
+    }
+
+    #[test]
+    fn what_has_no_place_on_the_first_channel_is_not_left_unsaid() {
+        let (ours, theirs) = sys::channel::pair().unwrap();
+        let frame = guest::frames::OwnedStart { argv: vec![c"true".to_owned()], ..Default::default() };
+        let bytes = frame.encode(Address { channel: 1, request: 1 }).unwrap();
+        let (raw, _) = frames::first(&bytes).unwrap().unwrap();
+        let control = Control::new(ours);
+        assert!(control.send(ToGuest::decode(&raw).unwrap()).is_err());
+        control.send(ToGuest::Go).unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(sys::channel::receive(&theirs, &mut buffer, true).unwrap().count, frames::HEADER);
     }
 }

@@ -7,8 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 
 use policy::Policy;
 
+/// Folders of `PATH` in which a program is looked for.
+const MAX_FOLDERS: usize = 64;
+
 /// Search path inside.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Where a program without `/` is looked for: the `PATH` that it will have. What is not absolute would depend on the folder.
+pub(crate) fn search(variables: &[CString]) -> Vec<CString> {
+    let path = variables.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
+    let folders = path.unwrap_or(PATH.as_bytes()).split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/"));
+    folders.take(MAX_FOLDERS).map(|folder| CString::new(folder).unwrap_or_default()).collect()
+}
 
 /// `KEY=VALUE` strings, later ones having replaced earlier ones.
 pub(crate) fn build(
@@ -28,6 +38,11 @@ pub(crate) fn build(
     put(b"LOGNAME", policy.process.user.as_bytes());
     put(b"LANG", b"C.UTF-8");
     put(b"TMPDIR", tmp.as_bytes());
+    // A Python program that is ended at a limit leaves all that it said, and not all but its last 8 KiB.
+    put(b"PYTHONUNBUFFERED", b"1");
+    for (name, value) in policy.limits.memory.iter().flat_map(|limit| told_to_runtimes(limit.0)) {
+        put(name.as_bytes(), value.as_bytes());
+    }
     if let Some(term) = term {
         put(b"TERM", term.as_bytes());
     }
@@ -56,4 +71,33 @@ pub(crate) fn build(
             CString::new(key).unwrap_or_default()
         })
         .collect()
+}
+
+/// What runtimes with a heap of their own are told of `limits.memory`: else they size it by the memory of the machine, and
+/// are ended at the limit with garbage that they had not collected yet. Who sets one of these is not overruled.
+fn told_to_runtimes(limit: u64) -> [(&'static str, String); 3] {
+    // The Java machine takes a quarter of it as its heap, as on a machine of that size. V8 has memory besides its old
+    // space: code, buffers, stacks. Go counts all but what the kernel keeps for it.
+    let three_quarters = limit / 4 * 3;
+    [
+        ("JAVA_TOOL_OPTIONS", format!("-XX:MaxRAM={limit}")),
+        ("NODE_OPTIONS", format!("--max-old-space-size={}", (three_quarters >> 20).max(1))),
+        ("GOMEMLIMIT", (limit / 10 * 9).to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told_to_runtimes;
+
+    #[test]
+    fn runtimes_are_told_of_less_than_the_limit() {
+        let told = told_to_runtimes(1 << 30).map(|(name, value)| format!("{name}={value}"));
+        let wanted = [
+            "JAVA_TOOL_OPTIONS=-XX:MaxRAM=1073741824",
+            "NODE_OPTIONS=--max-old-space-size=768",
+            "GOMEMLIMIT=966367638",
+        ];
+        assert_eq!(told, wanted);
+    }
 }

@@ -29,11 +29,11 @@ const HOST: &str = "/etc";
 /// Changes with the format of the index and of the copy.
 const FORMAT: &str = "fumehood-etc 1";
 /// Bounds of a copy; a host with more than this binds.
-const MOST_ENTRIES: usize = 8192;
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_ENTRIES: usize = 8192;
+const MAX_BYTES: u64 = 16 << 20;
 const DEEPEST: usize = 12;
 /// Kept copies: one for each user and host name of the policies. More than these are bound.
-const MOST_COPIES: usize = 8;
+const MAX_COPIES: usize = 8;
 /// An index is dropped after so long, its copy once nobody uses it; the next start makes both anew.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// An index that is being written is younger than this.
@@ -108,7 +108,7 @@ fn current(cache: &Path, index: &Path, header: &str) -> Result<Copy> {
             complete = line == b"end";
             break;
         };
-        if Stamp::of(&Path::new(OsStr::from_bytes(path)).symlink_metadata()?).text().as_bytes() != stamp {
+        if Stamp::read(stamp) != Some(Stamp::of(&Path::new(OsStr::from_bytes(path)).symlink_metadata()?)) {
             return Err(stale("something changed"));
         }
     }
@@ -133,11 +133,19 @@ fn hold(path: PathBuf) -> Result<Copy> {
 }
 
 /// What must be the same for a source to be unchanged.
+#[derive(PartialEq, Eq)]
 struct Stamp([u64; 4]);
 
 impl Stamp {
     fn of(meta: &Metadata) -> Self {
         Self([meta.dev(), meta.ino(), meta.ctime().unsigned_abs(), meta.ctime_nsec().unsigned_abs()])
+    }
+
+    /// The text of one: numbers with a blank behind each.
+    fn read(text: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(text).ok()?.split(' ');
+        let mut next = || u64::from_str_radix(words.next()?, 16).ok();
+        Some(Self([next()?, next()?, next()?, next()?]))
     }
 
     fn text(&self) -> String {
@@ -150,7 +158,7 @@ impl Stamp {
 fn make(cache: &Path, index: &Path, header: &str, user: &str, hostname: &str) -> Result<Copy> {
     let others =
         std::fs::read_dir(cache)?.flatten().filter(|entry| entry.path() != index).map(|entry| entry.file_name());
-    if others.filter(|name| name.as_bytes().ends_with(b".index")).count() >= MOST_COPIES {
+    if others.filter(|name| name.as_bytes().ends_with(b".index")).count() >= MAX_COPIES {
         return Err(stale("too many copies"));
     }
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -238,7 +246,7 @@ impl Work {
     fn count(&mut self, bytes: u64) -> Result<()> {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.entries > MOST_ENTRIES || self.bytes > MOST_BYTES { Err(stale("too large")) } else { Ok(()) }
+        if self.entries > MAX_ENTRIES || self.bytes > MAX_BYTES { Err(stale("too large")) } else { Ok(()) }
     }
 
     /// Nobody but root and we may be able to swap what is in it.
@@ -294,7 +302,7 @@ impl Work {
         }
         let mode = if meta.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
         let mut file = write_new(to, mode)?;
-        let copied = std::io::copy(&mut std::io::Read::take(&mut source, MOST_BYTES), &mut file)?;
+        let copied = std::io::copy(&mut std::io::Read::take(&mut source, MAX_BYTES), &mut file)?;
         if copied != meta.len() || Stamp::of(&source.metadata()?).0 != Stamp::of(meta).0 {
             return Err(stale("it changed meanwhile"));
         }
@@ -311,7 +319,7 @@ fn write_new(path: &Path, mode: u32) -> Result<File> {
 
 /// Where a link leads, if it leads there without a second link (whose change nobody would notice).
 fn direct_target(link: &Path) -> Result<Option<PathBuf>> {
-    let Some(way) = link.metadata().ok().and_then(|_there| sys::way::of(link)) else { return Ok(None) };
+    let Some(way) = link.metadata().ok().and_then(|_there| sys::path_walk::of(link)) else { return Ok(None) };
     if way.links == [link] { Ok(Some(way.end)) } else { Err(stale("a chain of links")) }
 }
 

@@ -1,36 +1,251 @@
-//! The seccomp filter of a plan.
+//! The seccomp filter of a plan, and the attempts that prove it.
 
-use policy::Policy;
-use policy::value::NetMode;
-use sys::seccomp::{Profile, ProfileError, Surroundings};
+use guest::config::OwnedProbe as Probe;
+use sys::seccomp::rule::Action;
+use sys::seccomp::{Profile, ProfileError, Surroundings, names};
 
+use super::blueprint::Blueprint;
 use crate::StartError;
-use crate::host::Capabilities;
-use crate::support::writes_to_host;
 
-/// Compiles the filter. It takes microseconds, so nothing is compiled ahead.
-pub(super) fn program(policy: &Policy, host: &Capabilities, container: bool) -> Result<Vec<u8>, StartError> {
-    let failed = |e: ProfileError| StartError::Profile { why: e.to_string() };
-    let mut profile =
-        Profile::load(&policy.syscalls.profile, &surroundings(policy, host, container)).map_err(failed)?;
-    for name in &policy.syscalls.allow {
-        profile.allow(name).map_err(failed)?;
-    }
-    for name in &policy.syscalls.deny {
-        profile.deny(name).map_err(failed)?;
-    }
-    let program = profile.compile().map_err(|e| StartError::Internal(e.to_string()))?;
-    Ok(program.bytes())
+/// A filter, and what the kernel must answer when it is in force.
+#[derive(Clone, Debug)]
+pub(super) struct Built {
+    profile: Profile,
+    pub(super) program: Vec<u8>,
+    pub(super) probes: Vec<Probe>,
 }
 
-fn surroundings(policy: &Policy, host: &Capabilities, container: bool) -> Surroundings {
-    // A plain writable bind lets the payload connect to a unix socket of the host that lies below; Landlock sees that
-    // from ABI 9 only. Without a mount namespace every path of the host is such a place.
-    let host_in_reach = !container || (writes_to_host(policy) && host.landlock < 9);
-    Surroundings {
-        unix_sockets: policy.fs.sockets || !host_in_reach,
-        inet_sockets: container && policy.net.mode == NetMode::Loopback,
-        shared_pids: !container,
-        memfd_exec: policy.fs.exec.is_none(),
+/// What the guest cannot do without once the filter is on; a run without one of them would start, and not end.
+const NEEDED: &[&str] = &[
+    "prctl",
+    "recvmsg",
+    "sendmsg",
+    "ppoll",
+    "read",
+    "wait4",
+    "close_range",
+    "clone",
+    "setsid",
+    "landlock_restrict_self",
+    "rt_sigprocmask",
+    "execve",
+    "kill",
+    "dup3",
+    "exit_group",
+];
+
+const NOWHERE: u64 = 0;
+const NO_DESCRIPTOR: u64 = u64::MAX;
+
+/// For each file of rules a call that it closes and one that it leaves open, with arguments that do nothing when the call
+/// runs. Which of them is refused is asked of the profile, so that no second list says what a filter does.
+const ATTEMPTS: &[(&str, [u64; 6])] = &[
+    // base
+    ("getppid", [0; 6]),
+    ("fchmod", [NO_DESCRIPTOR, 0o6000, 0, 0, 0, 0]),
+    // closed
+    ("userfaultfd", [0xffff_ffff, 0, 0, 0, 0, 0]),
+    ("setns", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]),
+    ("io_uring_setup", [0, NOWHERE, 0, 0, 0, 0]),
+    // strict
+    ("vmsplice", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]),
+    ("fgetxattr", [NO_DESCRIPTOR, NOWHERE, NOWHERE, 0, 0, 0]),
+    // default, python, node: 8 asks for a listener, 4095 is no request
+    ("seccomp", [1, 8, NOWHERE, 0, 0, 0]),
+    ("ptrace", [4095, 0, NOWHERE, NOWHERE, 0, 0]),
+    ("inotify_add_watch", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]),
+    // shared-pids: 255 is no resource, 7 is RLIMIT_NOFILE
+    ("prlimit64", [4095, 255, NOWHERE, NOWHERE, 0, 0]),
+    ("prlimit64", [0, 7, NOWHERE, NOWHERE, 0, 0]),
+    // shared-files: a lease; shared-locks
+    LEASE,
+    LOCK,
+    // undumpable (4): 2 is no value of it; counted-memory: a mapping of no bytes
+    UNDUMPABLE,
+    UNCOUNTED,
+    // no-memfd-exec
+    ("memfd_create", [NOWHERE, 0, 0, 0, 0, 0]),
+    ("memfd_create", [NOWHERE, 8, 0, 0, 0, 0]),
+    // net: 255 is no type of socket
+    UNIX,
+    DATAGRAMS,
+    ("socketpair", [1, 1, 0, NOWHERE, 0, 0]),
+    ("bind", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]),
+    ("sendto", [NO_DESCRIPTOR, NOWHERE, 0, 0x2000_0000, NOWHERE, 0]),
+    ("sendto", [NO_DESCRIPTOR, NOWHERE, 0, 0, NOWHERE, 0]),
+];
+
+const UNIX: (&str, [u64; 6]) = ("socket", [1, 255, 0, 0, 0, 0]);
+const DATAGRAMS: (&str, [u64; 6]) = ("socketpair", [1, 2, 0, NOWHERE, 0, 0]);
+const OTHERS_LIMIT: (&str, [u64; 6]) = ("prlimit64", [4095, 255, NOWHERE, NOWHERE, 0, 0]);
+
+const LEASE: (&str, [u64; 6]) = ("fcntl", [NO_DESCRIPTOR, 1024, 0, 0, 0, 0]);
+const LOCK: (&str, [u64; 6]) = ("flock", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]);
+const UNDUMPABLE: (&str, [u64; 6]) = ("prctl", [4, 2, 0, 0, 0, 0]);
+const UNCOUNTED: (&str, [u64; 6]) = ("mmap", [0, 0, 0, 0x21, NO_DESCRIPTOR, 0]);
+
+/// Compiles the filter. It takes microseconds, so nothing is compiled ahead. `None`: the plan has none.
+pub(super) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> {
+    let failed = |e: ProfileError| StartError::Profile { why: e.to_string() };
+    let Some(name) = &blueprint.profile else { return Ok(None) };
+    let surroundings = Surroundings {
+        unix_sockets: !blueprint.no_unix,
+        inet_sockets: !blueprint.no_inet,
+        shared_pids: blueprint.shared_pids,
+        shared_files: blueprint.shared_files,
+        shared_locks: blueprint.shared_locks,
+        undumpable: !blueprint.visible,
+        counted_memory: blueprint.counted_memory,
+        // A memory file is writable, and no mount option covers it.
+        memfd_exec: blueprint.exec.is_none() && !blueprint.noexec,
+    };
+    let mut profile = Profile::load(name, &surroundings).map_err(failed)?;
+    for name in &blueprint.allow {
+        profile.allow(name).map_err(failed)?;
+    }
+    for name in &blueprint.deny {
+        if NEEDED.contains(&name.as_str()) {
+            let why = format!("`{name}` cannot be denied: the guest starts, watches and ends the program by it");
+            return Err(StartError::Profile { why });
+        }
+        profile.deny(name).map_err(failed)?;
+    }
+    let program = profile.compile().map_err(|e| StartError::Internal(e.to_string()))?.bytes();
+    let probes = ATTEMPTS.iter().filter_map(|(name, args)| probe(&profile, name, *args)).collect();
+    Ok(Some(Built { profile, program, probes }))
+}
+
+fn probe(profile: &Profile, name: &str, args: [u64; 6]) -> Option<Probe> {
+    let number = names::number(name)?;
+    let action = profile.judge(number, args);
+    let errno = match action {
+        Action::Allow => 0,
+        Action::Errno(errno) => i32::from(errno),
+        // Nothing is attempted that would end the guest.
+        Action::Kill => return None,
+    };
+    Some(Probe::Call { number, args, errno })
+}
+
+impl Built {
+    /// Whether unix sockets by name are among what is refused.
+    pub(super) fn closes_unix(&self) -> bool {
+        self.refuses(UNIX) && self.refuses(DATAGRAMS)
+    }
+
+    /// Whether limits of other processes are among what is refused.
+    pub(super) fn closes_others(&self) -> bool {
+        self.refuses(OTHERS_LIMIT)
+    }
+
+    /// Whether leases on files are among what is refused.
+    pub(super) fn closes_leases(&self) -> bool {
+        self.refuses(LEASE)
+    }
+
+    /// Whether locks of whole files are among what is refused.
+    pub(super) fn closes_locks(&self) -> bool {
+        self.refuses(LOCK)
+    }
+
+    /// Whether becoming undumpable is among what is refused.
+    pub(super) fn closes_undumpable(&self) -> bool {
+        self.refuses(UNDUMPABLE)
+    }
+
+    /// Whether memory that nobody can count is among what is refused.
+    pub(super) fn closes_uncounted(&self) -> bool {
+        self.refuses(UNCOUNTED)
+    }
+
+    fn refuses(&self, (name, args): (&str, [u64; 6])) -> bool {
+        names::number(name).is_some_and(|number| self.profile.judge(number, args) != Action::Allow)
+    }
+
+    /// Whether each of these calls is open, or closed, whatever its arguments.
+    pub(super) fn says(&self, list: &[String], open: bool) -> bool {
+        list.iter().all(|name| {
+            let judged = names::number(name).map(|number| self.profile.judge(number, [0; 6]));
+            judged.is_some_and(|action| (action == Action::Allow) == open)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With and without each part, every profile has attempts that are refused and some that are not.
+    #[test]
+    fn every_profile_can_be_proven() {
+        for profile in sys::seccomp::profiles() {
+            for bits in 0..128_u8 {
+                let blueprint = Blueprint {
+                    profile: Some((*profile).to_owned()),
+                    no_inet: bits & 1 != 0,
+                    no_unix: bits & 2 != 0,
+                    shared_pids: bits & 4 != 0,
+                    exec: (bits & 8 != 0).then(Vec::new),
+                    visible: bits & 16 != 0,
+                    counted_memory: bits & 32 != 0,
+                    shared_files: bits & 64 != 0,
+                    shared_locks: bits & 64 != 0,
+                    ..Blueprint::default()
+                };
+                let built = build(&blueprint).unwrap().unwrap();
+                let refused = |probe: &&Probe| matches!(probe, Probe::Call { errno, .. } if *errno != 0);
+                let closed = built.probes.iter().filter(refused).count();
+                assert!(closed >= 3 && closed < built.probes.len(), "{profile} {bits}: {closed}");
+                assert_eq!(built.probes.len(), ATTEMPTS.len(), "{profile} {bits}");
+                assert_eq!((built.closes_unix(), built.closes_others()), (bits & 2 != 0, bits & 4 != 0));
+                assert_eq!((built.closes_leases(), built.closes_locks()), (bits & 64 != 0, bits & 64 != 0));
+                let hidden = (built.closes_undumpable(), built.closes_uncounted());
+                assert_eq!(hidden, (bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_attempt_is_one_that_the_guest_makes() {
+        for (name, args) in ATTEMPTS {
+            let number = names::number(name).unwrap();
+            assert!(sys::bare::can_attempt(number, args), "{name}");
+        }
+    }
+
+    /// What the guest itself calls once the filter is on runs under every profile: else it could not say so, start the
+    /// program, or end it.
+    #[test]
+    fn every_profile_lets_the_guest_do_its_work() {
+        // With the arguments that matter to a filter: CLONE_VM, CLONE_VFORK and SIGCHLD; TIOCSCTTY; PR_GET_SECCOMP.
+        let arguments = |name: &str| match name {
+            "clone" => vec![[0x100 | 0x4000 | 17, 0, 0, 0, 0, 0]],
+            "ioctl" => [0x540e, 0x540f, 0x5414].map(|request| [0, request, 0, 0, 0, 0]).to_vec(),
+            "prctl" => vec![[21, 0, 0, 0, 0, 0]],
+            _ => vec![[0; 6]],
+        };
+        // A socket is a probe: whether it can be had is what is asked.
+        let works =
+            |name: &str, action| if name == "socket" { action != Action::Kill } else { action == Action::Allow };
+        for profile in sys::seccomp::profiles() {
+            for bits in 0..128_u8 {
+                let surroundings = Surroundings {
+                    unix_sockets: bits & 1 == 0,
+                    inet_sockets: bits & 2 == 0,
+                    shared_pids: bits & 4 != 0,
+                    shared_files: bits & 64 != 0,
+                    shared_locks: bits & 64 != 0,
+                    undumpable: bits & 16 != 0,
+                    counted_memory: bits & 32 != 0,
+                    memfd_exec: bits & 8 == 0,
+                };
+                let built = Profile::load(profile, &surroundings).unwrap();
+                for name in guest::CALLS_AFTER_SECCOMP {
+                    let number = names::number(name).unwrap();
+                    let all = arguments(name).into_iter().all(|arguments| works(name, built.judge(number, arguments)));
+                    assert!(all, "{profile} {bits}: {name}");
+                }
+            }
+        }
     }
 }

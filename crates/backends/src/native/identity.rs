@@ -33,7 +33,7 @@ impl Identity {
 }
 
 /// Chooses the ids: the caller's; as root the owner's of the workspace, else of the first write grant that is not root's,
-/// else an unused pair (DESIGN 6a). What belongs to somebody else is written through id-mapped mounts, and refused in the
+/// else an unused pair. What belongs to somebody else is written through id-mapped mounts, and refused in the
 /// process tier, which has none.
 pub(crate) fn choose(policy: &Policy, host: &Capabilities, run: &str, container: bool) -> Result<Identity, StartError> {
     if !host.root() {

@@ -11,7 +11,6 @@ use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use policy::Policy;
 use sys::proc::Process;
 
 /// How long a program may take from its first word to its credentials: microseconds, and longer where the processor is
@@ -55,11 +54,7 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    pub(crate) fn of(policy: &Policy) -> Option<Self> {
-        Self::parse(policy.process.label.as_deref()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (lsm, name) = text.split_once(':')?;
         let lsm = [Lsm::Apparmor, Lsm::Selinux].into_iter().find(|one| one.name() == lsm)?;
         Some(Self { lsm, name: name.to_owned() })

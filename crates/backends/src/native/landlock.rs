@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use guest::config::{Identity, OwnedRule};
 
-use super::tree::text;
+use super::source::text;
 
 /// Kinds of access, from which the rights of the running ABI are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Rules {
     }
 
     /// A path of the host, which must still be the same file when the guest opens it.
-    pub(crate) fn add_host(&mut self, resolved: &super::tree::Resolved, access: Access) {
+    pub(crate) fn add_host(&mut self, resolved: &super::source::Resolved, access: Access) {
         let path = &resolved.path;
         if let Some(same) = self.0.iter_mut().find(|row| row.path == *path) {
             same.access = same.access | access;
@@ -116,7 +116,7 @@ pub(crate) fn rights(access: Access, abi: u32, dir: bool) -> u64 {
 
 /// Folders of shared libraries and of interpreters' own libraries on the usual distributions, as far as they exist.
 pub(crate) fn library_folders() -> Vec<PathBuf> {
-    let fixed = ["/usr/share", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/ssl", "/lib64", "/usr/lib/locale"];
+    let fixed = ["/usr/share", "/usr/lib64", sys::arch::LIBRARY_FOLDER, "/usr/lib/ssl", "/lib64", "/usr/lib/locale"];
     let mut list: Vec<PathBuf> = fixed.iter().map(PathBuf::from).collect();
     for folder in ["/usr/lib", "/usr/local/lib"] {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
@@ -134,8 +134,5 @@ pub(crate) fn library_folders() -> Vec<PathBuf> {
 
 /// The dynamic loaders: `execve` of a dynamic program opens them for execution.
 pub(crate) fn loaders() -> Vec<PathBuf> {
-    ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
-        .iter()
-        .filter_map(|path| Path::new(path).canonicalize().ok())
-        .collect()
+    sys::arch::LOADERS.iter().filter_map(|path| Path::new(path).canonicalize().ok()).collect()
 }

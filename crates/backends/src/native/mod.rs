@@ -5,40 +5,45 @@
 //! # Does not promise
 //! Protection from bugs of the kernel: see SECURITY.md.
 
-mod birth;
+mod blueprint;
+mod capacity;
 mod control;
 mod devices;
 mod environment;
 mod etc;
 mod etc_cache;
 mod filter;
-mod identity;
-mod io;
+pub(crate) mod identity;
 pub(crate) mod label;
 mod landlock;
+mod launch;
+mod mark;
+mod places;
 mod prepare;
 mod proc_view;
 mod process;
 mod readable;
-mod rlimits;
-mod rooms;
 mod running;
-mod sizes;
+pub(crate) mod sizes;
+mod source;
+mod spawn;
 mod start;
 mod survey;
 mod tree;
 mod verify;
 mod words;
 
-pub use birth::{Birth, Notebook, Ready, foreseeable};
+pub use capacity::{Exhausted, ExhaustedResource};
 pub use control::Control;
 pub use etc_cache::sweep as sweep_cache;
 pub use label::Lsm;
+pub use launch::{GitPart, Launch, Protect, Stdio};
+pub use mark::end_marked;
+pub use prepare::Prepared;
 pub use prepare::prepare;
-pub use prepare::{GitPart, Launch, Prepared, Protect, Stdio};
-pub use rooms::{Full, Lack};
 pub use running::{Running, Sample, Streams};
 pub use start::{Confined, GROUPS, Started, start};
+pub use survey::Unseen;
 pub use verify::Verified;
 
 use policy::value::Tier;

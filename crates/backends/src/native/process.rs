@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::value::{Grant, Policy, WorkspaceMode};
+use policy::value::Grant;
 
+use super::blueprint::{Blueprint, How};
 use super::etc;
 use super::identity::Identity;
 use super::landlock::{Access, Rules, library_folders, loaders};
-use super::tree::{resolve, resolve_entry};
+use super::source::{resolve, resolve_entry};
 use crate::StartError;
 
 /// Tools of the host; links among them resolve to the same folders.
@@ -23,23 +24,22 @@ pub(crate) struct Places {
     pub(crate) workspace: Option<PathBuf>,
     /// Where a `copy` of the workspace is to be made.
     pub(crate) copy: Option<PathBuf>,
+    /// Paths of the plan that have their rule.
+    pub(crate) placed: Vec<PathBuf>,
 }
 
 /// Decides the places of a plan; `tmp` is our own folder.
 pub(crate) fn places(
-    policy: &Policy,
+    blueprint: &Blueprint,
     show: &[Grant],
     tmp: &Path,
     (who, rootless): (Identity, bool),
 ) -> Result<Places, StartError> {
     let mut places = Places { cwd: tmp.to_owned(), ..Places::default() };
-    let run = if policy.fs.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE };
-    let write = if policy.fs.noexec || policy.fs.exec.is_some() {
-        Access::READ | Access::WRITE
-    } else {
-        Access::READ | Access::WRITE | Access::EXECUTE
-    };
-    tools(policy, &mut places.rules)?;
+    let run = if blueprint.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE };
+    let write =
+        if blueprint.noexec { Access::READ | Access::WRITE } else { Access::READ | Access::WRITE | Access::EXECUTE };
+    tools(blueprint, &mut places.rules)?;
     let canonical = Path::new("/dev").symlink_metadata().is_ok_and(|meta| meta.is_dir());
     for name in DEVICES.iter().map(Path::new) {
         let found = if canonical { resolve_entry("fs.root", name) } else { resolve("fs.root", name) };
@@ -47,39 +47,47 @@ pub(crate) fn places(
             places.rules.add_host(&device, Access::READ | Access::WRITE_FILE);
         }
     }
-    if policy.process.tty {
+    if blueprint.terminal {
         // The name of the session's own terminal, whichever that is: the caller's is of another session.
         if let Ok(own) = resolve("process.tty", Path::new("/dev/tty")) {
             places.rules.add_host(&own, Access::READ | Access::WRITE_FILE | Access::IOCTL);
         }
     }
     places.rules.add_host(&resolve("fs.tmp", tmp)?, write);
-    for grant in &policy.fs.read {
-        places.rules.add_host(&super::readable::granted(&grant.from, who, false, rootless)?, run);
+    // Rights add up along a path: what can be executed must not lie above or below what can be written.
+    let reading = |path: &Path| {
+        let written = blueprint.noexec && (blueprint.written(path) || tmp.starts_with(path));
+        if written { Access::READ } else { run }
+    };
+    for shown in &blueprint.reads {
+        let resolved = super::readable::granted(&shown.from, who, false, rootless)?;
+        places.rules.add_host(&resolved, reading(&resolved.path));
+        places.placed.push(shown.from.clone());
     }
     for grant in show {
         places.rules.add_host(&resolve("run", &grant.from)?, run);
     }
-    for grant in &policy.fs.write {
-        places.rules.add_host(&resolve("fs.write", &grant.from)?, write);
+    for shown in &blueprint.writes {
+        places.rules.add_host(&resolve("fs.write", &shown.from)?, write);
+        places.placed.push(shown.from.clone());
     }
-    if let (Some(path), mode) = (&policy.workspace.path, policy.workspace.mode) {
-        let resolved = resolve("workspace", path)?;
-        match mode {
-            WorkspaceMode::None => return Ok(places),
-            WorkspaceMode::Ro => places.rules.add_host(&resolved, run),
-            WorkspaceMode::Rw => places.rules.add_host(&resolved, write),
+    if let Some(shown) = &blueprint.workspace {
+        let resolved = resolve("workspace", &shown.from)?;
+        match shown.how {
+            How::ReadOnly => places.rules.add_host(&resolved, reading(&resolved.path)),
+            How::Writable => places.rules.add_host(&resolved, write),
             // Below our own folder, so it is granted already.
-            WorkspaceMode::Copy | WorkspaceMode::Overlay => places.copy = Some(tmp.join("workspace")),
+            How::CopyInFolder | How::Copy(_) | How::Overlay(_) => places.copy = Some(tmp.join("workspace")),
         }
+        places.placed.push(shown.from.clone());
         places.cwd = places.copy.clone().unwrap_or_else(|| resolved.path.clone());
         places.workspace = Some(resolved.path);
     }
     Ok(places)
 }
 
-fn tools(policy: &Policy, rules: &mut Rules) -> Result<(), StartError> {
-    if let Some(list) = &policy.fs.exec {
+fn tools(blueprint: &Blueprint, rules: &mut Rules) -> Result<(), StartError> {
+    if let Some(list) = &blueprint.exec {
         for path in library_folders() {
             if let Ok(folder) = resolve("fs.exec", &path) {
                 rules.add_host(&folder, Access::READ);
@@ -91,6 +99,9 @@ fn tools(policy: &Policy, rules: &mut Rules) -> Result<(), StartError> {
     } else {
         for name in TOOLS {
             if let Ok(folder) = resolve_entry("fs.root", Path::new(name)) {
+                if blueprint.noexec && blueprint.written(&folder.path) {
+                    return Err(StartError::among_tools(&folder.path));
+                }
                 rules.add_host(&folder, Access::READ | Access::EXECUTE);
             }
         }

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::identity::Identity;
-use super::tree::{Resolved, resolve, resolve_entry};
+use super::source::{Resolved, resolve, resolve_entry};
 use crate::{Shut, StartError};
 
 const READ: u32 = 0o4;

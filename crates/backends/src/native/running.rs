@@ -4,10 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use guest::frames::ToGuest;
 
+use super::capacity::Exhausted;
 use super::control::Control;
 use super::label::Label;
-use super::rooms::Full;
 use super::start::Held;
+use super::survey::Unseen;
 use crate::StartError;
 
 /// The supervisor's ends of the payload's streams.
@@ -50,8 +51,14 @@ pub struct Sample {
     pub io_written: u64,
     /// Kernel out-of-memory kills in the tree.
     pub oom_kills: u64,
+    /// Buffers of TCP and UDP have what they may have; more is thrown away.
+    pub sockets_full: bool,
     /// Forks refused by the process limit.
     pub pids_refused: u64,
+    /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.
+    pub unlinked: u64,
+    /// What a look at the processes could not see.
+    pub unseen: Unseen,
 }
 
 /// A payload that runs.
@@ -103,16 +110,19 @@ impl Running {
         drop((asked, grouped));
     }
 
-    /// Lets the guest, which has said its last word, end beside this thread, and the thread that made it take down what is
-    /// left: there is still a report to write.
-    pub fn let_guest_end(&mut self) {
-        self.held.let_guest_end();
-    }
-
     /// Kills the guest itself, for one that does not answer.
     pub fn kill_guest(&self) {
         let signalled = sys::pidfd::send_signal(&self.held.child.pidfd, 9);
         drop(signalled);
+    }
+
+    /// Ends what a guest left that did not say that all has ended: where there is no pid namespace, its death takes nobody
+    /// along.
+    ///
+    /// # Errors
+    /// Something of the run is still there; in words.
+    pub fn end_left(&self) -> Result<(), String> {
+        self.held.marked.as_ref().map_or(Ok(()), |run| super::mark::end_marked(run).map(drop))
     }
 
     /// Usage now, from the control groups, else from the processes of the tree.
@@ -120,7 +130,7 @@ impl Running {
     pub fn sample(&self) -> Sample {
         let counted = self.held.group.as_ref().and_then(|group| group.usage().ok()).unwrap_or_default();
         let known = counted.memory.is_some() && counted.pids.is_some() && counted.cpu_user_us.is_some();
-        self.with_survey(&counted, known)
+        self.with_survey(&counted, known && !self.held.scope.files)
     }
 
     /// As [`Running::sample`], when everything inside has ended: what is in use now is not asked where there is a peak.
@@ -133,24 +143,37 @@ impl Running {
     }
 
     fn with_survey(&self, counted: &sys::cgroup::Usage, known: bool) -> Sample {
-        let tree = if known {
-            super::survey::Survey::default()
-        } else {
-            super::survey::tree(self.pid(), &self.held.in_memory)
-        };
+        let tree =
+            if known { super::survey::Survey::default() } else { super::survey::tree(self.pid(), &self.held.scope) };
         sample(counted, &tree)
     }
 
-    /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.
+    /// Byte-range locks of the tree: at most `most` and one more.
+    ///
+    /// # Errors
+    /// `/proc/locks` cannot be read.
+    pub fn locks(&self, most: u64) -> Result<u64, StartError> {
+        let unreadable = |error: sys::error::Error| StartError::system("counting locks", error);
+        // Nobody else has many, most of the time: then nobody is asked whose they are.
+        let all = sys::proc::locks(most, |_| true).map_err(unreadable)?;
+        if all <= most {
+            return Ok(all);
+        }
+        let ours: std::collections::BTreeSet<i32> =
+            sys::proc::tree(self.pid()).unwrap_or_default().into_iter().collect();
+        sys::proc::locks(most, |pid| ours.contains(&pid)).map_err(unreadable)
+    }
+
+    /// Bytes in the places of limited size.
     #[must_use]
-    pub fn unlinked_bytes(&self) -> u64 {
-        super::survey::tree(self.pid(), &[]).unlinked
+    pub fn written_bytes(&self) -> u64 {
+        self.held.watched.used()
     }
 
     /// Places in which nothing more fits, now or, when everything inside has ended, at the end.
     #[must_use]
-    pub fn full_places(&self) -> Vec<Full> {
-        self.held.rooms.full()
+    pub fn full_places(&self) -> Vec<Exhausted> {
+        self.held.watched.full()
     }
 
     /// Whether memory is only known by walking the processes.
@@ -184,6 +207,9 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey) -> Sample 
         io_read: counted.io_read.unwrap_or(0),
         io_written: counted.io_written.unwrap_or(0),
         oom_kills: counted.oom_kills.unwrap_or(0),
+        sockets_full: counted.sockets_full,
         pids_refused: counted.pids_refused.unwrap_or(0),
+        unlinked: tree.unlinked,
+        unseen: tree.unseen,
     }
 }

@@ -1,17 +1,29 @@
 //! How `limits.disk` and `limits.files` are divided among the places that can be written.
 //!
-//! All of them are tmpfs and count against `limits.memory` too (DESIGN 6a): tmp, shm and run take their own sizes, the
+//! All of them are tmpfs and count against `limits.memory` too: tmp, shm and run take their own sizes, the
 //! workspace layer gets the rest.
 
 use policy::value::{Policy, WorkspaceMode};
 
 /// Size and inode limit of one tmpfs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Bytes.
     pub(crate) bytes: u64,
     /// Inodes.
     pub(crate) inodes: u64,
+}
+
+impl Size {
+    /// A quarter, and the rest.
+    pub(crate) const fn quarter(self) -> (Self, Self) {
+        let Self { bytes, inodes } = self;
+        let (less_bytes, less_inodes) = (bytes / 4, inodes / 4);
+        (
+            Self { bytes: less_bytes, inodes: less_inodes },
+            Self { bytes: bytes.saturating_sub(less_bytes), inodes: inodes.saturating_sub(less_inodes) },
+        )
+    }
 }
 
 /// Sizes of every writable place.
@@ -25,8 +37,6 @@ pub(crate) struct Sizes {
     pub(crate) run: Size,
     /// Overlay upper or copy of the workspace.
     pub(crate) workspace: Size,
-    /// Overlay upper of a git folder that lies elsewhere.
-    pub(crate) git: Size,
 }
 
 /// Inodes granted for each 4 KiB page when `limits.files` is not set: a file needs at least one page to hold anything,
@@ -35,9 +45,8 @@ const BYTES_PER_INODE: u64 = 4096;
 /// A tree needs a few inodes before anybody writes: mount root, `.`, our own folders.
 const LEAST_INODES: u64 = 64;
 
-/// Divides the limits. A git folder that lies elsewhere takes a quarter of the workspace's part; of `/tmp` where the
-/// workspace has none, for then only git's locks lie there.
-pub(crate) fn divide(policy: &Policy, git: bool) -> Sizes {
+/// Divides the limits.
+pub(crate) fn divide(policy: &Policy) -> Sizes {
     let disk = policy.limits.disk.map_or(u64::MAX, |b| b.0);
     let shm = policy.fs.shm.0.min(disk);
     let run = policy.fs.run.0.min(disk.saturating_sub(shm));
@@ -52,12 +61,7 @@ pub(crate) fn divide(policy: &Policy, git: bool) -> Sizes {
     };
     let total = tmp.saturating_add(shm).saturating_add(run).saturating_add(workspace).max(1);
     let size = |bytes: u64| Size { bytes, inodes: inodes(policy.limits.files, bytes, total) };
-    let (tmp, workspace, git) = match (git, layered) {
-        (false, _) => (tmp, workspace, 0),
-        (true, true) => (tmp, workspace.saturating_sub(workspace / 4), workspace / 4),
-        (true, false) => (tmp.saturating_sub(tmp / 4), workspace, tmp / 4),
-    };
-    Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace), git: size(git) }
+    Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace) }
 }
 
 fn inodes(files: Option<u64>, bytes: u64, total: u64) -> u64 {

@@ -12,18 +12,20 @@ use guest::step::Step;
 use policy::value::Tier;
 use sys::spawn::{Child, IdRange};
 
-use super::birth::{Birth, Born, Kept, Maker, Wanted};
+use super::capacity::WatchedMounts;
 use super::control::Control;
-use super::identity::INSIDE;
-use super::prepare::{Prepared, Stdio};
-use super::rooms::Rooms;
+use super::launch::Stdio;
+use super::prepare::Prepared;
 use super::running::Streams;
+use super::spawn::{Kept, Order};
+use super::survey::Scope;
+use super::verify::Seen;
 use super::words;
 use crate::StartError;
 use crate::host::Capabilities;
 
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// EAGAIN, of clone(2): there is a process too many.
 const AGAIN: i32 = 11;
@@ -40,10 +42,8 @@ pub struct Started {
     pub(super) streams: Streams,
     pub(super) prepared: Prepared,
     terminal: Option<OwnedFd>,
-    /// What is not as planned of that which was settled when the guest began.
-    pub(super) wrong: Vec<String>,
-    /// The mounts were compared when nothing could change them any more.
-    pub(super) mounts_seen: bool,
+    /// What was seen of it from outside.
+    pub(super) seen: Seen,
 }
 
 /// The guest's process and groups: killed, reaped and removed when dropped.
@@ -54,18 +54,16 @@ pub(super) struct Held {
     pub(super) reaped: bool,
     /// Everything was told to die.
     ending: bool,
-    /// Where file systems are mounted whose bytes are memory.
-    pub(super) in_memory: Vec<String>,
-    /// The same, to be asked whether they are full.
-    pub(super) rooms: Rooms,
+    /// What is looked at where no control group counts.
+    pub(super) scope: Scope,
+    /// Places in memory, to be asked whether they are full.
+    pub(super) watched: WatchedMounts,
     /// The kernel holds the memory limit.
     pub(super) memory_limited: bool,
+    /// The run, where its processes carry its mark.
+    pub(super) marked: Option<String>,
     /// Held until nothing shows the copy of `/etc` any more.
     pub(super) _etc: Option<std::fs::File>,
-    /// The guest lives no longer than the thread that made it.
-    maker: Option<Maker>,
-    /// While that thread and the guest end beside this one.
-    beside: Option<sys::beside::Here>,
 }
 
 impl Drop for Held {
@@ -85,20 +83,10 @@ impl Held {
         }
         self.ending = true;
         // Whoever holds these last takes their memory down: let that be the kernel's own end of the guest.
-        self.rooms = Rooms::default();
+        self.watched = WatchedMounts::default();
         let killed = self.group.as_ref().map(sys::cgroup::Group::kill_begin);
         let signalled = sys::pidfd::send_signal(&self.child.pidfd, 9);
         drop((killed, signalled));
-        // Beside whoever has something else to do until the end.
-        if let Some(maker) = &self.maker {
-            self.group = self.group.take().and_then(|group| maker.remove(group).err());
-        }
-    }
-
-    pub(super) fn let_guest_end(&mut self) {
-        let maker = self.maker.as_ref().map(|maker| maker.thread);
-        let threads: Vec<i32> = std::iter::once(self.child.pid).chain(maker).collect();
-        self.beside = Some(sys::beside::let_end(&threads));
     }
 
     /// Kills whatever is left, reaps the guest and removes its groups. Failures have no reader here: what could not be
@@ -107,11 +95,8 @@ impl Held {
         self.reaped = true;
         self.begin_end();
         let reaped = sys::pidfd::wait(&self.child.pidfd);
-        if let Some(maker) = self.maker.take() {
-            maker.end();
-        }
-        let removed = self.group.take().map(|group| group.end(PATIENCE));
-        drop((reaped, removed, self.beside.take()));
+        let removed = self.group.take().map(|group| group.end(START_TIMEOUT));
+        drop((reaped, removed));
     }
 }
 
@@ -122,28 +107,12 @@ pub struct Confined {
     pub(super) posture: Posture,
 }
 
-/// Starts the guest, or goes on with the one that was born early.
+/// Starts the guest.
 ///
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
-pub fn start(prepared: Prepared, host: &Capabilities, birth: Option<Birth>) -> Result<Started, StartError> {
-    let born = birth.and_then(|birth| {
-        // Writing the config and the maps takes as long as the guest's way to its program, and it waits for them.
-        birth.finish(|pid, kept| {
-            let Kept { config, control, streams } = kept;
-            let told = streams_to_payload(&prepared, &streams).and_then(|()| tell(pid, config, &prepared, &control));
-            (told, control, streams)
-        })
-    });
-    match born {
-        Some(born) => go_on(prepared, born),
-        // Whatever was in the way of one that was begun early has its words here.
-        None => start_now(prepared, host),
-    }
-}
-
-fn start_now(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let (order, kept) = Wanted::by(&prepared).order(host, mapped(&prepared)?)?;
+pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+    let (order, kept) = Order::of(&prepared, host, mapped(&prepared)?)?;
     let Kept { config, control, streams } = kept;
     if let Err(error) = streams_to_payload(&prepared, &streams) {
         order.undo();
@@ -158,53 +127,34 @@ fn start_now(prepared: Prepared, host: &Capabilities) -> Result<Started, StartEr
             return Err(refused(error));
         }
     };
-    let held = Held::new(child, order.group, None);
-    let started = Started::new(prepared, held, control, streams);
+    let started = Started::new(prepared, Held::new(child, order.group), control, streams);
     // Only now, so that the guest is ended if it was not told.
     told.map(|()| started)
 }
 
-fn go_on(prepared: Prepared, born: Born<(Result<(), StartError>, Control, Streams)>) -> Result<Started, StartError> {
-    let Born { child, group, told, released, maker } = born;
-    let child = match child {
-        Ok(child) => child,
-        Err(error) => {
-            drop(group.map(|group| group.end(PATIENCE)));
-            return Err(refused(error));
-        }
-    };
-    // Only now, so that the guest is ended if it was not told.
-    let held = Held::new(child, group, Some(maker));
-    let untold = || StartError::Internal("the guest was not told its config".to_owned());
-    let (told, control, streams) = told.ok_or_else(untold)?;
-    told?;
-    released.map_err(|e| StartError::system("letting the guest run on every processor", e))?;
-    Ok(Started::new(prepared, held, control, streams))
-}
-
 impl Held {
-    fn new(child: Child, group: Option<sys::cgroup::Group>, maker: Option<Maker>) -> Self {
+    fn new(child: Child, group: Option<sys::cgroup::Group>) -> Self {
         Self {
             child,
             group,
             reaped: false,
             ending: false,
-            in_memory: Vec::new(),
-            rooms: Rooms::default(),
+            scope: Scope::default(),
+            watched: WatchedMounts::default(),
             memory_limited: false,
+            marked: None,
             _etc: None,
-            maker,
-            beside: None,
         }
     }
 }
 
 impl Started {
     fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
-        held.in_memory = in_memory(&prepared.config.ops);
+        held.scope = scope(&prepared);
         held.memory_limited = prepared.limits.memory.is_some();
+        held.marked = prepared.blueprint.mark.then(|| prepared.run.clone());
         held._etc = prepared.etc.take();
-        Self { child: held, control, streams, terminal: None, wrong: Vec::new(), mounts_seen: false, prepared }
+        Self { child: held, control, streams, terminal: None, seen: Seen::default(), prepared }
     }
 }
 
@@ -213,11 +163,29 @@ fn tell(pid: i32, config: sys::memfd::Later, prepared: &Prepared, control: &Cont
     config.fill(&prepared.config.encode()).map_err(|e| StartError::system("writing the guest's config", e))?;
     if prepared.tier == Tier::Container && !prepared.rootless {
         let (uid, gid) = prepared.owner();
-        let range = |outside| [IdRange { inside: INSIDE, outside, count: 1 }];
+        let inside = prepared.blueprint.user.as_ref().map_or(0, |(_, id)| *id);
+        let range = |outside| [IdRange { inside, outside, count: 1 }];
         sys::spawn::write_id_maps(pid, &range(uid), &range(gid), false)
             .map_err(|e| StartError::system("writing the id maps", e))?;
     }
     control.send(ToGuest::Mapped)
+}
+
+/// What is looked at while it runs.
+fn scope(prepared: &Prepared) -> Scope {
+    let looked_at = |control: &policy::Control| {
+        use policy::control::Watch;
+        matches!(control, policy::Control::Watch(Watch::Memory(_) | Watch::Disk(_) | Watch::Files(_) | Watch::Tmp(_)))
+    };
+    let folder = prepared.folder.as_ref();
+    Scope {
+        in_memory: in_memory(&prepared.config.ops),
+        files: prepared.plan.controls().any(looked_at),
+        own_network: prepared.blueprint.namespaces.contains(&policy::control::Namespace::Net),
+        // As the kernel shows it.
+        folder: folder.map(|folder| folder.canonicalize().unwrap_or_else(|_gone| folder.clone())),
+        counted_memory: prepared.blueprint.counted_memory,
+    }
 }
 
 /// Mount points of what is kept in memory.
@@ -239,7 +207,6 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
             | Op::Mask { .. }
             | Op::ReadOnly { .. }
             | Op::Pin { .. }
-            | Op::Stub { .. }
             | Op::SetAttr { .. } => None,
         })
         .map(|path| path.to_string_lossy().into_owned())
@@ -248,6 +215,9 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
 
 fn refused(error: sys::spawn::SpawnError) -> StartError {
     let words = format!("{}: {}", error.step.words(), error.errno);
+    if error.step == sys::spawn::Step::Scheduling {
+        return StartError::RealTime { why: words };
+    }
     if error.errno.raw_os_error() == AGAIN {
         return StartError::system("starting the guest", NO_MORE_PROCESSES);
     }
@@ -298,19 +268,28 @@ impl Started {
         self.prepared.exports
     }
 
-    /// Waits for the descriptors of the workspace's layer: the overlay's upper, or the empty tmpfs of a copy, which the
-    /// caller fills before it calls [`Started::filled`].
+    /// Waits for the descriptors of layers, each with its number: an overlay's upper, or the empty tmpfs of a copy, which
+    /// the caller fills before it calls [`Started::filled`].
     ///
     /// # Errors
     /// A step of the guest failed.
-    pub fn layer(&mut self) -> Result<OwnedFd, StartError> {
+    pub fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
         let frame = self.expect()?;
-        let FromGuest::Mounted(_) = frame else { return Err(unexpected(&frame)) };
-        let mut list = self.control.take_descriptors();
-        list.pop().ok_or_else(|| StartError::system("reading the guest's frames", "a descriptor is missing"))
+        let FromGuest::Mounted(slots) = frame else { return Err(unexpected(&frame)) };
+        let list = self.control.take_descriptors();
+        if list.len() != slots.iter().count() {
+            return Err(StartError::system("reading the guest's frames", "a descriptor is missing"));
+        }
+        Ok(slots.iter().zip(list).collect())
     }
 
-    /// The copy is complete.
+    /// Whether the guest waits until paths are covered in its layer.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        self.prepared.config.wait_filled
+    }
+
+    /// The copy is complete, or what is hidden is covered.
     ///
     /// # Errors
     /// The guest is gone.
@@ -324,20 +303,15 @@ impl Started {
     /// A step of the guest failed; it is named.
     pub fn confined(mut self) -> Result<Confined, StartError> {
         // While the guest is busy with its steps.
-        self.wrong = super::verify::born(&self);
-        if let (true, Some(maker)) = (self.prepared.tier == Tier::Container, &self.child.maker) {
-            maker.take_down_mounts(self.child.child.pid);
-        }
+        self.seen.born(&self.child, &self.prepared.plan);
         loop {
             let frame = self.expect()?;
             if frame == FromGuest::Terminal {
                 self.terminal = self.control.take_descriptors().pop();
                 continue;
             }
-            if frame == FromGuest::Settled && !self.mounts_seen {
-                let seen = super::verify::mounted(&mut self);
-                self.wrong.extend(seen);
-                self.mounts_seen = true;
+            if frame == FromGuest::Settled {
+                self.seen.settled(&mut self.child);
                 continue;
             }
             let FromGuest::Posture(posture) = frame else { return Err(unexpected(&frame)) };
@@ -349,7 +323,7 @@ impl Started {
     }
 
     fn expect(&mut self) -> Result<FromGuest, StartError> {
-        match self.control.wait(PATIENCE)? {
+        match self.control.wait(START_TIMEOUT)? {
             Some(FromGuest::Failed { step, errno, detail }) => Err(self.failed(step, errno, detail)),
             Some(frame) => Ok(frame),
             None => Err(StartError::system("waiting for the guest", self.end_of_guest())),

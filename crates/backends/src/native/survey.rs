@@ -1,6 +1,28 @@
 //! Usage of a tree by looking at its processes, where no control group counts.
+//!
+//! A look is whole when every process that was found was looked at: what was passed on to a child that was born meanwhile
+//! is found in a further round. What cannot be looked into is told, and is for the caller to bear or not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use sys::proc::{Mapped, Process, Unlinked};
+
+/// What is looked at besides times and memory that is mapped.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    /// Where file systems of ours are mounted whose bytes are memory.
+    pub(super) in_memory: Vec<String>,
+    /// Files without a name, sockets, and what waits in them.
+    pub(super) files: bool,
+    /// The network namespace is the tree's own.
+    pub(super) own_network: bool,
+    /// The folder of the run: files below it are on disk, whatever its file system.
+    pub(super) folder: Option<PathBuf>,
+    /// Memory that shows in no file is closed: mappings of such cannot be.
+    pub(super) counted_memory: bool,
+}
 
 /// What the processes of a tree use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,54 +35,209 @@ pub(super) struct Survey {
     pub(super) pids: u64,
     /// Bytes of open files on disk that no name leads to.
     pub(super) unlinked: u64,
+    /// What could not be seen.
+    pub(super) unseen: Unseen,
 }
+
+/// What a look could not see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// Files in memory, each as large as a file may be: mapped and not open any more, or on their way in a socket.
+    pub memory_files: u64,
+    /// The same on disk.
+    pub disk_files: u64,
+    /// Of both those that wait in sockets: a moment later they may be received, and seen.
+    pub waiting: u64,
+    /// Processes that may not be looked into.
+    pub processes: u64,
+    /// There is memory whose size nobody can tell.
+    pub memory: bool,
+    /// Processes came and went faster than they could be looked at.
+    pub partly: bool,
+}
+
+/// Rounds of one look: a tree that is not whole then is told to be not.
+const ROUNDS: usize = 12;
+/// So long one look may take: what holds by time waits for it. A tree that cannot be seen in it is told to be not whole.
+const MAX_LOOK: Duration = Duration::from_millis(100);
+/// Sockets that are counted as empty.
+const FREE_SOCKETS: u64 = 64;
+/// What waits at most in a socket of another (`net.core.wmem_default`).
+const SOCKET_BUFFER: u64 = 212_992;
 
 /// Looks at the tree below `root`, itself included. A process that ends meanwhile counts as nothing.
 ///
-/// Memory is what is mapped privately, plus the file systems of ours (`in_memory`: where they are mounted), plus files in
-/// memory without a name (memfd and what was removed while open), each once: a page that is in a file and mapped too is
-/// counted with the file. What is mapped and has no open file any more (anonymous shared mappings) shows when the shared
-/// pages are more than all the files.
-pub(super) fn tree(root: i32, in_memory: &[String]) -> Survey {
-    let mut sum = Survey::default();
-    let (mut files, mut mapped) = (0_u64, 0_u64);
-    let (mut unlinked, mut ours) = (BTreeSet::new(), BTreeSet::new());
-    for pid in sys::proc::tree(root).unwrap_or_default() {
-        let Ok(process) = sys::proc::Process::open(pid) else { continue };
-        let (private, shared) = process.resident_bytes().unwrap_or((0, 0));
-        sum.memory = sum.memory.saturating_add(private);
-        mapped = mapped.saturating_add(shared);
-        unlinked.extend(process.unlinked_files().unwrap_or_default());
-        if pid == root {
-            for (device, used) in in_memory.iter().filter_map(|place| process.used_bytes_at(place).ok()) {
+/// Memory is what is mapped privately, plus the file systems of ours, plus files in memory without a name (memfd and what
+/// was removed while open), each once: a page that is in a file and mapped too is counted with the file.
+pub(super) fn tree(root: i32, scope: &Scope) -> Survey {
+    let mut look = Look::new(root, scope);
+    look.sum.unseen.partly = true;
+    for _ in 0..ROUNDS {
+        let listed = sys::proc::tree(root).unwrap_or_default();
+        let fresh: Vec<i32> = listed.into_iter().filter(|pid| !look.seen.contains(pid)).collect();
+        if fresh.is_empty() {
+            look.sum.unseen.partly = false;
+            break;
+        }
+        for pid in fresh {
+            if look.began.elapsed() > MAX_LOOK {
+                return look.finish();
+            }
+            if look.process(pid) {
+                look.seen.insert(pid);
+            }
+        }
+    }
+    look.finish()
+}
+
+struct Look<'a> {
+    root: i32,
+    scope: &'a Scope,
+    seen: BTreeSet<i32>,
+    sum: Survey,
+    /// Share of pages of files in memory that are mapped.
+    mapped: u64,
+    /// Bytes, by device and inode.
+    open: BTreeMap<(u64, u64), u64>,
+    only_mapped: BTreeMap<u64, bool>,
+    /// By inode: how many descriptors wait in it.
+    sockets: BTreeMap<u64, u64>,
+    memory_device: u64,
+    folder: Option<(u64, String)>,
+    began: Instant,
+}
+
+impl<'a> Look<'a> {
+    fn new(root: i32, scope: &'a Scope) -> Self {
+        let folder = scope.folder.as_ref().and_then(|path| {
+            let device = std::os::unix::fs::MetadataExt::dev(&path.symlink_metadata().ok()?);
+            Some((device, format!("{}/", path.display())))
+        });
+        Self {
+            root,
+            scope,
+            seen: BTreeSet::new(),
+            sum: Survey::default(),
+            mapped: 0,
+            open: BTreeMap::new(),
+            only_mapped: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            memory_device: sys::caller::memory_device().unwrap_or(0),
+            folder,
+            began: Instant::now(),
+        }
+    }
+
+    /// Whether it was looked at; else it is gone.
+    fn process(&mut self, pid: i32) -> bool {
+        let Ok(process) = Process::open(pid) else { return false };
+        let Ok(text) = process.small_text("stat") else { return false };
+        let used = match self.inside(pid, &process, parent(&text)) {
+            Ok(used) => used,
+            Err(error) if error.is_gone() => return false,
+            // The guest is ours, and closed to everybody.
+            Err(_) if pid == self.root => (0, 0),
+            Err(_closed) => {
+                self.sum.unseen.processes = self.sum.unseen.processes.saturating_add(1);
+                (0, 0)
+            }
+        };
+        let (user, system, threads) = times(&text);
+        let sum = &mut self.sum;
+        sum.memory = sum.memory.saturating_add(used.0);
+        self.mapped = self.mapped.saturating_add(used.1);
+        sum.user_us = sum.user_us.saturating_add(user);
+        sum.system_us = sum.system_us.saturating_add(system);
+        sum.pids = sum.pids.saturating_add(threads);
+        true
+    }
+
+    /// Private memory, and mapped pages of files in memory; files and sockets are kept for the end.
+    fn inside(&mut self, pid: i32, process: &Process, parent: i32) -> sys::error::Result<(u64, u64)> {
+        let Some(living) = process.living()? else { return Ok((0, 0)) };
+        let used = living.resident_bytes()?;
+        if self.scope.files {
+            let held = living.descriptors()?;
+            let mapped = living.mapped_unlinked()?;
+            held.unlinked.into_iter().for_each(|file| self.open(file));
+            self.sockets.extend(held.sockets);
+            mapped.iter().for_each(|file| self.mapped(file));
+        }
+        // Between vfork(2) and execve(2) a child has its parent's memory.
+        // Whose first thread has ended has none to compare.
+        let lives = |pid| Process::open(pid).and_then(|process| process.lives()).unwrap_or(false);
+        let borrowed =
+            self.seen.contains(&parent) && lives(pid) && lives(parent) && sys::proc::same_memory(pid, parent);
+        Ok(if borrowed { (0, 0) } else { used })
+    }
+
+    /// Many may hold one file, which may grow while they are looked at.
+    fn open(&mut self, Unlinked { device, inode, bytes }: Unlinked) {
+        let known = self.open.entry((device, inode)).or_default();
+        *known = bytes.max(*known);
+    }
+
+    fn mapped(&mut self, file: &Mapped) {
+        let below = self.folder.as_ref().is_some_and(|(_, folder)| file.path.starts_with(folder));
+        if below {
+            self.only_mapped.insert(file.inode, true);
+        } else if file.device == sys::caller::device_numbers(self.memory_device) {
+            if file.path.starts_with("/memfd:") {
+                self.only_mapped.insert(file.inode, false);
+            } else {
+                self.sum.unseen.memory = self.sum.unseen.memory || self.scope.counted_memory;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Survey {
+        let (mut files, mut ours) = (0_u64, BTreeSet::new());
+        if let Ok(guest) = Process::open(self.root) {
+            for (device, used) in self.scope.in_memory.iter().filter_map(|place| guest.used_bytes_at(place).ok()) {
                 ours.insert(device);
                 files = files.saturating_add(used);
             }
+            self.sum.memory = self.sum.memory.saturating_add(self.socket_bytes(&guest));
         }
-        if let Ok(text) = process.small_text("stat") {
-            let (user, system, threads) = times(&text);
-            sum.user_us = sum.user_us.saturating_add(user);
-            sum.system_us = sum.system_us.saturating_add(system);
-            sum.pids = sum.pids.saturating_add(threads);
+        let on_disk = |device: u64| {
+            sys::caller::device_numbers(device).0 != 0 || self.folder.as_ref().is_some_and(|(own, _)| *own == device)
+        };
+        for ((device, _), bytes) in self.open.iter().filter(|((device, _), _)| !ours.contains(device)) {
+            let sum = if on_disk(*device) { &mut self.sum.unlinked } else { &mut files };
+            *sum = sum.saturating_add(*bytes);
         }
+        let unseen = &mut self.sum.unseen;
+        let known: BTreeSet<u64> = self.open.keys().map(|(_, inode)| *inode).collect();
+        for (_, disk) in self.only_mapped.iter().filter(|(inode, _)| !known.contains(inode)) {
+            let count = if *disk { &mut unseen.disk_files } else { &mut unseen.memory_files };
+            *count = count.saturating_add(1);
+        }
+        unseen.waiting = self.sockets.values().fold(0, |sum, waiting| sum.saturating_add(*waiting));
+        self.sum.memory = self.sum.memory.saturating_add(files.max(self.mapped));
+        self.sum
     }
-    for file in unlinked {
-        if ours.contains(&file.device) {
-            continue;
+
+    /// What waits in sockets, at most.
+    fn socket_bytes(&mut self, guest: &Process) -> u64 {
+        if !self.scope.files {
+            return 0;
         }
-        if major(file.device) == 0 {
-            // No block device: memory.
-            files = files.saturating_add(file.bytes);
-        } else {
-            sum.unlinked = sum.unlinked.saturating_add(file.bytes);
+        if self.scope.own_network {
+            return guest.socket_bytes(FREE_SOCKETS, SOCKET_BUFFER).unwrap_or_else(|_too_many| {
+                self.sum.unseen.memory = true;
+                0
+            });
         }
+        let count = u64::try_from(self.sockets.len()).unwrap_or(u64::MAX);
+        count.saturating_sub(FREE_SOCKETS).saturating_mul(SOCKET_BUFFER)
     }
-    sum.memory = sum.memory.saturating_add(files.max(mapped));
-    sum
 }
 
-fn major(device: u64) -> u32 {
-    sys::caller::device_numbers(device).0
+/// The parent, of a line of `/proc/PID/stat`: field 4.
+fn parent(stat: &str) -> i32 {
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    rest.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// User and system time in microseconds, of it and of the children that it waited for, and threads, of a line of
@@ -76,11 +253,12 @@ fn times(stat: &str) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::times;
+    use super::{parent, times};
 
     #[test]
     fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 2 3 4 15 16 5 6 20 0 3 0 99";
         assert_eq!(times(stat), (200_000, 220_000, 3));
+        assert_eq!(parent(stat), 1);
     }
 }

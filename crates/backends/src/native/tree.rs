@@ -3,26 +3,25 @@
 //! Sources are resolved here, once, to (path without symlinks, device, inode); the guest opens them again inside its
 //! mount namespace and refuses when they have changed, so that nobody can swap a path in between (FS-16).
 
-use std::ffi::CString;
-use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
-use policy::value::{Grant, Policy, Root, WorkspaceMode};
+use policy::value::{Grant, Root};
 
+use super::blueprint::{Blueprint, How};
 use super::identity::Identity as Identities;
 use super::landlock::{Access, Rules};
-use super::prepare::{FIRST_EXTRA, GitPart, Launch, Protect};
+use super::launch::{FIRST_EXTRA, GitPart, Launch, Protect};
 use super::proc_view;
-use super::sizes::{self, Sizes};
+use super::sizes::Size;
+use super::source::{Resolved, resolve, text};
 use super::{devices, etc, etc_cache};
 use crate::StartError;
 use crate::host::Capabilities;
 
 /// Top-level names of the host that hold its tools.
-const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+pub(super) const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Bytes of the root tmpfs: `/etc` and mount points only; it is read-only before anything runs.
 const ROOT_BYTES: u64 = 4 << 20;
 const ROOT_INODES: u64 = 8192;
@@ -30,12 +29,9 @@ const ROOT_INODES: u64 = 8192;
 const TERMINALS: u32 = 64;
 
 /// Where the home folder really lies.
-const HOME: &str = "/tmp/.home";
+pub(super) const HOME: &str = "/tmp/.home";
 /// Where files of the run itself are shown.
 const OURS: &str = "/run/fumehood";
-
-/// For a git folder in a layer: references that are packed there would be gone with it, and `info` is read-only.
-const GIT_CONFIG: &[u8] = b"[gc]\n\tpackRefs = false\n[repack]\n\tupdateServerInfo = false\n";
 
 /// The slot under which the workspace layer is handed out.
 pub(crate) const WORKSPACE_SLOT: u32 = 0;
@@ -54,6 +50,20 @@ pub(crate) struct Tree {
     pub(crate) workspace: Option<PathBuf>,
     /// Keeps the copy of `/etc` from being removed.
     pub(crate) etc: Option<std::fs::File>,
+    /// Where what the plan shows really lies inside.
+    pub(crate) placed: Vec<Placed>,
+    /// What is covered, and where it really lies inside.
+    pub(crate) covered: Vec<Grant>,
+}
+
+/// A tree or file that the plan shows, as it was mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// Where the plan shows it.
+    pub(crate) at: PathBuf,
+    /// Where the mount is.
+    pub(crate) point: PathBuf,
+    pub(crate) dir: bool,
 }
 
 /// What is shown as the run's own, although it belongs to somebody else.
@@ -66,102 +76,83 @@ pub(crate) struct Mapped {
     pub(crate) gid: u32,
 }
 
-/// A resolved host path.
-pub(crate) struct Resolved {
-    pub(crate) path: PathBuf,
-    pub(crate) dev: u64,
-    pub(crate) ino: u64,
-    pub(crate) dir: bool,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    /// Permission bits.
-    pub(crate) mode: u32,
-}
-
-impl Resolved {
-    /// What the guest must find at this path.
-    pub(crate) fn identity(&self) -> Identity {
-        let (major, minor) = sys::caller::device_numbers(self.dev);
-        Identity { major, minor, ino: self.ino }
-    }
-}
-
-/// Resolves a host path once: canonical, with its identity.
-pub(crate) fn resolve(clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
-    let canonical = path.canonicalize().map_err(|e| StartError::path(clause, path, &e))?;
-    let meta = canonical.symlink_metadata().map_err(|e| StartError::path(clause, path, &e))?;
-    found(clause, path, canonical, &meta)
-}
-
-/// As [`resolve`], of an entry whose folder is known to be canonical: what is no link is what its name says.
-pub(crate) fn resolve_entry(clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
-    let meta = path.symlink_metadata().map_err(|e| StartError::path(clause, path, &e))?;
-    if meta.is_symlink() { resolve(clause, path) } else { found(clause, path, path.to_owned(), &meta) }
-}
-
-fn found(clause: &'static str, path: &Path, canonical: PathBuf, meta: &Metadata) -> Result<Resolved, StartError> {
-    let kind = meta.file_type();
-    if kind.is_socket() || kind.is_fifo() || kind.is_block_device() {
-        return Err(StartError::special(clause, path));
-    }
-    let (uid, gid) = (meta.uid(), meta.gid());
-    Ok(Resolved {
-        dev: meta.dev(),
-        ino: meta.ino(),
-        dir: meta.is_dir(),
-        path: canonical,
-        uid,
-        gid,
-        mode: meta.mode() & 0o7777,
-    })
-}
-
 /// Builds the tree of a plan.
 pub(crate) fn build(
-    policy: &Policy,
+    blueprint: &Blueprint,
     host: &Capabilities,
     launch: &Launch,
     identity: Identities,
 ) -> Result<Tree, StartError> {
-    let git = launch.git.iter().any(|part| matches!(part, GitPart::Layered(_)));
-    let sizes = sizes::divide(policy, git);
-    let mut tree = Builder { policy, host, sizes, tree: Tree::default(), identity, launch };
+    let elsewhere = launch.git.iter().filter(|part| matches!(part, GitPart::Layered(..))).count();
+    let within = launch.protect.iter().filter(|one| matches!(one, Protect::Layered(..))).count();
+    let sizes = Sizes::of(blueprint, elsewhere.saturating_add(within));
+    let mut tree = Builder { blueprint, host, sizes, tree: Tree::default(), identity, launch };
     tree.op(Op::Root { size: ROOT_BYTES, inodes: ROOT_INODES });
     tree.devices()?;
     tree.root()?;
     tree.kernel_file_systems();
     tree.temporary();
-    for grant in &policy.fs.read {
-        tree.read(grant)?;
-    }
-    for grant in &policy.fs.write {
-        tree.write(grant)?;
-    }
-    tree.workspace()?;
-    tree.protect(&launch.protect);
+    tree.places()?;
+    tree.protect(&launch.protect)?;
+    tree.cover(&launch.covered);
     for grant in &launch.show {
         tree.read_ours(grant)?;
     }
     for part in &launch.git {
         tree.git(part)?;
     }
-    tree.git_config();
-    tree.placeholders(&launch.placeholders);
     tree.files(&launch.files);
     Ok(tree.tree)
 }
 
-struct Builder<'a> {
-    policy: &'a Policy,
-    host: &'a Capabilities,
-    sizes: Sizes,
-    tree: Tree,
-    identity: Identities,
+/// Sizes of what can be written. The layers of git's folders are taken out of the workspace's layer, or of `/tmp` where the
+/// workspace has none.
+pub(super) struct Sizes {
+    tmp: Option<Size>,
+    pub(super) workspace: Option<Size>,
+    git: Size,
+}
+
+impl Sizes {
+    fn of(blueprint: &Blueprint, repositories: usize) -> Self {
+        let layer = blueprint.workspace.as_ref().and_then(|shown| match shown.how {
+            How::Overlay(size) | How::Copy(size) => Some(size),
+            How::ReadOnly | How::Writable | How::CopyInFolder => None,
+        });
+        let each = |size: Size| {
+            let parts = u64::try_from(repositories).unwrap_or(u64::MAX).max(1);
+            Size { bytes: size.bytes / parts, inodes: size.inodes / parts }
+        };
+        match (repositories, layer) {
+            (0, workspace) => Self { tmp: blueprint.tmp, workspace, git: Size::default() },
+            (_, Some(size)) => {
+                let (git, workspace) = size.quarter();
+                Self { tmp: blueprint.tmp, workspace: Some(workspace), git: each(git) }
+            }
+            (_, None) => {
+                let (git, tmp) = blueprint.tmp.unwrap_or_default().quarter();
+                Self { tmp: Some(tmp), workspace: None, git: each(git) }
+            }
+        }
+    }
+}
+
+/// Whether folders of git's get layers; else they are read-only.
+pub(super) fn can_layer(host: &Capabilities) -> bool {
+    host.root() || host.overlay_on_tmpfs()
+}
+
+pub(super) struct Builder<'a> {
+    pub(super) blueprint: &'a Blueprint,
+    pub(super) host: &'a Capabilities,
+    pub(super) sizes: Sizes,
+    pub(super) tree: Tree,
+    pub(super) identity: Identities,
     launch: &'a Launch,
 }
 
 impl Builder<'_> {
-    fn op(&mut self, op: Op) {
+    pub(super) fn op(&mut self, op: Op) {
         self.tree.ops.push(op);
     }
 
@@ -170,41 +161,44 @@ impl Builder<'_> {
         u32::try_from(self.tree.sources.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn resolved(&mut self, r: &Resolved) -> u32 {
+    pub(super) fn resolved(&mut self, r: &Resolved) -> u32 {
         self.source(Source::Path { path: text(&r.path), is: r.identity() })
     }
 
-    fn bind(&mut self, r: &Resolved, to: &Path, attrs: Attrs) {
+    pub(super) fn bind(&mut self, r: &Resolved, to: &Path, attrs: Attrs) {
         let source = self.resolved(r);
         self.op(Op::Bind { source, path: text(to), attrs, file: !r.dir });
     }
 
-    fn allow(&mut self, path: &Path, access: Access, dir: bool) {
+    pub(super) fn allow(&mut self, path: &Path, access: Access, dir: bool) {
         self.tree.rules.add(path, access, dir);
     }
 
     /// Execution is granted where the policy does not name the only executables.
-    fn readable(&self) -> Access {
-        if self.policy.fs.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE }
+    pub(super) fn readable(&self) -> Access {
+        if self.blueprint.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE }
     }
 
-    fn writable(&self) -> Access {
-        let run = if self.noexec() { Access::NONE } else { Access::EXECUTE };
+    pub(super) fn writable(&self) -> Access {
+        let run = if self.blueprint.noexec { Access::NONE } else { Access::EXECUTE };
         Access::READ | Access::WRITE | run
     }
 
-    /// A list of the only executables needs noexec on all that is writable: the dynamic loader would run what it reads.
-    fn noexec(&self) -> bool {
-        self.policy.fs.noexec || self.policy.fs.exec.is_some()
+    pub(super) fn user(&self) -> &str {
+        self.blueprint.user.as_ref().map_or("user", |(name, _)| name)
     }
 
-    fn writable_attrs(&self) -> Attrs {
+    pub(super) fn placed(&mut self, at: &Path, point: &Path, dir: bool) {
+        self.tree.placed.push(Placed { at: at.to_owned(), point: point.to_owned(), dir });
+    }
+
+    pub(super) fn writable_attrs(&self) -> Attrs {
         let attrs = Attrs::NOSUID | Attrs::NODEV;
-        if self.noexec() { attrs | Attrs::NOEXEC } else { attrs }
+        if self.blueprint.noexec { attrs | Attrs::NOEXEC } else { attrs }
     }
 
     fn root(&mut self) -> Result<(), StartError> {
-        match self.policy.fs.root.clone() {
+        match self.blueprint.root.clone().unwrap_or(Root::Empty) {
             Root::Host => {
                 self.tools()?;
                 self.etc()
@@ -227,8 +221,11 @@ impl Builder<'_> {
                 continue;
             }
             let resolved = resolve("fs.root", &path)?;
+            if self.blueprint.noexec && self.blueprint.written(&resolved.path) {
+                return Err(StartError::among_tools(&resolved.path));
+            }
             self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
-            if self.policy.fs.exec.is_none() {
+            if self.blueprint.exec.is_none() {
                 self.allow(&path, Access::READ | Access::EXECUTE, true);
             }
         }
@@ -238,7 +235,7 @@ impl Builder<'_> {
     /// With `fs.exec`, everything else that could be run is unreadable too, else `ld.so FILE` runs it: of the tools only
     /// shared libraries, interpreters' libraries and data stay readable.
     fn only_executables(&mut self) -> Result<(), StartError> {
-        let Some(list) = self.policy.fs.exec.clone() else { return Ok(()) };
+        let Some(list) = self.blueprint.exec.clone() else { return Ok(()) };
         for path in super::landlock::library_folders() {
             self.allow(&path, Access::READ, true);
         }
@@ -288,18 +285,21 @@ impl Builder<'_> {
     /// The kept copy, unless something of the policy is to be shown within `/etc`: there a copy has no room for it.
     fn kept_etc(&self) -> Option<etc_cache::Copy> {
         let cache = self.launch.cache.as_deref()?;
-        let (policy, launch) = (self.policy, self.launch);
-        let grants = [&policy.fs.read, &policy.fs.write, &launch.show];
-        let mut points = grants.into_iter().flatten().map(|grant| grant.to.as_path());
-        let workspace = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref());
-        if points.any(|point| point.starts_with("/etc")) || workspace.is_some_and(|at| at.starts_with("/etc")) {
+        let (blueprint, launch) = (self.blueprint, self.launch);
+        let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
+        let mut points = shown.map(|shown| &shown.at).chain(launch.show.iter().map(|grant| &grant.to));
+        if points.any(|point| point.starts_with("/etc")) {
             return None;
         }
-        etc_cache::copy(cache, &policy.process.user, &policy.process.hostname).ok()
+        etc_cache::copy(cache, self.user(), self.hostname()).ok()
+    }
+
+    fn hostname(&self) -> &str {
+        self.blueprint.hostname.as_deref().unwrap_or_default()
     }
 
     fn synthetic_etc(&mut self) {
-        for (name, content) in etc::synthetic(&self.policy.process.user, &self.policy.process.hostname) {
+        for (name, content) in etc::synthetic(self.user(), self.hostname()) {
             self.op(Op::File { path: text(&Path::new("/etc").join(name)), mode: 0o644, bytes: content });
         }
         self.op(Op::Symlink { path: c"/etc/mtab".into(), target: c"/proc/self/mounts".into() });
@@ -363,192 +363,79 @@ impl Builder<'_> {
 
     fn temporary(&mut self) {
         let attrs = self.writable_attrs();
-        let Sizes { tmp, shm, run, workspace: _, git: _ } = self.sizes;
-        for (path, size, mode) in [("/dev/shm", shm, 0o1777), ("/tmp", tmp, 0o1777), ("/run", run, 0o755)] {
+        let all = [
+            ("/dev/shm", self.blueprint.shm, 0o1777),
+            ("/tmp", self.sizes.tmp, 0o1777),
+            ("/run", self.blueprint.run, 0o755),
+        ];
+        for (path, size, mode) in all {
+            let Some(size) = size else { continue };
             self.op(Op::Tmpfs { path: text(Path::new(path)), size: size.bytes, inodes: size.inodes, mode, attrs });
             self.allow(Path::new(path), self.writable(), true);
         }
         // The home folder is part of /tmp, so that one limit holds both.
-        let home = Path::new("/home").join(&self.policy.process.user);
+        let home = Path::new("/home").join(self.user());
         self.op(Op::Dir { path: text(Path::new(HOME)), mode: 0o700 });
         self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
         self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
         self.tree.cwd = PathBuf::from("/tmp");
     }
 
-    /// Read-only: through an overlay where the kernel can, since a plain bind would let the payload connect to a unix
-    /// socket of the host that lies below.
-    fn read(&mut self, grant: &Grant) -> Result<(), StartError> {
-        let resolved = super::readable::granted(&grant.from, self.identity, true, !self.host.root())?;
-        let source = self.resolved(&resolved);
-        self.show(source, &resolved, &grant.to);
-        Ok(())
-    }
-
-    /// Of ours: a script, a probe.
-    fn read_ours(&mut self, grant: &Grant) -> Result<(), StartError> {
-        let resolved = resolve("run", &grant.from)?;
-        let source = self.resolved(&resolved);
-        self.show(source, &resolved, &grant.to);
-        Ok(())
-    }
-
-    /// Where a path really lies inside: some names are links of ours, and the guest follows none.
-    fn really(&self, to: &Path) -> PathBuf {
-        let home = Path::new("/home").join(&self.policy.process.user);
-        let links = [(home.as_path(), HOME), (Path::new("/var/tmp"), "/tmp")];
-        links
-            .iter()
-            .find_map(|(link, place)| to.strip_prefix(link).ok().map(|rest| Path::new(place).join(rest)))
-            .unwrap_or_else(|| to.to_owned())
-    }
-
-    fn show(&mut self, source: u32, resolved: &Resolved, to: &Path) {
-        let to = &self.really(to);
-        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
-        let path = text(to);
-        if resolved.dir && self.host.overlay_readonly() && !self.policy.fs.sockets {
-            self.op(Op::Overlay { lowers: Lowers::one(source), path, size: 0, inodes: 0, attrs, export: None });
-        } else {
-            self.op(Op::Bind { source, path, attrs, file: !resolved.dir });
-        }
-        self.allow(to, self.readable(), resolved.dir);
-    }
-
-    fn write(&mut self, grant: &Grant) -> Result<(), StartError> {
-        let resolved = resolve("fs.write", &grant.from)?;
-        let to = self.really(&grant.to);
-        let (source, attrs) = (self.own_source(&resolved), self.writable_attrs());
-        self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
-        self.allow(&to, self.writable(), resolved.dir);
-        Ok(())
-    }
-
-    fn workspace(&mut self) -> Result<(), StartError> {
-        let Some(path) = self.policy.workspace.path.clone() else { return Ok(()) };
-        if self.policy.workspace.mode == WorkspaceMode::None {
-            return Ok(());
-        }
-        let resolved = resolve("workspace", &path)?;
-        if !resolved.dir {
-            return Err(StartError::NotADirectory { clause: "workspace", path });
-        }
-        let at = self.really(self.policy.workspace.at.as_deref().unwrap_or(&resolved.path));
-        let size = self.sizes.workspace;
-        let attrs = self.writable_attrs();
-        match self.policy.workspace.mode {
-            WorkspaceMode::None => {}
-            WorkspaceMode::Ro => {
-                let source = self.workspace_source(&resolved);
-                self.show(source, &resolved, &at);
-            }
-            WorkspaceMode::Rw => {
-                let source = self.workspace_source(&resolved);
-                self.op(Op::Bind { source, path: text(&at), attrs, file: false });
-                self.allow(&at, self.writable(), true);
-            }
-            WorkspaceMode::Overlay => {
-                let source = self.workspace_source(&resolved);
-                let export = Some(WORKSPACE_SLOT);
-                let (size, inodes) = (size.bytes, size.inodes);
-                self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&at), size, inodes, attrs, export });
-                self.allow(&at, self.writable(), true);
-            }
-            WorkspaceMode::Copy => {
-                let (size, inodes) = (size.bytes, size.inodes);
-                self.op(Op::Fill { path: text(&at), size, inodes, attrs, slot: WORKSPACE_SLOT });
-                self.allow(&at, self.writable(), true);
-            }
-        }
-        self.tree.workspace = Some(resolved.path);
-        self.tree.cwd = at;
-        Ok(())
-    }
-
     fn git(&mut self, part: &GitPart) -> Result<(), StartError> {
-        let path = match part {
-            GitPart::ReadOnly(path) | GitPart::Writable(path) | GitPart::Layered(path) => path,
-            GitPart::Link { at, to } => {
-                self.op(Op::Symlink { path: text(&self.really(at)), target: text(to) });
-                return Ok(());
-            }
-            GitPart::Held(path) => {
-                self.held(path);
-                return Ok(());
-            }
-        };
-        let resolved = resolve("workspace", path)?;
-        let source = self.workspace_source(&resolved);
         match part {
-            GitPart::Writable(_) => {
-                let to = self.really(path);
-                self.op(Op::Bind { source, path: text(&to), attrs: self.writable_attrs(), file: !resolved.dir });
-                self.allow(&to, self.writable(), resolved.dir);
+            GitPart::Link { at, to } => self.op(Op::Symlink { path: text(&self.really(at)), target: text(to) }),
+            GitPart::ReadOnly(path) => {
+                let resolved = resolve("workspace", path)?;
+                let source = self.workspace_source(&resolved);
+                self.show(source, &resolved, path);
             }
-            GitPart::Layered(_) => self.layered(source, &resolved, path),
-            GitPart::ReadOnly(_) | GitPart::Held(_) | GitPart::Link { .. } => self.show(source, &resolved, path),
+            GitPart::Layered(path, slot) => {
+                let resolved = resolve("workspace", path)?;
+                let source = self.workspace_source(&resolved);
+                // Where the kernel cannot layer, git at least reads.
+                if can_layer(self.host) {
+                    self.layered(source, &self.really(path), *slot);
+                } else {
+                    self.show(source, &resolved, path);
+                }
+            }
         }
         Ok(())
     }
 
-    fn can_layer(&self) -> bool {
-        self.host.root() || self.host.overlay_on_tmpfs()
-    }
-
-    /// In git's layer, where there is one: below a read-only folder nothing can be made anyway.
-    fn held(&mut self, path: &Path) {
-        if self.can_layer() {
-            let path = text(&self.really(path));
-            self.op(Op::File { path: path.clone(), mode: 0o444, bytes: Vec::new() });
-            self.op(Op::ReadOnly { path, recursive: false });
-        }
-    }
-
-    /// Where the kernel cannot layer, git at least reads.
-    fn layered(&mut self, source: u32, resolved: &Resolved, path: &Path) {
-        if !self.can_layer() {
-            self.show(source, resolved, path);
-            return;
-        }
-        let to = self.really(path);
+    fn layered(&mut self, source: u32, to: &Path, export: Option<u32>) {
         let (size, attrs) = (self.sizes.git, self.writable_attrs());
         let (size, inodes) = (size.bytes, size.inodes);
-        self.op(Op::Overlay { lowers: Lowers::one(source), path: text(&to), size, inodes, attrs, export: None });
-        self.allow(&to, self.writable(), true);
+        self.op(Op::Overlay { lowers: Lowers::one(source), path: text(to), size, inodes, attrs, export });
+        self.allow(to, self.writable(), true);
     }
 
-    /// What git reads where nothing else is configured.
-    fn git_config(&mut self) {
-        let layered = self.launch.git.iter().any(|part| matches!(part, GitPart::Layered(_)));
-        if layered && self.policy.workspace.mode == WorkspaceMode::Rw {
-            let path = text(&Path::new(HOME).join(".config/git/config"));
-            self.op(Op::File { path, mode: 0o644, bytes: GIT_CONFIG.to_vec() });
-        }
-    }
-
-    /// The file that git reads where nothing else is configured.
-    fn placeholders(&mut self, paths: &[PathBuf]) {
-        if paths.is_empty() {
-            return;
-        }
-        let mut bytes = Vec::new();
-        for path in paths {
-            bytes.push(b'/');
-            bytes.extend_from_slice(path.as_os_str().as_bytes());
-            bytes.push(b'\n');
-        }
-        let path = text(&Path::new(HOME).join(".config/git/ignore"));
-        self.op(Op::File { path, mode: 0o644, bytes });
-    }
-
-    /// Control files of a read-write workspace: bound on themselves, read-only or only pinned.
-    fn protect(&mut self, list: &[Protect]) {
+    /// Control files of a read-write workspace: bound on themselves, read-only or only pinned; git's folders in layers.
+    fn protect(&mut self, list: &[Protect]) -> Result<(), StartError> {
         let at = self.tree.cwd.clone();
         for one in list {
             match one {
                 Protect::Pinned(path) => self.op(Op::Pin { path: text(&at.join(path)) }),
-                Protect::ReadOnly(path) => self.op(Op::ReadOnly { path: text(&at.join(path)), recursive: true }),
+                Protect::Layered(path, slot) if can_layer(self.host) => {
+                    let root = self.tree.workspace.clone().unwrap_or_default();
+                    let resolved = resolve("workspace", &root.join(path))?;
+                    let source = self.workspace_source(&resolved);
+                    self.layered(source, &at.join(path), Some(*slot));
+                }
+                Protect::ReadOnly(path) | Protect::Layered(path, _) => {
+                    self.op(Op::ReadOnly { path: text(&at.join(path)), recursive: true });
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Nothing of the host's is seen there any more.
+    fn cover(&mut self, list: &[Grant]) {
+        for found in list.iter().filter(|_| !self.blueprint.covers.is_empty()) {
+            let to = self.really(&found.to);
+            self.op(Op::Mask { path: text(&to), dir: false });
+            self.tree.covered.push(Grant { to, ..found.clone() });
         }
     }
 
@@ -564,12 +451,12 @@ impl Builder<'_> {
     }
 
     /// Folders of the workspace and of git are mapped; a file is only read, for which its owner does not count.
-    fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
+    pub(super) fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
         if resolved.dir { self.own_source(resolved) } else { self.resolved(resolved) }
     }
 
     /// A source whose files are the run's own.
-    fn own_source(&mut self, resolved: &Resolved) -> u32 {
+    pub(super) fn own_source(&mut self, resolved: &Resolved) -> u32 {
         if !self.identity.must_map(resolved.uid) {
             return self.resolved(resolved);
         }
@@ -578,9 +465,4 @@ impl Builder<'_> {
         self.tree.mapped.push(Mapped { path, is, uid: resolved.uid, gid: resolved.gid });
         self.source(Source::Fd(FIRST_EXTRA.saturating_add(before)))
     }
-}
-
-/// A path as the guest reads it. Paths with a NUL never get here: policies and the kernel refuse them.
-pub(crate) fn text(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }

@@ -37,7 +37,6 @@ pub(super) fn op(op: &Op) -> String {
         Op::Mask { path, .. } => ("hiding", path),
         Op::ReadOnly { path, .. } => ("making read-only", path),
         Op::Pin { path } => ("holding in place", path),
-        Op::Stub { path, .. } => ("making the stand-in", path),
         Op::SetAttr { path, .. } => ("setting the attributes of", path),
     };
     format!("{doing} {}", path(at))
@@ -53,6 +52,8 @@ pub(super) fn probe(probe: &Probe) -> String {
             format!("a socket of family {family}, type {kind}, protocol {protocol} must fail")
         }
         Probe::SignalMustFail(pid) => format!("a signal to process {pid} must fail"),
+        Probe::Call { number, args: _, errno: 0 } => format!("call {number} must reach the kernel"),
+        Probe::Call { number, args: _, errno } => format!("call {number} must be refused with errno {errno}"),
     }
 }
 
@@ -72,6 +73,8 @@ pub(super) fn no_frame(error: FrameError) -> String {
         FrameError::Version(version) => format!("a frame has version {version}, which is not ours"),
         FrameError::Kind(kind) => format!("a frame has kind {kind}, which no guest sends"),
         FrameError::Payload(kind) => format!("a frame of kind {kind} does not hold what it should"),
+        FrameError::Channel(channel) => format!("a frame is about program {channel}, which nobody asked for"),
+        FrameError::Request(request) => format!("a frame answers request {request}, which nobody made"),
     }
 }
 
@@ -125,7 +128,15 @@ mod tests {
         said.push(probe(&Probe::OpenMustFail(c"/etc/passwd".into())));
         said.push(probe(&Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 }));
         said.extend(
-            [FrameError::TooLong(9), FrameError::Version(9), FrameError::Kind(9), FrameError::Payload(9)].map(no_frame),
+            [
+                FrameError::TooLong(9),
+                FrameError::Version(9),
+                FrameError::Kind(9),
+                FrameError::Payload(9),
+                FrameError::Channel(9),
+                FrameError::Request(9),
+            ]
+            .map(no_frame),
         );
         said.push(end(End::Signalled { signal: 9, core: false }));
         said.push(time(Duration::from_millis(1500)));

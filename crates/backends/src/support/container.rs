@@ -1,107 +1,142 @@
 //! The container tier on the native backend.
 
-use policy::value::{NetMode, Policy, WorkspaceMode};
-use policy::{ClauseId, Enforced, Strength, Support};
+use policy::control::{Control, Cover, Filter, Namespace, Resource, Watch};
+use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
+use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, controller, idle, kernel, label, network_by_broker, root_image, secrets, supervised,
-    supervisor, thresholds, tools, unmet, unmet_but, when, writes_to_host,
+    bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory,
+    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some, writes_to_host,
 };
 use crate::host::Capabilities;
+use crate::native::identity::INSIDE;
+use crate::native::sizes::{self, Size};
 
 /// Answers for one clause.
+#[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
 pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
-    let limits = &policy.limits;
+    let (fs, limits, process) = (&policy.fs, &policy.limits, &policy.process);
+    let layer = || Control::Landlock(host.landlock);
+    let filter = |part| held(Control::Filter(part));
     match id {
-        ClauseId::Tier => tier(host),
+        ClauseId::Tier => tier(policy, host),
         ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => root_image(&policy.fs.root).unwrap_or_else(|| kernel("mountns+pivot_root")),
-        ClauseId::FsRead => when(!policy.fs.read.is_empty(), || read(policy, host)),
-        ClauseId::FsWrite => when(!policy.fs.write.is_empty(), || kernel("mountns:rw+landlock")),
-        ClauseId::FsHide => when(!policy.fs.hide.is_empty(), || hide(policy)),
+        ClauseId::FsRoot => root_image(&fs.root)
+            .unwrap_or_else(|| held_with(Control::Namespace(Namespace::Mount), [Control::Root(fs.root.clone())])),
+        ClauseId::FsRead => mounts(&fs.read, false, layer()),
+        ClauseId::FsWrite => mounts(&fs.write, true, layer()),
+        ClauseId::FsHide => when(!fs.hide.is_empty(), || hide(policy)),
         ClauseId::FsSockets => sockets(policy, host),
-        ClauseId::FsLandlock => landlock(policy, host, 1),
-        ClauseId::FsExec => when(policy.fs.exec.is_some(), || kernel(format!("landlock:{}:execute", host.landlock))),
-        ClauseId::FsNoexec => when(policy.fs.noexec, || kernel("mount:noexec")),
-        ClauseId::FsTmp | ClauseId::FsShm | ClauseId::FsRun => kernel("tmpfs:size,nr_inodes"),
-        ClauseId::FsProtect => protect(policy),
-        ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || workspace(policy, host)),
-        ClauseId::LimitsWall => when(limits.wall.is_some(), || supervisor("supervisor:timer", None)),
-        ClauseId::LimitsCpuTime => when(limits.cpu_time.is_some(), || cpu_time(host)),
-        ClauseId::LimitsCpus => when(limits.cpus.is_some(), || controller(host, "cpu", "limits.cpus/no-controller")),
-        ClauseId::LimitsCpuset => super::cpuset(policy, host),
-        ClauseId::LimitsMemory => when(limits.memory.is_some(), || memory(host)),
-        ClauseId::LimitsPids => when(limits.pids.is_some(), || match host.controller("pids") {
-            Some(by) => kernel(by),
-            None => kernel("userns:nproc"),
+        ClauseId::FsLandlock => landlock(policy, host).unwrap_or_else(|| held(layer())),
+        ClauseId::FsExec => when_some(fs.exec.clone(), |files| {
+            held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecMounts])
         }),
-        ClauseId::LimitsOpenFiles => when(limits.open_files.is_some(), || kernel("rlimit:nofile")),
-        ClauseId::LimitsFileSize => when(limits.file_size.is_some(), || kernel("rlimit:fsize")),
-        ClauseId::LimitsDisk => when(limits.disk.is_some(), || disk(policy, "limits.disk/rw-without-quota", "size")),
-        ClauseId::LimitsFiles => {
-            when(limits.files.is_some(), || disk(policy, "limits.files/rw-without-quota", "nr_inodes"))
+        ClauseId::FsNoexec => when(fs.noexec, || held(Control::NoexecMounts)),
+        ClauseId::FsTmp => held(tmpfs("/tmp", sizes::divide(policy).tmp)),
+        ClauseId::FsShm => held(tmpfs("/dev/shm", sizes::divide(policy).shm)),
+        ClauseId::FsRun => held(tmpfs("/run", sizes::divide(policy).run)),
+        ClauseId::FsProtect => protect(policy),
+        ClauseId::Workspace => workspace(policy, host),
+        ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
+        ClauseId::LimitsCpuTime => cpu_time(policy, host),
+        ClauseId::LimitsCpus => cpus(policy, host),
+        ClauseId::LimitsCpuset => super::cpuset(policy, host),
+        ClauseId::LimitsMemory => memory(policy, host),
+        ClauseId::LimitsPids => pids(policy, host, |count| {
+            // One more for the guest itself.
+            let value = u64::from(count).saturating_add(1);
+            held(Control::Rlimit { resource: Resource::Processes, value })
+        }),
+        ClauseId::LimitsOpenFiles => when_some(limits.open_files, |count| {
+            held(Control::Rlimit { resource: Resource::OpenFiles, value: u64::from(count) })
+        }),
+        ClauseId::LimitsFileSize => {
+            when(limits.file_size.is_some(), || file_size(policy).map_or(Support::NotAsked, held))
         }
-        ClauseId::LimitsOutput => when(limits.output.is_some(), || supervisor("supervisor:stream", None)),
-        ClauseId::LimitsOver => when(limits.output.is_some(), || supervisor("supervisor:stream", None)),
-        ClauseId::LimitsIoRead => {
-            when(limits.io_read.is_some(), || controller(host, "io", "limits.io_read/no-controller"))
+        ClauseId::LimitsDisk => when(limits.disk.is_some(), || disk(policy, "limits.disk/rw-without-quota")),
+        ClauseId::LimitsFiles => when(limits.files.is_some(), || disk(policy, "limits.files/rw-without-quota")),
+        ClauseId::LimitsOutput | ClauseId::LimitsOver => {
+            when_some(limits.output, |limit| held(watched(Watch::Output { limit, over: limits.over })))
         }
-        ClauseId::LimitsIoWrite => {
-            when(limits.io_write.is_some(), || controller(host, "io", "limits.io_write/no-controller"))
-        }
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => io(policy, host, id),
         ClauseId::LimitsIdle => idle(policy),
-        ClauseId::LimitsWarn => when(limits.warn.is_some(), thresholds),
-        ClauseId::LimitsKill => when(limits.kill.is_some(), thresholds),
+        ClauseId::LimitsWarn => when_some(limits.warn, |usage| held(watched(Watch::Warn(usage)))),
+        ClauseId::LimitsKill => when_some(limits.kill, |usage| held(watched(Watch::Kill(usage)))),
         ClauseId::NetMode => match policy.net.mode {
-            NetMode::None => kernel("netns+seccomp:socket"),
-            NetMode::Loopback => kernel("netns"),
+            NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
+            NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
             NetMode::Allow => network_by_broker(policy),
         },
         ClauseId::NetAllow => when(!policy.net.allow.is_empty(), || network_by_broker(policy)),
         ClauseId::NetDns => Support::NotAsked,
         ClauseId::NetBandwidth => bandwidth(policy),
-        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || supervisor("guest:environment", None)),
-        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || supervisor("guest:environment", None)),
-        ClauseId::Inputs => when(!policy.inputs.is_empty(), || supervisor("guest:environment", None)),
+        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
+        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
+        ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
         ClauseId::Secrets => secrets(policy),
-        ClauseId::ProcessUser => kernel("userns:map"),
-        ClauseId::ProcessHostname => kernel("utsns"),
-        ClauseId::ProcessUmask => kernel("umask"),
-        ClauseId::ProcessTty => when(policy.process.tty, || kernel("devpts:newinstance")),
+        ClauseId::ProcessUser => held(Control::User { name: process.user.clone(), id: INSIDE }),
+        ClauseId::ProcessHostname => held(Control::Hostname(process.hostname.clone())),
+        ClauseId::ProcessUmask => held(Control::Umask(process.umask)),
+        ClauseId::ProcessTty => when(process.tty, || held(Control::Terminal { instance: true })),
         ClauseId::ProcessLabel => label(policy, host),
-        ClauseId::SyscallsProfile => kernel("seccomp"),
-        ClauseId::SyscallsAllow => when(!policy.syscalls.allow.is_empty(), || kernel("seccomp")),
-        ClauseId::SyscallsDeny => when(!policy.syscalls.deny.is_empty(), || kernel("seccomp")),
-        ClauseId::Commands => commands(policy, host),
+        ClauseId::SyscallsProfile => filter(Filter::Profile(policy.syscalls.profile.clone())),
+        ClauseId::SyscallsAllow => {
+            when(!policy.syscalls.allow.is_empty(), || filter(Filter::Allow(policy.syscalls.allow.clone())))
+        }
+        ClauseId::SyscallsDeny => {
+            when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
+        }
+        ClauseId::Commands => commands(policy, host, Control::NoexecMounts),
         ClauseId::Tools => tools(policy),
-        ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => supervisor("supervisor:audit", None),
-        ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || supervisor("supervisor:audit", None)),
+        ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
+        ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || held(Control::Audit)),
     }
 }
 
-fn tier(host: &Capabilities) -> Support {
+fn tier(policy: &Policy, host: &Capabilities) -> Support {
     if let Err(missing) = host.proc() {
         return unmet(missing.id, missing.why, missing.fix);
     }
-    match host.namespaces() {
-        Ok(()) if host.time_namespace() => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns,timens"),
-        Ok(()) => kernel("userns,mountns,pidns,netns,ipcns,utsns,cgroupns"),
-        Err(missing) => {
-            unmet("tier/no-namespaces", missing.why, format!("{}; or use the weaker `--tier process`", missing.fix))
-        }
+    if let Err(missing) = host.namespaces() {
+        return unmet(
+            "tier/no-namespaces",
+            missing.why,
+            format!("{}; or use the weaker `--tier process`", missing.fix),
+        );
     }
+    // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
+    if let Some(too_old) = landlock(policy, host) {
+        return too_old;
+    }
+    let others = [Namespace::Mount, Namespace::Pid, Namespace::Net, Namespace::Ipc, Namespace::Uts, Namespace::Cgroup];
+    let time = host.time_namespace().then_some(Namespace::Time);
+    held_with(
+        Control::Namespace(Namespace::User),
+        others
+            .into_iter()
+            .chain(time)
+            .map(Control::Namespace)
+            .chain([Control::NoInnerNamespaces, Control::Landlock(host.landlock)])
+            .chain(confinement(host)),
+    )
 }
 
-fn read(policy: &Policy, host: &Capabilities) -> Support {
-    let _ = policy;
-    if host.overlay_readonly() { kernel("mountns:ro+overlay+landlock") } else { kernel("mountns:ro+landlock") }
+fn mounts(grants: &[Grant], write: bool, layer: Control) -> Support {
+    let one = |grant: &Grant| Control::Mount { from: grant.from.clone(), at: grant.to.clone(), write };
+    let mut all = grants.iter().map(one);
+    all.next().map_or(Support::NotAsked, |first| held_with(first, all.chain([layer])))
 }
 
 fn hide(policy: &Policy) -> Support {
-    match policy.workspace.mode {
-        WorkspaceMode::Overlay | WorkspaceMode::Copy => kernel("overlay:whiteout"),
+    let grants = !policy.fs.read.is_empty() || !policy.fs.write.is_empty();
+    let covered = grants.then(|| Control::Covered(Cover::Hidden(policy.fs.hide.clone())));
+    match (policy.workspace.mode, covered) {
+        (WorkspaceMode::Overlay | WorkspaceMode::Copy, covered) => {
+            held_with(Control::Hide(policy.fs.hide.clone()), covered)
+        }
+        (WorkspaceMode::None, Some(covered)) => held(covered),
         // A document that says so is refused with its line; this answers for a policy that was made otherwise.
-        WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Rw => unmet(
+        (WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Rw, _) => unmet(
             "hide/mode",
             "a file that appears later could match the glob: only a layer of ours can hide it for good",
             "use workspace mode `overlay` or `copy`, or grant the wanted paths one by one",
@@ -110,48 +145,59 @@ fn hide(policy: &Policy) -> Support {
 }
 
 fn sockets(policy: &Policy, host: &Capabilities) -> Support {
-    if policy.fs.sockets {
-        return Support::NotAsked;
+    /// Landlock judges connecting to a socket file from here on.
+    const JUDGES_SOCKETS: u32 = 9;
+    // What is not shown cannot be reached; what is shown read-only is shown through a layer.
+    let hidden = Control::Namespace(Namespace::Mount);
+    match policy.fs.sockets {
+        Sockets::Host => return Support::NotAsked,
+        Sockets::Pairs => {
+            let overlay = host.overlay_readonly().then_some(Control::ReadOnlyOverlay);
+            return held_with(Control::Filter(Filter::NoUnix), std::iter::once(hidden).chain(overlay));
+        }
+        Sockets::Own => {}
     }
-    if writes_to_host(policy) && host.landlock < 9 {
-        // Connecting to a socket file under a plain bind is not a write of the file system, and Landlock sees it from
-        // ABI 9 only: so no unix socket but a pair can be made.
-        return kernel("seccomp:af_unix");
+    let overlay = host.overlay_readonly().then_some(Control::ReadOnlyOverlay);
+    match overlay {
+        // Connecting to a socket file under a plain bind is not a write of the file system: so no unix socket but a pair
+        // can be made.
+        None => held_with(Control::Filter(Filter::NoUnix), [hidden]),
+        // The entries of such a root are plain binds.
+        Some(overlay) if matches!(policy.fs.root, Root::Dir(_)) => {
+            held_with(Control::Filter(Filter::NoUnix), [hidden, overlay])
+        }
+        Some(overlay) if writes_to_host(policy) && host.landlock < JUDGES_SOCKETS => {
+            held_with(Control::Covered(Cover::Sockets), [hidden, overlay])
+        }
+        Some(overlay) if writes_to_host(policy) => held_with(Control::Landlock(host.landlock), [hidden, overlay]),
+        Some(overlay) => held_with(hidden, [overlay]),
     }
-    kernel("mountns+overlay")
 }
 
-fn landlock(policy: &Policy, host: &Capabilities, least: u32) -> Support {
-    let wanted = policy.fs.landlock.unwrap_or(least);
-    if host.landlock >= wanted {
-        return kernel(format!("landlock:{}", host.landlock));
-    }
-    unmet(
-        "fs.landlock/too-old",
-        if host.landlock == 0 {
-            "this kernel has no Landlock, or it is not enabled".to_owned()
-        } else {
-            format!("this kernel offers Landlock ABI {}, the policy needs {wanted}", host.landlock)
-        },
-        format!(
-            "boot a kernel with Landlock ABI {wanted} (`lsm=landlock,...` on its command line), or ask for less by `fs.landlock`"
-        ),
-    )
+/// The refusal where Landlock is too old.
+fn landlock(policy: &Policy, host: &Capabilities) -> Option<Support> {
+    let wanted = policy.fs.landlock.unwrap_or(1).max(1);
+    (host.landlock < wanted).then(|| {
+        unmet(
+            "fs.landlock/too-old",
+            if host.landlock == 0 {
+                "this kernel has no Landlock, or it is not enabled".to_owned()
+            } else {
+                format!("this kernel offers Landlock ABI {}, the policy needs {wanted}", host.landlock)
+            },
+            format!(
+                "boot a kernel with Landlock ABI {wanted} (`lsm=landlock,...` on its command line), or ask for less by `fs.landlock`"
+            ),
+        )
+    })
 }
-
-const PROTECT_OVERSHOOT: &str = "a control file that somebody outside replaces can be written for up to 100 ms: \
-                                 then the run is ended, and the file put aside";
 
 fn protect(policy: &Policy) -> Support {
     when(policy.fs.protect, || match policy.workspace.mode {
         WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
         // The kernel takes a mount away when somebody outside replaces what it stands on; nobody inside can.
-        WorkspaceMode::Rw => Support::Enforced(Enforced {
-            by: "mountns:ro+supervisor:sampling".to_owned(),
-            strength: Strength::Kernel,
-            overshoot: Some(PROTECT_OVERSHOOT.to_owned()),
-        }),
-        WorkspaceMode::Overlay | WorkspaceMode::Copy => supervisor("supervisor:apply", None),
+        WorkspaceMode::Rw => held_with(Control::ProtectedMounts, [watched(Watch::Protected)]),
+        WorkspaceMode::Overlay | WorkspaceMode::Copy => held(Control::ProtectedAtApply),
     })
 }
 
@@ -163,35 +209,46 @@ fn workspace(policy: &Policy, host: &Capabilities) -> Support {
             "use `copy` instead of `overlay`: `-w PATH:copy`",
         );
     }
+    when_some(layer(policy), |layer| match policy.workspace.mode {
+        WorkspaceMode::Ro | WorkspaceMode::Rw => held_with(layer, [Control::Landlock(host.landlock)]),
+        WorkspaceMode::None | WorkspaceMode::Overlay | WorkspaceMode::Copy => held(layer),
+    })
+}
+
+/// How the workspace is shown.
+fn layer(policy: &Policy) -> Option<Control> {
+    let from = policy.workspace.path.clone()?;
+    let at = policy.workspace.at.clone().unwrap_or_else(|| from.clone());
+    let Size { bytes, inodes } = sizes::divide(policy).workspace;
     match policy.workspace.mode {
-        WorkspaceMode::None => Support::NotAsked,
-        WorkspaceMode::Ro => kernel("mountns:ro+landlock"),
-        WorkspaceMode::Rw => kernel("mountns:rw+landlock"),
-        WorkspaceMode::Overlay => kernel("overlay+tmpfs"),
-        WorkspaceMode::Copy => kernel("tmpfs"),
+        WorkspaceMode::None => None,
+        WorkspaceMode::Ro => Some(Control::Mount { from, at, write: false }),
+        WorkspaceMode::Rw => Some(Control::Mount { from, at, write: true }),
+        WorkspaceMode::Overlay => Some(Control::Overlay { from, at, bytes, inodes }),
+        WorkspaceMode::Copy => Some(Control::Copy { from, at, size: Some((bytes, inodes)) }),
     }
 }
 
-fn cpu_time(host: &Capabilities) -> Support {
-    let _ = host;
-    supervisor("supervisor:sampling+rlimit:cpu", Some(super::CPU_TIME_OVERSHOOT))
+const fn tmpfs(at: &'static str, Size { bytes, inodes }: Size) -> Control {
+    Control::Tmpfs { at, bytes, inodes }
 }
 
-fn memory(host: &Capabilities) -> Support {
-    match host.controller("memory") {
-        Some(by) => kernel(by),
-        None => supervisor("supervisor:sampling", Some(super::MEMORY_OVERSHOOT)),
+/// All that is writable, unless it lies on the host.
+fn disk(policy: &Policy, id: &'static str) -> Support {
+    let each = policy.limits.file_size.or(policy.limits.disk).unwrap_or(policy::Bytes(u64::MAX));
+    if writes_to_host(policy) {
+        return unmet_but(
+            id,
+            "files are written straight to the host's file system, and it has no quota for this tree",
+            "use workspace mode `overlay` or `copy`, or write below /tmp; or accept it by `--prefer`",
+            Control::EachFile(each),
+        );
     }
+    let sizes = sizes::divide(policy);
+    let others = [tmpfs("/dev/shm", sizes.shm), tmpfs("/run", sizes.run)];
+    held_with(tmpfs("/tmp", sizes.tmp), others.into_iter().chain(layer(policy).filter(is_bounded)))
 }
 
-fn disk(policy: &Policy, id: &'static str, what: &str) -> Support {
-    if !writes_to_host(policy) {
-        return kernel(format!("tmpfs:{what}"));
-    }
-    unmet_but(
-        id,
-        "files are written straight to the host's file system, and it has no quota for this tree",
-        "use workspace mode `overlay` or `copy`, or write below /tmp; or accept it by `--prefer`",
-        supervised("rlimit:fsize", Some("any number of files, each up to `limits.file_size`")),
-    )
+const fn is_bounded(control: &Control) -> bool {
+    matches!(control, Control::Overlay { .. } | Control::Copy { .. })
 }

@@ -8,44 +8,45 @@ mod process;
 pub(crate) use container::support as container;
 pub(crate) use process::support as process;
 
+use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};
 use policy::units::{ranges, spans};
-use policy::value::{NetMode, Policy, Root, WorkspaceMode};
-use policy::{Enforced, Strength, Support, Unmet};
+use policy::value::{NetMode, Policy, Root, Threat, WorkspaceMode};
+use policy::{ClauseId, Support, Unmet};
 
 use sys::machine::Labels;
 
 use crate::host::Capabilities;
 use crate::native::label::Label;
 
-/// How far sampling lets memory go.
-const MEMORY_OVERSHOOT: &str =
-    "what the tree allocates between two samples, 20 ms apart, and what the kernel keeps for its pipes and sockets";
-/// How far sampling lets processor time go.
-const CPU_TIME_OVERSHOOT: &str =
-    "what all cores use between two samples, 20 ms apart; without a control group also children that nobody waited for";
-
-pub(crate) fn kernel(by: impl Into<String>) -> Support {
-    Support::Enforced(Enforced { by: by.into(), strength: Strength::Kernel, overshoot: None })
+/// Held by one control.
+pub(crate) fn held(by: Control) -> Support {
+    Support::Held(by.into())
 }
 
-pub(crate) fn supervisor(by: impl Into<String>, overshoot: Option<&str>) -> Support {
-    Support::Enforced(supervised(by, overshoot))
+/// Held by the first, with others behind it.
+pub(crate) fn held_with(first: Control, others: impl IntoIterator<Item = Control>) -> Support {
+    Support::Held(Controls::new(first, others))
 }
 
-pub(crate) fn supervised(by: impl Into<String>, overshoot: Option<&str>) -> Enforced {
-    Enforced { by: by.into(), strength: Strength::Supervisor, overshoot: overshoot.map(str::to_owned) }
+pub(crate) const fn watched(watch: Watch) -> Control {
+    Control::Watch(watch)
 }
 
 pub(crate) fn unmet(id: &'static str, why: impl Into<String>, fix: impl Into<String>) -> Support {
     Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: None })
 }
 
-pub(crate) fn unmet_but(id: &'static str, why: impl Into<String>, fix: impl Into<String>, weaker: Enforced) -> Support {
-    Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: Some(weaker) })
+pub(crate) fn unmet_but(id: &'static str, why: impl Into<String>, fix: impl Into<String>, weaker: Control) -> Support {
+    Support::Unmet(Unmet { id, why: why.into(), fix: fix.into(), weaker: Some(weaker.into()) })
 }
 
 pub(crate) fn when(asked: bool, answer: impl FnOnce() -> Support) -> Support {
     if asked { answer() } else { Support::NotAsked }
+}
+
+/// As [`when`], with what is asked for.
+pub(crate) fn when_some<T>(asked: Option<T>, answer: impl FnOnce(T) -> Support) -> Support {
+    asked.map_or(Support::NotAsked, answer)
 }
 
 /// Whether a tree of the host is shown writable without a layer of ours between.
@@ -54,22 +55,164 @@ pub(crate) fn writes_to_host(policy: &Policy) -> bool {
 }
 
 /// A limit that only a control group holds, on every tier.
-pub(crate) fn controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
-    match host.controller(name) {
-        Some(by) => kernel(by),
-        None => unmet(
-            id,
-            format!("no `{name}` cgroup controller can be used: {}", host.cgroup_why(name)),
-            "run under a delegated cgroup (systemd-run --user --scope -p Delegate=yes), or remove the limit",
-        ),
+pub(crate) fn by_group(
+    host: &Capabilities,
+    id: &'static str,
+    limits: impl IntoIterator<Item = CgroupLimit>,
+) -> Support {
+    let mut limits = limits.into_iter();
+    let Some(first) = limits.next() else { return Support::NotAsked };
+    match host.controller(first.controller()) {
+        Some(version) => {
+            let of = |limit| Control::Cgroup { version, limit };
+            held_with(of(first), limits.map(of))
+        }
+        None => no_controller(host, first.controller(), id),
     }
+}
+
+fn no_controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
+    unmet(
+        id,
+        format!("no `{name}` cgroup controller can be used: {}", host.cgroup_why(name)),
+        "run under a delegated cgroup (systemd-run --user --scope -p Delegate=yes), or remove the limit",
+    )
+}
+
+/// The share of processor time.
+pub(crate) fn cpus(policy: &Policy, host: &Capabilities) -> Support {
+    const PERIOD_US: u64 = 100_000;
+    let limit = policy.limits.cpus.map(|share| CgroupLimit::Cpu {
+        // The kernel takes no quota below a millisecond.
+        quota_us: u64::from(share.0).saturating_mul(PERIOD_US / 1000).max(1000),
+        period_us: PERIOD_US,
+    });
+    by_group(host, "limits.cpus/no-controller", limit)
+}
+
+/// The rate of every block device of the host; one that is not limited would be a way around.
+pub(crate) fn io(policy: &Policy, host: &Capabilities, id: ClauseId) -> Support {
+    let read = id == ClauseId::LimitsIoRead;
+    let (rate, no_controller, no_device) = if read {
+        (policy.limits.io_read, "limits.io_read/no-controller", "limits.io_read/no-device")
+    } else {
+        (policy.limits.io_write, "limits.io_write/no-controller", "limits.io_write/no-device")
+    };
+    let limit = |device, rate| {
+        if read { CgroupLimit::IoRead { device, rate } } else { CgroupLimit::IoWrite { device, rate } }
+    };
+    when_some(rate, |rate| {
+        let disks = match host.disks() {
+            Ok(disks) if !disks.is_empty() => disks,
+            Ok(_) => return unmet(no_device, "the kernel lists no block device in /sys/block", "remove the limit"),
+            Err(why) => {
+                return unmet(
+                    no_device,
+                    format!("the block devices of this host cannot be listed: /sys/block: {why}"),
+                    "mount /sys, or remove the limit",
+                );
+            }
+        };
+        by_group(host, no_controller, disks.into_iter().map(|device| limit(device, rate.0)))
+    })
+}
+
+/// Processor time is watched; each process has its own limit behind that.
+pub(crate) fn cpu_time(policy: &Policy, host: &Capabilities) -> Support {
+    when_some(policy.limits.cpu_time, |limit| {
+        let counted = host.controller("cpu").is_some();
+        // Per process and in whole seconds: the sampling of the tree comes first, this is behind it.
+        let seconds = limit.0.div_ceil(1000).saturating_add(1);
+        held_with(
+            watched(Watch::CpuTime { limit, counted }),
+            [Control::Rlimit { resource: Resource::Cpu, value: seconds }],
+        )
+    })
+}
+
+/// Byte-range locks that a run may have at once: databases have some hundred.
+const MAX_LOCKS: u64 = 16_384;
+
+/// Memory of the whole tree.
+pub(crate) fn memory(policy: &Policy, host: &Capabilities) -> Support {
+    let locks = watched(Watch::Locks(MAX_LOCKS));
+    when_some(policy.limits.memory, |limit| match host.controller("memory") {
+        Some(version) => held_with(Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0) }, [locks]),
+        None => looked_at(policy, Watch::Memory(limit), [Filter::Visible, Filter::CountedMemory], [locks]),
+    })
+}
+
+/// Held by looking at the processes of the tree. Against a hostile program `closing` closes what hides from that.
+pub(crate) fn looked_at(
+    policy: &Policy,
+    watch: Watch,
+    closing: impl IntoIterator<Item = Filter>,
+    others: impl IntoIterator<Item = Control>,
+) -> Support {
+    let hostile = policy.threat != Threat::Mistakes;
+    let closing = closing.into_iter().filter(|_| hostile).map(Control::Filter);
+    held_with(watched(watch), closing.chain(others))
+}
+
+/// Processes of the whole tree; the guest itself is one more.
+pub(crate) fn pids(policy: &Policy, host: &Capabilities, otherwise: impl FnOnce(u32) -> Support) -> Support {
+    when_some(policy.limits.pids, |count| match host.controller("pids") {
+        Some(version) => {
+            held(Control::Cgroup { version, limit: CgroupLimit::Pids(u64::from(count).saturating_add(1)) })
+        }
+        None => otherwise(count),
+    })
+}
+
+/// One file cannot hold more than all may hold together.
+pub(crate) fn file_size(policy: &Policy) -> Option<Control> {
+    let least = policy.limits.file_size.into_iter().chain(policy.limits.disk).min()?;
+    Some(Control::Rlimit { resource: Resource::FileSize, value: least.0 })
+}
+
+/// What every process of a sandbox is bounded by, whatever the policy says.
+pub(crate) fn base_rlimits() -> impl Iterator<Item = Control> {
+    [
+        // 0 would still start a crash handler behind a pipe; 1 is the value that the kernel gives up at (core(5)).
+        (Resource::Core, 1),
+        // Not one page that the kernel cannot reclaim: any other value lets mlockall(2) through for what comes later.
+        (Resource::LockedMemory, 0),
+        (Resource::PendingSignals, 1024),
+        (Resource::MessageQueues, 819_200),
+        (Resource::Nice, 0),
+        (Resource::RealTimePriority, 0),
+    ]
+    .into_iter()
+    .map(|(resource, value)| Control::Rlimit { resource, value })
+}
+
+/// What the guest is before any payload, on every tier.
+pub(crate) fn confinement(host: &Capabilities) -> Vec<Control> {
+    let mut all = vec![
+        Control::NoNewPrivs,
+        Control::NoCapabilities,
+        Control::NoDescriptors,
+        Control::Undumpable,
+        Control::Session,
+        Control::Keyring,
+    ];
+    all.push(match host.kept_groups() {
+        [] => Control::NoGroups,
+        kept => Control::KeptGroups(kept.to_vec()),
+    });
+    if sys::landlock::scopes(host.landlock) != 0 {
+        all.push(Control::PayloadScope);
+    }
+    all.extend(base_rlimits());
+    all
 }
 
 /// The cores of a run, by its control group: of those that this host has, and that whoever called us may use. A control
 /// group of v2 would take others and not hold them.
 pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
     let Some(cores) = &policy.limits.cpuset else { return Support::NotAsked };
-    let Some(here) = host.processors() else { return controller(host, "cpuset", "limits.cpuset/no-controller") };
+    let by_group = || by_group(host, "limits.cpuset/no-controller", [CgroupLimit::Cpuset(cores.clone())]);
+    let Some(here) = host.processors() else { return by_group() };
     if let Some(core) = cores.iter().find(|core| !lists(&here, **core)) {
         return unmet(
             "limits.cpuset/no-such-core",
@@ -77,7 +220,7 @@ pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
             "name cores of those, or say how many by `limits.cpus`",
         );
     }
-    let given = host.given_processors();
+    let given = host.allowed_cpus();
     if let Some((core, given)) = given.and_then(|given| Some((cores.iter().find(|core| !given.contains(core))?, given)))
     {
         return unmet(
@@ -86,7 +229,7 @@ pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
             "name cores of those, or give the caller more (its control group's `cpuset.cpus`, or `taskset`)",
         );
     }
-    controller(host, "cpuset", "limits.cpuset/no-controller")
+    by_group()
 }
 
 /// Whether a list as the kernel writes it (`0-3,8`) names a number.
@@ -125,16 +268,10 @@ pub(crate) fn secrets(policy: &Policy) -> Support {
     })
 }
 
-/// What a command policy is not, said in every plan.
-const COMMANDS_OVERSHOOT: &str = "what an allowed program does is not judged: that is the sandbox's";
-
 /// Lines are judged by the broker; the list of executables is held by the kernel too, as `fs.exec`.
-pub(crate) fn commands(policy: &Policy, host: &Capabilities) -> Support {
+/// `noexec`: what keeps written files from being executed, which the dynamic loader would do with what it reads.
+pub(crate) fn commands(policy: &Policy, host: &Capabilities, noexec: Control) -> Support {
     let Some(commands) = &policy.commands else { return Support::NotAsked };
-    let judged = |by: String| {
-        let overshoot = Some(COMMANDS_OVERSHOOT.to_owned());
-        Support::Enforced(Enforced { by, strength: Strength::Broker, overshoot })
-    };
     if matches!(policy.fs.root, Root::Empty | Root::Image(_)) {
         return unmet(
             "commands/no-tree",
@@ -143,7 +280,7 @@ pub(crate) fn commands(policy: &Policy, host: &Capabilities) -> Support {
         );
     }
     if !commands.exec {
-        return judged("broker:commands".to_owned());
+        return held(Control::CommandGate);
     }
     if !matches!(policy.fs.root, Root::Host) {
         return unmet(
@@ -159,26 +296,25 @@ pub(crate) fn commands(policy: &Policy, host: &Capabilities) -> Support {
             "boot a kernel with Landlock, or say `commands.exec = false`: then the broker alone judges",
         );
     }
-    judged(format!("broker:commands+landlock:{}:execute", host.landlock))
+    let files = policy.fs.exec.clone().unwrap_or_default();
+    held_with(Control::CommandGate, [Control::Executables { abi: host.landlock, files }, noexec])
 }
 
 pub(crate) fn tools(policy: &Policy) -> Support {
-    when(policy.tools.is_some(), || {
-        // A run has no channel to any tool: the gate stands outside, before whoever calls it.
-        Support::Enforced(Enforced { by: "broker:tools".to_owned(), strength: Strength::Broker, overshoot: None })
-    })
+    // A run has no channel to any tool: the gate stands outside, before whoever calls it.
+    when(policy.tools.is_some(), || held(Control::ToolGate))
 }
 
 /// A label for the payload, on the container tier. Without a pid namespace the end of a run is a signal, which the label's
 /// own policy may forbid: so not on the process tier.
 pub(crate) fn label(policy: &Policy, host: &Capabilities) -> Support {
-    when(policy.process.label.is_some(), || {
-        let Some(label) = Label::of(policy) else {
+    when_some(policy.process.label.as_ref(), |text| {
+        let Some(label) = Label::parse(text) else {
             return unmet("process.label/no-lsm", "only SELinux and AppArmor give labels", "remove `process.label`");
         };
         let lsm = label.lsm.name();
         match host.labels(label.lsm) {
-            Labels::Enforcing => kernel(format!("lsm:{lsm}")),
+            Labels::Enforcing => held(Control::Label(text.clone())),
             Labels::Permissive => unmet(
                 "process.label/permissive",
                 format!("{lsm} of this host is permissive: it would write down what the label forbids, and allow it"),
@@ -208,8 +344,4 @@ pub(crate) fn root_image(root: &Root) -> Option<Support> {
         )),
         Root::Host | Root::Empty | Root::Dir(_) => None,
     }
-}
-
-pub(crate) fn thresholds() -> Support {
-    supervisor("supervisor:sampling", Some("what is used between two looks, 100 ms apart"))
 }

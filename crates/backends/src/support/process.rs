@@ -1,11 +1,12 @@
 //! The process tier on the native backend: no namespaces, so no tree of its own.
 
-use policy::value::{NetMode, Policy, Root, WorkspaceMode};
+use policy::control::{Control, Filter, Watch};
+use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, controller, idle, kernel, network_by_broker, root_image, secrets, supervised, supervisor,
-    thresholds, tools, unmet, unmet_but, when, writes_to_host,
+    bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory,
+    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some, writes_to_host,
 };
 use crate::host::Capabilities;
 
@@ -15,69 +16,66 @@ const LEAST_LANDLOCK: u32 = 6;
 /// Answers for one clause.
 #[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
 pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
-    let limits = &policy.limits;
+    let (fs, limits, process) = (&policy.fs, &policy.limits, &policy.process);
+    let layer = || Control::Landlock(host.landlock);
+    let filter = |part| held(Control::Filter(part));
     match id {
-        // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
-        ClauseId::Tier if host.landlock < LEAST_LANDLOCK => landlock(policy, host),
-        ClauseId::Tier => match host.proc() {
-            Ok(()) => kernel(format!("landlock:{},seccomp,rlimits,subreaper", host.landlock)),
-            Err(missing) => unmet(missing.id, missing.why, missing.fix),
-        },
+        ClauseId::Tier => tier(policy, host),
         ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => match (root_image(&policy.fs.root), &policy.fs.root) {
+        ClauseId::FsRoot => match (root_image(&fs.root), &fs.root) {
             (Some(answer), _) => answer,
-            (None, Root::Host) => kernel("landlock"),
+            (None, Root::Host) => held(layer()),
             (None, Root::Empty | Root::Dir(_) | Root::Image(_)) => container_only(
                 "fs.root/needs-container",
                 "another root tree needs a mount namespace, and this tier has none",
             ),
         },
-        ClauseId::FsRead => grants(policy, !policy.fs.read.is_empty(), &policy.fs.read),
-        ClauseId::FsWrite => grants(policy, !policy.fs.write.is_empty(), &policy.fs.write),
-        ClauseId::FsHide => when(!policy.fs.hide.is_empty(), || {
+        ClauseId::FsRead => grants(&fs.read, false),
+        ClauseId::FsWrite => grants(&fs.write, true),
+        ClauseId::FsHide => when(!fs.hide.is_empty(), || {
             container_only("fs.hide/needs-container", "Landlock cannot take a part out of a grant")
         }),
-        ClauseId::FsSockets => when(!policy.fs.sockets, || kernel("seccomp:af_unix")),
-        ClauseId::FsLandlock => landlock(policy, host),
-        ClauseId::FsExec => when(policy.fs.exec.is_some(), || execute(host)),
-        ClauseId::FsNoexec => when(policy.fs.noexec, || execute(host)),
-        ClauseId::FsTmp => supervisor("supervisor:sampling+rlimit:fsize", Some(DISK_OVERSHOOT)),
+        // Without a tree of its own, sockets of the program cannot be told from those of the host.
+        ClauseId::FsSockets => when(fs.sockets != Sockets::Host, || filter(Filter::NoUnix)),
+        ClauseId::FsLandlock => too_old(policy, host).unwrap_or_else(|| held(layer())),
+        ClauseId::FsExec => when_some(fs.exec.clone(), |files| {
+            held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecRules(host.landlock)])
+        }),
+        ClauseId::FsNoexec => when(fs.noexec, || held(Control::NoexecRules(host.landlock))),
+        ClauseId::FsTmp => looked_at(policy, Watch::Tmp(fs.tmp), [Filter::Visible], file_size(policy)),
         // There is no /dev/shm and no /run of its own: nothing can be written there, so no size is passed.
-        ClauseId::FsShm | ClauseId::FsRun => kernel("landlock"),
-        ClauseId::FsProtect => when(policy.fs.protect, || protect(policy)),
-        ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || workspace(policy)),
-        ClauseId::LimitsWall => when(limits.wall.is_some(), || supervisor("supervisor:timer", None)),
-        ClauseId::LimitsCpuTime => when(limits.cpu_time.is_some(), || {
-            supervisor("supervisor:sampling+rlimit:cpu", Some(super::CPU_TIME_OVERSHOOT))
-        }),
-        ClauseId::LimitsCpus => when(limits.cpus.is_some(), || controller(host, "cpu", "limits.cpus/no-controller")),
+        ClauseId::FsShm | ClauseId::FsRun => held(layer()),
+        ClauseId::FsProtect => when(fs.protect, || protect(policy)),
+        ClauseId::Workspace => workspace(policy),
+        ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
+        ClauseId::LimitsCpuTime => cpu_time(policy, host),
+        ClauseId::LimitsCpus => cpus(policy, host),
         ClauseId::LimitsCpuset => super::cpuset(policy, host),
-        ClauseId::LimitsMemory => when(limits.memory.is_some(), || match host.controller("memory") {
-            Some(by) => kernel(by),
-            None => supervisor("supervisor:sampling", Some(super::MEMORY_OVERSHOOT)),
+        ClauseId::LimitsMemory => memory(policy, host),
+        ClauseId::LimitsPids => {
+            pids(policy, host, |count| looked_at(policy, Watch::Pids(count), [Filter::Visible], []))
+        }
+        ClauseId::LimitsOpenFiles => when_some(limits.open_files, |count| {
+            held(Control::Rlimit { resource: policy::control::Resource::OpenFiles, value: u64::from(count) })
         }),
-        ClauseId::LimitsPids => when(limits.pids.is_some(), || match host.controller("pids") {
-            Some(by) => kernel(by),
-            None => supervisor("supervisor:sampling", Some("what is started between two samples, 20 ms apart")),
-        }),
-        ClauseId::LimitsOpenFiles => when(limits.open_files.is_some(), || kernel("rlimit:nofile")),
-        ClauseId::LimitsFileSize => when(limits.file_size.is_some(), || kernel("rlimit:fsize")),
-        ClauseId::LimitsDisk => when(limits.disk.is_some(), || disk(policy, "limits.disk/rw-without-quota")),
-        ClauseId::LimitsFiles => when(limits.files.is_some(), || disk(policy, "limits.files/rw-without-quota")),
+        ClauseId::LimitsFileSize => {
+            when(limits.file_size.is_some(), || file_size(policy).map_or(Support::NotAsked, held))
+        }
+        ClauseId::LimitsDisk => {
+            when_some(limits.disk, |size| disk(policy, "limits.disk/rw-without-quota", Watch::Disk(size)))
+        }
+        ClauseId::LimitsFiles => {
+            when_some(limits.files, |count| disk(policy, "limits.files/rw-without-quota", Watch::Files(count)))
+        }
         ClauseId::LimitsOutput | ClauseId::LimitsOver => {
-            when(limits.output.is_some(), || supervisor("supervisor:stream", None))
+            when_some(limits.output, |limit| held(watched(Watch::Output { limit, over: limits.over })))
         }
-        ClauseId::LimitsIoRead => {
-            when(limits.io_read.is_some(), || controller(host, "io", "limits.io_read/no-controller"))
-        }
-        ClauseId::LimitsIoWrite => {
-            when(limits.io_write.is_some(), || controller(host, "io", "limits.io_write/no-controller"))
-        }
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => io(policy, host, id),
         ClauseId::LimitsIdle => idle(policy),
-        ClauseId::LimitsWarn => when(limits.warn.is_some(), thresholds),
-        ClauseId::LimitsKill => when(limits.kill.is_some(), thresholds),
+        ClauseId::LimitsWarn => when_some(limits.warn, |usage| held(watched(Watch::Warn(usage)))),
+        ClauseId::LimitsKill => when_some(limits.kill, |usage| held(watched(Watch::Kill(usage)))),
         ClauseId::NetMode => match policy.net.mode {
-            NetMode::None => kernel("seccomp:socket"),
+            NetMode::None => filter(Filter::NoInet),
             NetMode::Loopback => container_only(
                 "net.mode/loopback-needs-container",
                 "without a network namespace `lo` is the host's own, with all that listens there",
@@ -87,93 +85,101 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetAllow => when(!policy.net.allow.is_empty(), || network_by_broker(policy)),
         ClauseId::NetDns => Support::NotAsked,
         ClauseId::NetBandwidth => bandwidth(policy),
-        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || supervisor("guest:environment", None)),
-        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || supervisor("guest:environment", None)),
-        ClauseId::Inputs => when(!policy.inputs.is_empty(), || supervisor("guest:environment", None)),
+        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
+        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
+        ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
         ClauseId::Secrets => secrets(policy),
         // Without namespaces the program runs as the caller (or, from root, as an unprivileged user), and sees the
         // machine's own name: the tier's table says so. Whoever asks for names of their own does not get them here.
-        ClauseId::ProcessUser => when(policy.process.user != SHOWN_USER, || {
+        ClauseId::ProcessUser => when(process.user != SHOWN_USER, || {
             container_only(
                 "process.user/needs-container",
                 "a user name of its own needs a user namespace and an `/etc`",
             )
         }),
-        ClauseId::ProcessHostname => when(policy.process.hostname != SHOWN_HOSTNAME, || {
+        ClauseId::ProcessHostname => when(process.hostname != SHOWN_HOSTNAME, || {
             container_only("process.hostname/needs-container", "a host name of its own needs a UTS namespace")
         }),
-        ClauseId::ProcessUmask => kernel("umask"),
+        ClauseId::ProcessUmask => held(Control::Umask(process.umask)),
         // One of the host's, opened before Landlock and given to the program alone: it can reach no other.
-        ClauseId::ProcessTty => when(policy.process.tty, || kernel("pty:session+landlock")),
-        ClauseId::ProcessLabel => when(policy.process.label.is_some(), || {
+        ClauseId::ProcessTty => when(process.tty, || held_with(Control::Terminal { instance: false }, [layer()])),
+        ClauseId::ProcessLabel => when(process.label.is_some(), || {
             container_only(
                 "process.label/needs-container",
                 "without a pid namespace the end of a run is a signal, which the label's own policy may forbid",
             )
         }),
-        ClauseId::SyscallsProfile => kernel("seccomp"),
-        ClauseId::SyscallsAllow => when(!policy.syscalls.allow.is_empty(), || kernel("seccomp")),
-        ClauseId::SyscallsDeny => when(!policy.syscalls.deny.is_empty(), || kernel("seccomp")),
-        ClauseId::Commands => commands(policy, host),
+        ClauseId::SyscallsProfile => filter(Filter::Profile(policy.syscalls.profile.clone())),
+        ClauseId::SyscallsAllow => {
+            when(!policy.syscalls.allow.is_empty(), || filter(Filter::Allow(policy.syscalls.allow.clone())))
+        }
+        ClauseId::SyscallsDeny => {
+            when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
+        }
+        ClauseId::Commands => commands(policy, host, Control::NoexecRules(host.landlock)),
         ClauseId::Tools => tools(policy),
-        ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => supervisor("supervisor:audit", None),
-        ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || supervisor("supervisor:audit", None)),
+        ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
+        ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || held(Control::Audit)),
     }
+}
+
+fn tier(policy: &Policy, host: &Capabilities) -> Support {
+    // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
+    if let Some(too_old) = too_old(policy, host) {
+        return too_old;
+    }
+    if let Err(missing) = host.proc() {
+        return unmet(missing.id, missing.why, missing.fix);
+    }
+    held_with(
+        Control::Landlock(host.landlock),
+        [
+            Control::SignalScope,
+            Control::RunMark,
+            Control::Filter(Filter::SharedPids),
+            Control::Filter(Filter::SharedFiles { locks: !writes_to_host(policy) }),
+        ]
+        .into_iter()
+        .chain(confinement(host)),
+    )
 }
 
 /// What every policy says unless somebody wrote otherwise (`resources/presets/strict.toml`).
 const SHOWN_USER: &str = "user";
 const SHOWN_HOSTNAME: &str = "sandbox";
 
-const DISK_OVERSHOOT: &str = "what is written between two samples, 20 ms apart, and removed files whose descriptors wait in a \
-                              socket, each file at most `limits.file_size`";
-
-/// Landlock judges `execve`, not `mmap`: a loader among the executables maps whatever it can read (measured).
-fn execute(host: &Capabilities) -> Support {
-    Support::Enforced(policy::Enforced {
-        by: format!("landlock:{}:execute", host.landlock),
-        strength: policy::Strength::Kernel,
-        overshoot: Some(
-            "a written file that is given to the dynamic loader runs, as a script does that is given to its interpreter"
-                .to_owned(),
-        ),
-    })
-}
-
 fn container_only(id: &'static str, why: &str) -> Support {
     unmet(id, why, "use `--tier container`, or change the clause")
 }
 
-fn grants(policy: &Policy, asked: bool, list: &[policy::value::Grant]) -> Support {
-    let _ = policy;
-    when(asked, || {
-        if list.iter().any(|grant| grant.from != grant.to) {
-            return container_only(
-                "fs.read/moved-needs-container",
-                "showing a path elsewhere needs a mount namespace, and this tier has none",
-            );
-        }
-        kernel("landlock")
-    })
+fn grants(list: &[Grant], write: bool) -> Support {
+    if list.iter().any(|grant| grant.from != grant.to) {
+        return container_only(
+            "fs.read/moved-needs-container",
+            "showing a path elsewhere needs a mount namespace, and this tier has none",
+        );
+    }
+    let mut rules = list.iter().map(|grant| Control::Rule { path: grant.from.clone(), write });
+    rules.next().map_or(Support::NotAsked, |first| held_with(first, rules))
 }
 
-fn landlock(policy: &Policy, host: &Capabilities) -> Support {
+/// The refusal where Landlock is too old.
+fn too_old(policy: &Policy, host: &Capabilities) -> Option<Support> {
     let wanted = policy.fs.landlock.unwrap_or(LEAST_LANDLOCK).max(LEAST_LANDLOCK);
-    if host.landlock >= wanted {
-        return kernel(format!("landlock:{}", host.landlock));
-    }
-    unmet(
-        "fs.landlock/too-old",
-        format!("this kernel offers Landlock ABI {}, the process tier needs {wanted}", host.landlock),
-        format!("boot a kernel with Landlock ABI {wanted} (6.12 or later for ABI 6), or use `--tier container`"),
-    )
+    (host.landlock < wanted).then(|| {
+        unmet(
+            "fs.landlock/too-old",
+            format!("this kernel offers Landlock ABI {}, the process tier needs {wanted}", host.landlock),
+            format!("boot a kernel with Landlock ABI {wanted} (6.12 or later for ABI 6), or use `--tier container`"),
+        )
+    })
 }
 
 fn protect(policy: &Policy) -> Support {
     match policy.workspace.mode {
         WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
         // An overlay is refused by the workspace clause; it would hold this one.
-        WorkspaceMode::Copy | WorkspaceMode::Overlay => supervisor("supervisor:apply", None),
+        WorkspaceMode::Copy | WorkspaceMode::Overlay => held(Control::ProtectedAtApply),
         WorkspaceMode::Rw => {
             container_only("fs.protect/needs-container", "Landlock cannot take control files out of a writable tree")
         }
@@ -181,31 +187,37 @@ fn protect(policy: &Policy) -> Support {
 }
 
 fn workspace(policy: &Policy) -> Support {
-    if policy.workspace.at.is_some() && policy.workspace.at != policy.workspace.path {
+    if policy.workspace.mode != WorkspaceMode::None
+        && policy.workspace.at.is_some()
+        && policy.workspace.at != policy.workspace.path
+    {
         return container_only(
             "workspace/moved-needs-container",
             "showing the workspace elsewhere needs a mount namespace, and this tier has none",
         );
     }
+    let Some(path) = policy.workspace.path.clone() else { return Support::NotAsked };
     match policy.workspace.mode {
         WorkspaceMode::None => Support::NotAsked,
-        WorkspaceMode::Ro | WorkspaceMode::Rw => kernel("landlock"),
+        WorkspaceMode::Ro => held(Control::Rule { path, write: false }),
+        WorkspaceMode::Rw => held(Control::Rule { path, write: true }),
         WorkspaceMode::Overlay => container_only(
             "workspace/overlay-needs-container",
             "an overlay needs a mount namespace, and this tier has none",
         ),
-        WorkspaceMode::Copy => kernel("landlock"),
+        WorkspaceMode::Copy => held(Control::Copy { from: path.clone(), at: path, size: None }),
     }
 }
 
-fn disk(policy: &Policy, id: &'static str) -> Support {
+fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
     if writes_to_host(policy) {
+        let each = policy.limits.file_size.or(policy.limits.disk).unwrap_or(policy::Bytes(u64::MAX));
         return unmet_but(
             id,
             "files are written straight to the host's file system, and it has no quota for this tree",
             "use `--tier container` with workspace mode `overlay`, or `copy`; or accept it by `--prefer`",
-            supervised("rlimit:fsize", Some("any number of files, each up to `limits.file_size`")),
+            Control::EachFile(each),
         );
     }
-    supervisor("supervisor:sampling+rlimit:fsize", Some(DISK_OVERSHOOT))
+    looked_at(policy, watch, [Filter::Visible], file_size(policy))
 }

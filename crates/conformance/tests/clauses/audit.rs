@@ -1,8 +1,8 @@
 //! The log: where it lies, what is kept and redacted, when it reaches the disk, and that no run goes without it.
 
 use conformance::case::BOTH;
-use conformance::scene::{text, there};
-use conformance::{Case, Cell, Held, Scene, Who, check};
+use conformance::fixture::{text, there};
+use conformance::{Case, Cell, Fixture, Held, Who, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -38,7 +38,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn path(scene: &Scene) -> Held {
+fn path(scene: &Fixture) -> Held {
     let folder = scene.outside().join("log");
     std::fs::create_dir(&folder)?;
     if scene.who == Who::Rootless {
@@ -58,7 +58,7 @@ fn path(scene: &Scene) -> Held {
     check(broken.code == Some(1), || format!("an edit was not seen: {}", broken.said()))
 }
 
-fn unwritable(scene: &Scene) -> Held {
+fn unwritable(scene: &Fixture) -> Held {
     let mark = scene.dir("mark")?.join("ran");
     let file = scene.file("nofolder", "")?;
     let value = format!("audit.path={}/log", file.display());
@@ -70,22 +70,22 @@ fn unwritable(scene: &Scene) -> Held {
 }
 
 /// Everything that the product wrote into its state.
-fn everything(scene: &Scene) -> Result<String, conformance::Wrong> {
+fn everything(scene: &Fixture) -> Result<String, conformance::Wrong> {
     Ok(scene.bare_as_root(&["/bin/grep", "-r", "-h", "", &scene.state().to_string_lossy()])?.end()?.out())
 }
 
-fn redact(scene: &Scene) -> Held {
+fn redact(scene: &Fixture) -> Held {
     let script = "true password=canary-4711";
     let control = scene.shell(&["audit.content=full"], script)?;
     check(control.code == Some(0) && everything(scene)?.contains("canary-4711"), || control.said())?;
-    let fresh = Scene::new(scene.tier, scene.who)?;
+    let fresh = Fixture::new(scene.tier, scene.who)?;
     let ended = fresh.shell(&["audit.content=full", "audit.redact=[\"password=\\\\S+\"]"], script)?;
     check(ended.code == Some(0), || ended.said())?;
     let all = everything(&fresh)?;
     check(all.contains("run.ended") && !all.contains("canary-4711"), || "it was written".to_owned())
 }
 
-fn content(scene: &Scene) -> Held {
+fn content(scene: &Fixture) -> Held {
     let log = scene.state().join("audit/audit.jsonl");
     let mut before = 0;
     let mut kept = |how: &str| -> Result<String, conformance::Wrong> {
@@ -102,7 +102,7 @@ fn content(scene: &Scene) -> Held {
     check(!none.contains("canary-4712") && !none.contains("\"sha256\""), || none.clone())
 }
 
-fn sync(scene: &Scene) -> Held {
+fn sync(scene: &Fixture) -> Held {
     // The observer is the kernel: the calls that the supervisor makes.
     let Some(strace) = ["/usr/bin/strace"].into_iter().find(|path| there(path.as_ref())) else {
         // Without a tracer the plan and the log itself are what can be seen.
@@ -124,7 +124,7 @@ fn sync(scene: &Scene) -> Held {
             &product,
             "run",
             "--tier",
-            scene.tier.word(),
+            scene.tier.as_str(),
             "--set",
             &value,
             "--",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
 use conformance::live::until;
-use conformance::{Case, Cell, Held, Live, Scene, check, product};
+use conformance::{Case, Cell, Fixture, Held, Live, check, product};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -70,12 +70,12 @@ fn gone(pids: &[i32]) -> Held {
     check(all, || format!("{:?} still live", alive(pids)))
 }
 
-fn python(scene: &Scene, code: &str) -> Result<Live, conformance::Wrong> {
-    let words = ["run", "-q", "--tier", scene.tier.word(), "--", "/usr/bin/python3", "-I", "-S", "-c", code];
+fn python(scene: &Fixture, code: &str) -> Result<Live, conformance::Wrong> {
+    let words = ["run", "-q", "--tier", scene.tier.as_str(), "--", "/usr/bin/python3", "-I", "-S", "-c", code];
     scene.product(&words)
 }
 
-fn orphans(scene: &Scene) -> Held {
+fn orphans(scene: &Fixture) -> Held {
     // The control: unconfined, both generations outlive it.
     let bare = scene.bare_start(&["/usr/bin/python3", "-I", "-S", "-c", DAEMON])?;
     bare.says("up")?;
@@ -98,7 +98,7 @@ fn orphans(scene: &Scene) -> Held {
     gone(&below)
 }
 
-fn killed_supervisor(scene: &Scene) -> Held {
+fn killed_supervisor(scene: &Fixture) -> Held {
     let live = python(scene, DAEMON)?;
     live.says("up")?;
     let below = live.below();
@@ -115,22 +115,22 @@ fn killed_supervisor(scene: &Scene) -> Held {
     check(runs == 0, || format!("{runs} journals are left after the next start"))?;
     for name in names {
         let folder = std::path::Path::new("/tmp").join(format!("fumehood-{}", name.trim_end_matches(".json")));
-        check(!conformance::scene::there(&folder), || format!("`{}` is left", folder.display()))?;
+        check(!conformance::fixture::there(&folder), || format!("`{}` is left", folder.display()))?;
     }
     Ok(())
 }
 
 /// Starts the product under a filter like that of an unprivileged container: no namespaces, no mounts.
-fn forbidden(scene: &Scene, script: &str) -> Result<conformance::Ended, conformance::Wrong> {
+fn forbidden(scene: &Fixture, script: &str) -> Result<conformance::Ended, conformance::Wrong> {
     let filter = conformance::nested::program()?;
     let product = product::binary()?.to_path_buf();
     conformance::nested::under(&filter, || {
-        let words = ["run", "--json", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", script];
+        let words = ["run", "--json", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", script];
         scene.begin_and_end(&scene.command(&product, &words))
     })
 }
 
-fn nested(scene: &Scene) -> Held {
+fn nested(scene: &Fixture) -> Held {
     // The control of the control: the filter does forbid what it should.
     let probe = "unshare --user --map-root-user true";
     scene.control_shell(probe)?;
@@ -142,7 +142,7 @@ fn nested(scene: &Scene) -> Held {
     check(ended.code == Some(4) && ended.out() == "in", || ended.said())
 }
 
-fn nested_refusal(scene: &Scene) -> Held {
+fn nested_refusal(scene: &Fixture) -> Held {
     let ended = forbidden(scene, "echo ran")?;
     check(matches!(ended.code, Some(125 | 126)) && !ended.out().contains("ran"), || ended.said())?;
     check(ended.said().contains("--tier process"), || format!("no way out is named: {}", ended.said()))

@@ -1,7 +1,7 @@
 //! Variables, inputs, secrets.
 
 use conformance::case::BOTH;
-use conformance::{Case, Cell, Held, Scene, check};
+use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -38,7 +38,7 @@ pub(crate) const CASES: &[Case] = &[
 const ALL: &str =
     "/usr/bin/env; cat /proc/self/environ /proc/1/environ /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true";
 
-fn pass(scene: &Scene) -> Held {
+fn pass(scene: &Fixture) -> Held {
     let control = scene.control_shell(ALL)?;
     check(control.out().contains("canary-of-the-caller"), || control.said())?;
     let ended = scene.shell(&[], ALL)?;
@@ -48,7 +48,7 @@ fn pass(scene: &Scene) -> Held {
     check(named.out() == "canary-of-the-caller", || named.said())
 }
 
-fn set(scene: &Scene) -> Held {
+fn set(scene: &Fixture) -> Held {
     let ended = scene.shell(
         &["env.pass=[\"CONFORM_CANARY\"]", "env.set={CONFORM_CANARY=\"set\",LANG=\"C\"}"],
         "echo $CONFORM_CANARY $LANG",
@@ -59,10 +59,10 @@ fn set(scene: &Scene) -> Held {
     check(refused.code == Some(126) || refused.out() == "ran /tmp/x.so", || refused.said())
 }
 
-fn inputs(scene: &Scene) -> Held {
+fn inputs(scene: &Fixture) -> Held {
     let declared = "inputs={count={type=\"integer\"},word={type=\"string\",max_length=5}}";
     let run = |count: &str, word: &str| {
-        let mut flags = Scene::values(&[declared]);
+        let mut flags = Fixture::values(&[declared]);
         for input in [format!("count={count}"), format!("word={word}")] {
             flags.extend(["--input".into(), input.into()]);
         }
@@ -74,7 +74,7 @@ fn inputs(scene: &Scene) -> Held {
         let refused = run(count, word)?;
         check(refused.code == Some(126), || format!("{count} {word}: {}", refused.said()))?;
     }
-    let mut flags = Scene::values(&[declared]);
+    let mut flags = Fixture::values(&[declared]);
     flags.extend(["--input".into(), "other=1".into()]);
     let undeclared = scene.run(&flags, &["/bin/true"])?;
     check(undeclared.code == Some(126), || undeclared.said())

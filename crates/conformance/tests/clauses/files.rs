@@ -4,8 +4,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::scene::{root, text, there};
-use conformance::{Case, Cell, Held, Scene, Who, check};
+use conformance::fixture::{root, text, there};
+use conformance::{Case, Cell, Fixture, Held, Who, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -83,6 +83,12 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsSockets,
+        tiers: CONTAINER,
+        sentence: "with `own` programs inside reach each other, and the host's socket hears nobody",
+        cell: Cell::Enforced(socket_own),
+    },
+    Case {
+        clause: ClauseId::FsSockets,
         tiers: BOTH,
         sentence: "with `fs.sockets` it hears the payload",
         cell: Cell::Enforced(socket_allowed),
@@ -116,7 +122,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn read(scene: &Scene) -> Held {
+fn read(scene: &Fixture) -> Held {
     let file = scene.file("data/file", "as it was")?;
     let probe = format!("cat {0}; echo changed > {0}", file.display());
     let grant = format!("fs.read=[\"{}\"]", scene.work().join("data").display());
@@ -127,7 +133,7 @@ fn read(scene: &Scene) -> Held {
     check(text(&file)? == "changed\n", || "the control did not change it".to_owned())
 }
 
-fn moved(scene: &Scene) -> Held {
+fn moved(scene: &Fixture) -> Held {
     let file = scene.file("data/file", "as it was")?;
     let grant = format!("fs.read=[{{from=\"{}\",to=\"/moved\"}}]", scene.work().join("data").display());
     scene.control_shell(&format!("cat {}", file.display()))?;
@@ -135,7 +141,7 @@ fn moved(scene: &Scene) -> Held {
     check(ended.code == Some(0) && ended.out() == "as it was", || ended.said())
 }
 
-fn write(scene: &Scene) -> Held {
+fn write(scene: &Fixture) -> Held {
     let out = scene.dir("out")?;
     let beside = scene.dir("beside")?;
     let probe = format!("echo 1 > {}/new && echo 2 > {}/new", out.display(), beside.display());
@@ -150,7 +156,7 @@ fn write(scene: &Scene) -> Held {
 const PREFER: &str = "prefer=[\"limits.disk\",\"limits.files\"]";
 
 /// A folder and a file that only their owner may use.
-fn private(scene: &Scene, name: &str, uid: u32) -> Result<std::path::PathBuf, conformance::Wrong> {
+fn private(scene: &Fixture, name: &str, uid: u32) -> Result<std::path::PathBuf, conformance::Wrong> {
     let (folder, file) = (scene.dir(name)?, scene.file(&format!("{name}.txt"), "as it was\n")?);
     for (path, mode) in [(&folder, 0o700), (&file, 0o600)] {
         if root() {
@@ -165,7 +171,7 @@ fn owner_of(path: &Path) -> Result<u32, conformance::Wrong> {
     Ok(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path)?))
 }
 
-fn write_as_owners(scene: &Scene) -> Held {
+fn write_as_owners(scene: &Fixture) -> Held {
     let (mine, other) = (private(scene, "of-root", 0)?, private(scene, "of-another", 12_345)?);
     let file = scene.work().join("of-root.txt");
     let probe =
@@ -185,7 +191,7 @@ fn write_as_owners(scene: &Scene) -> Held {
     Ok(())
 }
 
-fn write_of_root(scene: &Scene) -> Held {
+fn write_of_root(scene: &Fixture) -> Held {
     let mine = private(scene, "of-root", 0)?;
     let probe = format!("echo 1 >{}/new", mine.display());
     let ended = scene.shell(&[&format!("fs.write=[\"{}\"]", mine.display()), PREFER], &probe)?;
@@ -197,7 +203,7 @@ fn write_of_root(scene: &Scene) -> Held {
     check(!there(&mine.join("new")), || "it was written all the same".to_owned())
 }
 
-fn write_without_quota(scene: &Scene) -> Held {
+fn write_without_quota(scene: &Fixture) -> Held {
     let out = scene.dir("out")?;
     let grant = format!("fs.write=[\"{}\"]", out.display());
     let ended = scene.shell(&[&grant], &format!("echo 1 > {}/new", out.display()))?;
@@ -207,7 +213,7 @@ fn write_without_quota(scene: &Scene) -> Held {
     check(!there(&out.join("new")), || "it ran all the same".to_owned())
 }
 
-fn hide(scene: &Scene) -> Held {
+fn hide(scene: &Fixture) -> Held {
     let file = scene.file("tree/sub/.env", "canary-hidden")?;
     scene.file("tree/seen", "seen")?;
     let tree = scene.work().join("tree");
@@ -232,7 +238,7 @@ s.sendall(b'hello')
 ";
 
 /// Whether a listener of the host, below a granted folder, was reached inside; unconfined it must be.
-fn reached(scene: &Scene, clause: &str, values: &[&str]) -> Result<bool, conformance::Wrong> {
+fn reached(scene: &Fixture, clause: &str, values: &[&str]) -> Result<bool, conformance::Wrong> {
     let folder = scene.dir("sockets")?;
     let path = folder.join("socket");
     let listener = UnixListener::bind(&path)?;
@@ -251,16 +257,31 @@ fn reached(scene: &Scene, clause: &str, values: &[&str]) -> Result<bool, conform
     Ok(heard)
 }
 
-fn socket_below_read(scene: &Scene) -> Held {
+fn socket_below_read(scene: &Fixture) -> Held {
     check(!reached(scene, "fs.read", &["syscalls.profile=default"])?, || "the host's socket was reached".to_owned())
 }
 
-fn socket_below_write(scene: &Scene) -> Held {
+fn socket_below_write(scene: &Fixture) -> Held {
     let values = ["syscalls.profile=default", "prefer=[\"limits.disk\",\"limits.files\"]"];
     check(!reached(scene, "fs.write", &values)?, || "the host's socket was reached".to_owned())
 }
 
-fn socket_allowed(scene: &Scene) -> Held {
+fn socket_own(scene: &Fixture) -> Held {
+    let values = ["syscalls.profile=default", "prefer=[\"limits.disk\",\"limits.files\"]", "fs.sockets=own"];
+    check(!reached(scene, "fs.write", &values)?, || "the host's socket was reached".to_owned())?;
+    let code = "
+import os, socket, tempfile
+own = tempfile.mkdtemp() + '/own'
+ears = socket.socket(socket.AF_UNIX); ears.bind(own); ears.listen()
+mouth = socket.socket(socket.AF_UNIX); mouth.connect(own); mouth.sendall(b'x')
+os.unlink(own); os.rmdir(os.path.dirname(own))
+";
+    let ended = scene.python(&values, code)?;
+    check(ended.code == Some(0), || format!("its own was not reached: {}", ended.said()))?;
+    scene.control_python(code).map(drop)
+}
+
+fn socket_allowed(scene: &Fixture) -> Held {
     let values = ["syscalls.profile=default", "prefer=[\"limits.disk\",\"limits.files\"]", "fs.sockets=true"];
     check(reached(scene, "fs.write", &values)?, || "it was asked for, and not reached".to_owned())
 }
@@ -281,7 +302,7 @@ print(done)
 
 const PLANTED: [&str; 4] = [".git/hooks/post-checkout", ".vscode/tasks.json", ".claude/settings.json", ".mcp.json"];
 
-fn workspace(scene: &Scene) -> Result<std::path::PathBuf, conformance::Wrong> {
+fn workspace(scene: &Fixture) -> Result<std::path::PathBuf, conformance::Wrong> {
     scene.file("tree/.git/HEAD", "ref: refs/heads/main\n")?;
     scene.file("tree/.git/config", "[core]\n")?;
     scene.file("tree/.git/hooks/sample", "")?;
@@ -299,24 +320,24 @@ fn nothing_planted(tree: &Path) -> Held {
     check(there(&tree.join("ordinary")), || "an ordinary file was not written".to_owned())
 }
 
-fn protect_control(scene: &Scene, tree: &Path) -> Held {
+fn protect_control(scene: &Fixture, tree: &Path) -> Held {
     let control = scene.control_python(&format!("import os; os.chdir('{}')\n{PLANT}", tree.display()))?;
     check(control.out() == "6" && there(&tree.join(".mcp.json")), || control.said())
 }
 
-fn protect_rw(scene: &Scene) -> Held {
+fn protect_rw(scene: &Fixture) -> Held {
     let tree = workspace(scene)?;
     let path = format!("workspace.path={}", tree.display());
     let values = [path.as_str(), "workspace.mode=rw", "prefer=[\"limits.disk\",\"limits.files\"]"];
     let ended = scene.python(&values, PLANT)?;
-    // An empty `.mcp.json` would break the tools that read it, so it is no stub but put aside at the end, and told.
-    let put_aside = ended.out() == "1" && ended.violations().contains(&"fs.protect/slipped");
-    check(ended.code == Some(0) && (ended.out() == "0" || put_aside), || ended.said())?;
+    // What is made is put aside at once, and what lies in git's folder stays with the run: both are told.
+    let told = ["fs.protect/slipped", "fs.protect/kept"].iter().all(|id| ended.violations().contains(id));
+    check(ended.code == Some(0) && told, || ended.said())?;
     nothing_planted(&tree)?;
     protect_control(scene, &tree)
 }
 
-fn protect_layer(scene: &Scene, mode: &str) -> Held {
+fn protect_layer(scene: &Fixture, mode: &str) -> Held {
     let tree = workspace(scene)?;
     let (path, mode) = (format!("workspace.path={}", tree.display()), format!("workspace.mode={mode}"));
     let ended = scene.python(&[&path, &mode], PLANT)?;
@@ -331,10 +352,10 @@ fn protect_layer(scene: &Scene, mode: &str) -> Held {
     protect_control(scene, &tree)
 }
 
-fn protect_overlay(scene: &Scene) -> Held {
+fn protect_overlay(scene: &Fixture) -> Held {
     protect_layer(scene, "overlay")
 }
 
-fn protect_copy(scene: &Scene) -> Held {
+fn protect_copy(scene: &Fixture) -> Held {
     protect_layer(scene, "copy")
 }

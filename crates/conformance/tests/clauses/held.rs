@@ -4,16 +4,16 @@
 use std::path::{Path, PathBuf};
 
 use conformance::case::CONTAINER;
+use conformance::fixture::{text, there};
 use conformance::live::{Live, until};
-use conformance::scene::{text, there};
-use conformance::{Case, Cell, Held, Scene, Wrong, check};
+use conformance::{Case, Cell, Fixture, Held, Wrong, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsProtect,
         tiers: CONTAINER,
-        sentence: "git outside finds its configuration locked while a run lasts, and not after it",
+        sentence: "a configuration of git's that names a program stays with the run, a plain one is taken over",
         cell: Cell::Enforced(locked),
     },
     Case {
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsProtect,
         tiers: CONTAINER,
-        sentence: "a folder of control files that is replaced from outside ends the run, and what was planted is put aside",
+        sentence: "a folder of git's that is replaced from outside ends the run, and nothing is planted in either",
         cell: Cell::Enforced(folder),
     },
     Case {
@@ -37,13 +37,19 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsProtect,
         tiers: CONTAINER,
-        sentence: "work that goes on outside meanwhile, commits included, disturbs no run",
+        sentence: "work that goes on outside meanwhile disturbs no run",
         cell: Cell::Enforced(legitimate),
     },
     Case {
         clause: ClauseId::FsProtect,
         tiers: CONTAINER,
-        sentence: "two runs in one workspace: the end of the first takes nothing from the second, and nothing stays after both",
+        sentence: "commits on both sides meanwhile: the host's branch stays, and the run's commit is kept and told",
+        cell: Cell::Enforced(both_sides),
+    },
+    Case {
+        clause: ClauseId::FsProtect,
+        tiers: CONTAINER,
+        sentence: "two runs in one workspace: what either makes is put aside, and the end of the first changes nothing for the second",
         cell: Cell::Enforced(overlapping),
     },
 ];
@@ -52,7 +58,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 const GIT: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b \
                    GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'; set -e; ";
 
-fn tree(scene: &Scene) -> Result<PathBuf, Wrong> {
+fn tree(scene: &Fixture) -> Result<PathBuf, Wrong> {
     scene.file("tree/.mcp.json", "{}")?;
     scene.file("tree/.vscode/tasks.json", "{}")?;
     let tree = scene.work().join("tree");
@@ -65,12 +71,12 @@ fn tree(scene: &Scene) -> Result<PathBuf, Wrong> {
 }
 
 /// A run that has begun, and goes on when `go` appears.
-fn begin(scene: &Scene, tree: &Path, more: &[&str], script: &str) -> Result<Live, Wrong> {
+fn begin(scene: &Fixture, tree: &Path, more: &[&str], script: &str) -> Result<Live, Wrong> {
     begin_as(scene, tree, "", more, script)
 }
 
 /// As [`begin`], one of several: it goes on when `go-NAME` appears.
-fn begin_as(scene: &Scene, tree: &Path, name: &str, more: &[&str], script: &str) -> Result<Live, Wrong> {
+fn begin_as(scene: &Fixture, tree: &Path, name: &str, more: &[&str], script: &str) -> Result<Live, Wrong> {
     let named = |what: &str| if name.is_empty() { what.to_owned() } else { format!("{what}-{name}") };
     let (ready, waits_for) = (named("ready"), named("go"));
     let path = format!("workspace.path={}", tree.display());
@@ -78,44 +84,46 @@ fn begin_as(scene: &Scene, tree: &Path, name: &str, more: &[&str], script: &str)
     values.extend(["syscalls.profile=default", "limits.wall=60s"]);
     values.extend(more);
     let script = format!("touch {ready}; while ! [ -e {waits_for} ]; do sleep 0.02; done; {script}");
-    let live = scene.start(&Scene::values(&values), &["/bin/sh", "-c", &script])?;
+    let live = scene.start(&Fixture::values(&values), &["/bin/sh", "-c", &script])?;
     check(until(PATIENCE, || there(&tree.join(&ready))), || "the run did not begin".to_owned())?;
     Ok(live)
 }
 
 /// As an editor that saves by rename.
-fn replace(scene: &Scene, tree: &Path, name: &str, content: &str) -> Held {
+fn replace(scene: &Fixture, tree: &Path, name: &str, content: &str) -> Held {
     let new = scene.file("tree/new", content)?;
     Ok(std::fs::rename(new, tree.join(name))?)
 }
 
-fn go(scene: &Scene) -> Held {
+fn go(scene: &Fixture) -> Held {
     scene.file("tree/go", "").map(drop)
 }
 
-fn locked(scene: &Scene) -> Held {
+/// A configuration that names a program stays with the run, and one that names nobody is taken over.
+fn locked(scene: &Fixture) -> Held {
     let tree = tree(scene)?;
     let before = text(&tree.join(".git/config"))?;
-    let live = begin(
-        scene,
-        &tree,
-        &[],
-        "(echo planted >>.git/config) 2>/dev/null || (echo x >>.git/config.lock) 2>/dev/null || echo held",
-    )?;
-    let config = format!("{GIT} git -C {} config user.name x", tree.display());
-    let outside = scene.bare(&["/bin/sh", "-c", &config])?;
-    check(outside.code != Some(0) && outside.said().contains("lock"), || outside.said())?;
+    let evil = "git config core.fsmonitor planted; echo held";
+    let live = begin(scene, &tree, &[], evil)?;
     go(scene)?;
     let ended = live.end()?;
-    check(ended.code == Some(0) && ended.out() == "held", || ended.said())?;
+    check(ended.code == Some(0) && ended.violations().contains(&"fs.protect/kept"), || ended.said())?;
     check(text(&tree.join(".git/config"))? == before, || "the configuration was changed".to_owned())?;
-    scene.control_shell(&config)?;
-    check(text(&tree.join(".git/config"))?.contains("name = x"), || "the control changed nothing".to_owned())
+    for name in ["ready", "go"] {
+        std::fs::remove_file(tree.join(name))?;
+    }
+    let live = begin(scene, &tree, &[], "git config user.name inside")?;
+    go(scene)?;
+    let ended = live.end()?;
+    check(ended.code == Some(0) && ended.violations().is_empty(), || ended.said())?;
+    check(text(&tree.join(".git/config"))?.contains("name = inside"), || "a plain key was not taken over".to_owned())?;
+    scene.control_shell(&format!("{GIT} cd {} && {evil}", tree.display()))?;
+    check(text(&tree.join(".git/config"))?.contains("planted"), || "the control changed nothing".to_owned())
 }
 
 const SPIN: &str = "until (echo planted >>FILE) 2>/dev/null; do :; done; sleep 15";
 
-fn replaced(scene: &Scene) -> Held {
+fn replaced(scene: &Fixture) -> Held {
     let tree = tree(scene)?;
     let script = SPIN.replace("FILE", ".mcp.json");
     let live = begin(scene, &tree, &[], &script)?;
@@ -134,21 +142,24 @@ fn replaced(scene: &Scene) -> Held {
     check(text(&tree.join(".mcp.json"))?.contains("planted"), || "the control wrote nothing".to_owned())
 }
 
-fn folder(scene: &Scene) -> Held {
+fn folder(scene: &Fixture) -> Held {
     let tree = tree(scene)?;
     let live = begin(scene, &tree, &[], &SPIN.replace("FILE", ".git/hooks/pre-commit"))?;
-    go(scene)?;
-    let hooks = tree.join(".git/hooks");
-    std::fs::rename(&hooks, tree.join(".git/hooks.old"))?;
+    let git = tree.join(".git");
+    std::fs::rename(&git, tree.join("old"))?;
+    scene.dir("tree/.git")?;
     scene.dir("tree/.git/hooks")?;
+    go(scene)?;
     let ended = live.end()?;
-    check(ended.code == Some(125) && ended.text("/outcome/message").contains(".git/hooks"), || ended.said())?;
-    check(!there(&hooks.join("pre-commit")), || "the hook stayed".to_owned())?;
-    let control = format!("echo planted >>{}", tree.join(".git/hooks.old/pre-commit").display());
+    check(ended.code == Some(125) && ended.text("/outcome/message").contains(".git"), || ended.said())?;
+    for hook in ["tree/.git/hooks/pre-commit", "tree/old/hooks/pre-commit"] {
+        check(!there(&scene.work().join(hook)), || format!("`{hook}` stayed: {}", ended.report))?;
+    }
+    let control = format!("echo planted >>{}", tree.join("old/hooks/pre-commit").display());
     scene.control_shell(&control).map(drop)
 }
 
-fn linked(scene: &Scene) -> Held {
+fn linked(scene: &Fixture) -> Held {
     let tree = tree(scene)?;
     scene.dir("tree/node_modules/deep")?;
     std::fs::hard_link(tree.join(".mcp.json"), tree.join("node_modules/deep/x"))?;
@@ -162,42 +173,54 @@ fn linked(scene: &Scene) -> Held {
     check(text(&tree.join(".mcp.json"))?.contains("planted"), || "the control wrote nothing".to_owned())
 }
 
-fn legitimate(scene: &Scene) -> Held {
+fn legitimate(scene: &Fixture) -> Held {
     let tree = tree(scene)?;
-    let commit = "echo inside >b; git add b; git commit -qm inside; sleep 0.3; echo done";
+    let commit = "echo inside >b; git add b; git commit -qm inside; echo done";
     let live = begin(scene, &tree, &[], &format!("{GIT} {commit}"))?;
     replace(scene, &tree, "a", "by rename")?;
     std::fs::write(tree.join(".vscode/tasks.json"), "{\"mine\": 1}")?;
-    scene.control_shell(&format!(
-        "{GIT} cd {} && git commit -qam outside && git branch other && \
-         if [ \"$(id -u)\" = 0 ]; then chown -R --reference=ready .git; fi",
-        tree.display()
-    ))?;
     go(scene)?;
     let ended = live.end()?;
-    check(ended.code == Some(0) && ended.out() == "done", || ended.said())?;
+    check(ended.code == Some(0) && ended.out() == "done" && ended.violations().is_empty(), || ended.said())?;
     let log = scene.control_shell(&format!("{GIT} git -C {} log --format=%s", tree.display()))?;
-    check(log.out() == "inside\noutside\none", || log.said())?;
+    check(log.out() == "inside\none", || log.said())?;
     check(text(&tree.join(".vscode/tasks.json"))?.contains("mine"), || "what was saved outside is gone".to_owned())
 }
 
-const PLANT: &str = "(echo planted >.envrc) 2>/dev/null || mkdir .idea/x 2>/dev/null || (echo x >.git/config.lock) 2>/dev/null || echo held";
-
-fn overlapping(scene: &Scene) -> Held {
+/// Somebody commits outside while the run commits inside: neither is lost.
+fn both_sides(scene: &Fixture) -> Held {
     let tree = tree(scene)?;
-    let missing = [".envrc", ".idea", ".git/config.lock"].map(|name| tree.join(name));
-    check(!missing.iter().any(|path| there(path)), || "the workspace has them already".to_owned())?;
+    let commit = "echo inside >b; git add b; git commit -qm inside; git rev-parse HEAD";
+    let live = begin(scene, &tree, &[], &format!("{GIT} {commit}"))?;
+    let outside = format!(
+        "{GIT} cd {} && echo outside >c && git add c && git commit -qm outside && \
+         if [ \"$(id -u)\" = 0 ]; then chown -R --reference=ready .git; fi",
+        tree.display()
+    );
+    scene.control_shell(&outside)?;
+    go(scene)?;
+    let ended = live.end()?;
+    let told = ended.report.pointer("/violations").map(ToString::to_string).unwrap_or_default();
+    check(ended.code == Some(0) && told.contains(ended.out().as_str()), || ended.said())?;
+    let git = |words: &str| scene.control_shell(&format!("{GIT} git -C {} {words}", tree.display()));
+    check(git("log -1 --format=%s main")?.out() == "outside", || "the branch of the host is another".to_owned())?;
+    check(git(&format!("log -1 --format=%s {}", ended.out()))?.out() == "inside", || "the commit is lost".to_owned())
+}
+
+fn overlapping(scene: &Fixture) -> Held {
+    let tree = tree(scene)?;
     let first = begin(scene, &tree, &[], "true")?;
     let second = begin_as(scene, &tree, "second", &[], PLANT)?;
     go(scene)?;
     check(first.end()?.code == Some(0), || "the first run failed".to_owned())?;
-    check(missing.iter().all(|path| there(path)), || "the first run took what the second needs".to_owned())?;
     scene.file("tree/go-second", "")?;
     let ended = second.end()?;
-    check(ended.code == Some(0) && ended.out() == "held", || ended.said())?;
-    check(ended.violations().iter().all(|id| *id != "fs.protect/slipped"), || "told of what nobody did".to_owned())?;
-    check(!missing.iter().any(|path| there(path)), || "something stayed".to_owned())?;
+    check(ended.code == Some(0) && ended.violations().contains(&"fs.protect/slipped"), || ended.said())?;
+    check(!there(&tree.join(".envrc")) && !there(&tree.join("deep/.git")), || "something stayed".to_owned())?;
     let free = begin_as(scene, &tree, "free", &["fs.protect=false"], PLANT)?;
     scene.file("tree/go-free", "")?;
-    check(free.end()?.out() != "held", || "the control was held".to_owned())
+    check(free.end()?.code == Some(0), || "the control failed".to_owned())?;
+    check(there(&tree.join(".envrc")) && there(&tree.join("deep/.git")), || "the control planted nothing".to_owned())
 }
+
+const PLANT: &str = "echo planted >.envrc; mkdir -p deep/.git/hooks; sleep 0.3";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::case::{BOTH, CONTAINER};
 use conformance::live::until;
-use conformance::{Case, Cell, Ended, Held, Scene, Tier, check};
+use conformance::{Case, Cell, Ended, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -108,7 +108,7 @@ fn limited(ended: &Ended, limit: &str) -> Held {
     })
 }
 
-fn wall(scene: &Scene) -> Held {
+fn wall(scene: &Fixture) -> Held {
     let control = scene.shell(&["limits.wall=60s"], "sleep 1; echo over")?;
     check(control.out() == "over", || control.said())?;
     let ended = scene.shell(&["limits.wall=300ms"], "sleep 50; echo over")?;
@@ -116,6 +116,9 @@ fn wall(scene: &Scene) -> Held {
     // Our own clock is the observer; a busy machine takes its time to start and to end it.
     check(ended.took.as_millis() >= 300 && ended.took.as_secs() < 30, || format!("it took {:?}", ended.took))
 }
+
+/// Without a control group a program could hide time from whoever samples it: refused where it is hostile.
+const MISTAKES: &str = "threat=mistakes";
 
 /// Four children that compute for a while each.
 const BUSY: &str = "
@@ -129,11 +132,11 @@ for _ in range(4): os.wait()
 print('over')
 ";
 
-fn cpu_time(scene: &Scene) -> Held {
+fn cpu_time(scene: &Fixture) -> Held {
     let control = scene.control_python(BUSY)?;
     check(control.out() == "over", || control.said())?;
     // Each stays below, together they do not.
-    let ended = scene.python(&["limits.cpu_time=1s"], BUSY)?;
+    let ended = scene.python(&["limits.cpu_time=1s", MISTAKES], BUSY)?;
     limited(&ended, "cpu_time")?;
     let used = ended.number("/usage/cpu_user") + ended.number("/usage/cpu_system");
     // All of it would be more than 3.2 s.
@@ -141,7 +144,7 @@ fn cpu_time(scene: &Scene) -> Held {
 }
 
 /// Each child is gone before anybody looks twice; together they do not stay below.
-fn cpu_time_of_the_dead(scene: &Scene) -> Held {
+fn cpu_time_of_the_dead(scene: &Fixture) -> Held {
     let code = "
 import os, time
 for _ in range(50):
@@ -153,7 +156,7 @@ for _ in range(50):
 print('over')";
     let control = scene.control_python(code)?;
     check(control.out() == "over", || control.said())?;
-    limited(&scene.python(&["limits.cpu_time=700ms"], code)?, "cpu_time")
+    limited(&scene.python(&["limits.cpu_time=700ms", MISTAKES], code)?, "cpu_time")
 }
 
 /// Two children that compute; the share of a core that they had while they did.
@@ -170,7 +173,7 @@ times = os.times()
 print((times.children_user + times.children_system) / (time.monotonic() - begun))
 ";
 
-fn cpus(scene: &Scene) -> Held {
+fn cpus(scene: &Fixture) -> Held {
     let share = |ended: &Ended| ended.out().parse().unwrap_or(f64::NAN);
     // So small a share that even a busy machine gives more to who is not held to it.
     let free = until(Duration::from_secs(60), || scene.control_python(SHARE).is_ok_and(|ended| share(&ended) > 0.12));
@@ -179,7 +182,7 @@ fn cpus(scene: &Scene) -> Held {
     check((0.0..0.09).contains(&share(&ended)), || ended.said())
 }
 
-fn cpuset(scene: &Scene) -> Held {
+fn cpuset(scene: &Fixture) -> Held {
     let code = "import os; print(len(os.sched_getaffinity(0)))";
     let control = scene.control_python(code)?;
     check(control.out() != "1", || "this host has one core: nothing could be shown".to_owned())?;
@@ -202,7 +205,7 @@ fn brief_and_held(code: &str) -> (String, String) {
     (code.replace("HOLD", "0"), code.replace("HOLD", "20"))
 }
 
-fn memory(scene: &Scene) -> Held {
+fn memory(scene: &Fixture) -> Held {
     let code = format!("{TAKE}\nkept = []; take(96, kept, 0.02); import time; time.sleep(HOLD); print('over')");
     let (brief, held) = brief_and_held(&code);
     let control = scene.control_python(&brief)?;
@@ -218,7 +221,7 @@ fn memory(scene: &Scene) -> Held {
 
 const SMALL: [&str; 5] = ["limits.memory=64M", "limits.disk=30M", "fs.tmp=20M", "fs.shm=4M", "fs.run=4M"];
 
-fn memory_of_children(scene: &Scene) -> Held {
+fn memory_of_children(scene: &Fixture) -> Held {
     let code = format!(
         "{TAKE}
 import os, time
@@ -234,7 +237,7 @@ print([os.wait()[1] for _ in range(4)])"
     limited(&scene.python(&SMALL, &held)?, "memory")
 }
 
-fn memory_of_memfd(scene: &Scene) -> Held {
+fn memory_of_memfd(scene: &Fixture) -> Held {
     let code = "
 import os, time
 for _ in range(12):
@@ -253,7 +256,7 @@ print('over')";
     limited(&ended, "memory")
 }
 
-fn memory_of_shared_mapping(scene: &Scene) -> Held {
+fn memory_of_shared_mapping(scene: &Fixture) -> Held {
     let code = "
 import mmap, time
 m = mmap.mmap(-1, 96 << 20)
@@ -264,10 +267,12 @@ print('over')";
     let (brief, held) = brief_and_held(code);
     let control = scene.control_python(&brief)?;
     check(control.out() == "over", || control.said())?;
-    limited(&scene.python(&SMALL, &held)?, "memory")
+    let ended = scene.python(&SMALL, &held)?;
+    // Where nobody counts by a control group, memory that shows in no file cannot be had.
+    if ended.code == Some(1) && ended.said().contains("PermissionError") { Ok(()) } else { limited(&ended, "memory") }
 }
 
-fn memory_of_tmpfs(scene: &Scene) -> Held {
+fn memory_of_tmpfs(scene: &Fixture) -> Held {
     let code = format!(
         "{TAKE}
 import os
@@ -301,19 +306,19 @@ print(len(made), flush=True)
 for pid in made: os.kill(pid, 9)
 ";
 
-fn held_at(scene: &Scene, ended: &Ended, most: usize) -> Held {
+fn held_at(scene: &Fixture, ended: &Ended, most: usize) -> Held {
     // Sampled, the run ends; by the kernel, the next start fails and is told.
     if ended.limit() == "pids" {
         return limited(ended, "pids");
     }
     let made: usize = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(usize::MAX);
-    check(ended.code == Some(0) && made <= most, || format!("{} {made}: {}", scene.who.word(), ended.said()))?;
+    check(ended.code == Some(0) && made <= most, || format!("{} {made}: {}", scene.who.as_str(), ended.said()))?;
     check(ended.violations().contains(&"limits.pids/refused") || scene.who == conformance::Who::Rootless, || {
         format!("no violation was told: {}", ended.said())
     })
 }
 
-fn pids(scene: &Scene) -> Held {
+fn pids(scene: &Fixture) -> Held {
     let (brief, held) = brief_and_held(FORK);
     let control = scene.control_python(&brief)?;
     check(control.out() == "40", || control.said())?;
@@ -322,7 +327,7 @@ fn pids(scene: &Scene) -> Held {
     held_at(scene, &scene.python(&["limits.pids=10"], &held)?, 9)
 }
 
-fn threads(scene: &Scene) -> Held {
+fn threads(scene: &Fixture) -> Held {
     let code = "
 import threading, time
 stop = threading.Event(); n = 0
@@ -338,7 +343,7 @@ print(n, flush=True); stop.set()";
     held_at(scene, &scene.python(&["limits.pids=10"], &held)?, 10)
 }
 
-fn open_files(scene: &Scene) -> Held {
+fn open_files(scene: &Fixture) -> Held {
     let code = "
 import os
 n = 0
@@ -353,7 +358,7 @@ print(n)";
     check(ended.out().starts_with("errno 24\n") && ended.out() != "200", || ended.said())
 }
 
-fn file_size(scene: &Scene) -> Held {
+fn file_size(scene: &Fixture) -> Held {
     let write = |folder: &str| {
         format!(
             "
@@ -374,7 +379,7 @@ print(os.path.getsize(path))"
 }
 
 /// Everything together, in every place that can be written.
-fn fill(scene: &Scene, piece: &str) -> String {
+fn fill(scene: &Fixture, piece: &str) -> String {
     let places = match scene.tier {
         Tier::Container => "['/tmp', '/dev/shm', '/run']",
         Tier::Process => "[os.environ['TMPDIR'], os.environ['HOME']]",
@@ -396,7 +401,7 @@ print(done, flush=True)"
     )
 }
 
-fn held_together(scene: &Scene, ended: &Ended, most: u32) -> Held {
+fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> Held {
     match scene.tier {
         Tier::Container => {
             let done: u32 = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
@@ -406,7 +411,7 @@ fn held_together(scene: &Scene, ended: &Ended, most: u32) -> Held {
     }
 }
 
-fn disk(scene: &Scene) -> Held {
+fn disk(scene: &Fixture) -> Held {
     let code = fill(scene, "open(place + '/f%d' % n, 'wb', 0).write(b'x' * (1 << 19))");
     let (brief, held) = brief_and_held(&code);
     let wide =
@@ -416,7 +421,7 @@ fn disk(scene: &Scene) -> Held {
     held_together(scene, &ended, 40)
 }
 
-fn files(scene: &Scene) -> Held {
+fn files(scene: &Fixture) -> Held {
     let (brief, held) = brief_and_held(&fill(scene, "open(place + '/f%d' % n, 'w').close()"));
     let wide = scene.python(&["limits.files=100000"], &brief)?;
     check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
@@ -424,7 +429,7 @@ fn files(scene: &Scene) -> Held {
     held_together(scene, &ended, 40)
 }
 
-fn preferred(scene: &Scene) -> Held {
+fn preferred(scene: &Fixture) -> Held {
     let out = scene.dir("out")?;
     let grant = format!("fs.write=[\"{}\"]", out.display());
     let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
@@ -438,5 +443,7 @@ fn preferred(scene: &Scene) -> Held {
     check(told(&String::from_utf8_lossy(&passing.stderr)), || format!("stderr is silent: {}", passing.said()))?;
     let planned = scene.plan(&[&grant, prefer])?;
     check(told(&planned.out()), || planned.said())?;
-    check(told(&conformance::scene::text(&scene.state().join("audit/audit.jsonl"))?), || "the log is silent".to_owned())
+    check(told(&conformance::fixture::text(&scene.state().join("audit/audit.jsonl"))?), || {
+        "the log is silent".to_owned()
+    })
 }

@@ -26,8 +26,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::case::Found;
-use conformance::scene::root;
-use conformance::{Case, Scene, Tally, Tier, Who, product};
+use conformance::fixture::root;
+use conformance::{Case, Fixture, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
@@ -57,7 +57,7 @@ fn missing(cases: &[Case]) -> Vec<String> {
         cases.iter().flat_map(|case| case.tiers.iter().map(|tier| (case.clause, *tier))).collect();
     let all = ClauseId::ALL.iter().flat_map(|clause| [Tier::Process, Tier::Container].map(|tier| (*clause, tier)));
     all.filter(|cell| !filled.contains(cell))
-        .map(|(clause, tier)| format!("no case says what `{clause}` does on tier {}", tier.word()))
+        .map(|(clause, tier)| format!("no case says what `{clause}` does on tier {}", tier.as_str()))
         .collect()
 }
 
@@ -114,11 +114,11 @@ fn prove(chosen: &[(Case, Tier, Who)]) -> Tally {
 }
 
 fn one(case: &Case, tier: Tier, who: Who, tally: &Mutex<Tally>) {
-    let name = format!("{} {} {}: {}", case.clause, tier.word(), who.word(), case.sentence);
+    let name = format!("{} {} {}: {}", case.clause, tier.as_str(), who.as_str(), case.sentence);
     let result = if who == Who::Rootful && !root() {
         None
     } else {
-        Some(Scene::new(tier, who).and_then(|scene| case.prove(&scene)))
+        Some(Fixture::new(tier, who).and_then(|scene| case.prove(&scene)))
     };
     let Ok(mut tally) = tally.lock() else { return };
     match result {

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::{Case, Cell, Held, Scene, check};
+use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -62,7 +62,7 @@ fn listener() -> Result<(TcpListener, String), conformance::Wrong> {
     Ok((listener, code))
 }
 
-fn none(scene: &Scene) -> Held {
+fn none(scene: &Fixture) -> Held {
     let (listener, code) = listener()?;
     let ended = scene.python(&["syscalls.profile=default"], &code)?;
     check(ended.code == Some(1) && listener.accept().is_err(), || ended.said())?;
@@ -82,7 +82,7 @@ print(made)";
     check(ended.out() == "[]", || ended.said())
 }
 
-fn loopback(scene: &Scene) -> Held {
+fn loopback(scene: &Fixture) -> Held {
     let (listener, code) = listener()?;
     let values = ["syscalls.profile=default", "net.mode=loopback"];
     let ended = scene.python(&values, &code)?;
@@ -99,7 +99,7 @@ client.sendall(b'own'); print(peer.recv(9).decode())";
     check(ended.out() == "own", || ended.said())
 }
 
-fn dns(scene: &Scene) -> Held {
+fn dns(scene: &Fixture) -> Held {
     // A server for names, as a program would ask it; the host's own configuration is not touched.
     let server = std::net::UdpSocket::bind("127.0.0.1:0")?;
     server.set_nonblocking(true)?;

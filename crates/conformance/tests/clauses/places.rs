@@ -1,7 +1,7 @@
 //! The root, the places that can be written, their sizes, and what may be executed.
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::{Case, Cell, Held, Scene, Tier, check};
+use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -89,7 +89,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Sizes that let each place be tried alone.
 const ROOM: [&str; 3] = ["limits.disk=64M", "limits.memory=512M", "limits.file_size=64M"];
 
-fn secret(scene: &Scene) -> Held {
+fn secret(scene: &Fixture) -> Held {
     let path = scene.file("secret", "canary-5521")?;
     let script = format!("cat {}", path.display());
     let control = scene.control_shell(&script)?;
@@ -98,7 +98,7 @@ fn secret(scene: &Scene) -> Held {
     check(ended.code == Some(1) && !ended.said().contains("canary-5521"), || ended.said())
 }
 
-fn folder_as_root(scene: &Scene) -> Held {
+fn folder_as_root(scene: &Fixture) -> Held {
     // The host's own `/usr`, seen from a folder that is not `/`: programs run, and nothing else is there.
     let root = scene.dir("root")?;
     scene.file("root/mark", "canary-7788")?;
@@ -106,10 +106,10 @@ fn folder_as_root(scene: &Scene) -> Held {
         std::os::unix::fs::symlink(format!("usr/{link}"), root.join(link))?;
     }
     let static_shell =
-        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::scene::there(path.as_ref()));
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::fixture::there(path.as_ref()));
     let Some(busybox) = static_shell else {
         // No program that needs nothing beside itself: the folder's own content is the proof that it is the root.
-        let ended = scene.run(&Scene::values(&[&format!("fs.root=dir:{}", root.display())]), &["/bin/true"])?;
+        let ended = scene.run(&Fixture::values(&[&format!("fs.root=dir:{}", root.display())]), &["/bin/true"])?;
         return check(ended.code == Some(127), || ended.said());
     };
     std::fs::create_dir(root.join("usr"))?;
@@ -117,23 +117,23 @@ fn folder_as_root(scene: &Scene) -> Held {
     std::fs::copy(busybox, root.join("usr/bin/busybox"))?;
     let values = [format!("fs.root=dir:{}", root.display())];
     let ended = scene.run(
-        &Scene::values(&[&values[0]]),
+        &Fixture::values(&[&values[0]]),
         &["/bin/busybox", "sh", "-c", "/bin/busybox cat /mark; /bin/busybox ls /etc/debian_version"],
     )?;
     check(ended.out() == "canary-7788" && ended.code == Some(1), || ended.said())
 }
 
-fn empty_root(scene: &Scene) -> Held {
+fn empty_root(scene: &Fixture) -> Held {
     scene.control(&["/bin/true"])?;
-    let ended = scene.run(&Scene::values(&["fs.root=empty"]), &["/bin/true"])?;
+    let ended = scene.run(&Fixture::values(&["fs.root=empty"]), &["/bin/true"])?;
     check(ended.code == Some(127), || ended.said())
 }
 
-fn signal_outside(scene: &Scene) -> Held {
+fn signal_outside(scene: &Fixture) -> Held {
     // Of the very uid that the payload has outside, so that nothing but the confinement stands between.
     let uid = payload_uid(scene)?;
     let uid = uid.to_string();
-    let sleeper = if conformance::scene::root() {
+    let sleeper = if conformance::fixture::root() {
         scene.bare_as_root(&["/usr/bin/setpriv", "--reuid", &uid, "--clear-groups", "/bin/sleep", "50"])?
     } else {
         scene.bare_start(&["/bin/sleep", "50"])?
@@ -153,7 +153,7 @@ fn signal_outside(scene: &Scene) -> Held {
     check(alive, || "the process outside was reached".to_owned())
 }
 
-fn payload_uid(scene: &Scene) -> Result<u32, conformance::Wrong> {
+fn payload_uid(scene: &Fixture) -> Result<u32, conformance::Wrong> {
     let live = scene.start_passing(&["limits.wall=1m"], "echo up; exec sleep 30")?;
     live.says("up")?;
     let status = sys::proc::Process::open(live.payload()?)?.status()?;
@@ -174,7 +174,7 @@ loader = [f for f in glob.glob('/lib64/ld-linux*') + glob.glob('/lib/ld-linux*')
 print(tries([program, '0']), tries([loader, program, '0']))
 ";
 
-fn only_executables(scene: &Scene) -> Held {
+fn only_executables(scene: &Fixture) -> Held {
     let python = std::fs::canonicalize("/usr/bin/python3")?;
     let code = format!("program = '/usr/bin/sleep'\n{RUN_IT}");
     let control = scene.control_python(&code)?;
@@ -185,7 +185,7 @@ fn only_executables(scene: &Scene) -> Held {
     check(ended.code == Some(0) && words.len() >= 2 && words.iter().all(|word| word != "0"), || ended.said())
 }
 
-fn noexec(scene: &Scene) -> Held {
+fn noexec(scene: &Fixture) -> Held {
     let folder = scene.dir("bin")?;
     let copy = |to: &str| format!("import shutil; program = {to}; shutil.copy('/usr/bin/sleep', program)\n{RUN_IT}");
     let control = scene.control_python(&copy(&format!("'{}/sleep'", folder.display())))?;
@@ -222,7 +222,7 @@ if n == 24: time.sleep({hold})"
     )
 }
 
-fn tmp_size(scene: &Scene) -> Held {
+fn tmp_size(scene: &Fixture) -> Held {
     let values: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M"]).collect();
     let wide: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=40M"]).collect();
     let code = |hold| fill("os.environ['TMPDIR']", hold);
@@ -238,7 +238,7 @@ fn tmp_size(scene: &Scene) -> Held {
     }
 }
 
-fn sized(scene: &Scene, place: &str, clause: &str) -> Held {
+fn sized(scene: &Fixture, place: &str, clause: &str) -> Held {
     let code = fill(&format!("'{place}'"), 0);
     let (small, large) = (format!("{clause}=4M"), format!("{clause}=30M"));
     let allowed: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M", large.as_str()]).collect();
@@ -249,30 +249,30 @@ fn sized(scene: &Scene, place: &str, clause: &str) -> Held {
     check(ended.out().starts_with("errno 28\n3") || ended.out().starts_with("errno 28\n4"), || ended.said())
 }
 
-fn shm_size(scene: &Scene) -> Held {
+fn shm_size(scene: &Fixture) -> Held {
     sized(scene, "/dev/shm", "fs.shm")
 }
 
-fn run_size(scene: &Scene) -> Held {
+fn run_size(scene: &Fixture) -> Held {
     sized(scene, "/run", "fs.run")
 }
 
-fn unwritable(scene: &Scene, place: &str) -> Held {
+fn unwritable(scene: &Fixture, place: &str) -> Held {
     let path = format!("{place}/conform-{}", scene.outside().file_name().unwrap_or_default().to_string_lossy());
     // What can be written unconfined, by root at least, is closed inside.
     let probe = format!("echo x > {path}");
     let ended = scene.shell(&[], &probe)?;
-    check(ended.code != Some(0) && !conformance::scene::there(path.as_ref()), || ended.said())?;
+    check(ended.code != Some(0) && !conformance::fixture::there(path.as_ref()), || ended.said())?;
     if scene.who == conformance::Who::Rootful || place == "/dev/shm" {
         scene.control_shell(&format!("{probe} && rm {path}"))?;
     }
     Ok(())
 }
 
-fn no_shm(scene: &Scene) -> Held {
+fn no_shm(scene: &Fixture) -> Held {
     unwritable(scene, "/dev/shm")
 }
 
-fn no_run(scene: &Scene) -> Held {
+fn no_run(scene: &Fixture) -> Held {
     unwritable(scene, "/run")
 }

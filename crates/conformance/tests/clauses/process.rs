@@ -1,7 +1,7 @@
 //! Who the program is, its terminal, its system calls, and what a later version judges.
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::{Case, Cell, Held, Scene, Tier, check};
+use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -91,7 +91,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn tools(scene: &Scene) -> Held {
+fn tools(scene: &Fixture) -> Held {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
@@ -112,10 +112,15 @@ except OSError: raise SystemExit(7)"
 }
 
 /// The broker judges what is asked for; the kernel what is then started.
-fn commands(scene: &Scene) -> Held {
-    let inspect = Scene::values(&["commands={presets=[\"inspect\"]}"]);
-    let ended = scene.run(&inspect, &["ls", "-d", "/usr"])?;
-    check(ended.code == Some(0) && ended.out() == "/usr", || ended.said())?;
+fn commands(scene: &Fixture) -> Held {
+    let inspect = Fixture::values(&["commands={presets=[\"inspect\"]}"]);
+    let ended = scene.run(&inspect, &["ls", "-d", "."])?;
+    check(ended.code == Some(0) && ended.out() == ".", || ended.said())?;
+    let outside = scene.run(&inspect, &["ls", "-d", "/etc"])?;
+    check(outside.code == Some(126) && outside.said().contains("commands.read/outside"), || outside.said())?;
+    let everywhere = Fixture::values(&["commands={presets=[\"inspect\"],read=[\"/\"]}"]);
+    let control = scene.run(&everywhere, &["ls", "-d", "/etc"])?;
+    check(control.code == Some(0), || control.said())?;
     let mark = scene.work().join("ran");
     let touch = format!("touch {}", mark.display());
     let refused = scene.run(&inspect, &["sh", "-c", &touch])?;
@@ -124,20 +129,20 @@ fn commands(scene: &Scene) -> Held {
     // A program that may be given anything: what it starts is on the kernel's list, or does not run.
     let rule = "programs=[{name=\"sh\",args=[{flags=[\"-c=any\"]}]}]";
     let script = "/usr/bin/id -u >/dev/null 2>&1; echo $?";
-    let held = scene.run(&Scene::values(&[&format!("commands={{{rule}}}")]), &["sh", "-c", script])?;
+    let held = scene.run(&Fixture::values(&[&format!("commands={{{rule}}}")]), &["sh", "-c", script])?;
     check(held.code == Some(0) && held.out() == "126", || held.said())?;
-    let control = scene.run(&Scene::values(&[&format!("commands={{{rule},exec=false}}")]), &["sh", "-c", script])?;
+    let control = scene.run(&Fixture::values(&[&format!("commands={{{rule},exec=false}}")]), &["sh", "-c", script])?;
     check(control.out() == "0", || control.said())
 }
 
-fn user(scene: &Scene) -> Held {
+fn user(scene: &Fixture) -> Held {
     let ended = scene.shell(&["process.user=ann"], "id -un; id -u; id -g; id -G; echo $HOME $USER")?;
     check(ended.out() == "ann\n1000\n1000\n1000\n/home/ann ann", || ended.said())?;
     let control = scene.control_shell("id -u")?;
     check(control.out() != "1000", || "the caller is 1000: nothing was shown".to_owned())
 }
 
-fn hostname(scene: &Scene) -> Held {
+fn hostname(scene: &Fixture) -> Held {
     let before = scene.control_shell("uname -n")?;
     let ended =
         scene.shell(&["process.hostname=elsewhere"], "uname -n; cat /proc/sys/kernel/hostname /etc/hostname")?;
@@ -146,7 +151,7 @@ fn hostname(scene: &Scene) -> Held {
     check(before.out() == after.out() && before.out() != "elsewhere", || "the host's name changed".to_owned())
 }
 
-fn umask(scene: &Scene) -> Held {
+fn umask(scene: &Fixture) -> Held {
     let probe = "cd ${TMPDIR:-.}; echo > file; mkdir folder; stat -c %a file folder";
     let control = scene.control_shell(&format!("umask 0022; {probe}"))?;
     check(control.out() == "644\n755", || control.said())?;
@@ -154,7 +159,7 @@ fn umask(scene: &Scene) -> Held {
     check(ended.out() == "600\n700", || ended.said())
 }
 
-fn tty(scene: &Scene) -> Held {
+fn tty(scene: &Fixture) -> Held {
     let size = sys::terminal::Size { rows: 33, columns: 77 };
     let pair = sys::terminal::open(size)?;
     let callers = std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pair.slave)));
@@ -164,7 +169,7 @@ fn tty(scene: &Scene) -> Held {
     );
     for way in [&["-t"][..], &["--set", "process.tty=true"]] {
         let words: Vec<&str> =
-            [&["run", "-q"], way, &["--tier", scene.tier.word(), "--", "/bin/sh", "-c", &script]].concat();
+            [&["run", "-q"], way, &["--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", &script]].concat();
         let command = scene.command(conformance::product::binary()?, &words);
         let seen = scene.on_terminal(&command, &pair)?;
         // In the container tier the name may be the caller's, and is that of another one.
@@ -200,7 +205,7 @@ fn number(name: &str) -> Result<u32, conformance::Wrong> {
     sys::seccomp::names::number(name).ok_or_else(|| format!("no call is named {name}").into())
 }
 
-fn profile(scene: &Scene) -> Held {
+fn profile(scene: &Fixture) -> Held {
     // Harmless where they succeed: a ring's parameters, a handle, a key's number.
     for (name, arguments) in [("userfaultfd", ", 1"), ("name_to_handle_at", ", -100, b'/', b'\\0'*8, b'\\0'*8, 0")] {
         let code = call(number(name)?, arguments);
@@ -220,7 +225,7 @@ fn profile(scene: &Scene) -> Held {
     check(ended.violations().contains(&"syscalls/killed"), || ended.said())
 }
 
-fn allow(scene: &Scene) -> Held {
+fn allow(scene: &Fixture) -> Held {
     // `strict` has no ptrace; asking about nobody is an error of the call itself, not of the filter.
     let code = call(number("kcmp")?, ", __import__('os').getpid(), __import__('os').getpid(), 0, 0, 1");
     let control = scene.control_python(&code)?;
@@ -231,7 +236,7 @@ fn allow(scene: &Scene) -> Held {
     check(ended.out() == "0", || ended.said())
 }
 
-fn deny(scene: &Scene) -> Held {
+fn deny(scene: &Fixture) -> Held {
     let code = call(number("getpriority")?, ", 0, 0");
     let control = scene.control_python(&code)?;
     check(control.out() == "0", || control.said())?;

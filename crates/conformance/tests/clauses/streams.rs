@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 
 use conformance::case::BOTH;
-use conformance::scene::there;
-use conformance::{Case, Cell, Held, Scene, check, product};
+use conformance::fixture::there;
+use conformance::{Case, Cell, Fixture, Held, check, product};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -65,7 +65,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn exit_codes(scene: &Scene) -> Held {
+fn exit_codes(scene: &Fixture) -> Held {
     for code in [0, 1, 42, 123, 124, 126, 255] {
         let ended = scene.shell(&[], &format!("exit {code}"))?;
         check(ended.code == Some(code) && ended.text("/outcome/kind") == "exited", || ended.said())?;
@@ -78,21 +78,21 @@ fn exit_codes(scene: &Scene) -> Held {
     check(missing.code == Some(127), || missing.said())?;
     let file = scene.file("tree/plain", "not a program")?;
     let grant = format!("fs.read=[\"{}\"]", scene.work().join("tree").display());
-    let plain = scene.run(&Scene::values(&[&grant]), &[&file.to_string_lossy()])?;
+    let plain = scene.run(&Fixture::values(&[&grant]), &[&file.to_string_lossy()])?;
     let told = plain.refusals().is_empty() && plain.text("/outcome/message").contains("may not be executed");
     check(plain.code == Some(126) && told, || plain.said())?;
     let usage = scene.product(&["run", "--no-such-flag"])?.end()?;
     check(usage.code == Some(125), || usage.said())
 }
 
-fn descriptors(scene: &Scene) -> Held {
+fn descriptors(scene: &Fixture) -> Held {
     let secret = scene.file("secret", "canary-8812")?;
     let probe = "cat <&7; ls /proc/self/fd 2>/dev/null | wc -l; true";
     let control = scene.control_shell(&format!("exec 7<{}; {probe}", secret.display()))?;
     check(control.out().contains("canary-8812"), || control.said())?;
     // `exec` in the shell leaves 7 open for the product, which must not pass it on.
     let product = product::binary()?;
-    let tier = scene.tier.word();
+    let tier = scene.tier.as_str();
     let script = format!(
         "exec 7<{}; exec {} run -q --tier {tier} -- /bin/bash -c 'cat <&7; echo over'",
         secret.display(),
@@ -103,9 +103,9 @@ fn descriptors(scene: &Scene) -> Held {
     check(ended.out() == "over" && !ended.said().contains("canary-8812"), || ended.said())
 }
 
-fn stdin(scene: &Scene) -> Held {
+fn stdin(scene: &Fixture) -> Held {
     let (read, write) = sys::channel::pipe()?;
-    let words = ["run", "-q", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", "cat; echo over"];
+    let words = ["run", "-q", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", "cat; echo over"];
     let live = scene.product_with(&words, read.as_fd())?;
     drop(read);
     let mut pipe = std::fs::File::from(write);
@@ -116,9 +116,9 @@ fn stdin(scene: &Scene) -> Held {
     check(ended.out() == "from the caller\nover" && ended.code == Some(0), || ended.said())
 }
 
-fn closed(scene: &Scene) -> Held {
+fn closed(scene: &Fixture) -> Held {
     let product = product::binary()?.display().to_string();
-    let tier = scene.tier.word();
+    let tier = scene.tier.as_str();
     let mark = scene.dir("mark")?;
     let grant = format!("'fs.write=[\"{}\"]'", mark.display());
     for (number, closing) in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"].into_iter().enumerate() {
@@ -134,7 +134,7 @@ fn closed(scene: &Scene) -> Held {
     Ok(())
 }
 
-fn long_arguments(scene: &Scene) -> Held {
+fn long_arguments(scene: &Fixture) -> Held {
     // One argument takes at most 128 KiB (MAX_ARG_STRLEN), so 16 of 64 KiB.
     let long = "x".repeat(64 << 10);
     let mut argv = vec!["/bin/sh", "-c", "cat /proc/self/cmdline | wc -c; echo $# ${#1}", "name"];
@@ -145,7 +145,7 @@ fn long_arguments(scene: &Scene) -> Held {
     check(control.out().ends_with("16 65536"), || "the control lost some".to_owned())
 }
 
-fn too_long_arguments(scene: &Scene) -> Held {
+fn too_long_arguments(scene: &Fixture) -> Held {
     // 2 MiB are more than the kernel's quarter of the stack: the product itself cannot be started with them from a
     // shell, so they come as a script that builds them inside.
     let script = "import os
@@ -158,7 +158,7 @@ except OSError as e: print('errno', e.errno)";
 
 const HANDLER: &str = "trap 'echo handled; exit 9' TERM; echo up; while :; do sleep 0.05; done";
 
-fn forwarded(scene: &Scene) -> Held {
+fn forwarded(scene: &Fixture) -> Held {
     let live = scene.start_passing(&["limits.wall=30s"], HANDLER)?;
     live.says("up")?;
     live.signal(15)?;
@@ -166,7 +166,7 @@ fn forwarded(scene: &Scene) -> Held {
     check(ended.code == Some(9) && ended.out() == "up\nhandled", || ended.said())
 }
 
-fn insistent(scene: &Scene) -> Held {
+fn insistent(scene: &Fixture) -> Held {
     let live = scene.start_passing(&["limits.wall=60s"], "trap '' TERM INT; echo up; while :; do sleep 0.05; done")?;
     live.says("up")?;
     // Two that come while the supervisor does not run are one to it: three are sent so often that three are heard.
@@ -181,8 +181,8 @@ fn insistent(scene: &Scene) -> Held {
     check(gone && ended.code != Some(124), || ended.said())
 }
 
-fn no_terminal(scene: &Scene) -> Held {
-    let words = ["run", "-q", "-t", "--tier", scene.tier.word(), "--", "/bin/sh", "-c", "echo ran"];
+fn no_terminal(scene: &Fixture) -> Held {
+    let words = ["run", "-q", "-t", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", "echo ran"];
     let ended = scene.product(&words)?.end()?;
     check(matches!(ended.code, Some(125 | 126)) && !ended.out().contains("ran"), || ended.said())
 }

@@ -1,7 +1,7 @@
 //! `tier`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::{Case, Cell, Held, Scene, Tier, Who, check};
+use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
 
@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
 
 const SLEEP: &str = "echo up; exec sleep 30";
 
-fn namespaces(scene: &Scene) -> Held {
+fn namespaces(scene: &Fixture) -> Held {
     let ours = Process::own()?;
     let live = scene.start_passing(&["limits.wall=1m"], SLEEP)?;
     live.says("up")?;
@@ -79,7 +79,7 @@ fn namespaces(scene: &Scene) -> Held {
     end(bare)
 }
 
-fn posture(scene: &Scene) -> Held {
+fn posture(scene: &Fixture) -> Held {
     let live = scene.start_passing(&["limits.wall=1m"], SLEEP)?;
     live.says("up")?;
     let status = Process::open(live.payload()?)?.status()?;
@@ -106,16 +106,16 @@ fn end(live: conformance::Live) -> Held {
     live.end().map(drop)
 }
 
-fn against_mistakes(scene: &Scene) -> Held {
+fn against_mistakes(scene: &Fixture) -> Held {
     auto(scene, "mistakes", Tier::Process)
 }
 
-fn against_hostile(scene: &Scene) -> Held {
+fn against_hostile(scene: &Fixture) -> Held {
     auto(scene, "hostile", Tier::Container)
 }
 
-fn auto(scene: &Scene, threat: &str, tier: Tier) -> Held {
+fn auto(scene: &Fixture, threat: &str, tier: Tier) -> Held {
     let threat = format!("threat={threat}");
     let ended = scene.shell(&["tier=auto", &threat], "exit 5")?;
-    check(ended.code == Some(5) && ended.text("/tier") == tier.word(), || ended.said())
+    check(ended.code == Some(5) && ended.text("/tier") == tier.as_str(), || ended.said())
 }

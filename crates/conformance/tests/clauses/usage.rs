@@ -1,7 +1,7 @@
 //! Output, rates, idle time, thresholds.
 
 use conformance::case::BOTH;
-use conformance::{Case, Cell, Held, Scene, check};
+use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -33,7 +33,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::LimitsIoWrite,
         tiers: BOTH,
         sentence: "a rate is held by the controller, or refused without one",
-        cell: Cell::Controller("io", &["limits.io_write=4M/s"], "limits.io_write/no-controller", io_write),
+        cell: Cell::Controller("io", &["limits.io_write=4M/s", MISTAKES], "limits.io_write/no-controller", io_write),
     },
     Case {
         clause: ClauseId::LimitsIdle,
@@ -55,9 +55,12 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
+/// Groups of the older kind do not count what is written later, so that a hostile program hides there.
+const MISTAKES: &str = "threat=mistakes";
+
 const CHATTER: &str = "echo head; i=0; while [ $i -lt 2000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; echo tail; exit 3";
 
-fn cut(scene: &Scene) -> Held {
+fn cut(scene: &Fixture) -> Held {
     let room = scene.shell(&["limits.output=1M"], CHATTER)?;
     check(room.code == Some(3) && room.out().len() > 80_000, || room.said())?;
     let ended = scene.shell(&["limits.output=8K"], CHATTER)?;
@@ -69,7 +72,7 @@ fn cut(scene: &Scene) -> Held {
     check(told, || ended.said())
 }
 
-fn kill(scene: &Scene) -> Held {
+fn kill(scene: &Fixture) -> Held {
     let ended = scene.shell(&["limits.output=8K", "limits.over=kill"], &format!("{CHATTER}; sleep 20"))?;
     // The shell itself would have ended with 3.
     let script = CHATTER.replace("exit 3", "sleep 20");
@@ -79,7 +82,7 @@ fn kill(scene: &Scene) -> Held {
 }
 
 /// Reads or writes 12 MiB past the page cache, on the file system of the work folder.
-fn direct(scene: &Scene, clause: &str, write: bool) -> Held {
+fn direct(scene: &Fixture, clause: &str, write: bool) -> Held {
     let folder = scene.dir("rates")?;
     let path = folder.join("disk");
     scene
@@ -92,18 +95,18 @@ fn direct(scene: &Scene, clause: &str, write: bool) -> Held {
     let control = scene.control_shell(&probe)?;
     let rate = format!("{clause}=4M/s");
     let grant = format!("fs.write=[\"{}\"]", folder.display());
-    let ended = scene.shell(&[&rate, &grant, "prefer=[\"limits.disk\",\"limits.files\"]"], &probe)?;
+    let ended = scene.shell(&[&rate, &grant, MISTAKES, "prefer=[\"limits.disk\",\"limits.files\"]"], &probe)?;
     check(ended.code == Some(0), || ended.said())?;
     check(ended.took.as_millis() > 1800 && control.took < ended.took, || {
         format!("{:?} inside, {:?} outside", ended.took, control.took)
     })
 }
 
-fn io_read(scene: &Scene) -> Held {
+fn io_read(scene: &Fixture) -> Held {
     direct(scene, "limits.io_read", false)
 }
 
-fn io_write(scene: &Scene) -> Held {
+fn io_write(scene: &Fixture) -> Held {
     direct(scene, "limits.io_write", true)
 }
 
@@ -114,17 +117,17 @@ while time.monotonic() < end: pass
 print('over')
 ";
 
-fn warn(scene: &Scene) -> Held {
+fn warn(scene: &Fixture) -> Held {
     let quiet = scene.python(&["limits.warn={cpu_percent=90,for=\"200ms\"}"], "print('over')")?;
     let log = scene.state().join("audit/audit.jsonl");
-    check(quiet.out() == "over" && !conformance::scene::text(&log)?.contains("run.threshold"), || quiet.said())?;
+    check(quiet.out() == "over" && !conformance::fixture::text(&log)?.contains("run.threshold"), || quiet.said())?;
     let busy = BUSY.replace("SECONDS", "2");
     let ended = scene.python(&["limits.warn={cpu_percent=5,for=\"200ms\"}"], &busy)?;
     check(ended.code == Some(0) && ended.out() == "over", || ended.said())?;
-    check(conformance::scene::text(&log)?.contains("run.threshold"), || "the log does not tell it".to_owned())
+    check(conformance::fixture::text(&log)?.contains("run.threshold"), || "the log does not tell it".to_owned())
 }
 
-fn threshold(scene: &Scene) -> Held {
+fn threshold(scene: &Fixture) -> Held {
     let room = scene.python(&["limits.kill={memory=\"200M\",for=\"200ms\"}"], &BUSY.replace("SECONDS", "1"))?;
     check(room.out() == "over", || room.said())?;
     let ended = scene.python(&["limits.kill={cpu_percent=5,for=\"200ms\"}"], &BUSY.replace("SECONDS", "25"))?;

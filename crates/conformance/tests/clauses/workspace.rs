@@ -1,8 +1,8 @@
 //! The workspace: not at all, read-only, directly, or with changes kept aside until they are applied.
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
-use conformance::scene::{text, there};
-use conformance::{Case, Cell, Held, Scene, Tier, check};
+use conformance::fixture::{text, there};
+use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -60,7 +60,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A tree, and the values that show it so.
-fn tree(scene: &Scene, mode: &str) -> Result<(std::path::PathBuf, [String; 2]), conformance::Wrong> {
+fn tree(scene: &Fixture, mode: &str) -> Result<(std::path::PathBuf, [String; 2]), conformance::Wrong> {
     scene.file("tree/kept", "kept")?;
     scene.file("tree/changed", "before")?;
     scene.file("tree/removed", "removed")?;
@@ -72,7 +72,7 @@ fn tree(scene: &Scene, mode: &str) -> Result<(std::path::PathBuf, [String; 2]), 
 const CHANGE: &str =
     "set -e; cat kept; echo after > changed; rm removed; mkdir new; echo 1 > new/file; chmod 4755 new/file || true";
 
-fn none(scene: &Scene) -> Held {
+fn none(scene: &Fixture) -> Held {
     let (tree, _) = tree(scene, "none")?;
     let probe = format!("cd {} && cat kept", tree.display());
     scene.control_shell(&probe)?;
@@ -80,7 +80,7 @@ fn none(scene: &Scene) -> Held {
     check(ended.code != Some(0) && !ended.out().contains("kept"), || ended.said())
 }
 
-fn read_only(scene: &Scene) -> Held {
+fn read_only(scene: &Fixture) -> Held {
     let (tree, values) = tree(scene, "ro")?;
     let probe = "cat kept; echo x > new || echo x > changed || rm removed || mkdir folder || ln -s a b";
     let ended = scene.shell(&[&values[0], &values[1]], probe)?;
@@ -91,7 +91,7 @@ fn read_only(scene: &Scene) -> Held {
     check(there(&tree.join("new")), || "the control wrote nothing".to_owned())
 }
 
-fn read_write(scene: &Scene) -> Held {
+fn read_write(scene: &Fixture) -> Held {
     use std::os::unix::fs::MetadataExt as _;
     let (tree, values) = tree(scene, "rw")?;
     let beside = scene.dir("beside")?;
@@ -108,7 +108,7 @@ fn read_write(scene: &Scene) -> Held {
     check(there(&beside.join("new")), || "the control wrote nothing".to_owned())
 }
 
-fn layered(scene: &Scene, mode: &str) -> Held {
+fn layered(scene: &Fixture, mode: &str) -> Held {
     use std::os::unix::fs::MetadataExt as _;
     let (tree, values) = tree(scene, mode)?;
     let ended = scene.shell(&[&values[0], &values[1]], CHANGE)?;
@@ -127,15 +127,15 @@ fn layered(scene: &Scene, mode: &str) -> Held {
     check(made.mode() & 0o6000 == 0, || "a set-uid bit reached the host".to_owned())
 }
 
-fn overlay(scene: &Scene) -> Held {
+fn overlay(scene: &Fixture) -> Held {
     layered(scene, "overlay")
 }
 
-fn copy(scene: &Scene) -> Held {
+fn copy(scene: &Fixture) -> Held {
     layered(scene, "copy")
 }
 
-fn conflict(scene: &Scene) -> Held {
+fn conflict(scene: &Fixture) -> Held {
     let (tree, values) = tree(scene, "copy")?;
     let ended = scene.shell(&[&values[0], &values[1]], CHANGE)?;
     check(ended.code == Some(0), || ended.said())?;

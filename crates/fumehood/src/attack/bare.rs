@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::attack::confined::{Confined, Moment, Observed, ProbeCall};
 use crate::attack::launch::{self, Start};
 use crate::attack::row::Control;
-use crate::fault::Fault;
+use sandbox::fault::Fault;
 
 /// Runs the probe as it is.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Confined for Bare {
         let mut argv: Vec<OsString> = vec![call.program.clone().into(), "__control".into(), how.into()];
         argv.push(call.program.clone().into());
         argv.extend(call.argv.iter().cloned());
-        run_in(call, argv, &call.directory, watch)
+        run_in(call, argv, call.bare_directory(), watch)
     }
 }
 

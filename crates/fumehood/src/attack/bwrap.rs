@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::attack::confined::{Confined, Moment, Observed, ProbeCall};
 use crate::attack::{bare, launch};
-use crate::fault::Fault;
+use sandbox::fault::Fault;
 
 /// Runs the probe under `bwrap`, as an ordinary user.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Confined for Bwrap {
         }
         argv.extend(["--".into(), call.program.clone().into()]);
         argv.extend(call.argv.iter().cloned());
-        let observed = bare::run_in(call, argv, &call.directory, watch)?;
+        let observed = bare::run_in(call, argv, call.bare_directory(), watch)?;
         if observed.stderr.starts_with(b"bwrap: ") {
             let why = String::from_utf8_lossy(&observed.stderr).trim().to_owned();
             let mut fault = launch::own("bubblewrap did not start", rustix::io::Errno::PERM);

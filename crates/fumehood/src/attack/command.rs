@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::probe::task::{self, Ended, Forked};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use sys::command::Command;
-use sys::probe::task::{self, Ended, Forked};
 
 use crate::attack::bare::Bare;
 use crate::attack::bwrap::Bwrap;
@@ -16,14 +16,16 @@ use crate::attack::confined::Confined;
 use crate::attack::judge::{Ground, Outcome, Verdict, judge, program};
 use crate::attack::ours::Ours;
 use crate::attack::promise::Promises;
+use crate::attack::proof::Proof;
 use crate::attack::row::{Group, Row, catalogue};
 use crate::attack::stage::{NOBODY, Stage};
 use crate::attack::{probe, scene};
 use crate::cli::args::{Flag, To, Words, closest, usage};
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
-use crate::fault::{Fault, show_bytes};
 use crate::ui::{Failure, Palette, Role, Table};
+use sandbox::audit::{Log, Options};
+use sandbox::fault::{Fault, show_bytes};
 
 const FLAGS: &[Flag] = &[
     Flag::new("only", Some("IDS"), To::Ours, "Only these rows or groups, e.g. FS,NET-01"),
@@ -44,7 +46,8 @@ pub const SPEC: Spec = Spec {
     usage: "[POLICY FLAGS] [--only IDS] [-v]",
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
-           Exit codes: 0 all that is promised holds, 1 something escaped, 125 own failure.\n\
+           Exit codes: 0 all that is promised holds, or nothing of `--only` is promised, 1 something escaped or nothing \
+           could be tried, 125 own failure.\n\
            Example: fumehood attack --tier process -p policy.toml",
     tables: &[POLICY, FLAGS],
     words: Words::Mixed(0),
@@ -78,7 +81,7 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     let rows = chosen(&all, call.parsed.value("only"))?;
     let own = PathBuf::from("/proc/self/exe");
     let own = std::fs::read_link(&own).map_err(|error| fault("our own program cannot be found", error))?;
-    let root = call.world.euid == 0;
+    let root = call.environment.euid == 0;
     let policy = policy_flags(call);
     let against = call.parsed.value("against").map(OsStr::as_bytes);
     let (inside, promises): (Box<dyn Confined>, Promises) = match against {
@@ -95,26 +98,31 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     let base = base.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     let stage = Stage::make(base, root).map_err(|error| fault("no folder can be made", error))?;
     let program = program(&stage).map_err(|error| fault("our own program cannot be copied", error))?;
-    let state = call.world.state.state().ok().map(|(path, _)| path);
+    let state = call.environment.state.state().ok().map(|(path, _)| path);
     let env = caller(call);
     let ground = Ground { base: base.to_path_buf(), program, root, promises, state, env };
     let mut verdicts = Vec::with_capacity(rows.len());
-    let watched = call.world.stderr_terminal && !call.json;
+    let watched = call.environment.stderr_terminal && !call.json;
     for (at, row) in rows.iter().enumerate() {
         if watched {
-            call.voice.say(&format!("\r{}/{} {}\u{1b}[K\u{1b}[A", at + 1, rows.len(), row.id));
+            call.console.eprint(&format!("\r{}/{} {}\u{1b}[K\u{1b}[A", at + 1, rows.len(), row.id));
         }
         verdicts.push(judge(row, &ground, inside.as_ref()));
     }
     drop(stage);
-    let escaped = verdicts.iter().any(|verdict| verdict.result == Outcome::Escaped);
+    let proof = Proof::of(verdicts.iter().map(|verdict| verdict.result), call.parsed.has("only"));
     if call.json {
-        call.voice.json(&report(&ground.promises.tier, inside.name(), &verdicts))?;
+        call.console.json(&report(&ground.promises.tier, inside.name(), &verdicts))?;
     } else {
-        let text = shown(&verdicts, call.parsed.has("verbose"), call.voice.out, call.voice.columns);
-        call.voice.data(text.as_bytes())?;
+        // Where nothing is promised, the rows and their reasons are all that there is to say.
+        let all = call.parsed.has("verbose") || proof == Proof::NothingPromised;
+        let text = shown(&verdicts, all, call.console.out, call.console.columns);
+        call.console.data(text.as_bytes())?;
     }
-    Ok(u8::from(escaped))
+    if let Some((role, head, what)) = proof.told() {
+        call.console.eprint(&format!("{} {what}\n", call.console.err.paint(role, head)));
+    }
+    Ok(u8::from(matches!(proof, Proof::Escaped | Proof::NothingTried)))
 }
 
 /// The rows of `--only`.
@@ -139,7 +147,7 @@ fn chosen(all: &[Row], only: Option<&OsStr>) -> Result<Vec<Row>, Failure> {
 
 /// The caller's environment.
 fn caller(call: &Call<'_>) -> Vec<(String, OsString)> {
-    call.world.env.iter().map(|(name, value)| (name.to_string_lossy().into_owned(), value.clone())).collect()
+    call.environment.env.iter().map(|(name, value)| (name.to_string_lossy().into_owned(), value.clone())).collect()
 }
 
 /// The flags that make the policy, as they were typed.
@@ -175,6 +183,7 @@ fn ours(call: &Call<'_>, own: PathBuf, policy: Vec<OsString>) -> Result<(Box<dyn
         );
         return Err(fault("there is no plan to try", why));
     };
+    usable(call, &promises)?;
     // Our own workspace takes the place of the user's, in the mode of the policy.
     let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
         ("none", "process") => "copy",
@@ -190,8 +199,16 @@ fn ours(call: &Call<'_>, own: PathBuf, policy: Vec<OsString>) -> Result<(Box<dyn
             kept.push(word);
         }
     }
-    let ours = Ours { program: own, policy: kept, tier: promises.tier.clone(), mode: mode.to_owned(), env };
+    let cwd = call.environment.cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let ours = Ours { program: own, policy: kept, tier: promises.tier.clone(), mode: mode.to_owned(), cwd, env };
     Ok((Box::new(ours), promises))
+}
+
+/// No run starts without a state folder and a log: told once, rather than as the reason of each row.
+fn usable(call: &Call<'_>, promises: &Promises) -> Result<(), Failure> {
+    let state = crate::changes::state(call.environment)?;
+    let folder = promises.clauses.get("audit.path").and_then(Value::as_str).map(Path::new);
+    Log::open(&state, folder, Options::default()).map(drop).map_err(|error| Failure::own(error.fault()))
 }
 
 /// The result for programs.
@@ -275,7 +292,7 @@ fn run_control(call: &mut Call<'_>) -> Result<u8, Failure> {
     let path = argv.first().copied().unwrap_or_default();
     let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let fd = opened.map_err(|errno| fault("the program cannot be opened", errno))?;
-    let root = call.world.euid == 0;
+    let root = call.environment.euid == 0;
     let done = match how.as_bytes() {
         b"user" if root => task::become_id(NOBODY),
         b"groups" if root => task::join_groups(&[4, 6, 20]),
@@ -301,20 +318,20 @@ fn own_mount(call: &Call<'_>) -> rustix::io::Result<()> {
 
 fn environment(call: &Call<'_>) -> Vec<OsString> {
     let join = |(name, value): (&OsString, &OsString)| [name, OsStr::new("="), value].into_iter().collect::<OsString>();
-    call.world.env.iter().map(join).collect()
+    call.environment.env.iter().map(join).collect()
 }
 
 /// New mount, process, network, ipc and host name namespaces, and a user namespace for who is not root: what succeeds in
 /// them touches nothing else.
 fn private(fd: &std::os::fd::OwnedFd, argv: &[&OsStr], call: &Call<'_>) -> Result<u8, Failure> {
     const OWN: i32 = 0x0002_0000 | 0x2000_0000 | 0x4000_0000 | 0x0800_0000 | 0x0400_0000;
-    let user = if call.world.euid == 0 { 0 } else { 0x1000_0000 };
+    let user = if call.environment.euid == 0 { 0 } else { 0x1000_0000 };
     // Inside, before the maps, everybody is nobody.
     let gid = rustix::process::getegid().as_raw();
     task::unshare(OWN | user).map_err(|errno| fault("no private namespaces can be made", errno))?;
     if user != 0 {
         // Root of the new user namespace: an execution by anybody else would lose what is to be tried.
-        let uid = call.world.euid;
+        let uid = call.environment.euid;
         std::fs::write("/proc/self/setgroups", "deny")
             .and_then(|()| std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")))
             .and_then(|()| std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::attack::row::Control;
 use crate::attack::survey::Task;
-use crate::fault::Fault;
+use sandbox::fault::Fault;
 
 /// One run of a probe.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +29,9 @@ pub struct ProbeCall {
     pub fds: Vec<(Rc<OwnedFd>, RawFd)>,
     /// Standard input; `None` is `/dev/null`.
     pub stdin: Option<Rc<OwnedFd>>,
-    /// Working directory of whoever starts it.
-    pub directory: PathBuf,
+    /// Working directory of whoever starts it. `None`: the workspace for a bare probe, and for a sandbox where the user
+    /// stands: a policy may name files from there.
+    pub directory: Option<PathBuf>,
     /// Standard input is a terminal, and its session is that of whoever starts it.
     pub terminal: bool,
     /// Whoever starts it is in more groups than its own.
@@ -41,6 +42,14 @@ pub struct ProbeCall {
     pub control: Control,
     /// Killed after this.
     pub limit: Duration,
+}
+
+impl ProbeCall {
+    /// Where a probe is started that no sandbox puts anywhere.
+    #[must_use]
+    pub fn bare_directory(&self) -> &Path {
+        self.directory.as_deref().or(self.workspace.as_deref()).unwrap_or(Path::new("/"))
+    }
 }
 
 /// What is seen from outside while it runs.

@@ -171,11 +171,11 @@ fn folders(state: Option<&Path>) -> String {
     known.collect::<Vec<_>>().join("\t")
 }
 
-fn said(fault: &crate::fault::Fault) -> String {
+fn said(fault: &sandbox::fault::Fault) -> String {
     format!("{}: {}", fault.what, fault.why)
 }
 
-fn run(inside: &dyn Confined, call: &ProbeCall, scene: &mut dyn Scene) -> Result<Observed, crate::fault::Fault> {
+fn run(inside: &dyn Confined, call: &ProbeCall, scene: &mut dyn Scene) -> Result<Observed, sandbox::fault::Fault> {
     inside.run(call, &mut |moment| scene.watch(moment))
 }
 
@@ -185,7 +185,7 @@ fn beside(
     call: &ProbeCall,
     scene: &mut dyn Scene,
     other: &scene::Other,
-) -> io::Result<Result<Observed, crate::fault::Fault>> {
+) -> io::Result<Result<Observed, sandbox::fault::Fault>> {
     let marker = random()?;
     let mut argv: Vec<OsString> = vec!["__probe".into(), marker.clone().into(), other.probe.into()];
     argv.extend(other.args.iter().cloned());
@@ -233,7 +233,7 @@ fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall
         env: Vec::new(),
         fds: Vec::new(),
         stdin: None,
-        directory: layout.workspace.clone(),
+        directory: None,
         terminal: false,
         groups: false,
         mount: None,

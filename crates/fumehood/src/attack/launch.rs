@@ -1,6 +1,6 @@
 //! Starts one process, watches it from outside, and takes what it writes.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use sys::command::Command;
 use sys::pidfd::{self, End};
-use sys::probe::task;
 
 use crate::attack::confined::{Moment, Observed};
 use crate::attack::survey;
-use crate::fault::Fault;
+use sandbox::fault::Fault;
 
 /// At most this much of each output is kept; the rest is read and dropped.
 const KEPT: usize = 4 << 20;
@@ -62,13 +62,13 @@ pub fn run(start: &Start<'_>, watch: &mut dyn FnMut(&Moment<'_>)) -> Result<Obse
     let piped = |errno| own("no pipe can be made", errno);
     let (out, out_end) = pipe_with(PipeFlags::CLOEXEC).map_err(piped)?;
     let (err, err_end) = pipe_with(PipeFlags::CLOEXEC).map_err(piped)?;
-    let argv: Vec<&OsStr> = start.argv.iter().map(OsString::as_os_str).collect();
-    let env: Vec<&OsStr> = start.env.iter().map(OsString::as_os_str).collect();
+    let (program, arguments) = start.argv.split_first().ok_or_else(|| own("no program was named", Errno::INVAL))?;
+    let command = Command::new(program).args(arguments).directory(start.directory);
+    let command = start.env.iter().fold(command, Command::variable);
     let mut fds = vec![(start.stdin.unwrap_or(null.as_fd()), 0), (out_end.as_fd(), 1), (err_end.as_fd(), 2)];
     fds.extend_from_slice(start.fds);
     let begun = Instant::now();
-    let child = task::start(&argv, &env, start.directory.as_os_str(), &fds)
-        .map_err(|failed| own("the probe cannot be started", failed.errno))?;
+    let child = command.start_with(&fds).map_err(|failed| own("the probe cannot be started", failed.errno))?;
     drop((out_end, err_end));
     let mut streams = [Some(out), Some(err)];
     let mut kept = [Vec::new(), Vec::new()];

@@ -15,6 +15,7 @@ pub mod launch;
 pub mod ours;
 pub mod probe;
 pub mod promise;
+pub mod proof;
 pub mod reference;
 pub mod row;
 pub mod scene;

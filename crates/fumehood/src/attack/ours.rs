@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::attack::confined::{Confined, Moment, Observed, ProbeCall};
 use crate::attack::{bare, launch};
-use crate::fault::Fault;
+use sandbox::fault::Fault;
 
 /// Runs the probe under a policy.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Ours {
     pub tier: String,
     /// How the policy shows a workspace.
     pub mode: String,
+    /// Where the user stands: what the flags name is named from there.
+    pub cwd: PathBuf,
     /// The caller's environment: it places our state folder, and the policy may take variables from it.
     pub env: Vec<(String, OsString)>,
 }
@@ -57,7 +59,7 @@ impl Confined for Ours {
         argv.extend(call.argv.iter().cloned());
         let mut call = call.clone();
         call.env.extend(self.env.iter().cloned());
-        let mut observed = bare::run_in(&call, argv, &call.directory, watch)?;
+        let mut observed = bare::run_in(&call, argv, call.directory.as_deref().unwrap_or(&self.cwd), watch)?;
         let report: Value = serde_json::from_slice(&observed.stdout).unwrap_or(Value::Null);
         let kind = report.pointer("/outcome/kind").and_then(Value::as_str).unwrap_or("no report");
         if !matches!(kind, "exited" | "signalled" | "limit") && !observed.timed_out {

@@ -1,6 +1,6 @@
 //! Which rows a plan promises: by its tier and the clauses that it demands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -15,6 +15,8 @@ pub struct Promises {
     pub clauses: BTreeMap<String, Value>,
     /// Clauses that are held less than demanded.
     pub weakened: Vec<String>,
+    /// Names of the mechanisms that hold it.
+    pub enforcers: BTreeSet<String>,
     /// Clauses that the supervisor holds by watching, with the overshoot that the plan names.
     pub sampled: BTreeMap<String, String>,
 }
@@ -33,8 +35,16 @@ impl Promises {
             let said = entry.get("overshoot").and_then(Value::as_str).unwrap_or_default();
             watched.then(|| text(entry).map(|clause| (clause, said.to_owned())))?
         };
+        let names = entries.iter().filter_map(|entry| entry.get("enforcer")?.as_str()).flat_map(|all| all.split('+'));
+        let enforcers = names.map(str::to_owned).collect();
         let sampled = entries.iter().filter_map(overshoot).collect();
-        Some(Self { tier, clauses, sampled, weakened: weakened.into_iter().flatten().filter_map(text).collect() })
+        Some(Self {
+            tier,
+            clauses,
+            enforcers,
+            sampled,
+            weakened: weakened.into_iter().flatten().filter_map(text).collect(),
+        })
     }
 
     /// What a careful author of this tier promises: everything. For peers, which have no plan.
@@ -64,6 +74,10 @@ impl Promises {
     pub fn missing(&self, row: &Row) -> Option<String> {
         if !row.tiers.contains(&self.tier) {
             return Some(format!("tier `{}`: {}", self.tier, row.not_promised));
+        }
+        let lacks = |name: &&String| !self.enforcers.is_empty() && !self.enforcers.contains(*name);
+        if let Some(name) = row.enforcer.as_ref().filter(lacks) {
+            return Some(format!("nothing of the plan is held by `{name}`: it says so"));
         }
         for clause in &row.clauses {
             if self.weakened.contains(clause) {

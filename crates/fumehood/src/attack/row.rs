@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::packed;
-
 /// What the rows are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -88,6 +86,9 @@ pub struct Row {
     /// Values of clauses with which the promise is made, by path.
     #[serde(default)]
     pub when: BTreeMap<String, Vec<serde_json::Value>>,
+    /// The mechanism with which the promise is made, where a plan may do without it and says so.
+    #[serde(default)]
+    pub enforcer: Option<String>,
     /// Tiers that promise it.
     #[serde(default = "native")]
     pub tiers: Vec<String>,
@@ -137,12 +138,32 @@ struct File {
     row: Vec<Row>,
 }
 
+macro_rules! resource {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../resources/attacks/", $name))
+    };
+}
+
+/// The files of the catalogue, in its order.
+const CATALOGUE: [&str; 6] = [
+    resource!("res.toml"),
+    resource!("fs.toml"),
+    resource!("net.toml"),
+    resource!("priv.toml"),
+    resource!("info.toml"),
+    resource!("pers.toml"),
+];
+
 /// Every row, in the order of the catalogue.
 ///
 /// # Errors
 /// The built-in text is broken: a fault of ours.
 pub fn catalogue() -> Result<Vec<Row>, toml::de::Error> {
-    packed::read::<File>(packed::ATTACKS).map(|file| file.row)
+    let mut rows = Vec::new();
+    for text in CATALOGUE {
+        rows.extend(toml::from_str::<File>(text)?.row);
+    }
+    Ok(rows)
 }
 
 #[cfg(test)]

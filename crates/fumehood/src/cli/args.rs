@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
-use crate::fault::{Fault, show_bytes};
+use sandbox::fault::{Fault, show_bytes};
 
 /// One flag.
 #[derive(Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Parsed {
     }
 }
 
-/// Reads arguments against tables of flags. Mistakes go to `faults`.
+/// Reads arguments against tables of flags. Diagnostics go to `faults`.
 #[must_use]
 pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], words: Words) -> Parsed {
     let mut parsed = Parsed::default();

@@ -5,19 +5,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use super::args::{Flag, Parsed, To, usage};
-use super::request::{Ingredient, Request, What};
+use super::house::{offer, with_default};
+use super::request::Request;
 use super::spec::Call;
-use crate::fault::{Fault, show_bytes};
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_bytes};
+use sandbox::{PolicyLayer, Workload};
 
 /// The request of a call whose program is already known.
 ///
 /// # Errors
 /// 125 for flags that contradict each other or miss their terminal, 126 for values that are none.
-pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
+pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
     let Parsed { flags, .. } = &call.parsed;
     let has = |long| call.parsed.has(long);
-    let shell = matches!(what, What::Shell);
+    let shell = matches!(what, Workload::Shell);
     let (tty, quiet, verbose) = (has("tty") || shell, has("quiet"), has("verbose"));
     let mut wrong = Vec::new();
     if tty && call.json {
@@ -26,7 +28,7 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
     if quiet && verbose {
         wrong.push(contradiction("-q", "-v", "one says less, the other more"));
     }
-    if tty && !call.world.stdin_terminal {
+    if tty && !call.environment.stdin_terminal {
         wrong.push(usage(
             "usage/no-terminal",
             if shell { "`shell` needs a terminal" } else { "`-t` needs a terminal" }.to_owned(),
@@ -38,11 +40,13 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
     let (mut layers, bad) = layers(flags);
     wrong.extend(bad);
     if shell {
-        layers.push(Ingredient::Flag { name: "--tty".to_owned(), value: "true".to_owned() });
+        layers.push(PolicyLayer::Flag { name: "--tty".to_owned(), value: "true".to_owned() });
     }
     if !wrong.is_empty() {
         return Err(Failure::Faults { code, faults: wrong });
     }
+    offer(&layers, call);
+    let layers = with_default(layers, call.environment)?;
     Ok(Request {
         layers,
         what,
@@ -56,7 +60,7 @@ pub fn request(call: &Call<'_>, what: What) -> Result<Request, Failure> {
 }
 
 /// The documents and clauses that a call names; `code` if something is wrong with them.
-pub(super) fn asked_layers(call: &Call<'_>, code: u8) -> Result<Vec<Ingredient>, Failure> {
+pub(super) fn asked_layers(call: &Call<'_>, code: u8) -> Result<Vec<PolicyLayer>, Failure> {
     let (layers, wrong) = layers(&call.parsed.flags);
     if wrong.is_empty() { Ok(layers) } else { Err(Failure::Faults { code, faults: wrong }) }
 }
@@ -67,7 +71,7 @@ pub(super) fn named(call: &Call<'_>, flag: &str) -> String {
 }
 
 /// What the flags say about the policy, documents first: they are weaker than flags, wherever they stand on the line.
-fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<Fault>) {
+fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<PolicyLayer>, Vec<Fault>) {
     let (mut documents, mut layers, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
     for (flag, value) in flags {
         // A flag of a clause that takes no value says that it is so.
@@ -82,9 +86,9 @@ fn layers(flags: &[(&'static Flag, Option<OsString>)]) -> (Vec<Ingredient>, Vec<
         };
         match flag.to {
             To::Ours => {}
-            To::Document => documents.push(Ingredient::Document(value)),
-            To::Set => layers.push(Ingredient::Set(value)),
-            To::Clause => layers.push(Ingredient::Flag { name: format!("--{}", flag.long), value }),
+            To::Document => documents.push(PolicyLayer::Document(value)),
+            To::Set => layers.push(PolicyLayer::Set(value)),
+            To::Clause => layers.push(PolicyLayer::Flag { name: format!("--{}", flag.long), value }),
         }
     }
     documents.append(&mut layers);
@@ -112,26 +116,26 @@ mod tests {
 
     use super::*;
     use crate::cli::args::{Words, parse};
+    use crate::cli::environment::Environment;
     use crate::cli::flags::{POLICY, RUN, SAYING};
-    use crate::cli::world::World;
-    use crate::ui::{Voice, When};
+    use crate::ui::{Console, When};
 
-    fn asked(world: &World, args: &[&str]) -> Result<Request, Failure> {
+    fn asked(environment: &Environment, args: &[&str]) -> Result<Request, Failure> {
         let parsed = parse(args.iter().map(Into::into), &[POLICY, RUN, SAYING], Words::EndFlags);
         assert_eq!(parsed.faults, []);
-        let voice = Voice::new(world, When::Never);
-        request(&Call { world, voice, json: false, color: When::Never, parsed }, What::Nothing)
+        let console = Console::new(environment, When::Never);
+        request(&Call { environment, console, json: false, color: When::Never, parsed }, Workload::Nothing)
     }
 
     #[test]
     fn documents_are_weaker_than_flags_wherever_they_stand() {
         let args = ["--memory", "1G", "-p", "a.toml", "--set=limits.files=9", "-p", "python", "-w.:ro"];
         let shown = |layer| match layer {
-            Ingredient::Document(name) => format!("document {name}"),
-            Ingredient::Flag { name, value } => format!("{name} {value}"),
-            Ingredient::Set(text) => format!("set {text}"),
+            PolicyLayer::Document(name) => format!("document {name}"),
+            PolicyLayer::Flag { name, value } => format!("{name} {value}"),
+            PolicyLayer::Set(text) => format!("set {text}"),
         };
-        let got: Vec<_> = asked(&World::default(), &args).unwrap().layers.into_iter().map(shown).collect();
+        let got: Vec<_> = asked(&Environment::default(), &args).unwrap().layers.into_iter().map(shown).collect();
         let expected = ["document a.toml", "document python", "--memory 1G", "set limits.files=9", "--workspace .:ro"];
         assert_eq!(got, expected);
     }
@@ -140,17 +144,17 @@ mod tests {
     fn a_value_that_is_no_text_is_refused_and_shown() {
         let odd = OsString::from_vec(b"--read=/\xff\x1b".to_vec());
         let parsed = parse([odd].into_iter(), &[POLICY, RUN, SAYING], Words::EndFlags);
-        let world = World::default();
-        let voice = Voice::new(&world, When::Never);
-        let call = Call { world: &world, voice, json: false, color: When::Never, parsed };
-        let Err(Failure::Faults { code, faults }) = request(&call, What::Nothing) else { panic!("it was taken") };
+        let environment = Environment::default();
+        let console = Console::new(&environment, When::Never);
+        let call = Call { environment: &environment, console, json: false, color: When::Never, parsed };
+        let Err(Failure::Faults { code, faults }) = request(&call, Workload::Nothing) else { panic!("it was taken") };
         assert_eq!((code, faults[0].id), (126, "usage/no-text"));
         assert_eq!(faults[0].what, r"`--read /\xff\u{1b}` is no text");
     }
 
     #[test]
     fn contradictions_are_bad_usage() {
-        let Err(Failure::Faults { code, faults }) = asked(&World::default(), &["-t", "-q", "-v"]) else {
+        let Err(Failure::Faults { code, faults }) = asked(&Environment::default(), &["-t", "-q", "-v"]) else {
             panic!("they were taken")
         };
         let ids: Vec<_> = faults.iter().map(|f| f.id).collect();

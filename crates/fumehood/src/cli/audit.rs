@@ -9,10 +9,10 @@ use serde_json::Value as Json;
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
-use crate::audit::{AuditError, Event, Filter, Follow, Kind, Verdict, show, verify};
-use crate::fault::{show_bytes, show_path, show_text};
-use crate::state::State;
 use crate::ui::{Failure, Palette, Role, count};
+use sandbox::audit::{AuditError, Event, Filter, Follow, Kind, Part, Verdict, show, verify};
+use sandbox::fault::{show_bytes, show_json, show_path, show_text};
+use sandbox::state::State;
 
 const FOLDER: &[Flag] =
     &[Flag::new("dir", Some("DIR"), To::Ours, "The folder of the log, where `audit.path` moved it")];
@@ -65,7 +65,7 @@ fn failed(error: &AuditError) -> Failure {
 }
 
 fn state(call: &Call<'_>) -> Result<State, Failure> {
-    State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))
+    State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))
 }
 
 fn bad(flag: &str, value: &str, why: &str, fix: &str) -> Failure {
@@ -75,7 +75,7 @@ fn bad(flag: &str, value: &str, why: &str, fix: &str) -> Failure {
 /// The folder that is named. One that is not there has no log, and least of all an intact one.
 fn folder(call: &Call<'_>) -> Result<Option<PathBuf>, Failure> {
     let Some(dir) = call.parsed.value("dir").map(Path::new) else { return Ok(None) };
-    let dir = call.world.cwd.as_deref().map_or_else(|| dir.to_owned(), |cwd| cwd.join(dir));
+    let dir = call.environment.cwd.as_deref().map_or_else(|| dir.to_owned(), |cwd| cwd.join(dir));
     if dir.is_dir() {
         return Ok(Some(dir));
     }
@@ -153,14 +153,14 @@ fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
         events.drain(..most.map_or(0, |most| events.len().saturating_sub(most)));
     }
     if call.json {
-        call.voice.json(&serde_json::json!({ "schema": 1, "events": events }))?;
+        call.console.json(&serde_json::json!({ "schema": 1, "events": events }))?;
         return Ok(0);
     }
     let line = if of_tools { step } else { line };
-    let text: String = events.iter().map(|event| line(event, call.voice.out, call.voice.columns)).collect();
-    call.voice.data(text.as_bytes())?;
+    let text: String = events.iter().map(|event| line(event, call.console.out, call.console.columns)).collect();
+    call.console.data(text.as_bytes())?;
     if events.is_empty() {
-        call.voice.say("no events, or none that was asked for\n");
+        call.console.eprint("no events, or none that was asked for\n");
     }
     Ok(0)
 }
@@ -191,11 +191,11 @@ fn tail(call: &mut Call<'_>) -> Result<u8, Failure> {
 /// Prints one event; `false` if nobody reads any more.
 fn tell(call: &Call<'_>, event: &Event) -> Result<bool, Failure> {
     if call.json {
-        let mut text = serde_json::to_string(event).unwrap_or_default();
+        let mut text = show_json(serde_json::to_string(event).unwrap_or_default());
         text.push('\n');
-        return call.voice.data(text.as_bytes());
+        return call.console.data(text.as_bytes());
     }
-    call.voice.data(line(event, call.voice.out, call.voice.columns).as_bytes())
+    call.console.data(line(event, call.console.out, call.console.columns).as_bytes())
 }
 
 /// `seq time kind run body`, the body cut to the width.
@@ -259,9 +259,9 @@ fn verify_log(call: &mut Call<'_>) -> Result<u8, Failure> {
     let verdict = verify(&state(call)?, folder(call)?.as_deref(), key(call)?.as_deref()).map_err(|e| failed(&e))?;
     let code = u8::from(verdict.broken.is_some());
     if call.json {
-        call.voice.json(&serde_json::json!({ "schema": 1, "verdict": verdict }))?;
+        call.console.json(&serde_json::json!({ "schema": 1, "verdict": verdict }))?;
     } else {
-        call.voice.data(judged(&verdict, call.voice.out).as_bytes())?;
+        call.console.data(judged(&verdict, call.console.out).as_bytes())?;
     }
     Ok(code)
 }
@@ -274,14 +274,21 @@ fn judged(verdict: &Verdict, palette: Palette) -> String {
             palette.paint(Role::Good, "intact:"),
             count(*events, "event", "events")
         ),
-        Some(broken) => format!(
-            "{} event {} in {}{}: {}\n  good events before it: {events}\n",
-            palette.paint(Role::Bad, "broken:"),
-            broken.seq,
-            show_path(&broken.file),
-            if broken.line > 0 { format!(", line {}", broken.line) } else { String::new() },
-            show_text(&broken.why),
-        ),
+        Some(broken) => {
+            let what = match (broken.part, broken.seq) {
+                (Part::Event, seq) => format!("event {seq}"),
+                (Part::Checkpoint, _) if broken.line == 0 => "checkpoints".to_owned(),
+                (Part::Checkpoint, 0) => "a checkpoint".to_owned(),
+                (Part::Checkpoint, seq) => format!("the checkpoint of event {seq}"),
+            };
+            format!(
+                "{} {what} in {}{}: {}\n  good events before it: {events}\n",
+                palette.paint(Role::Bad, "broken:"),
+                show_path(&broken.file),
+                if broken.line > 0 { format!(", line {}", broken.line) } else { String::new() },
+                show_text(&broken.why),
+            )
+        }
     };
     match key {
         Some(key) if *checkpoints > 0 => out.push_str(&format!(

@@ -1,21 +1,21 @@
 //! `fumehood diff | apply | discard`: what a run did to its workspace is shown, taken, or thrown away.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::args::{Flag, To, Words, usage};
+use super::pending::drop_every;
 use super::spec::{Call, Spec};
-use crate::audit::{self, Filter, Kind, Log, Options};
-use crate::changes::{
-    Applied, ChangesError, Conflict, Guarded, Manifest, Request, apply, diff, discard, discard_at, load, newest,
-};
-use crate::fault::{Fault, show_bytes, show_path, show_text};
-use crate::protect::list;
-use crate::state::{RunId, State};
+use crate::changes::{self, failed, relative, state};
 use crate::ui::{Failure, Role, Table, count, hang};
+use sandbox::audit::{Kind, Log, Options};
+use sandbox::changes::{
+    Applied, ChangesError, Conflict, Guarded, Manifest, Request, discard, discard_at, load, newest,
+};
+use sandbox::fault::{Fault, show_bytes, show_path, show_text};
+use sandbox::state::{RunId, State};
 
 const NAMES: &[Flag] = &[Flag::new("names", None, To::Ours, "Only the names of what changed")];
 const APPLY: &[Flag] = &[
@@ -24,6 +24,9 @@ const APPLY: &[Flag] = &[
     Flag::new("take-protected", Some("PATH"), To::Ours, "Take this protected path; may be repeated").many(),
     Flag::new("leaving-links", None, To::Ours, "Take links that lead out of the workspace"),
 ];
+
+const DISCARDING: &[Flag] =
+    &[Flag::new("all", None, To::Ours, "The changes of all runs; with a path, of its workspace")];
 
 pub(super) const DIFF: Spec = Spec {
     path: &["diff"],
@@ -53,23 +56,13 @@ pub(super) const TAKE: Spec = Spec {
 pub(super) const DISCARD: Spec = Spec {
     path: &["discard"],
     about: "Throw away what a run changed",
-    usage: "[RUN|PATH] [-- FILES...]",
-    more: "The whole run's changes, or those of the named files and folders.",
-    tables: &[],
+    usage: "[RUN|PATH] [-- FILES...] | --all [PATH]",
+    more: "The whole run's changes, or those of the named files and folders. `fumehood changes` lists the runs.",
+    tables: &[DISCARDING],
     words: Words::MixedThenMore(1),
     hidden: false,
     run: drop_all,
 };
-
-/// What was looked at is not what is there: as with a conflict nothing is applied. Anything else is our own failure.
-fn failed(error: &ChangesError) -> Failure {
-    let code = if matches!(error, ChangesError::Digest { .. }) { 1 } else { 125 };
-    Failure::Faults { code, faults: vec![error.fault()] }
-}
-
-fn state(call: &Call<'_>) -> Result<State, Failure> {
-    State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))
-}
 
 /// Why no run was found.
 enum Stop {
@@ -95,25 +88,6 @@ fn named(call: &Call<'_>) -> Option<RunId> {
     call.parsed.words.first()?.to_str()?.parse().ok()
 }
 
-/// A run whose changes are none, or are gone, was a run all the same: its record says so.
-fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
-    if let Some(run) = named(call) {
-        let filter = Filter { run: Some(run.to_string()), limit: Some(1), ..Filter::default() };
-        let events = audit::show(state, None, &filter).map_err(|error| Failure::own(error.fault()))?;
-        if events.is_empty() {
-            return Err(failed(&ChangesError::None { of: of.to_owned() }));
-        }
-    }
-    if call.json {
-        let run = named(call).map(|run| run.to_string());
-        call.voice.json(&json!({ "schema": 1, "run": run, "entries": [], "refused": [] }))?;
-    } else {
-        call.voice
-            .say(&format!("no changes of {of}: nothing was changed, or it was applied, discarded or is too old\n"));
-    }
-    Ok(0)
-}
-
 /// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
 fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunId, Stop> {
     if let Some(id) = named(call) {
@@ -121,7 +95,9 @@ fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunI
     }
     let word = match call.parsed.words.first() {
         Some(word) => word.clone(),
-        None => super::load::here(call.world, "it tells which workspace is meant").map_err(Stop::Named)?.into(),
+        None => sandbox::here(call.environment, "it tells which workspace is meant")
+            .map_err(|stop| Stop::Named(stop.into()))?
+            .into(),
     };
     let path = std::fs::canonicalize(&word).map_err(|error| {
         Stop::Named(Failure::own(Fault {
@@ -147,30 +123,23 @@ fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunI
 
 /// The files after `--`, relative to the workspace: as seen from here if here lies in it, else from its top.
 fn files(call: &Call<'_>, workspace: &Path) -> Option<Vec<PathBuf>> {
-    let named = call.parsed.after.as_ref().filter(|named| !named.is_empty())?;
-    let here = call.world.cwd.as_deref().and_then(|cwd| cwd.strip_prefix(workspace).ok().map(Path::to_owned));
-    Some(named.iter().map(|name| relative(Path::new(name), here.as_deref(), workspace)).collect())
+    changes::files(call.parsed.after.iter().flatten(), call.environment, workspace)
 }
 
-fn relative(name: &Path, here: Option<&Path>, workspace: &Path) -> PathBuf {
-    let full = match name.strip_prefix(workspace) {
-        Ok(below) => below.to_owned(),
-        Err(_elsewhere) => here.unwrap_or(Path::new("")).join(name),
-    };
-    let mut plain = PathBuf::new();
-    for part in full.components() {
-        match part {
-            Component::Normal(name) => plain.push(name),
-            // Above the top there is nothing that a run could have changed: the name then fits no change.
-            Component::ParentDir if !plain.pop() => plain.push(".."),
-            Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
+/// No changes are left of what a call names.
+fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
+    let told = changes::nothing(state, named(call).as_ref(), of)?;
+    if call.json {
+        call.console.json(&told)?;
+    } else {
+        call.console
+            .eprint(&format!("no changes of {of}: nothing was changed, or it was applied, discarded or is too old\n"));
     }
-    plain
+    Ok(0)
 }
 
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let state = state(call)?;
+    let state = state(call.environment)?;
     let found = newest_or_named(call, &state, "diff").and_then(|run| {
         let (manifest, _) = load(&state, &run).map_err(Stop::Changes)?;
         Ok((run, manifest))
@@ -181,68 +150,59 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
         Err(stop) => return Err(stop.into()),
     };
     let paths = files(call, &manifest.workspace);
-    let search: Vec<PathBuf> =
-        call.world.variable("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
-    let found = diff(&state, &run, paths.as_deref(), list(), &search).map_err(|error| failed(&error))?;
+    let found = changes::shown(&state, &run, paths.as_deref(), call.environment)?;
     if call.json {
-        call.voice.data(format!("{}\n", serde_json::to_string_pretty(&found).unwrap_or_default()).as_bytes())?;
+        call.console.json(&found)?;
     } else if call.parsed.has("names") {
         let names: String = found.entries.iter().map(|shown| format!("{}\n", show_text(&shown.name))).collect();
-        call.voice.data(names.as_bytes())?;
+        call.console.data(names.as_bytes())?;
         if !found.refused.is_empty() {
             let are = if found.refused.len() == 1 { "is" } else { "are" };
-            call.voice
-                .say(&format!("{} {are} not carried over: `fumehood diff` says why\n", paths_of(found.refused.len())));
+            call.console.eprint(&format!(
+                "{} {are} not carried over: `fumehood diff` says why\n",
+                paths_of(found.refused.len())
+            ));
         }
     } else {
-        call.voice.data(found.text().as_bytes())?;
+        call.console.data(found.text().as_bytes())?;
     }
     Ok(u8::from(!found.entries.is_empty() || !found.refused.is_empty()))
 }
 
 fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let state = state(call)?;
+    let state = state(call.environment)?;
     let run = run(call, &state, "apply")?;
     let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
-    // The log comes first: what cannot be recorded is not done.
-    let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
     let request = Request {
         paths: files(call, &manifest.workspace),
         digest: call.parsed.value("digest").map(|digest| show_bytes(digest.as_bytes())),
         guarded: guarded(call, &manifest.workspace),
         leaving_links: call.parsed.has("leaving-links"),
     };
-    let applied = apply(&state, &run, &request, list(), Timestamp::now()).map_err(|error| failed(&error))?;
-    match &applied {
-        Applied::Done { digest, paths, left, refused } => {
-            let body =
-                json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left });
-            log.append(run.as_str(), &Kind::workspace_applied(), &body).map_err(|error| Failure::own(error.fault()))?;
-            if call.json {
-                call.voice.json(&json!({
-                    "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left, "refused": refused,
-                }))?;
-            } else {
-                let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
-                if *left > 0 {
-                    text.push_str(&format!("; {left} protected left"));
-                }
-                if !refused.is_empty() {
-                    text.push_str(&format!("; {} not carried over:", refused.len()));
-                }
-                for refused in refused {
-                    let path = show_bytes(refused.path.as_os_str().as_bytes());
-                    text.push_str(&format!("\n  {path}: {}", show_text(&refused.why)));
-                }
-                call.voice.say(&format!("{text}\n"));
-            }
-            Ok(0)
-        }
-        Applied::Conflicts(conflicts) => {
-            tell(call, &manifest, conflicts)?;
-            Ok(1)
-        }
+    let applied = changes::taken(&state, &run, &manifest, &request)?;
+    let code = u8::from(matches!(applied, Applied::Conflicts(_)));
+    if call.json {
+        call.console.json(&changes::taken_json(&run, &applied))?;
+        return Ok(code);
     }
+    match &applied {
+        Applied::Done { digest: _, paths, left, refused } => {
+            let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
+            if *left > 0 {
+                text.push_str(&format!("; {left} protected left"));
+            }
+            if !refused.is_empty() {
+                text.push_str(&format!("; {} not carried over:", refused.len()));
+            }
+            for refused in refused {
+                let path = show_bytes(refused.path.as_os_str().as_bytes());
+                text.push_str(&format!("\n  {path}: {}", show_text(&refused.why)));
+            }
+            call.console.eprint(&format!("{text}\n"));
+        }
+        Applied::Conflicts(conflicts) => tell(call, &manifest, conflicts),
+    }
+    Ok(code)
 }
 
 fn guarded(call: &Call<'_>, workspace: &Path) -> Guarded {
@@ -262,22 +222,16 @@ fn paths_of(number: usize) -> String {
     count(u64::try_from(number).unwrap_or(u64::MAX), "path", "paths")
 }
 
-fn tell(call: &Call<'_>, manifest: &Manifest, conflicts: &[Conflict]) -> Result<(), Failure> {
-    let run = &manifest.run;
-    if call.json {
-        call.voice.json(&json!({ "schema": 1, "run": run, "conflicts": conflicts }))?;
-        return Ok(());
-    }
+fn tell(call: &Call<'_>, manifest: &Manifest, conflicts: &[Conflict]) {
     let mut table = Table::new(&["", "", ""]);
     for Conflict { path, id, why } in conflicts {
         table.painted([(id, Some(Role::Bad)), (show_path(path).trim_matches('`'), None), (&show_text(why), None)]);
     }
-    let head = call.voice.err.paint(Role::Bad, "conflict:");
-    let text = table.render(call.voice.err, 2, call.voice.columns);
-    let label = format!("  {} ", call.voice.err.paint(Role::Aside, "fix:"));
-    let fix = hang(&label, 7, &ways_out(manifest, conflicts).join("; "), call.voice.columns);
-    call.voice.say(&format!("{head} nothing was applied\n{text}{fix}"));
-    Ok(())
+    let head = call.console.err.paint(Role::Bad, "conflict:");
+    let text = table.render(call.console.err, 2, call.console.columns);
+    let label = format!("  {} ", call.console.err.paint(Role::Aside, "fix:"));
+    let fix = hang(&label, 7, &ways_out(manifest, conflicts).join("; "), call.console.columns);
+    call.console.eprint(&format!("{head} nothing was applied\n{text}{fix}"));
 }
 
 /// What can be done where nothing was applied; only what would do something.
@@ -304,7 +258,22 @@ fn ways_out(manifest: &Manifest, conflicts: &[Conflict]) -> Vec<String> {
 }
 
 fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let state = state(call)?;
+    if call.parsed.has("all") {
+        let one = if named(call).is_some() {
+            "a run"
+        } else if call.parsed.after.is_some() {
+            "files after `--`"
+        } else {
+            return drop_every(call);
+        };
+        return Err(Failure::own(usage(
+            "usage/two-flags",
+            format!("both `--all` and {one}"),
+            "`--all` means every run and all of its changes".to_owned(),
+            "keep one".to_owned(),
+        )));
+    }
+    let state = state(call.environment)?;
     let run = run(call, &state, "discard")?;
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
     let named = if call.parsed.after.as_ref().is_some_and(|named| !named.is_empty()) {
@@ -323,29 +292,14 @@ fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
     log.append(run.as_str(), &Kind::workspace_discarded(), &body).map_err(|error| Failure::own(error.fault()))?;
     if call.json {
         let paths = body.get("paths");
-        call.voice.json(&json!({ "schema": 1, "run": run.as_str(), "discarded": true, "paths": paths }))?;
+        call.console.json(&json!({ "schema": 1, "run": run.as_str(), "discarded": true, "paths": paths }))?;
     } else {
         let what = match named.map(|paths| paths.len()) {
             None => format!("the changes of {run} are gone"),
             Some(1) => format!("1 path of {run} is gone"),
             Some(number) => format!("{} of {run} are gone", paths_of(number)),
         };
-        call.voice.say(&format!("{what}\n"));
+        call.console.eprint(&format!("{what}\n"));
     }
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_seen_from_where_the_caller_stands() {
-        let of = |name: &str, here: Option<&str>| relative(Path::new(name), here.map(Path::new), Path::new("/srv/w"));
-        assert_eq!(of("a", Some("")), Path::new("a"));
-        assert_eq!(of("./a", Some("sub")), Path::new("sub/a"));
-        assert_eq!(of("../a", Some("sub")), Path::new("a"));
-        assert_eq!(of("/srv/w/x/y", Some("sub")), Path::new("x/y"));
-        assert_eq!(of("a/../../b", None), Path::new("../b"));
-    }
 }

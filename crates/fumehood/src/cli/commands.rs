@@ -2,16 +2,16 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use broker::command::{Judge, Judgement};
+use gate::command::{Judge, Judgement};
 
 use super::args::{Words, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
-use super::load;
 use super::spec::{Call, Spec};
-use crate::fault::{Fault, show_bytes, show_text};
-use crate::run::commands_around;
+use crate::load;
 use crate::ui::{Failure, Role};
+use sandbox::fault::{Fault, show_bytes, show_text};
+use sandbox::run::commands_around;
 
 pub(super) const CHECK: Spec = Spec {
     path: &["commands", "check"],
@@ -32,10 +32,10 @@ pub(super) const CHECK: Spec = Spec {
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let ingredients = asked_layers(call, 126)?;
-    let loaded = load::policy(&ingredients, call.world)?;
+    let loaded = load::policy(&ingredients, call.environment)?;
     let policy = loaded.policy_on(policy::first_tier(&loaded)).into_owned();
     let Some(commands) = &policy.commands else { return Err(Failure::Faults { code: 126, faults: vec![without()] }) };
-    let judge = Judge::new(commands, &loaded.documents, commands_around(&policy)).map_err(Failure::Mistakes)?;
+    let judge = Judge::new(commands, &loaded.documents, commands_around(&policy)).map_err(Failure::Diagnostics)?;
     let judgement = match (call.parsed.words.first(), &call.parsed.after) {
         (Some(line), None) => match line.to_str() {
             Some(line) => judge.line(line),
@@ -45,9 +45,9 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
         (Some(_), Some(_)) | (None, None) => return Err(Failure::own(nothing())),
     };
     if call.json {
-        call.voice.json(&judgement.to_json())?;
+        call.console.json(&judgement.to_json())?;
     } else {
-        call.voice.data(text(call, &judgement).as_bytes())?;
+        call.console.data(text(call, &judgement).as_bytes())?;
     }
     Ok(match judgement {
         Judgement::Allowed { .. } => 0,
@@ -56,7 +56,7 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn text(call: &Call<'_>, judgement: &Judgement) -> String {
-    let paint = |role, text: &str| call.voice.out.paint(role, text);
+    let paint = |role, text: &str| call.console.out.paint(role, text);
     match judgement {
         Judgement::Allowed { programs, shell } => {
             let how = if *shell { "read by bash" } else { "executed without a shell" };

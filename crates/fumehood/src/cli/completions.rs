@@ -4,8 +4,8 @@ use clap_complete::Shell;
 
 use super::args::{Words, closest, usage};
 use super::spec::{Call, Spec, tree};
-use crate::fault::show_bytes;
 use crate::ui::Failure;
+use sandbox::fault::show_bytes;
 use std::os::unix::ffi::OsStrExt as _;
 
 const SHELLS: &[(&str, Shell)] = &[
@@ -45,9 +45,9 @@ fn completions(call: &mut Call<'_>) -> Result<u8, Failure> {
     clap_complete::generate(*shell, &mut tree(super::COMMANDS), "fumehood", &mut script);
     if call.json {
         let text = String::from_utf8_lossy(&script);
-        call.voice.json(&serde_json::json!({ "schema": 1, "shell": typed, "script": text }))?;
+        call.console.json(&serde_json::json!({ "schema": 1, "shell": typed, "script": text }))?;
     } else {
-        call.voice.data(&script)?;
+        call.console.data(&script)?;
     }
     Ok(0)
 }

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use sys::command::Command;
 
 use super::args::{Words, closest, usage};
+use super::environment::Environment;
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
-use super::world::World;
-use crate::doctor::{Finding, Health, Proof, Row, Severity, TierHealth, default_tier, examine};
-use crate::fault::{show_bytes, show_text};
+use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, TierHealth, default_tier, examine};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
+use sandbox::fault::{show_bytes, show_text};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["doctor"],
@@ -33,14 +33,19 @@ const TRIAL: Duration = Duration::from_secs(30);
 
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
     let only = call.parsed.value("tier").map(tier_of).transpose()?;
-    let health = examine(&call.world.state, call.world.user_bus(), only, Some(&|tier| prove(tier, call.world)));
+    let health = examine(
+        &call.environment.state,
+        call.environment.user_bus(),
+        only,
+        Some(&|tier| prove(tier, call.environment)),
+    );
     let code = u8::from(!health.has_this(only.unwrap_or_else(default_tier)));
     if call.json {
-        let default = default_tier().word();
-        call.voice.json(&json!({ "schema": 1, "default": default, "ok": code == 0, "host": health }))?;
+        let default = default_tier().as_str();
+        call.console.json(&json!({ "schema": 1, "default": default, "ok": code == 0, "host": health }))?;
     } else {
         let verbose = call.parsed.has("verbose");
-        call.voice.data(text(&health, verbose, call.voice.out, call.voice.columns).as_bytes())?;
+        call.console.data(text(&health, verbose, call.console.out, call.console.columns).as_bytes())?;
     }
     Ok(code)
 }
@@ -48,12 +53,12 @@ fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
 /// A tier that some backend implements, by its name.
 fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
     let known: Vec<Tier> = backends::all().iter().map(|backend| backend.tier()).collect();
-    if let Some(tier) = known.iter().find(|tier| typed == tier.word()) {
+    if let Some(tier) = known.iter().find(|tier| typed == tier.as_str()) {
         return Ok(*tier);
     }
     let typed = show_bytes(typed.as_bytes());
-    let all = known.iter().map(|tier| format!("`{}`", tier.word())).collect::<Vec<_>>().join(", ");
-    let fix = match closest(&typed, known.iter().map(|tier| tier.word())) {
+    let all = known.iter().map(|tier| format!("`{}`", tier.as_str())).collect::<Vec<_>>().join(", ");
+    let fix = match closest(&typed, known.iter().map(|tier| tier.as_str())) {
         Some(best) => format!("did you mean `--tier {best}`?"),
         None => format!("write one of {all}"),
     };
@@ -62,17 +67,17 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
 }
 
 /// Starts a small sandbox on a tier, as a user would: this program, its own record, and the shell's shortest script.
-fn prove(tier: Tier, world: &World) -> Proof {
+fn prove(tier: Tier, environment: &Environment) -> Proof {
     let failed = |how: String| Proof { held: false, how };
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => return failed(format!("this program cannot be found again: {error}")),
     };
     let mut command = Command::new(program)
-        .args(["run", "--json", "--tier", tier.word(), "--", "/bin/sh", "-c", "echo $((6 * 7))"])
+        .args(["run", "--json", "--tier", tier.as_str(), "--", "/bin/sh", "-c", "echo $((6 * 7))"])
         .directory("/");
     for name in ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"] {
-        if let Some(value) = world.variable(name) {
+        if let Some(value) = environment.variable(name) {
             command = command.env(name, value);
         }
     }
@@ -138,16 +143,11 @@ fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> Str
 }
 
 fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, columns: usize) -> String {
-    let TierHealth { tier, backend, refused, proof, score, total, clauses } = health;
+    let TierHealth { tier, backend, refused, proof, domains, clauses } = health;
     let default = if *tier == default_tier() { " (default)" } else { "" };
     let (role, word) = if has { (Role::Good, "to be had") } else { (Role::Bad, "not to be had") };
-    let mut out = format!(
-        "{}{default} by {backend}: {}, {total} of 100\n",
-        palette.paint(Role::Name, tier.word()),
-        palette.paint(role, word)
-    );
-    let points: Vec<String> = score.iter().map(|(domain, points)| format!("{} {points}", domain.word())).collect();
-    out.push_str(&labelled("score:", &points.join(", "), palette, columns));
+    let mut out =
+        format!("{}{default} by {backend}: {}\n", palette.paint(Role::Name, tier.as_str()), palette.paint(role, word));
     if let Some(proof) = proof {
         out.push_str(&labelled("tried:", &show_text(&proof.how), palette, columns));
     }
@@ -155,10 +155,7 @@ fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, co
         let text = format!("{}: {}; {}", reason.clause, show_text(&reason.why), show_text(&reason.fix));
         out.push_str(&labelled("lacks:", &text, palette, columns));
     }
-    let unmet = clauses.iter().filter(|row| row.enforcer.is_none()).count();
-    let held = count(u64::try_from(clauses.len() - unmet).unwrap_or(u64::MAX), "demand", "demands");
-    let rest = format!("{held} of {} can be held{}", clauses.len(), if verbose { ":" } else { "; -v lists them" });
-    out.push_str(&labelled("holds:", &rest, palette, columns));
+    out.push_str(&labelled("holds:", &holds(domains, verbose), palette, columns));
     if verbose {
         out.push_str(&clause_table(clauses).render(palette, 4, columns));
     }
@@ -166,15 +163,30 @@ fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, co
     out
 }
 
+/// `45 of 48 demands (38 by the kernel, 7 by watching): files 14 of 14, ...`
+fn holds(domains: &[Share], verbose: bool) -> String {
+    let sum = |part: fn(&Share) -> u32| domains.iter().map(part).sum::<u32>();
+    let each = domains.iter().map(|share| format!("{} {} of {}", share.domain.as_str(), share.held(), share.all()));
+    format!(
+        "{} of {} ({} by the kernel, {} by watching): {}{}",
+        sum(Share::held),
+        count(u64::from(sum(Share::all)), "demand", "demands"),
+        sum(|share| share.kernel),
+        sum(|share| share.watching),
+        each.collect::<Vec<_>>().join(", "),
+        if verbose { "" } else { "; -v lists them" }
+    )
+}
+
 fn clause_table(rows: &[Row]) -> Table {
     let mut table = Table::new(&["clause", "demand", "strength", "held by, or why not"]);
     for Row { clause, enforcer, strength, overshoot, why, example, id: _, fix: _ } in rows {
         let over = overshoot.as_ref().map_or_else(String::new, |over| format!(" ({})", show_text(over)));
         let (text, role) = match (enforcer, why) {
-            (Some(by), _) => (format!("{}{over}", show_text(by)), None),
+            (Some(by), _) => (format!("{}{over}", crate::ui::abbreviated(by)), None),
             (None, why) => (show_text(why.as_deref().unwrap_or_default()), Some(Role::Bad)),
         };
-        let word = strength.map_or("refused", policy::Strength::word);
+        let word = strength.map_or("refused", policy::Strength::as_str);
         let demand = if example.is_empty() { "default" } else { "example" };
         table.painted([(clause.path(), Some(Role::Name)), (demand, Some(Role::Aside)), (word, role), (&text, None)]);
     }

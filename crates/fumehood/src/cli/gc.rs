@@ -5,17 +5,17 @@ use serde_json::json;
 
 use super::args::Words;
 use super::spec::{Call, Spec};
-use crate::audit::{Kind, Log, Options};
-use crate::fault::{show_path, show_text};
-use crate::state::{Scope, State, Stray, Sweep, strays, sweep};
 use crate::ui::{Failure, Role, Table, count};
+use sandbox::audit::{Kind, Log, Options};
+use sandbox::fault::{show_path, show_text};
+use sandbox::state::{Scope, State, Stray, Sweep, strays, sweep};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["gc"],
-    about: "Remove what dead runs left: processes, cgroups, stubs, old changes",
+    about: "Remove what dead runs left: processes, cgroups, old changes",
     usage: "",
     more: "Runs that live are never touched; each start sweeps a little by itself. Changes are kept for 14 days.\n\
-           What a run of another state folder left is named (`elsewhere`) and never removed.\n\
+           Workload a run of another state folder left is named (`elsewhere`) and never removed.\n\
            Exit code 0, or 1 if something stays that should go.",
     tables: &[],
     words: Words::Mixed(0),
@@ -27,10 +27,10 @@ const ELSEWHERE: &str = "elsewhere: nothing runs in these groups, and they are o
                          fumehood gc` with\nthe folder of that run removes them, and so does `rmdir PATH`\n";
 
 fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
     // Copies for later starts: not a leftover of any run, so they are not counted.
-    let _copies = crate::state::cache(call.world.euid).map(|cache| backends::native::sweep_cache(&cache));
+    let _copies = sandbox::state::cache(call.environment.euid).map(|cache| backends::native::sweep_cache(&cache));
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
     // and before its program starts; whoever cleans up takes it.
     let mut elsewhere = Vec::new();
@@ -48,11 +48,11 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
             .map_err(|error| Failure::own(error.fault()))?;
     }
     if call.json {
-        call.voice.json(&json!({
+        call.console.json(&json!({
             "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "elsewhere": elsewhere,
         }))?;
     } else {
-        call.voice.data(text(&sweep, &elsewhere, call).as_bytes())?;
+        call.console.data(text(&sweep, &elsewhere, call).as_bytes())?;
     }
     Ok(u8::from(!sweep.kept.is_empty()))
 }
@@ -80,7 +80,8 @@ fn text(sweep: &Sweep, elsewhere: &[Stray], call: &Call<'_>) -> String {
             (path.trim_matches('`'), None),
         ]);
     }
-    let mut out = if table.is_empty() { String::new() } else { table.render(call.voice.out, 0, call.voice.columns) };
+    let mut out =
+        if table.is_empty() { String::new() } else { table.render(call.console.out, 0, call.console.columns) };
     out.push_str(&format!(
         "{} removed, {} stay, {} live\n",
         count(number(removed.len()), "thing", "things"),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::request::Interpreter;
+use sandbox::Interpreter;
 
 /// One language.
 #[derive(Debug)]
@@ -49,9 +49,6 @@ pub const LANGUAGES: &[Language] = &[
     Language { names: &["elixir", "exs"], extensions: &["exs"], programs: &[&["elixir"]] },
     Language { names: &["guile", "scheme", "scm"], extensions: &["scm"], programs: &[&["guile", "-s"]] },
 ];
-
-/// The shells that `fumehood shell` looks for.
-pub const SHELLS: &[&[&str]] = &[&["bash", "-i"], &["sh", "-i"]];
 
 /// The language with this name.
 #[must_use]

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec, tree};
-use crate::fault::{Fault, show_bytes, show_path};
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_bytes, show_path};
 
 const FLAGS: &[Flag] = &[Flag::new("dir", Some("DIR"), To::Ours, "Write one page per command into this directory")];
 
@@ -38,9 +38,9 @@ fn man(call: &mut Call<'_>) -> Result<u8, Failure> {
         )));
     };
     if call.json {
-        call.voice.json(&serde_json::json!({ "schema": 1, "name": name, "roff": String::from_utf8_lossy(page) }))?;
+        call.console.json(&serde_json::json!({ "schema": 1, "name": name, "roff": String::from_utf8_lossy(page) }))?;
     } else {
-        call.voice.data(page)?;
+        call.console.data(page)?;
     }
     Ok(0)
 }
@@ -88,9 +88,9 @@ fn write(dir: &OsStr, pages: &[(String, Vec<u8>)], call: &Call<'_>) -> Result<u8
     }
     if call.json {
         let names: Vec<_> = pages.iter().map(|(name, _)| name).collect();
-        call.voice.json(&serde_json::json!({ "schema": 1, "pages": names }))?;
+        call.console.json(&serde_json::json!({ "schema": 1, "pages": names }))?;
     } else {
-        call.voice.say(&format!(
+        call.console.eprint(&format!(
             "{} in {}",
             crate::ui::count(u64::try_from(pages.len()).unwrap_or(u64::MAX), "page", "pages"),
             show_path(dir)

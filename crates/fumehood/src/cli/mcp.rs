@@ -2,20 +2,18 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use broker::http::{Keys, Listen};
-use broker::mcp::Gateway;
-use policy::ClauseId;
+use gateway::http::{Keys, Listen};
+use gateway::mcp::Gateway;
 
 use super::args::{Flag, To, Words, usage};
-use super::ask::{asked_layers, named, request};
-use super::flags::{POLICY, RUN as PROGRAM, SAYING};
-use super::request::{Ingredient, What};
+use super::ask::{asked_layers, named};
+use super::flags::POLICY;
+use super::house::with_default;
 use super::spec::{Call, Spec};
-use super::target::{nothing, target};
-use crate::fault::{Fault, show_bytes, show_path};
-use crate::mcp::{Manner, gateway as make};
-use crate::state::State;
+use crate::mcp::{GatewayOptions, gateway as make};
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_bytes, show_path};
+use sandbox::state::State;
 
 const GATEWAY: &[Flag] = &[
     Flag::new(
@@ -61,7 +59,7 @@ pub(super) const SERVE: Spec = Spec {
     about: "Be an MCP server: code, commands and files of a workspace, each call in a sandbox",
     usage: "-p POLICY [-w PATH] [--apply]",
     more: "Tools: run_code, run_command, read_file, write_file, list_files, diff, explain_denial, and apply if asked for.\n\
-           Each call is a run under the policy; results carry violations. What a call changes is kept aside until applied.\n\
+           Each call is a run under the policy; results carry violations. Workload a call changes is kept aside until applied.\n\
            Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
     tables: &[POLICY, SERVER],
     words: Words::Mixed(0),
@@ -70,10 +68,10 @@ pub(super) const SERVE: Spec = Spec {
 };
 
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let layers = asked_layers(call, 126)?;
+    let layers = with_default(asked_layers(call, 126)?, call.environment)?;
     let agent = named(call, "agent");
-    let server = crate::mcp::own_server(&layers, call.world, &agent, call.parsed.has("apply"))?;
-    broker::mcp::run::handler_over_stdio(server).map_err(no_runtime)?;
+    let server = crate::mcp::own_server(&layers, call.environment, &agent, call.parsed.has("apply"))?;
+    gateway::mcp::run::handler_over_stdio(server).map_err(no_runtime)?;
     Ok(0)
 }
 
@@ -86,19 +84,6 @@ fn no_runtime(why: String) -> Failure {
         fix: "name a free address; raise the limits of threads and open files (ulimit -u, -n)".to_owned(),
     })
 }
-
-/// A run that ends with the process that started it, and without the limits of time and output that a preset means for
-/// scripts: a server talks for as long as its session lasts.
-pub(super) const UPSTREAM: Spec = Spec {
-    path: &["mcp", "upstream"],
-    about: "Run an upstream server (used by the gateway)",
-    usage: "[FLAGS] -- CMD ARGS...",
-    more: "",
-    tables: &[POLICY, PROGRAM, SAYING],
-    words: Words::EndFlags,
-    hidden: true,
-    run: upstream,
-};
 
 fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
     let layers = asked_layers(call, 126)?;
@@ -117,10 +102,13 @@ fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let agent = named(call, "agent");
     let listen = call.parsed.value("listen").map(|address| listen(&show_bytes(address.as_bytes()))).transpose()?;
-    let gateway = make(&layers, call.world, Manner { strict_pins, eager: !call.parsed.has("lazy") })?;
+    let made = make(&layers, call.environment, GatewayOptions { strict_pins, eager: !call.parsed.has("lazy") })?;
+    for note in gateway::mcp::servers::notes(&made.servers) {
+        call.console.eprint(&format!("note: {note}\n"));
+    }
     let served = match listen {
-        None => broker::mcp::run::over_stdio(gateway, &agent),
-        Some(listen) => over_http(call, gateway, &listen)?,
+        None => gateway::mcp::run::over_stdio(made, &agent),
+        Some(listen) => over_http(call, made, &listen)?,
     };
     served.map_err(no_runtime)?;
     Ok(0)
@@ -139,7 +127,7 @@ fn listen(address: &str) -> Result<Listen, Failure> {
 }
 
 fn over_http(call: &Call<'_>, gateway: Gateway, listen: &Listen) -> Result<Result<(), String>, Failure> {
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let keys = Keys::open(state.path()).map_err(|error| {
         Failure::own(Fault {
             id: "mcp/token",
@@ -152,37 +140,12 @@ fn over_http(call: &Call<'_>, gateway: Gateway, listen: &Listen) -> Result<Resul
     let origins = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "allow-origin");
     let origins = origins.filter_map(|(_, value)| value.as_ref()).map(|value| show_bytes(value.as_bytes())).collect();
     let token = state.path().join("tools.token");
-    let voice = call.voice;
-    Ok(broker::mcp::run::over_http(gateway, listen, keys, origins, |address| {
-        voice.say(&format!(
+    let console = call.console;
+    Ok(gateway::mcp::run::over_http(gateway, listen, keys, origins, |address| {
+        console.eprint(&format!(
             "fumehood: listening on {address}{}; the token is in {}",
-            broker::mcp::front::http::PATH,
+            gateway::mcp::front::http::PATH,
             show_path(&token)
         ));
     }))
-}
-
-fn upstream(call: &mut Call<'_>) -> Result<u8, Failure> {
-    // The gateway's death is the server's: without it nobody would end this run.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(|errno| {
-        Failure::own(Fault {
-            id: "mcp/tie",
-            what: "a server cannot be tied to its gateway".to_owned(),
-            place: "prctl(PR_SET_PDEATHSIG)".to_owned(),
-            why: errno.to_string().to_lowercase(),
-            fix: "report this as a fault of fumehood".to_owned(),
-        })
-    })?;
-    let what = target(&mut call.parsed, std::io::empty())?;
-    if matches!(what, What::Nothing) {
-        return Err(nothing("no program was named"));
-    }
-    let mut request = request(call, what)?;
-    let loaded = super::load::policy(&request.layers, call.world)?;
-    for clause in [ClauseId::LimitsWall, ClauseId::LimitsOutput] {
-        if loaded.origins.of(clause).starts_with("preset ") {
-            request.layers.push(Ingredient::Set(format!("{}=none", clause.path())));
-        }
-    }
-    crate::run::run(request, call.world, call.voice)
 }

@@ -8,12 +8,12 @@ use serde_json::json;
 use super::args::{Flag, To, Words, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
-use super::request::Ingredient;
 use super::spec::{Call, Spec};
-use crate::fault::{show_bytes, show_path, show_text};
 use crate::mcp::install::{CLIENTS, Change, Client, Entry, forget, undo};
-use crate::state::State;
 use crate::ui::{Failure, Role};
+use sandbox::PolicyLayer;
+use sandbox::fault::{show_bytes, show_path, show_text};
+use sandbox::state::State;
 
 const FLAGS: &[Flag] = &[
     Flag::new("client", Some("CLIENT"), To::Ours, "Whose configuration: claude-code, cursor, codex, vscode")
@@ -40,10 +40,10 @@ pub(super) const INSTALL: Spec = Spec {
 
 fn install(call: &mut Call<'_>) -> Result<u8, Failure> {
     let client = client(call)?;
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let file = match call.parsed.value("file") {
-        Some(file) => call.world.cwd.clone().unwrap_or_default().join(file),
-        None => client.file(call.world, call.parsed.has("user"))?,
+        Some(file) => call.environment.cwd.clone().unwrap_or_default().join(file),
+        None => client.file(call.environment, call.parsed.has("user"))?,
     };
     let taking_out = call.parsed.has("undo");
     let entry = entry(call, taking_out)?;
@@ -55,7 +55,9 @@ fn install(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Err(Failure::Faults { code: 1, faults: vec![fault] });
     };
     let dry = call.parsed.has("dry-run");
-    show(call, &change, dry)?;
+    let others =
+        if taking_out { Vec::new() } else { client.others(change.after.as_deref().unwrap_or_default(), &entry) };
+    show(call, &change, dry, &others)?;
     if !dry {
         change.make(&state, !taking_out)?;
         if taking_out {
@@ -63,10 +65,29 @@ fn install(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
         if !call.json {
             let done = if taking_out { "taken out of" } else { "written to" };
-            call.voice.say(&format!("{done} {}; restart {} to see it\n", show_path(&change.file), client.name));
+            call.console.eprint(&format!("{done} {}; restart {} to see it\n", show_path(&change.file), client.name));
         }
     }
+    if !taking_out && !call.json {
+        if !others.is_empty() {
+            call.console.eprint(&beside(&change.file, &others));
+        }
+        call.console.eprint(&format!("note: tools of {} itself (a shell, an editor) pass no gateway\n", client.name));
+    }
     Ok(0)
+}
+
+/// Other servers of the same file, which nobody judges.
+fn beside(file: &Path, others: &[String]) -> String {
+    let names: Vec<_> = others.iter().map(|name| format!("`{}`", show_text(name))).collect();
+    format!(
+        "note: {} server{} in {} stay ungated, because the client starts them itself: {}\n\
+         fix:  move their entries to a file of their own, and name that in the policy: [mcp.servers.more] import = \"FILE\"\n",
+        others.len(),
+        if others.len() == 1 { "" } else { "s" },
+        show_path(file),
+        names.join(", ")
+    )
 }
 
 fn client(call: &Call<'_>) -> Result<&'static Client, Failure> {
@@ -100,13 +121,13 @@ fn entry(call: &Call<'_>, taking_out: bool) -> Result<Entry, Failure> {
     let mut args = vec!["mcp".to_owned(), "gateway".to_owned()];
     for layer in &layers {
         match layer {
-            Ingredient::Document(policy) => args.extend(["-p".to_owned(), full(policy, call)]),
-            Ingredient::Flag { name, value } => args.extend([name.clone(), value.clone()]),
-            Ingredient::Set(text) => args.extend(["--set".to_owned(), text.clone()]),
+            PolicyLayer::Document(policy) => args.extend(["-p".to_owned(), full(policy, call)]),
+            PolicyLayer::Flag { name, value } => args.extend([name.clone(), value.clone()]),
+            PolicyLayer::Set(text) => args.extend(["--set".to_owned(), text.clone()]),
         }
     }
     if !taking_out {
-        if !layers.iter().any(|layer| matches!(layer, Ingredient::Document(_))) {
+        if !layers.iter().any(|layer| matches!(layer, PolicyLayer::Document(_))) {
             let why = "a gateway without a policy lets nothing through".to_owned();
             return Err(Failure::own(usage(
                 "mcp/no-tools",
@@ -116,9 +137,9 @@ fn entry(call: &Call<'_>, taking_out: bool) -> Result<Entry, Failure> {
             )));
         }
         // A mistake is told now, not when the client starts it.
-        crate::cli::load::policy(&layers, call.world)?;
+        crate::load::policy(&layers, call.environment)?;
     }
-    let binary = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| call.world.argv0.clone());
+    let binary = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| call.environment.argv0.clone());
     Ok(Entry { name, command: binary.display().to_string(), args })
 }
 
@@ -126,15 +147,16 @@ fn full(policy: &str, call: &Call<'_>) -> String {
     if !policy.contains('/') && Path::new(policy).extension().is_none() {
         return policy.to_owned();
     }
-    let path: PathBuf = call.world.cwd.clone().unwrap_or_default().join(policy);
+    let path: PathBuf = call.environment.cwd.clone().unwrap_or_default().join(policy);
     std::fs::canonicalize(&path).unwrap_or(path).display().to_string()
 }
 
-fn show(call: &Call<'_>, change: &Change, dry: bool) -> Result<(), Failure> {
+fn show(call: &Call<'_>, change: &Change, dry: bool, others: &[String]) -> Result<(), Failure> {
     let (before, after) = (change.before.as_deref().unwrap_or_default(), change.after.as_deref().unwrap_or_default());
     if call.json {
-        call.voice.json(&json!({
+        call.console.json(&json!({
             "schema": 1, "file": change.file, "made": !dry, "before": change.before, "after": change.after,
+            "ungated": others,
         }))?;
         return Ok(());
     }
@@ -147,11 +169,11 @@ fn show(call: &Call<'_>, change: &Change, dry: bool) -> Result<(), Failure> {
             Some(b'-') => Role::Bad,
             Some(_) | None => Role::Aside,
         };
-        text.push_str(&format!("{}\n", call.voice.out.paint(role, &show_text(line))));
+        text.push_str(&format!("{}\n", call.console.out.paint(role, &show_text(line))));
     }
     if text.is_empty() {
         text.push_str("nothing changes\n");
     }
-    call.voice.data(text.as_bytes())?;
+    call.console.data(text.as_bytes())?;
     Ok(())
 }

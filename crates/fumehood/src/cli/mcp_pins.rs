@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use broker::mcp::pins::{Pin, Pins, PinsError, Scopes, Seen};
+use gateway::mcp::pins::{Pin, Pins, PinsError, Scopes, Seen};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
@@ -10,10 +10,10 @@ use super::args::{Words, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
-use crate::audit::{Kind, Log, Options};
-use crate::fault::{Fault, show_bytes, show_path, show_text};
-use crate::state::State;
 use crate::ui::{Failure, Role, Table};
+use sandbox::audit::{Kind, Log, Options};
+use sandbox::fault::{Fault, show_bytes, show_path, show_text};
+use sandbox::state::State;
 
 pub(super) const PINS: Spec = Spec {
     path: &["mcp", "pins"],
@@ -30,10 +30,10 @@ pub(super) const PINS: Spec = Spec {
 
 fn pins(call: &mut Call<'_>) -> Result<u8, Failure> {
     let words: Vec<String> = call.parsed.words.iter().map(|word| show_bytes(word.as_bytes())).collect();
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let store = Pins::new(state.path());
     let layers = asked_layers(call, 125)?;
-    let scope = (!layers.is_empty()).then(|| crate::mcp::scope(&layers, call.world));
+    let scope = (!layers.is_empty()).then(|| crate::mcp::scope(&layers, call.environment));
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] | ["ls"] => list(call, &store, scope.as_deref()),
         ["accept", name] => change(call, &state, &store, scope.as_deref(), ("accept", name)),
@@ -63,17 +63,17 @@ fn list(call: &Call<'_>, store: &Pins, scope: Option<&str>) -> Result<u8, Failur
     let mut all = store.all().map_err(|error| unusable(&error))?;
     all.retain(|name, _| scope.is_none_or(|scope| scope == name));
     if call.json {
-        call.voice.json(&json!({ "schema": 1, "scopes": all }))?;
+        call.console.json(&json!({ "schema": 1, "scopes": all }))?;
         return Ok(0);
     }
-    call.voice.data(text(call, &all).as_bytes())?;
+    call.console.data(text(call, &all).as_bytes())?;
     Ok(0)
 }
 
 fn text(call: &Call<'_>, all: &Scopes) -> String {
     let mut out = String::new();
     for (scope, servers) in all {
-        out.push_str(&format!("{}\n", call.voice.out.paint(Role::Name, &show_text(scope))));
+        out.push_str(&format!("{}\n", call.console.out.paint(Role::Name, &show_text(scope))));
         let mut table = Table::new(&["", "", ""]);
         let mut changes = String::new();
         for (server, pins) in servers {
@@ -82,7 +82,7 @@ fn text(call: &Call<'_>, all: &Scopes) -> String {
                 row(&mut table, &mut changes, &format!("{server}.{tool}"), pin);
             }
         }
-        out.push_str(&table.render(call.voice.out, 2, call.voice.columns));
+        out.push_str(&table.render(call.console.out, 2, call.console.columns));
         out.push_str(&changes);
     }
     if out.is_empty() {
@@ -162,10 +162,10 @@ fn change(
         return Err(Failure::Faults { code: 1, faults: vec![fault] });
     }
     if call.json {
-        call.voice.json(&json!({ "schema": 1, what: done }))?;
+        call.console.json(&json!({ "schema": 1, what: done }))?;
     } else {
         let verb = if what == "accept" { "accepted" } else { "forgotten" };
-        call.voice.say(&format!("{verb}: {}\n", show_text(&done.join(", "))));
+        call.console.eprint(&format!("{verb}: {}\n", show_text(&done.join(", "))));
     }
     Ok(0)
 }

@@ -11,16 +11,17 @@ mod changes;
 mod commands;
 mod completions;
 mod doctor;
+pub mod environment;
 mod explain;
 pub mod flags;
 mod gc;
+mod house;
 pub mod languages;
-mod links;
-pub mod load;
 mod man;
 mod mcp;
 mod mcp_install;
 mod mcp_pins;
+mod pending;
 mod policy;
 pub mod request;
 mod run;
@@ -28,19 +29,18 @@ mod serve;
 pub mod spec;
 pub mod target;
 mod tools;
-pub mod world;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::fault::{Fault, show_bytes};
-use crate::ui::{Failure, Voice, When};
+use crate::ui::{Console, Failure, When};
 use args::{Help, closest, usage};
+use sandbox::fault::{Fault, show_bytes};
 use spec::{Call, GROUPS, Spec};
 
 pub(crate) use approvals::unusable;
-pub use request::{Code, Ingredient, Interpreter, Request, Script, What};
-pub use world::World;
+pub use environment::Environment;
+pub use request::Request;
 
 /// Every command.
 pub const COMMANDS: &[&Spec] = &[
@@ -67,6 +67,8 @@ pub const COMMANDS: &[&Spec] = &[
     &approvals::REVOKE,
     &tools::CHECK,
     &tools::LS,
+    &tools::SUGGEST,
+    &pending::SPEC,
     &changes::DIFF,
     &changes::TAKE,
     &changes::DISCARD,
@@ -76,7 +78,6 @@ pub const COMMANDS: &[&Spec] = &[
     &mcp::SERVE,
     &mcp_pins::PINS,
     &mcp_install::INSTALL,
-    &mcp::UPSTREAM,
     &completions::SPEC,
     &man::SPEC,
     &crate::attack::command::PROBE,
@@ -89,40 +90,41 @@ pub const COMMANDS: &[&Spec] = &[
 pub fn main() -> u8 {
     sys::caller::keep_owner_rights();
     sys::signals::ignore_file_size();
-    let world = World::read();
-    dispatch(&world, std::env::args_os().skip(1).collect())
+    sys::rlimit::raise_open_files(sandbox::run::DESCRIPTORS);
+    let environment = Environment::read();
+    dispatch(&environment, std::env::args_os().skip(1).collect())
 }
 
 /// Finds the command and calls it.
-fn dispatch(world: &World, args: Vec<OsString>) -> u8 {
+fn dispatch(environment: &Environment, args: Vec<OsString>) -> u8 {
     let mut args = args.into_iter();
     let first = args.next();
     let mut name = first.as_deref().map(OsStr::to_os_string).unwrap_or_default();
     if name == "help" {
         let words: Vec<_> = args.collect();
-        return asked_for_help(world, &words);
+        return asked_for_help(environment, &words);
     }
     let mut path = vec![name.clone()];
     if GROUPS.iter().any(|(group, _)| name == *group) {
         match args.next() {
             Some(second) if !second.as_bytes().starts_with(b"-") => path.push(second),
-            Some(flag) if flag == "-h" || flag == "--help" => return asked_for_help(world, &path),
+            Some(flag) if flag == "-h" || flag == "--help" => return asked_for_help(environment, &path),
             Some(_) | None => {
-                let voice = Voice::new(world, When::Auto);
-                voice.say(&spec::help_all(COMMANDS, name.to_str(), Help::Short, voice.err, voice.columns));
+                let console = Console::new(environment, When::Auto);
+                console.eprint(&spec::help_all(COMMANDS, name.to_str(), Help::Short, console.err, console.columns));
                 return 125;
             }
         }
         name = path.iter().map(OsString::as_os_str).collect::<Vec<_>>().join(OsStr::new(" "));
     }
     match COMMANDS.iter().find(|spec| spec.path.iter().copied().eq(path.iter())) {
-        Some(spec) => call(world, spec, args),
-        None => not_a_command(world, &name, args.any(|arg| arg == "--json")),
+        Some(spec) => call(environment, spec, args),
+        None => not_a_command(environment, &name, args.any(|arg| arg == "--json")),
     }
 }
 
 /// Reads the arguments of a command and calls it.
-fn call(world: &World, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 {
+fn call(environment: &Environment, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 {
     let tables: Vec<_> = spec.tables.iter().copied().chain([flags::COMMON]).collect();
     let mut parsed = args::parse(args, &tables, spec.words);
     let color = match parsed.value("color").map(OsStr::as_bytes) {
@@ -140,33 +142,33 @@ fn call(world: &World, spec: &Spec, args: impl Iterator<Item = OsString>) -> u8 
             When::Auto
         }
     };
-    let voice = Voice::new(world, color);
+    let console = Console::new(environment, color);
     let json = parsed.has("json");
     let result = if let Some(how) = parsed.help {
-        voice.data(spec::help(spec, how, voice.out, voice.columns).as_bytes()).map(|_| 0)
+        console.data(spec::help(spec, how, console.out, console.columns).as_bytes()).map(|_| 0)
     } else if parsed.faults.is_empty() {
-        (spec.run)(&mut Call { world, voice, json, color, parsed })
+        (spec.run)(&mut Call { environment, console, json, color, parsed })
     } else {
         Err(Failure::Faults { code: 125, faults: parsed.faults })
     };
-    result.unwrap_or_else(|failure| voice.fail(&failure, json))
+    result.unwrap_or_else(|failure| console.fail(&failure, json))
 }
 
 /// `fumehood`, `fumehood --help`, `fumehood --version`, and what is no command at all.
-fn not_a_command(world: &World, name: &OsStr, json: bool) -> u8 {
-    let voice = Voice::new(world, When::Auto);
-    let all = |how, palette| spec::help_all(COMMANDS, None, how, palette, voice.columns);
+fn not_a_command(environment: &Environment, name: &OsStr, json: bool) -> u8 {
+    let console = Console::new(environment, When::Auto);
+    let all = |how, palette| spec::help_all(COMMANDS, None, how, palette, console.columns);
     let written = match name.as_bytes() {
         b"" => {
-            voice.say(&all(Help::Short, voice.err));
+            console.eprint(&all(Help::Short, console.err));
             return 125;
         }
-        b"-h" => voice.data(all(Help::Short, voice.out).as_bytes()),
-        b"--help" => voice.data(all(Help::Long, voice.out).as_bytes()),
-        b"-V" | b"--version" => voice.data(concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
+        b"-h" => console.data(all(Help::Short, console.out).as_bytes()),
+        b"--help" => console.data(all(Help::Long, console.out).as_bytes()),
+        b"-V" | b"--version" => console.data(concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         other => Err(Failure::own(unknown(&show_bytes(other)))),
     };
-    written.map_or_else(|failure| voice.fail(&failure, json), |_| 0)
+    written.map_or_else(|failure| console.fail(&failure, json), |_| 0)
 }
 
 fn unknown(typed: &str) -> Fault {
@@ -179,19 +181,19 @@ fn unknown(typed: &str) -> Fault {
 }
 
 /// `fumehood help [COMMAND]`
-fn asked_for_help(world: &World, words: &[OsString]) -> u8 {
-    let voice = Voice::new(world, When::Auto);
+fn asked_for_help(environment: &Environment, words: &[OsString]) -> u8 {
+    let console = Console::new(environment, When::Auto);
     let named = COMMANDS.iter().find(|spec| !words.is_empty() && spec.path.iter().copied().eq(words.iter()));
     let text = match (named, words) {
-        (Some(spec), _) => spec::help(spec, Help::Long, voice.out, voice.columns),
-        (None, []) => spec::help_all(COMMANDS, None, Help::Long, voice.out, voice.columns),
+        (Some(spec), _) => spec::help(spec, Help::Long, console.out, console.columns),
+        (None, []) => spec::help_all(COMMANDS, None, Help::Long, console.out, console.columns),
         (None, [group]) if GROUPS.iter().any(|(name, _)| group == *name) => {
-            spec::help_all(COMMANDS, group.to_str(), Help::Long, voice.out, voice.columns)
+            spec::help_all(COMMANDS, group.to_str(), Help::Long, console.out, console.columns)
         }
         (None, _) => {
             let typed = words.iter().map(OsString::as_os_str).collect::<Vec<_>>().join(OsStr::new(" "));
-            return voice.fail(&Failure::own(unknown(&show_bytes(typed.as_bytes()))), false);
+            return console.fail(&Failure::own(unknown(&show_bytes(typed.as_bytes()))), false);
         }
     };
-    voice.data(text.as_bytes()).map_or_else(|failure| voice.fail(&failure, false), |_| 0)
+    console.data(text.as_bytes()).map_or_else(|failure| console.fail(&failure, false), |_| 0)
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use broker::command::Judge;
+use gate::command::Judge;
 use policy::planning::policy_digest;
 use policy::presets::{PRESETS as ALL, Preset};
 use policy::show::Shown;
@@ -13,12 +13,13 @@ use serde_json::json;
 use super::args::{Words, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
-use super::load;
-use super::request::Ingredient;
+use super::house::with_default;
 use super::spec::{Call, Spec};
-use crate::fault::{show_bytes, show_text};
-use crate::run::commands_around;
+use crate::load;
 use crate::ui::{Failure, Role, Table};
+use sandbox::PolicyLayer;
+use sandbox::fault::{show_bytes, show_text};
+use sandbox::run::commands_around;
 
 pub(super) const CHECK: Spec = Spec {
     path: &["policy", "check"],
@@ -68,9 +69,10 @@ pub(super) const PRESETS: Spec = Spec {
 fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
     let mut layers = asked_layers(call, 126)?;
     if let Some(word) = call.parsed.words.first() {
-        layers.insert(0, Ingredient::Document(show_bytes(word.as_bytes())));
+        layers.insert(0, PolicyLayer::Document(show_bytes(word.as_bytes())));
     }
-    load::policy_alone(&layers, call.world)
+    let layers = with_default(layers, call.environment)?;
+    Ok(load::policy_alone(&layers, call.environment)?)
 }
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
@@ -79,34 +81,34 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let digest = policy_digest(&loaded.policy);
     if call.json {
         let lints: Vec<_> = loaded.lints.iter().map(Lint::to_json).collect();
-        call.voice.json(&json!({ "schema": 1, "name": loaded.policy.name, "digest": digest, "lints": lints }))?;
+        call.console.json(&json!({ "schema": 1, "name": loaded.policy.name, "digest": digest, "lints": lints }))?;
         return Ok(0);
     }
     let mut text = format!(
         "{} policy `{}`, digest {digest}\n",
-        call.voice.out.paint(Role::Good, "right:"),
+        call.console.out.paint(Role::Good, "right:"),
         show_text(&loaded.policy.name)
     );
     for lint in &loaded.lints {
         let Lint { id: _, clause: _, what, at, why, fix } = lint;
-        let label = call.voice.out.paint(Role::Weak, "note:");
+        let label = call.console.out.paint(Role::Weak, "note:");
         text.push_str(&format!("{label} {}\n", show_text(what)));
         for (label, part) in [("-->", at), ("why:", why), ("fix:", fix)] {
-            text.push_str(&format!("  {} {}\n", call.voice.out.paint(Role::Aside, label), show_text(part)));
+            text.push_str(&format!("  {} {}\n", call.console.out.paint(Role::Aside, label), show_text(part)));
         }
     }
-    call.voice.data(text.as_bytes())?;
+    call.console.data(text.as_bytes())?;
     Ok(0)
 }
 
 /// What only those who use a clause can tell of it: wrappers and variables of `commands`, servers of `mcp`.
 fn compiled(loaded: &mut Loaded, call: &Call<'_>) -> Result<(), Failure> {
-    crate::mcp::check(loaded, call.world)?;
+    crate::mcp::check(loaded, call.environment)?;
     let policy = loaded.policy_on(policy::first_tier(loaded)).into_owned();
     let Some(commands) = &policy.commands else { return Ok(()) };
     // In another root nothing can be looked up here; the planner says what it thinks of that.
     if matches!(policy.fs.root, Root::Host) {
-        let judge = Judge::new(commands, &loaded.documents, commands_around(&policy)).map_err(Failure::Mistakes)?;
+        let judge = Judge::new(commands, &loaded.documents, commands_around(&policy)).map_err(Failure::Diagnostics)?;
         loaded.lints.extend(judge.lints().iter().cloned());
     }
     Ok(())
@@ -115,7 +117,7 @@ fn compiled(loaded: &mut Loaded, call: &Call<'_>) -> Result<(), Failure> {
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let loaded = loaded(call)?;
     if call.json {
-        call.voice.json(&loaded.show_json())?;
+        call.console.json(&loaded.show_json())?;
         return Ok(0);
     }
     let mut table = Table::new(&["clause", "from", "value"]);
@@ -126,12 +128,12 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
         };
         table.painted([(clause.path(), Some(Role::Name)), (&show_text(&origin), Some(Role::Aside)), (&text, role)]);
     }
-    call.voice.data(table.render(call.voice.out, 0, call.voice.columns).as_bytes())?;
+    call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
     Ok(0)
 }
 
 fn schema(call: &mut Call<'_>) -> Result<u8, Failure> {
-    call.voice.json(&policy::schema::schema())?;
+    call.console.json(&policy::schema::schema())?;
     Ok(0)
 }
 
@@ -145,9 +147,9 @@ fn presets(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Err(Failure::own(usage("preset/unknown", format!("unknown preset `{typed}`"), why, fix)));
     };
     if call.json {
-        call.voice.json(&json!({ "schema": 1, "name": name, "summary": summary, "text": text }))?;
+        call.console.json(&json!({ "schema": 1, "name": name, "summary": summary, "text": text }))?;
     } else {
-        call.voice.data(text.as_bytes())?;
+        call.console.data(text.as_bytes())?;
     }
     Ok(0)
 }
@@ -155,13 +157,13 @@ fn presets(call: &mut Call<'_>) -> Result<u8, Failure> {
 fn list(call: &Call<'_>) -> Result<u8, Failure> {
     if call.json {
         let all: Vec<_> = ALL.iter().map(|p| json!({ "name": p.name, "summary": p.summary })).collect();
-        call.voice.json(&json!({ "schema": 1, "presets": all }))?;
+        call.console.json(&json!({ "schema": 1, "presets": all }))?;
         return Ok(0);
     }
     let mut table = Table::new(&["preset", "for"]);
     for preset in ALL {
         table.painted([(preset.name, Some(Role::Name)), (preset.summary, None)]);
     }
-    call.voice.data(table.render(call.voice.out, 0, call.voice.columns).as_bytes())?;
+    call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
     Ok(0)
 }

@@ -1,17 +1,20 @@
 //! `fumehood run`, `fumehood shell` and `fumehood plan`.
 
-use backends::Capabilities;
 use serde_json::json;
 
 use super::args::Words;
 use super::ask::request;
 use super::flags::{POLICY, RUN as PROGRAM, SAYING};
-use super::request::What;
 use super::spec::{Call, Spec};
 use super::target::{nothing, target};
-use crate::fault::show_text;
-use crate::run::{Planned, foresee, plan as make_plan, run as start};
+use crate::load;
+use crate::run::run as start;
 use crate::ui::{self, Failure};
+use policy::ClauseId;
+use policy::value::Tier;
+use sandbox::fault::show_text;
+use sandbox::run::foresee;
+use sandbox::{Capabilities, Planned, PolicyLayer, Workload};
 
 const CODES: &str = "Exit codes:\n  \
   0-123, 128+n  the program's own; killed by signal n\n  \
@@ -21,7 +24,8 @@ const CODES: &str = "Exit codes:\n  \
   127           the program is not there inside\n\n\
 Without `--` the first word is a script of the host (a known extension, or `#!`), and what follows is its own.\n\
 Examples:\n  \
-  fumehood run script.py input.csv\n  \
+  fumehood run script.py\n  \
+  fumehood run -w .:ro script.py input.csv\n  \
   fumehood run -p data-analysis -w . -- python3 analysis.py\n  \
   fumehood run --lang python --code 'print(2 ** 64)'\n  \
   generate | fumehood run --lang bash -";
@@ -41,7 +45,7 @@ pub(super) const SHELL: Spec = Spec {
     path: &["shell"],
     about: "Open a shell in a sandbox, to look around",
     usage: "[FLAGS]",
-    more: "Exit code as with `fumehood run`.",
+    more: "A preset's `limits.wall` does not hold here, one of a document or flag does. Exit code as with `fumehood run`.",
     tables: &[POLICY, SAYING],
     words: Words::Mixed(0),
     hidden: false,
@@ -61,22 +65,30 @@ pub(super) const PLAN: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let what = target(&mut call.parsed, std::io::stdin().lock())?;
-    if matches!(what, What::Nothing) {
+    if matches!(what, Workload::Nothing) {
         return Err(nothing("no program was named"));
     }
-    start(request(call, what)?, call.world, call.voice)
+    start(request(call, what)?, call.environment, call.console)
 }
 
 fn shell(call: &mut Call<'_>) -> Result<u8, Failure> {
-    start(request(call, What::Shell)?, call.world, call.voice)
+    let mut request = request(call, Workload::Shell)?;
+    // The presets' time is for programs. Whoever sits before a terminal ends it; a limit that somebody wrote stays.
+    // What is wrong with a policy is told and recorded by the start.
+    let read = load::policy(&request.layers, call.environment);
+    if read.is_ok_and(|loaded| loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ")) {
+        request.layers.push(PolicyLayer::Set("limits.wall=none".to_owned()));
+    }
+    start(request, call.environment, call.console)
 }
 
 fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     // The program is judged as `run` would, but code on stdin stays there: nothing will run it.
     let what = target(&mut call.parsed, std::io::empty())?;
     let request = request(call, what)?;
-    let host = Capabilities::probe_with(call.world.user_bus());
-    let Planned { plan, why, lints } = make_plan(request, call.world, &host)?;
+    let host = Capabilities::probe_with(call.environment.user_bus());
+    let loaded = load::policy(&request.layers, call.environment)?;
+    let Planned { plan, why, lints, .. } = sandbox::plan(loaded, request.what, &host)?;
     let notes = foresee(&plan, &host)?;
     if call.json {
         let mut value = plan.to_json();
@@ -84,15 +96,32 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
             map.insert("why".to_owned(), json!(why));
             map.insert("lints".to_owned(), lints.iter().map(policy::Lint::to_json).collect());
             map.insert("notes".to_owned(), json!(notes));
+            map.insert("not_promised".to_owned(), json!(not_promised(plan.tier)));
         }
-        call.voice.json(&value)?;
+        call.console.json(&value)?;
         return Ok(0);
     }
-    let mut text = ui::plan(&plan, call.voice.out, call.voice.columns);
+    let mut text = ui::plan(&plan, call.console.out, call.console.columns);
     for note in &notes {
-        text.push_str(&format!("{} {}\n", call.voice.out.paint(ui::Role::Weak, "note:"), show_text(note)));
+        text.push_str(&format!("{} {}\n", call.console.out.paint(ui::Role::Weak, "note:"), show_text(note)));
+    }
+    for open in not_promised(plan.tier) {
+        let label = call.console.out.paint(ui::Role::Weak, "not promised:");
+        text.push_str(&format!("{label} {open}\n"));
     }
     text.push_str(&format!("tier: {}\n", show_text(&why)));
-    call.voice.data(text.as_bytes())?;
+    call.console.data(text.as_bytes())?;
     Ok(0)
+}
+
+/// What no clause speaks of and a tier leaves open, so that nobody has to find it in the pages.
+fn not_promised(tier: Tier) -> &'static [&'static str] {
+    match tier {
+        Tier::Process => &[
+            "names, sizes and owners of files that were not granted can be asked for, and the targets of links be read",
+            "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
+            "names that come and go in folders of the user's can be watched (inotify), except under `syscalls.profile = \"strict\"`",
+        ],
+        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => &[],
+    }
 }

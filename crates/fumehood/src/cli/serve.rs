@@ -7,10 +7,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use broker::call::Caller;
-use broker::http::webhook::Webhook;
-use broker::http::{Engine, Keys, Listen, desk, open};
-use broker::pipe::Pipe;
+use gate::call::Caller;
+use gateway::engine::Engine;
+use gateway::http::webhook::Webhook;
+use gateway::http::{Keys, Listen, bind};
+use gateway::pipe::Pipe;
 use tokio::io::BufReader;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,10 +19,10 @@ use super::args::{Flag, To, Words, usage};
 use super::ask::{asked_layers, named};
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
-use crate::fault::{Fault, show_bytes, show_path, show_text};
-use crate::serve::{Commands, House, house};
-use crate::state::State;
+use crate::serve::{Commands, ToolServer, house};
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_bytes, show_path, show_text};
+use sandbox::state::State;
 
 const SERVE: &[Flag] = &[
     Flag::new(
@@ -74,12 +75,14 @@ pub(super) const SPEC: Spec = Spec {
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
     let layers = asked_layers(call, 126)?;
     contradictions(call)?;
-    sys::rlimit::make_room(broker::mcp::run::CONNECTIONS);
-    let house = Arc::new(house(&layers, call.world, commands(call)?)?);
+    let house = Arc::new(house(&layers, call.environment, commands(call)?)?);
+    for note in house.notes() {
+        call.console.eprint(&format!("note: {note}\n"));
+    }
     let webhook = webhook(call)?;
     let _telling = webhook.map(|webhook| house.approvals().listen(None, Arc::new(webhook)));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| failed("the gate cannot run", "at its start", &error))?;
+    let runtime =
+        gateway::mcp::run::runtime().map_err(|error| failed("the gate cannot run", "at its start", &error))?;
     let done = runtime.block_on(async {
         let done = if call.parsed.has("stdio") {
             over_pipe(call, Arc::clone(&house)).await
@@ -122,7 +125,7 @@ fn contradictions(call: &Call<'_>) -> Result<(), Failure> {
 
 /// `NAME=FILE` of each such flag.
 fn pairs(call: &Call<'_>, long: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let dir = call.world.cwd.clone().unwrap_or_default();
+    let dir = call.environment.cwd.clone().unwrap_or_default();
     let given = call.parsed.flags.iter().filter(|(flag, _)| flag.long == long);
     given
         .map(|(_, value)| {
@@ -145,7 +148,7 @@ fn pairs(call: &Call<'_>, long: &str) -> Result<Vec<(String, PathBuf)>, Failure>
 fn commands(call: &Call<'_>) -> Result<Commands, Failure> {
     let mut files = BTreeMap::new();
     for (name, file) in pairs(call, "tool")? {
-        if !broker::names::is_name(&name) {
+        if !gate::names::is_name(&name) {
             let why = "a tool's name has ASCII letters, digits and `_./-`".to_owned();
             return Err(Failure::own(usage(
                 "usage/bad-value",
@@ -173,16 +176,15 @@ fn commands(call: &Call<'_>) -> Result<Commands, Failure> {
     let policy =
         call.parsed.value("sandbox").map_or_else(|| "strict".to_owned(), |policy| show_bytes(policy.as_bytes()));
     // A mistake in it is told now, and not to the first who calls.
-    super::load::policy(&[super::Ingredient::Document(policy.clone())], call.world)?;
-    Commands::new(files, policy, call.world)
-        .map_err(|error| failed("our own binary cannot be found", "/proc/self/exe", &error))
+    crate::load::policy(&[sandbox::PolicyLayer::Document(policy.clone())], call.environment)?;
+    Ok(Commands::new(files, policy, call.environment))
 }
 
 fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {
     let (Some(url), Some(file)) = (call.parsed.value("webhook"), call.parsed.value("webhook-secret-file")) else {
         return Ok(None);
     };
-    let file = call.world.cwd.clone().unwrap_or_default().join(Path::new(file));
+    let file = call.environment.cwd.clone().unwrap_or_default().join(Path::new(file));
     let url = show_bytes(url.as_bytes());
     // The gate goes on without it, so this is all that the operator hears of it.
     let complain = Box::new(|why: &str| {
@@ -201,31 +203,32 @@ fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {
     })
 }
 
-async fn over_pipe(call: &Call<'_>, house: Arc<House>) -> Result<(), Failure> {
+async fn over_pipe(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failure> {
     let agent = named(call, "agent");
     let session =
-        broker::mcp::run::session_id().map_err(|why| failed_with("no session can be made", "getrandom(2)", why))?;
+        gateway::mcp::run::session_id().map_err(|why| failed_with("no session can be made", "getrandom(2)", why))?;
     let pipe = Pipe {
         hello: house.about.clone(),
         caller: Caller { agent, session, key: None },
         answers: call.parsed.has("answers"),
         engine: house,
     };
-    let serving = broker::pipe::serve(pipe, BufReader::with_capacity(1 << 16, tokio::io::stdin()), tokio::io::stdout());
+    let serving =
+        gateway::pipe::serve(pipe, BufReader::with_capacity(1 << 16, tokio::io::stdin()), tokio::io::stdout());
     tokio::select! {
         done = serving => done.map_err(|error| failed("the pipe broke", "stdin and stdout", &error)),
         () = told_to_stop() => Ok(()),
     }
 }
 
-async fn over_http(call: &Call<'_>, house: Arc<House>) -> Result<(), Failure> {
+async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failure> {
     let text = call.parsed.value("listen").map_or_else(|| "127.0.0.1:8731".to_owned(), |v| show_bytes(v.as_bytes()));
     let listen = Listen::parse(&text).map_err(|why| {
         let fix = "127.0.0.1:PORT, [::1]:PORT or unix:/PATH; a proxy with TLS for others".to_owned();
         Failure::own(usage("usage/bad-value", format!("`--listen {text}`"), why, fix))
     })?;
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
-    let key = |error: broker::http::KeyError| {
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
+    let key = |error: gateway::http::KeyError| {
         let fix = "a file that only you may read (0600), or none: it is then made".to_owned();
         let place = show_path(&error.path);
         Failure::own(Fault { id: "tools/token", what: "a token cannot be used".to_owned(), place, why: error.why, fix })
@@ -236,15 +239,17 @@ async fn over_http(call: &Call<'_>, house: Arc<House>) -> Result<(), Failure> {
     }
     let origins = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "allow-origin");
     let origins = origins.filter_map(|(_, value)| value.as_ref()?.to_str().map(str::to_owned)).collect();
-    let door = open(&listen).await.map_err(|error| failed("the door cannot be opened", &text, &error))?;
-    call.voice.say(&format!(
+    let listener = bind(&listen).await.map_err(|error| failed("cannot listen there", &text, &error))?;
+    call.console.eprint(&format!(
         "listening on {}\n  agents send the token in {}, people the one in {}\n",
-        door.address(),
+        listener.address(),
         show_path(&state.path().join("tools.token")),
         show_path(&state.path().join("approvals.token")),
     ));
     let engine: Arc<dyn Engine> = house;
-    desk(door, engine, keys, origins, told_to_stop()).await.map_err(|error| failed("the door broke", &text, &error))
+    gateway::http::serve(listener, engine, keys, origins, told_to_stop())
+        .await
+        .map_err(|error| failed("the listener broke", &text, &error))
 }
 
 /// SIGINT or SIGTERM. Where neither can be heard, only the end of the pipe or SIGKILL ends us.

@@ -4,9 +4,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::args::{Flag, Help, Parsed, Words};
+use super::environment::Environment;
 use super::flags::COMMON;
-use super::world::World;
-use crate::ui::{Failure, Palette, Voice};
+use crate::ui::{Console, Failure, Palette};
 
 /// One command.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ pub struct Spec {
 #[derive(Debug)]
 pub struct Call<'a> {
     /// Circumstances.
-    pub world: &'a World,
+    pub environment: &'a Environment,
     /// Where to speak.
-    pub voice: Voice,
+    pub console: Console,
     /// `--json`
     pub json: bool,
     /// `--color`

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use super::args::{Parsed, closest, usage};
 use super::languages::{LANGUAGES, Language, by_extension, by_name};
-use super::request::{Code, Interpreter, Script, What};
-use crate::fault::{Fault, show_bytes, show_path};
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_bytes, show_path};
+use sandbox::{Code, Interpreter, Script, Workload};
 
 /// The longest `#!` line that Linux reads (BINPRM_BUF_SIZE, since 5.1).
 const SHEBANG: usize = 256;
@@ -22,7 +22,7 @@ const STDIN: u64 = 16 << 20;
 ///
 /// # Errors
 /// 125 for words that mean nothing or contradict each other, 126 for a script that cannot be read, 127 for one that is not there.
-pub fn target(parsed: &mut Parsed, stdin: impl std::io::Read) -> Result<What, Failure> {
+pub fn target(parsed: &mut Parsed, stdin: impl std::io::Read) -> Result<Workload, Failure> {
     let language = parsed.value("lang").map(language).transpose()?;
     let code = parsed.value("code").map(OsStr::to_os_string);
     let words = std::mem::take(&mut parsed.words);
@@ -32,11 +32,11 @@ pub fn target(parsed: &mut Parsed, stdin: impl std::io::Read) -> Result<What, Fa
         (None, Some(argv)) if argv.is_empty() => Err(nothing("nothing follows `--`")),
         (None, Some(_)) if !words.is_empty() => Err(two_programs("a script", "a command after `--`")),
         (None, Some(_)) if language.is_some() => Err(two_programs("`--lang`", "a command after `--`")),
-        (None, Some(argv)) => Ok(What::Argv(argv)),
+        (None, Some(argv)) => Ok(Workload::Argv(argv)),
         (None, None) => {
             let mut words = words.into_iter();
             match words.next() {
-                None => Ok(What::Nothing),
+                None => Ok(Workload::Nothing),
                 Some(word) if word == "-" => given(read_all(stdin)?, language, words.collect()),
                 Some(word) => script(PathBuf::from(word), language, words.collect()),
             }
@@ -81,7 +81,24 @@ fn language(name: &OsStr) -> Result<&'static Language, Failure> {
     })
 }
 
-fn given(text: Vec<u8>, language: Option<&'static Language>, args: Vec<OsString>) -> Result<What, Failure> {
+/// Code in a language, by any of its names.
+///
+/// # Errors
+/// No such language, or too much code.
+pub fn code(name: &str, text: Vec<u8>, args: Vec<OsString>) -> Result<Workload, Failure> {
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > STDIN {
+        return Err(Failure::own(Fault {
+            id: "script/unreadable",
+            what: "the code is too long".to_owned(),
+            place: "the call".to_owned(),
+            why: "more than 16 MiB".to_owned(),
+            fix: "give it as a file".to_owned(),
+        }));
+    }
+    given(text, Some(language(OsStr::new(name))?), args)
+}
+
+fn given(text: Vec<u8>, language: Option<&'static Language>, args: Vec<OsString>) -> Result<Workload, Failure> {
     let Some(language) = language else {
         return Err(Failure::own(usage(
             "usage/no-language",
@@ -90,7 +107,7 @@ fn given(text: Vec<u8>, language: Option<&'static Language>, args: Vec<OsString>
             "`--lang python` (or sh, bash, javascript, ruby, ...)".to_owned(),
         )));
     };
-    Ok(What::Code(Code { name: language.file_name(), text, interpreter: language.interpreter(), args }))
+    Ok(Workload::Code(Code { name: language.file_name(), text, interpreter: language.interpreter(), args }))
 }
 
 fn read_all(stdin: impl std::io::Read) -> Result<Vec<u8>, Failure> {
@@ -113,7 +130,10 @@ fn read_all(stdin: impl std::io::Read) -> Result<Vec<u8>, Failure> {
 }
 
 /// A script of the host. Opened here once: what was judged is what runs.
-fn script(path: PathBuf, language: Option<&'static Language>, args: Vec<OsString>) -> Result<What, Failure> {
+///
+/// # Errors
+/// It is not there, cannot be read, or is no script.
+pub fn script(path: PathBuf, language: Option<&'static Language>, args: Vec<OsString>) -> Result<Workload, Failure> {
     let file = open(&path)?;
     let interpreter = match (language, shebang(&file, &path)?) {
         (Some(language), _) => language.interpreter(),
@@ -123,7 +143,7 @@ fn script(path: PathBuf, language: Option<&'static Language>, args: Vec<OsString
             None => return Err(not_a_script(&path)),
         },
     };
-    Ok(What::Script(Script { path, file, interpreter, args }))
+    Ok(Workload::Script(Script { path, file, interpreter, args }))
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -208,7 +228,7 @@ mod tests {
     use crate::cli::args::{Words, parse};
     use crate::cli::flags::{POLICY, RUN, SAYING};
 
-    fn what(args: &[&str], stdin: &[u8]) -> Result<What, Failure> {
+    fn what(args: &[&str], stdin: &[u8]) -> Result<Workload, Failure> {
         let mut parsed = parse(args.iter().map(OsString::from), &[POLICY, RUN, SAYING], Words::EndFlags);
         assert_eq!(parsed.faults, []);
         target(&mut parsed, stdin)
@@ -221,7 +241,7 @@ mod tests {
 
     #[test]
     fn after_two_dashes_stands_a_command() {
-        let What::Argv(argv) = what(&["--", "x.py", "-t"], b"").unwrap() else { panic!("not a command") };
+        let Workload::Argv(argv) = what(&["--", "x.py", "-t"], b"").unwrap() else { panic!("not a command") };
         assert_eq!(argv, ["x.py", "-t"]);
     }
 
@@ -230,7 +250,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sh");
         fs::write(&path, "#! /usr/bin/env  bash -e \nexit 3\n").unwrap();
-        let What::Script(script) = what(&[path.to_str().unwrap(), "-v", "--"], b"").unwrap() else {
+        let Workload::Script(script) = what(&[path.to_str().unwrap(), "-v", "--"], b"").unwrap() else {
             panic!("no script")
         };
         assert_eq!(script.interpreter.candidates, [["/usr/bin/env", "bash -e"]]);
@@ -243,17 +263,19 @@ mod tests {
         let path = dir.path().join("a.py");
         fs::write(&path, "print(1)").unwrap();
         let path = path.to_str().unwrap();
-        let What::Script(script) = what(&[path], b"").unwrap() else { panic!("no script") };
+        let Workload::Script(script) = what(&[path], b"").unwrap() else { panic!("no script") };
         assert_eq!(script.interpreter.candidates, [["python3"], ["python"]]);
-        let What::Script(script) = what(&["--lang", "ruby", path], b"").unwrap() else { panic!("no script") };
+        let Workload::Script(script) = what(&["--lang", "ruby", path], b"").unwrap() else { panic!("no script") };
         assert_eq!(script.interpreter.name, "ruby");
     }
 
     #[test]
     fn code_comes_by_flag_or_stdin() {
-        let What::Code(code) = what(&["--lang=py", "--code=print(1)", "a"], b"").unwrap() else { panic!("no code") };
+        let Workload::Code(code) = what(&["--lang=py", "--code=print(1)", "a"], b"").unwrap() else {
+            panic!("no code")
+        };
         assert_eq!((code.name.as_str(), code.text.as_slice(), code.args.len()), ("code.py", &b"print(1)"[..], 1));
-        let What::Code(code) = what(&["--lang", "bash", "-"], b"echo \xff").unwrap() else { panic!("no code") };
+        let Workload::Code(code) = what(&["--lang", "bash", "-"], b"echo \xff").unwrap() else { panic!("no code") };
         assert_eq!(code.text, b"echo \xff");
     }
 

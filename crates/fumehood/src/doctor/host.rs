@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use backends::{Capabilities, Given};
+use backends::{Capabilities, CgroupSource};
 use sys::proc::Process;
 
 use super::{Finding, Severity};
-use crate::fault::show_text;
-use crate::state::{Places, State};
+use sandbox::fault::show_text;
+use sandbox::state::{Places, State};
 
 /// Everything that is found.
 #[must_use]
@@ -76,7 +76,7 @@ fn namespaces(host: &Capabilities) -> Option<Finding> {
 fn apparmor_profile() -> String {
     let program = std::env::current_exe().map_or_else(
         |_unknown| "/usr/local/bin/fumehood".to_owned(),
-        |path| crate::fault::show_path(&path).trim_matches('`').to_owned(),
+        |path| sandbox::fault::show_path(&path).trim_matches('`').to_owned(),
     );
     format!(
         "printf 'abi <abi/4.0>,\\nprofile fumehood {program} flags=(unconfined) {{ userns, }}\\n' | \
@@ -156,7 +156,7 @@ fn cgroups(host: &Capabilities) -> Option<Finding> {
     let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|name| host.controller(name).is_none()).collect();
     let first = missing.first()?;
     let mut why = show_text(&host.cgroup_why(first));
-    if let Given::Refused(answer) = host.given() {
+    if let CgroupSource::Refused(answer) = host.given() {
         why.push_str(&format!("; {}", show_text(&answer)));
     }
     let fix = if host.root() {

@@ -14,9 +14,9 @@ use policy::value::Tier;
 use serde::Serialize;
 
 pub use host::causes;
-pub use tiers::{DOMAINS, Domain, Row, TierHealth, default_tier, tiers};
+pub use tiers::{DOMAINS, Domain, Row, Share, TierHealth, default_tier, tiers};
 
-use crate::state::Places;
+use sandbox::state::Places;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -91,10 +91,10 @@ pub fn examine(
         }
     }
     let mut findings = causes(&host, places);
-    let about = |finding: &Finding, only: Tier| finding.tiers.is_empty() || finding.tiers.contains(&only.word());
+    let about = |finding: &Finding, only: Tier| finding.tiers.is_empty() || finding.tiers.contains(&only.as_str());
     findings.retain(|finding| only.is_none_or(|only| about(finding, only)));
     findings.sort_by_key(|finding| finding.severity);
-    let groups = host.given().word();
+    let groups = host.given().as_str();
     Health { kernel: host.release.clone(), user: host.euid, landlock: host.landlock, groups, tiers, findings }
 }
 
@@ -102,7 +102,7 @@ impl Health {
     /// Whether a tier has a plan, nothing stands in its way, and the sandbox that was tried (if one was) held.
     #[must_use]
     pub fn has(&self, tier: &TierHealth) -> bool {
-        let blocked = self.findings.iter().any(|finding| finding.tiers.contains(&tier.tier.word()));
+        let blocked = self.findings.iter().any(|finding| finding.tiers.contains(&tier.tier.as_str()));
         !blocked && tier.refused.is_empty() && tier.proof.as_ref().is_none_or(|proof| proof.held)
     }
 

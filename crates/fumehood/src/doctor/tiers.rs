@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::Proof;
 
-/// A domain of protection: what the clauses of a score have in common.
+/// A domain of protection: what clauses have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Domain {
@@ -51,7 +51,7 @@ impl Domain {
 
     /// Its name.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
             Self::Resources => "resources",
@@ -96,17 +96,43 @@ pub struct TierHealth {
     pub refused: Vec<Reason>,
     /// The small sandbox that was started, if there is a plan.
     pub proof: Option<Proof>,
-    /// Points of 100 by domain.
-    pub score: Vec<(Domain, u32)>,
-    /// Points of 100 in all.
-    pub total: u32,
+    /// How many demands of each domain are held, and by what.
+    pub domains: Vec<Share>,
     /// The answers, by clause.
     pub clauses: Vec<Row>,
 }
 
+/// What is held of the demands of one domain. A demand that no host could meet, since this version has nothing for it, is
+/// not among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Domain.
+    pub domain: Domain,
+    /// Held by the kernel, or by a broker outside.
+    pub kernel: u32,
+    /// Held by our own watching.
+    pub watching: u32,
+    /// Refused on this host.
+    pub refused: u32,
+}
+
+impl Share {
+    /// How many are held.
+    #[must_use]
+    pub const fn held(&self) -> u32 {
+        self.kernel.saturating_add(self.watching)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn all(&self) -> u32 {
+        self.held().saturating_add(self.refused)
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn word<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(tier.word())
+    serializer.serialize_str(tier.as_str())
 }
 
 /// The tier of a policy that says nothing.
@@ -126,21 +152,20 @@ pub fn tiers(host: &Capabilities) -> Vec<TierHealth> {
 
 fn tier(backend: &'static dyn Backend, host: &Capabilities) -> TierHealth {
     let clauses: Vec<Row> = ROWS.iter().flat_map(|row| answers(backend, host, row.clause, row.valid)).collect();
-    let (score, total) = score(&clauses);
+    let domains = shares(&clauses);
     TierHealth {
         tier: backend.tier(),
         backend: backend.name(),
         refused: refused(backend, host),
         proof: None,
-        score,
-        total,
+        domains,
         clauses,
     }
 }
 
 /// Whether the default policy has a plan here.
 fn refused(backend: &'static dyn Backend, host: &Capabilities) -> Vec<Reason> {
-    let Some(loaded) = load(&format!("tier = \"{}\"", backend.tier().word())) else { return Vec::new() };
+    let Some(loaded) = load(&format!("tier = \"{}\"", backend.tier().as_str())) else { return Vec::new() };
     let policy = loaded.policy_on(backend.tier()).into_owned();
     let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
     let on = Candidate { tier: backend.tier(), backend: backend.name(), answers: &answers };
@@ -167,16 +192,19 @@ fn ask(backend: &'static dyn Backend, host: &Capabilities, id: ClauseId, example
         Row { clause: id, example, enforcer: None, strength: None, overshoot: None, id: None, why: None, fix: None };
     match backend.support(&clause, &policy, host) {
         Support::NotAsked => None,
-        Support::Enforced(held) => {
-            Some(Row { enforcer: Some(held.by), strength: Some(held.strength), overshoot: held.overshoot, ..row })
-        }
+        Support::Held(held) => Some(Row {
+            enforcer: Some(held.enforcer()),
+            strength: Some(held.strength()),
+            overshoot: held.overshoot(),
+            ..row
+        }),
         Support::Unmet(unmet) => Some(Row { id: Some(unmet.id), why: Some(unmet.why), fix: Some(unmet.fix), ..row }),
     }
 }
 
 /// An example document upon the default policy.
 fn load(example: &str) -> Option<Loaded> {
-    let profiles = crate::cli::load::profiles();
+    let profiles = sandbox::profiles();
     let caller = Caller { dir: PathBuf::from("/srv/work"), home: None, profiles };
     let mut layers = Layers::new(caller);
     let none = |_: &Path| Err("no such file".to_owned());
@@ -190,22 +218,21 @@ fn is_of_the_host(row: &Row) -> bool {
     row.id.is_none_or(|id| !later.iter().any(|end| id.ends_with(end)))
 }
 
-/// The kernel counts full, our own watching three quarters, a refusal nothing.
-fn score(rows: &[Row]) -> (Vec<(Domain, u32)>, u32) {
-    let points = |row: &Row| match row.strength {
-        Some(Strength::Kernel | Strength::Broker) => 4,
-        Some(Strength::Supervisor) => 3,
-        None => 0,
-    };
+/// Each domain that has demands.
+fn shares(rows: &[Row]) -> Vec<Share> {
     let of = |domain: Domain| {
-        let mine = rows.iter().filter(|row| Domain::of(row.clause) == Some(domain) && is_of_the_host(row));
-        let (sum, count) = mine.fold((0u32, 0u32), |(sum, count), row| (sum + points(row), count + 1));
-        (count > 0).then(|| (domain, sum * 25 / count))
+        let mut share = Share { domain, kernel: 0, watching: 0, refused: 0 };
+        for row in rows.iter().filter(|row| Domain::of(row.clause) == Some(domain) && is_of_the_host(row)) {
+            let counted = match row.strength {
+                Some(Strength::Kernel | Strength::Broker) => &mut share.kernel,
+                Some(Strength::Supervisor) => &mut share.watching,
+                None => &mut share.refused,
+            };
+            *counted = counted.saturating_add(1);
+        }
+        share
     };
-    let by_domain: Vec<_> = DOMAINS.iter().filter_map(|domain| of(*domain)).collect();
-    let count = u32::try_from(by_domain.len()).unwrap_or(1).max(1);
-    let total = by_domain.iter().map(|(_, points)| points).sum::<u32>() / count;
-    (by_domain, total)
+    DOMAINS.iter().map(|domain| of(*domain)).filter(|share| share.all() > 0).collect()
 }
 
 #[cfg(test)]
@@ -220,12 +247,12 @@ mod tests {
         }
         for health in tiers(&host) {
             assert!(health.clauses.len() > 30, "{}: {}", health.tier, health.clauses.len());
-            assert!(health.total > 0 && health.total <= 100 && health.score.len() == DOMAINS.len(), "{health:?}");
+            assert_eq!(health.domains.len(), DOMAINS.len(), "{health:?}");
         }
     }
 
     #[test]
-    fn the_kernel_counts_more_than_watching_and_a_refusal_nothing() {
+    fn each_demand_is_counted_once_by_what_holds_it() {
         let row = |strength, id| Row {
             clause: ClauseId::LimitsMemory,
             example: "",
@@ -236,11 +263,13 @@ mod tests {
             why: None,
             fix: None,
         };
-        let total = |rows: &[Row]| score(rows).1;
-        assert_eq!(total(&[row(Some(Strength::Kernel), None)]), 100);
-        assert_eq!(total(&[row(Some(Strength::Supervisor), None)]), 75);
-        assert_eq!(total(&[row(None, Some("limits.memory/no-controller"))]), 0);
-        assert_eq!(total(&[row(Some(Strength::Kernel), None), row(None, Some("x/not-yet"))]), 100);
+        let rows = [
+            row(Some(Strength::Kernel), None),
+            row(Some(Strength::Supervisor), None),
+            row(None, Some("limits.memory/no-controller")),
+            row(None, Some("x/not-yet")),
+        ];
+        assert_eq!(shares(&rows), [Share { domain: Domain::Resources, kernel: 1, watching: 1, refused: 1 }]);
     }
 
     #[test]

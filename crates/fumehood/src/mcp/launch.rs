@@ -1,101 +1,149 @@
-//! An upstream server as a run of ours: its own policy, its own sandbox, nothing of our environment but what a run needs.
+//! An upstream server in a sandbox of its own: its own policy, and nothing of our environment but what a run needs.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::ffi::OsString;
 
-use broker::mcp::servers::{How, Server};
-use broker::mcp::upstream::{Launch, Start};
+use gateway::engine::BoxFuture;
+use gateway::mcp::servers::{Server, Transport};
+use gateway::mcp::upstream::process::how;
+use gateway::mcp::upstream::{Ended, Launch, Launched, Program, Words};
+use policy::ClauseId;
+use sandbox::{Environment, PolicyLayer, Sandbox, Sink, Stdin, Stdio, Workload};
+use tokio::net::unix::pipe;
 
-use crate::cli::{Ingredient, World};
-use crate::fault::Fault;
-use crate::ui::Failure;
+use crate::run::in_process::{Runner, ended, is_needed, only_needed, words_of};
+use crate::ui::{Failure, Palette};
 
-/// What a run needs to find its own files and its program; nothing else of our environment reaches it.
-const NEEDED: &[&str] = &["HOME", "LANG", "LC_ALL", "PATH", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"];
-/// Our own variables.
-const OURS: &str = "FUMEHOOD_";
+/// Width of words that nobody shows in columns.
+const WIDE: usize = 10_000;
 
 /// Starts upstream servers.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    program: PathBuf,
-    folder: PathBuf,
-    env: BTreeMap<OsString, OsString>,
-    /// By policy: the variables of ours that it lets in.
-    passed: BTreeMap<String, Vec<OsString>>,
-    world_env: BTreeMap<OsString, OsString>,
+    runner: Runner,
+    environment: Environment,
+    /// By policy.
+    asked: BTreeMap<String, Asked>,
+}
+
+/// What a server's policy says that its start depends on.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// The variables of ours that it lets in.
+    passed: Vec<OsString>,
+    /// Limits that a preset means for scripts: a server talks for as long as its session lasts.
+    unlimited: Vec<ClauseId>,
 }
 
 impl Launcher {
     /// A launcher for these servers; each policy is read now, so that a mistake in it is told before a client waits.
     ///
     /// # Errors
-    /// The mistakes of a policy, or that our own binary cannot be found.
-    pub fn new(world: &World, servers: &[Server]) -> Result<Self, Failure> {
-        let mut passed = BTreeMap::new();
+    /// The mistakes of a policy.
+    pub fn new(environment: &Environment, servers: &[Server]) -> Result<Self, Failure> {
+        let mut asked = BTreeMap::new();
         for server in servers {
-            if passed.contains_key(&server.policy) || matches!(server.reach, How::Url { .. }) {
+            if asked.contains_key(&server.policy) || matches!(server.transport, Transport::Url { .. }) {
                 continue;
             }
-            let loaded = crate::cli::load::policy(&[Ingredient::Document(server.policy.clone())], world)?;
-            let names = loaded.policy.env.pass.iter().map(OsString::from).collect();
-            passed.insert(server.policy.clone(), names);
+            let loaded = crate::load::policy(&[PolicyLayer::Document(server.policy.clone())], environment)?;
+            let preset = |clause: &ClauseId| loaded.origins.of(*clause).starts_with("preset ");
+            let unlimited = [ClauseId::LimitsWall, ClauseId::LimitsOutput].into_iter().filter(preset).collect();
+            let passed = loaded.policy.env.pass.iter().map(OsString::from).collect();
+            asked.insert(server.policy.clone(), Asked { passed, unlimited });
         }
-        let wanted = |name: &OsStr| {
-            NEEDED.iter().any(|needed| name == *needed) || name.to_str().is_some_and(|name| name.starts_with(OURS))
+        Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked })
+    }
+
+    /// The policy of a server and the environment of its run. Values stay in the environment: a plan and the audit log hold
+    /// what the policy says.
+    fn circumstances(&self, server: &Server) -> (Vec<PolicyLayer>, Environment) {
+        let asked = self.asked.get(&server.policy);
+        let mut env = only_needed(&self.environment.env);
+        for name in asked.iter().flat_map(|asked| &asked.passed) {
+            if let Some(value) = self.environment.env.get(name) {
+                env.insert(name.clone(), value.clone());
+            }
+        }
+        let mut layers = vec![PolicyLayer::Document(server.policy.clone())];
+        for (name, value) in &server.env {
+            let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
+            if is_needed(name) {
+                layers.push(flag("--env", format!("{name}={value}")));
+            } else {
+                layers.push(flag("--pass-env", name.clone()));
+                env.insert(name.into(), value.into());
+            }
+        }
+        let without = asked.iter().flat_map(|asked| &asked.unlimited);
+        layers.extend(without.map(|clause| PolicyLayer::Set(format!("{}=none", clause.path()))));
+        let environment = Environment::new(self.environment.cwd.clone(), env, self.environment.euid);
+        (layers, environment)
+    }
+}
+
+impl Launch for Launcher {
+    fn launch(&self, server: &Server) -> Result<Launched, String> {
+        let Transport::Command { command, args } = &server.transport else {
+            return Err("it is reached over HTTP, and not started".to_owned());
         };
-        let env = world.env.iter().filter(|(name, _)| wanted(name)).map(|(name, value)| (name.clone(), value.clone()));
-        Ok(Self {
-            program: own_binary()?,
-            folder: world.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
-            env: env.collect(),
-            passed,
-            world_env: world.env.clone(),
+        let said = |what: &str, why: &dyn std::fmt::Display| format!("{what}: {}", why.to_string().to_lowercase());
+        let piped = || sys::channel::pipe().map_err(|error| said("it could not be started", &error));
+        let ((stdin, to), (from, stdout), (words, stderr)) = (piped()?, piped()?, piped()?);
+        let listened = |error: std::io::Error| said("it could not be listened to", &error);
+        let argv = std::iter::once(command).chain(args).map(OsString::from).collect();
+        let (layers, environment) = self.circumstances(server);
+        let stdio = Stdio::Streams {
+            stdin: Stdin::Descriptor(stdin),
+            stdout: Sink::Descriptor(stdout),
+            stderr: Sink::Descriptor(stderr),
+        };
+        let started = self.runner.with(environment).start(&layers, Workload::Argv(argv), stdio);
+        let sandbox = started.map_err(|stop| {
+            let words = Words::of(&stop.text(Palette::PLAIN, WIDE)).last().unwrap_or_default();
+            format!("{}: {words}", how(Some(i32::from(stop.code())), None))
+        })?;
+        Ok(Launched {
+            stdin: Box::new(pipe::Sender::from_owned_fd(to).map_err(listened)?),
+            stdout: Box::new(pipe::Receiver::from_owned_fd(from).map_err(listened)?),
+            stderr: Box::new(pipe::Receiver::from_owned_fd(words).map_err(listened)?),
+            program: Box::new(Inside(Some(sandbox))),
         })
     }
 }
 
-/// The file that this process runs: not a name that somebody could put another program behind.
-pub(super) fn own_binary() -> Result<PathBuf, Failure> {
-    std::fs::read_link("/proc/self/exe").map_err(|error| {
-        Failure::own(Fault {
-            id: "mcp/own-binary",
-            what: "cannot find our own binary".to_owned(),
-            place: "/proc/self/exe".to_owned(),
-            why: error.to_string().to_lowercase(),
-            fix: "mount /proc".to_owned(),
-        })
-    })
-}
+/// A server in its sandbox; none when its end was told.
+struct Inside(Option<Sandbox>);
 
-impl Launch for Launcher {
-    fn launch(&self, server: &Server) -> Result<Start, String> {
-        let How::Command { command, args } = &server.reach else {
-            return Err("it is reached over HTTP, and not started".to_owned());
-        };
-        let mut words: Vec<OsString> = ["mcp", "upstream", "-q", "-i", "-p"].iter().map(OsString::from).collect();
-        words.push(server.policy.as_str().into());
-        let mut env = self.env.clone();
-        for name in self.passed.get(&server.policy).into_iter().flatten() {
-            if let Some(value) = self.world_env.get(name) {
-                env.insert(name.clone(), value.clone());
+impl Program for Inside {
+    fn wait(&mut self) -> BoxFuture<'_, Ended> {
+        Box::pin(async move {
+            if let Some(sandbox) = &self.0 {
+                ended(sandbox).await;
             }
-        }
-        // Values go by the environment: arguments of a process are for everybody to read.
-        for (name, value) in &server.env {
-            if NEEDED.contains(&name.as_str()) || name.starts_with(OURS) {
-                words.push("--env".into());
-                words.push(format!("{name}={value}").into());
-            } else {
-                words.push("--pass-env".into());
-                words.push(name.as_str().into());
-                env.insert(name.into(), value.into());
+            match self.0.take().map(Sandbox::wait) {
+                Some(Ok(finished)) => {
+                    let outcome = &finished.report.outcome;
+                    let (code, signal) = (outcome.exit_code(), outcome.signal);
+                    let how = how(signal.is_none().then_some(code), signal);
+                    Ended { how, said: words_of(&finished) }
+                }
+                Some(Err(stop)) => Ended { how: how(Some(125), None), said: Failure::from(stop).sentence() },
+                None => Ended::default(),
             }
+        })
+    }
+
+    fn terminate(&mut self) {
+        const TERM: u8 = 15;
+        if let Some(sandbox) = &self.0 {
+            sandbox.signal(TERM);
         }
-        words.push("--".into());
-        words.push(command.into());
-        words.extend(args.iter().map(OsString::from));
-        Ok(Start { program: self.program.clone(), args: words, env, folder: self.folder.clone() })
+    }
+
+    fn kill(&mut self) {
+        if let Some(sandbox) = &self.0 {
+            sandbox.kill();
+        }
     }
 }

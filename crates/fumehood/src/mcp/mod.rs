@@ -8,26 +8,26 @@ pub mod server;
 use std::path::Path;
 use std::sync::Arc;
 
-use broker::Broker;
-use broker::call::Caller;
-use broker::mcp::engine::Engine;
-use broker::mcp::names::server_of;
-use broker::mcp::servers::{self, Wrong};
-use broker::mcp::{Asked, Gateway, pinning};
+use gate::call::Caller;
+use gateway::Broker;
+use gateway::mcp::names::server_of;
+use gateway::mcp::servers::{self, Wrong};
+use gateway::mcp::{Asked, Gateway, pinning};
 use policy::Loaded;
-use policy::spot::Documents;
+use policy::span::Documents;
 use policy::tools::Tools;
 
-use crate::cli::{Ingredient, World};
-use crate::fault::Fault;
-use crate::state::State;
+use crate::cli::Environment;
 use crate::ui::Failure;
+use sandbox::PolicyLayer;
+use sandbox::fault::Fault;
+use sandbox::state::State;
 
 pub use launch::Launcher;
 
 /// What a gateway is asked to be, beside its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct GatewayOptions {
     /// Nothing is trusted at first sight.
     pub strict_pins: bool,
     /// Servers are started with the session.
@@ -38,34 +38,39 @@ pub struct Manner {
 ///
 /// # Errors
 /// Everything that is wrong with the policy, its servers or theirs.
-pub fn gateway(layers: &[Ingredient], world: &World, manner: Manner) -> Result<Gateway, Failure> {
-    let (loaded, gate) = crate::cli::load::gated(layers, world)?;
+pub fn gateway(layers: &[PolicyLayer], environment: &Environment, manner: GatewayOptions) -> Result<Gateway, Failure> {
+    let (loaded, gate) = crate::load::gated(layers, environment)?;
     let Loaded { policy, documents, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(no_tools(layers)) };
-    let behind = Behind::of(tools, documents, layers, world)?;
-    let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
-    let folder = world.cwd.clone().unwrap_or_default();
+    let behind = Upstreams::of(tools, documents, layers, environment)?;
+    let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
+    let folder = environment.cwd.clone().unwrap_or_default();
     let broker = crate::serve::broker(gate, &loaded, tools, &state, &folder)?;
     Ok(behind.gateway(broker, &state, manner))
 }
 
 /// The servers of a policy, looked through and ready to be started: what stands behind each front door that has them.
 #[derive(Debug)]
-pub struct Behind {
+pub struct Upstreams {
     asked: Asked,
     launcher: Launcher,
     scope: String,
 }
 
-impl Behind {
+impl Upstreams {
     /// Those of a policy; their own policies are read now.
     ///
     /// # Errors
     /// Everything that is wrong with the servers or their policies.
-    pub fn of(tools: &Tools, documents: &Documents, layers: &[Ingredient], world: &World) -> Result<Self, Failure> {
-        let asked = Asked::of(tools, documents, &Around { world }).map_err(all_wrong)?;
-        let launcher = Launcher::new(world, &asked.servers)?;
-        Ok(Self { asked, launcher, scope: scope(layers, world) })
+    pub fn of(
+        tools: &Tools,
+        documents: &Documents,
+        layers: &[PolicyLayer],
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let asked = Asked::of(tools, documents, &Around { environment }).map_err(all_wrong)?;
+        let launcher = Launcher::new(environment, &asked.servers)?;
+        Ok(Self { asked, launcher, scope: scope(layers, environment) })
     }
 
     /// Whether there is none.
@@ -82,13 +87,12 @@ impl Behind {
 
     /// A gateway before them.
     #[must_use]
-    pub fn gateway(self, broker: Arc<Broker>, state: &State, manner: Manner) -> Gateway {
+    pub fn gateway(self, broker: Arc<Broker>, state: &State, manner: GatewayOptions) -> Gateway {
         let Asked { servers, allow } = self.asked;
         Gateway {
             servers,
             allow,
-            approvals: Some(broker.approvals().clone()),
-            engine: broker,
+            broker,
             pinning: pinning(state.path(), self.scope, manner.strict_pins),
             launch: Arc::new(self.launcher),
             eager: manner.eager,
@@ -100,44 +104,43 @@ impl Behind {
 ///
 /// # Errors
 /// Everything that is wrong with `[mcp]`.
-pub fn check(loaded: &Loaded, world: &World) -> Result<(), Failure> {
+pub fn check(loaded: &Loaded, environment: &Environment) -> Result<(), Failure> {
     let Some(tools) = &loaded.policy.tools else { return Ok(()) };
-    Asked::of(tools, &loaded.documents, &Around { world }).map(|_| ()).map_err(all_wrong)
+    Asked::of(tools, &loaded.documents, &Around { environment }).map(|_| ()).map_err(all_wrong)
 }
 
 /// Our own server under a policy.
 ///
 /// # Errors
-/// Everything that is wrong with the policy, or that our own binary cannot be found.
+/// Everything that is wrong with the policy.
 pub fn own_server(
-    layers: &[Ingredient],
-    world: &World,
+    layers: &[PolicyLayer],
+    environment: &Environment,
     agent: &str,
     may_apply: bool,
 ) -> Result<Arc<server::Server>, Failure> {
-    let (loaded, gate) = crate::cli::load::gated(layers, world)?;
-    let actor = server::Actor::new(launch::own_binary()?, layers, world, may_apply);
-    let engine = match (&loaded.policy.tools, gate) {
+    let (loaded, gate) = crate::load::gated(layers, environment)?;
+    let actor = server::Actor::new(layers, environment, may_apply);
+    let broker = match (&loaded.policy.tools, gate) {
         (None, _) | (_, None) => None,
         (Some(tools), Some(gate)) => {
-            let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
-            let folder = world.cwd.clone().unwrap_or_default();
-            let engine: Arc<dyn Engine> = crate::serve::broker(gate, &loaded, tools, &state, &folder)?;
-            Some(engine)
+            let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
+            let folder = environment.cwd.clone().unwrap_or_default();
+            Some(crate::serve::broker(gate, &loaded, tools, &state, &folder)?)
         }
     };
-    let session = broker::mcp::run::session_id().map_err(|why| {
+    let session = gateway::mcp::run::session_id().map_err(|why| {
         let (what, place, fix) = ("cannot name a session", "/proc/self/exe".to_owned(), "mount /proc".to_owned());
         Failure::own(Fault { id: "mcp/own-binary", what: what.to_owned(), place, why, fix })
     })?;
     let caller = Caller { agent: agent.to_owned(), session, key: None };
-    Ok(server::Server::new(actor, engine, caller))
+    Ok(server::Server::new(actor, broker, caller))
 }
 
 /// Which policy pins are of: the documents that make it, by their full paths.
 #[must_use]
-pub fn scope(layers: &[Ingredient], world: &World) -> String {
-    let full = |name: &String| match &world.cwd {
+pub fn scope(layers: &[PolicyLayer], environment: &Environment) -> String {
+    let full = |name: &String| match &environment.cwd {
         Some(dir) if name.contains('/') || Path::new(name).extension().is_some() => {
             let path = dir.join(name);
             std::fs::canonicalize(&path).unwrap_or(path).display().to_string()
@@ -145,14 +148,14 @@ pub fn scope(layers: &[Ingredient], world: &World) -> String {
         Some(_) | None => name.clone(),
     };
     let documents = layers.iter().filter_map(|layer| match layer {
-        Ingredient::Document(name) => Some(full(name)),
-        Ingredient::Flag { .. } | Ingredient::Set(_) => None,
+        PolicyLayer::Document(name) => Some(full(name)),
+        PolicyLayer::Flag { .. } | PolicyLayer::Set(_) => None,
     });
     documents.collect::<Vec<_>>().join(":")
 }
 
 struct Around<'a> {
-    world: &'a World,
+    environment: &'a Environment,
 }
 
 impl servers::Surroundings for Around<'_> {
@@ -161,12 +164,12 @@ impl servers::Surroundings for Around<'_> {
     }
 
     fn variable(&self, name: &str) -> Option<String> {
-        self.world.variable(name).and_then(|value| value.to_str()).map(str::to_owned)
+        self.environment.variable(name).and_then(|value| value.to_str()).map(str::to_owned)
     }
 }
 
-pub(crate) fn no_tools(layers: &[Ingredient]) -> Failure {
-    let named = layers.iter().any(|layer| matches!(layer, Ingredient::Document(_)));
+pub(crate) fn no_tools(layers: &[PolicyLayer]) -> Failure {
+    let named = layers.iter().any(|layer| matches!(layer, PolicyLayer::Document(_)));
     Failure::Faults {
         code: 126,
         faults: vec![Fault {

@@ -1,65 +1,46 @@
-//! One run, from what was asked to how it ended.
-//!
-//! The list of stages reads like DESIGN section 3: request -> policy -> journal -> plan | refusal -> prepare -> start ->
-//! audit -> posture == plan -> go -> watch -> outcome -> report -> audit. Each stage takes the one before it by value, so
-//! none can be repeated or skipped. Of the container tier the guest's process is made while the plan is (`early`), and the
-//! plan is recorded while the guest confines itself: both before *go*, and a refusal leaves nothing of either.
+//! A run of the command line: its policy, streams, terminal and signals in, words or one report out. The run itself is
+//! `sandbox`'s; servers call it by `in_process`.
 
-mod aftermath;
-mod base64;
-mod begin;
-mod commands;
-mod early;
-mod foresee;
-mod guard;
-mod hide;
-mod home;
-mod launch;
-mod mounts;
-mod outcome;
-mod planning;
-mod record;
+mod deliver;
+pub(crate) mod in_process;
 mod report_file;
-mod start_fault;
-mod streams;
 mod terminal;
-mod threshold;
-mod violations;
-mod watch;
-mod workspace;
 
-pub(crate) use commands::around as commands_around;
-pub use foresee::foresee;
-pub use planning::{Planned, choose, plan};
+use std::os::fd::{AsFd, OwnedFd};
+
+use sandbox::fault::Fault;
+use sandbox::{Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
+use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
+
+use crate::cli::{Environment, Request};
+use crate::load;
+use crate::ui::{Console, Failure};
 use report_file::ReportFile;
-
-use crate::cli::{Request, World, load};
-use crate::fault::Fault;
-use crate::ui::{Failure, Voice};
+use terminal::RawMode;
 
 /// Runs a request; the exit code.
 ///
 /// # Errors
-/// Mistakes of the policy, a refusal, or our own failure; nothing was run then, or nothing runs any more.
-pub fn run(request: Request, world: &World, voice: Voice) -> Result<u8, Failure> {
-    sys::heap::keep();
-    let mut manner = Manner::of(&request, world);
-    let ended = match request.report.as_deref().map(|path| ReportFile::open(path, world.cwd.as_deref())).transpose() {
-        Ok(report) => {
-            manner.report = report;
-            through(request, world, voice, &manner)
-        }
-        Err(stop) => Err(stop),
-    };
+/// Diagnostics of the policy, a refusal, or our own failure; nothing was run then, or nothing runs any more.
+pub fn run(request: Request, environment: &Environment, console: Console) -> Result<u8, Failure> {
+    let mut options = OutputOptions::of(&request, environment);
+    let ended =
+        match request.report.as_deref().map(|path| ReportFile::open(path, environment.cwd.as_deref())).transpose() {
+            Ok(report) => {
+                options.report = report;
+                through(request, environment, console, &options)
+            }
+            Err(stop) => Err(stop),
+        };
     match ended {
         Ok(code) => Ok(u8::try_from(code).unwrap_or(125)),
-        Err(stop) => aftermath::no_report(stop, voice, &manner),
+        Err(stop) => deliver::no_report(stop, console, &options),
     }
 }
 
 /// How a run speaks.
 #[derive(Debug)]
-struct Manner {
+struct OutputOptions {
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -68,88 +49,104 @@ struct Manner {
     report: Option<ReportFile>,
 }
 
-impl Manner {
-    fn of(request: &Request, world: &World) -> Self {
-        let one_screen = world.stdout_terminal && world.stderr_terminal;
+impl OutputOptions {
+    fn of(request: &Request, environment: &Environment) -> Self {
+        let one_screen = environment.stdout_terminal && environment.stderr_terminal;
         Self { json: request.json, quiet: request.quiet, verbose: request.verbose, one_screen, report: None }
     }
 }
 
-/// A run has some dozens of descriptors open at once, and places those of the guest from 64 on.
-const DESCRIPTORS: u64 = 192;
-
-fn enough_descriptors() -> Result<(), Failure> {
-    let may = sys::rlimit::open_files(DESCRIPTORS);
-    if may >= DESCRIPTORS {
-        sys::rlimit::make_room(DESCRIPTORS);
-        return Ok(());
+fn through(
+    request: Request,
+    environment: &Environment,
+    console: Console,
+    options: &OutputOptions,
+) -> Result<i32, Failure> {
+    let recorded = |stop| sandbox::run::refused(stop, environment);
+    let host = Capabilities::probe_with(environment.user_bus());
+    let loaded = load::policy(&request.layers, environment).map_err(recorded)?;
+    if let Some(report) = &options.report {
+        report.judge(&loaded.policy)?;
     }
-    let fault = Fault {
-        id: "run/few-descriptors",
-        what: format!("only {may} files may be open at once"),
-        place: "the caller's limits".to_owned(),
-        why: format!("a run needs {DESCRIPTORS}; nothing was run"),
-        fix: "raise the limit of open files (`ulimit -n`)".to_owned(),
+    terminal::there(&loaded, &request, environment).map_err(recorded)?;
+    let (interactive, what) = (request.interactive, request.what);
+    let planned = sandbox::plan(loaded, what, &host).map_err(recorded)?;
+    // Before the guest is there: no signal of the caller may fall between.
+    let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
+    let stdio = match planned.plan.policy.process.tty {
+        true => terminal::screen().map(Stdio::Terminal).map_err(own_failure)?,
+        false => streams(interactive || !environment.stdin_terminal, options.json),
     };
-    Err(Failure::Faults { code: 126, faults: vec![fault] })
+    let raw = RawMode::of(&stdio).map_err(own_failure)?;
+    let mut how = Options::new(stdio);
+    if !options.quiet && !options.json {
+        how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
+    }
+    let mut interrupts = 0;
+    let mut ready = |sandbox: &Handle| forward(&signals, &mut interrupts, sandbox);
+    let visitor = Visitor { fd: signals.as_fd(), ready: &mut ready };
+    let finished = sandbox::run_here(planned, environment, &host, how, visitor)?;
+    drop(raw);
+    // A signal that ends us from here on finds nothing left.
+    drop(signals);
+    Ok(deliver::deliver(finished, console, options))
 }
 
-/// What fails when the program was let go is no refusal: those say that nothing was run.
-fn not_refused(stop: Failure) -> Failure {
-    match stop {
-        Failure::Faults { code: _, faults } => Failure::Faults { code: 125, faults },
-        other @ (Failure::Mistakes(_) | Failure::Refused(_)) => other,
+/// Passes signals on. A third one is for a program that ignores them: everything is killed.
+fn forward(signals: &Signals, interrupts: &mut u32, sandbox: &Handle) {
+    while let Some(number) = signals.next() {
+        if number == WINDOW_CHANGED {
+            if let Some((rows, columns)) = terminal::size() {
+                sandbox.resize(rows, columns);
+            }
+            continue;
+        }
+        *interrupts = interrupts.saturating_add(1);
+        match u8::try_from(number) {
+            Ok(number) if *interrupts < 3 => sandbox.signal(number),
+            Ok(_) | Err(_) => sandbox.kill(),
+        }
     }
 }
 
-/// A program that inherited the real-time policy of our caller would escape `limits.cpus`, and keep us from ending it.
-fn no_real_time_program() -> Result<(), Failure> {
-    sys::scheduling::start_ordinary_children().map_err(|error| {
-        let fault = Fault {
-            id: "run/real-time",
-            what: "the program would have the real-time scheduling policy of its caller".to_owned(),
-            place: "the caller's scheduling policy".to_owned(),
-            why: format!("no limit holds such a program, and it could not be reset: {error}; nothing was run"),
-            fix: "start fumehood as an ordinary program (`chrt -o 0 fumehood run ...`)".to_owned(),
-        };
-        Failure::Faults { code: 126, faults: vec![fault] }
+/// Our own three streams, or what is kept of them for a report.
+fn streams(input: bool, keep: bool) -> Stdio {
+    // A caller without stdin is a caller with nothing to say. The null device stays one: programs look whether it is a pipe.
+    let from = || match own(std::io::stdin()) {
+        Ok(fd) if is_null(&fd) => Stdin::Nothing,
+        Ok(fd) => Stdin::Descriptor(fd),
+        Err(_none) => Stdin::Bytes(Vec::new()),
+    };
+    let to = |fd: std::io::Result<OwnedFd>| match fd {
+        Ok(fd) if !keep => Sink::Descriptor(fd),
+        Ok(_) | Err(_) => Sink::Keep,
+    };
+    Stdio::Streams {
+        stdin: if input { from() } else { Stdin::Nothing },
+        stdout: to(own(std::io::stdout())),
+        stderr: to(own(std::io::stderr())),
+    }
+}
+
+fn is_null(fd: &OwnedFd) -> bool {
+    let null = rustix::fs::stat("/dev/null").map(|null| null.st_rdev);
+    rustix::fs::fstat(fd).is_ok_and(|found| {
+        rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::CharacterDevice
+            && null == Ok(found.st_rdev)
     })
 }
 
-fn through(mut request: Request, world: &World, voice: Voice, manner: &Manner) -> Result<i32, Failure> {
-    enough_descriptors()?;
-    no_real_time_program()?;
-    let host = std::sync::Arc::new(backends::Capabilities::probe_with(world.user_bus()));
-    let ahead = early::ahead(&host);
-    let mut loaded = match load::policy(&request.layers, world) {
-        Ok(loaded) => loaded,
-        Err(stop) => return Err(record::refused(stop, world, None)),
-    };
-    if let Some(report) = &manner.report {
-        report.judge(&loaded.policy)?;
-    }
-    let asked = std::mem::replace(&mut request.what, crate::cli::What::Nothing);
-    let forced = match commands::judge(&mut loaded, asked) {
-        Ok((what, forced)) => {
-            request.what = what;
-            forced
-        }
-        Err(stop) => return Err(record::refused(stop, world, None)),
-    };
-    if let Err(stop) = terminal::there(&loaded, &request, world) {
-        return Err(record::refused(stop, world, None));
-    }
-    let early = early::begin(ahead, &loaded, &request, world, &host);
-    let planned = match planning::choose(&loaded, &host) {
-        Ok(planned) => planned,
-        Err(stop) => return Err(record::refused(stop, world, early.map(early::Early::end))),
-    };
-    let (place, early) = early::or_only_its_place(early, world)?;
-    let recorded = record::open(&planned, &request, place)?;
-    let begun = begin::begin(&planned, (request, forced), world, &recorded, &host, early)
-        .map_err(|stop| recorded.abort(stop, &planned))?;
-    let mut stage = begun.start(&planned, &recorded, &host).map_err(|stop| recorded.abort(stop, &planned))?;
-    recorded.started(&planned, stage.pid()).map_err(not_refused)?;
-    let watched = stage.watch(&planned.plan.policy, &recorded, voice, manner);
-    Ok(aftermath::report(stage, &watched, &planned, &recorded).deliver(&planned, voice, manner))
+/// A descriptor of ours, duplicated so that it can be owned.
+fn own(fd: impl AsFd) -> std::io::Result<OwnedFd> {
+    fd.as_fd().try_clone_to_owned()
+}
+
+fn own_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::own(Fault {
+        id: "run/descriptors",
+        what: error.to_string(),
+        place: "before the program was started".to_owned(),
+        why: "nothing was run".to_owned(),
+        fix: "raise the limit of open files (ulimit -n)".to_owned(),
+    })
 }

@@ -13,8 +13,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::fault::{Fault, show_path};
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_path};
 
 pub(super) const UNWRITABLE: &str = "run/report-unwritable";
 const FIX: &str = "name a file in a folder that you may write";
@@ -90,7 +90,7 @@ impl ReportFile {
         }
         self.empty();
         let mut file = &self.file;
-        file.write_all(format!("{value:#}\n").as_bytes())
+        file.write_all(sandbox::fault::show_json(format!("{value:#}\n")).as_bytes())
             .map_err(|e| unwritable(&self.path, e.to_string().to_lowercase(), FIX))
     }
 
@@ -105,7 +105,7 @@ impl ReportFile {
 /// is judged as if one did.
 fn leads_through(path: &Path, root: &Path) -> bool {
     let decides = |name: &PathBuf| name.parent().is_some_and(|folder| folder.starts_with(root));
-    sys::way::of(path).is_none_or(|way| way.names.iter().any(decides))
+    sys::path_walk::of(path).is_none_or(|way| way.names.iter().any(decides))
 }
 
 fn why_not(errno: Errno) -> String {

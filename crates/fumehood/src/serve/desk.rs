@@ -3,19 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use broker::approvals::{Approvals, Settings};
-use broker::limits::{Ledger, LedgerFault};
-use broker::{Broker, Gate};
+use gate::Gate;
+use gateway::Broker;
+use gateway::approvals::{Approvals, Settings};
+use gateway::limits::{Ledger, LedgerFault};
 use policy::clause::ClauseId;
 use policy::tools::Tools;
 use policy::value::Content;
 use policy::{Loaded, Origins};
 
 use super::record::{Recorder, options};
-use crate::audit::{Log, sha256_hex};
-use crate::fault::{Fault, show_path};
-use crate::state::State;
 use crate::ui::Failure;
+use policy::json::sha256_hex;
+use sandbox::audit::Log;
+use sandbox::fault::{Fault, show_path};
+use sandbox::state::State;
 
 /// Opens everything that a call needs; what cannot be opened refuses all calls, and so the start.
 ///

@@ -7,23 +7,25 @@ mod record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use broker::approvals::Approvals;
-use broker::call::{Call, Caller, ToolFacts};
-use broker::gate::Listed;
-use broker::http::{Boxed, Called, Engine, Missing, Run, Wanted, Way};
-use broker::mcp::direct::Upstreams;
-use broker::record::Record;
-use broker::rules::Counters;
-use broker::verdict::{Reason, Verdict};
-use broker::{Answer, Broker};
+use gate::Listed;
+use gate::call::{Call, Caller, ToolFacts};
+use gate::rules::Counters;
+use gate::verdict::{Reason, Verdict};
+use gateway::approvals::Approvals;
+use gateway::engine::{BoxFuture, Called, Engine, Run, Wanted};
+use gateway::mcp::upstream_pool::{Missing, UpstreamPool};
+use gateway::record::Record;
+use gateway::tool_route::{ToolRoute, error_text};
+use gateway::{Answer, Broker};
 use policy::Loaded;
 use policy::tools::Decision;
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Ingredient, World};
-use crate::fault::Fault;
-use crate::state::State;
+use crate::cli::Environment;
 use crate::ui::Failure;
+use sandbox::PolicyLayer;
+use sandbox::fault::Fault;
+use sandbox::state::State;
 
 pub use command::Commands;
 pub use desk::broker;
@@ -31,13 +33,13 @@ pub use record::Recorder;
 
 /// Everything behind a front door.
 #[derive(Debug)]
-pub struct House {
+pub struct ToolServer {
     broker: Arc<Broker>,
     /// Names of the policy's entries that are no globs.
     named: Vec<String>,
     commands: Commands,
     /// MCP servers of the policy; none where it names none.
-    upstreams: Option<Arc<Upstreams>>,
+    upstreams: Option<Arc<UpstreamPool>>,
     facts: ToolFacts,
     /// What a program that starts us may know of the policy.
     pub about: Json,
@@ -47,24 +49,24 @@ pub struct House {
 ///
 /// # Errors
 /// Everything that is wrong with the policy, the state folder, or the audit log.
-pub fn house(layers: &[Ingredient], world: &World, commands: Commands) -> Result<House, Failure> {
-    let (loaded, gate) = crate::cli::load::gated(layers, world)?;
+pub fn house(layers: &[PolicyLayer], environment: &Environment, commands: Commands) -> Result<ToolServer, Failure> {
+    let (loaded, gate) = crate::load::gated(layers, environment)?;
     let Loaded { policy, documents, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(super::mcp::no_tools(layers)) };
-    let behind = super::mcp::Behind::of(tools, documents, layers, world)?;
+    let behind = super::mcp::Upstreams::of(tools, documents, layers, environment)?;
     if let Some(both) = commands.names().find(|name| behind.has(name)) {
         return Err(two_ways(both));
     }
-    let folder = world.cwd.clone().unwrap_or_default();
-    let state = State::open(&world.state).map_err(|error| Failure::own(error.fault()))?;
+    let folder = environment.cwd.clone().unwrap_or_default();
+    let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
     let broker = desk::broker(gate, &loaded, tools, &state, &folder)?;
     let digest = desk::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
     let upstreams = (!behind.is_empty()).then(|| {
-        let manner = super::mcp::Manner { strict_pins: false, eager: false };
-        Upstreams::new(behind.gateway(Arc::clone(&broker), &state, manner))
+        let manner = super::mcp::GatewayOptions { strict_pins: false, eager: false };
+        UpstreamPool::new(behind.gateway(Arc::clone(&broker), &state, manner))
     });
-    Ok(House {
+    Ok(ToolServer {
         broker,
         upstreams,
         named: named.collect(),
@@ -87,7 +89,13 @@ fn two_ways(name: &str) -> Failure {
     }
 }
 
-impl House {
+impl ToolServer {
+    /// What to tell at the start: servers that cannot start as they are written.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.upstreams.as_ref().map(|upstreams| upstreams.notes()).unwrap_or_default()
+    }
+
     /// Ends what was started for calls.
     pub async fn end(&self) {
         if let Some(upstreams) = &self.upstreams {
@@ -97,17 +105,17 @@ impl House {
 
     fn call_of<'a>(&'a self, what: Wanted<'a>) -> Call<'a> {
         let Wanted { tool, args, caller, facts } = what;
-        let now = broker::call::now_ms();
+        let now = gateway::clock::now_ms();
         Call { tool, args, caller, facts: facts.unwrap_or(&self.facts), counters: Counters::default(), now }
     }
 }
 
-impl Engine for House {
+impl Engine for ToolServer {
     fn check(&self, tool: &str, args: Json, caller: &Caller, facts: Option<&ToolFacts>) -> Verdict {
         self.broker.check(&self.call_of(Wanted { tool, args, caller, facts }))
     }
 
-    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> Boxed<'a, Called> {
+    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> BoxFuture<'a, Called> {
         let call = self.call_of(what);
         Box::pin(async move {
             let Answer { verdict, result, id: _, approver: _, took: _ } = self.broker.call(call, run).await;
@@ -115,26 +123,26 @@ impl Engine for House {
         })
     }
 
-    fn implementation<'a>(&'a self, tool: &'a str, caller: &'a Caller) -> Boxed<'a, Result<Way, Missing>> {
+    fn implementation<'a>(&'a self, tool: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, Missing>> {
         Box::pin(async move {
             if let Some(run) = self.commands.run(tool) {
-                return Ok(Way { run, facts: None });
+                return Ok(ToolRoute { run, facts: None });
             }
             let upstreams = self.upstreams.as_ref().ok_or(Missing::NoServer)?;
             let found = upstreams.find(tool, caller).await?;
             let facts = found.facts().clone();
-            Ok(Way { run: found.run(), facts: Some(facts) })
+            Ok(ToolRoute { run: found.run(), facts: Some(facts) })
         })
     }
 
     fn refused(&self, what: Wanted<'_>, why: &Missing) {
-        let (id, [said, why, instead]) = broker::http::words_of(what.tool, why);
+        let (id, [said, why, instead]) = error_text(what.tool, why);
         let rule = "mcp".to_owned();
         let reason = Reason { id, rule, at: None, decision: Decision::Deny, what: said, why, instead };
         self.broker.refused(&self.call_of(what), reason);
     }
 
-    fn end_session<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, ()> {
+    fn end_session<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Some(upstreams) = &self.upstreams {
                 upstreams.end(caller).await;
@@ -143,7 +151,7 @@ impl Engine for House {
         })
     }
 
-    fn tools<'a>(&'a self, caller: &'a Caller) -> Boxed<'a, Vec<Json>> {
+    fn tools<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Vec<Json>> {
         Box::pin(async move {
             let mut shown = BTreeMap::new();
             for name in &self.named {

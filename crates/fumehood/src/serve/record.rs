@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use broker::record::{Event, Record};
+use gateway::record::{Event, Record};
 use policy::value::{Audit, Content};
 use serde_json::Value as Json;
 
-use crate::audit::{Kind, Log, Options, Redactor};
+use sandbox::audit::{Kind, Log, Options, Redactor};
 
 /// Writes the broker's events into the audit log.
 pub struct Recorder {

@@ -1,11 +1,11 @@
 //! Why there is no result: our own faults, the mistakes of a policy, or a refusal; all of them at once, with the exit code.
 
-use policy::mistake::{Mistake, Where};
-use policy::{Mistakes, Refusal};
+use policy::diagnostic::{Diagnostic, Where};
+use policy::{Diagnostics, Refusal};
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, show_text};
 use crate::ui::{Palette, Role, refusal};
+use sandbox::fault::{Fault, show_text};
 
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +18,32 @@ pub enum Failure {
         faults: Vec<Fault>,
     },
     /// The policy is wrong (126).
-    Mistakes(Mistakes),
+    Diagnostics(Diagnostics),
     /// The policy cannot be held here (126).
     Refused(Refusal),
 }
 
+impl From<sandbox::Error> for Failure {
+    fn from(stop: sandbox::Error) -> Self {
+        match stop {
+            sandbox::Error::Mistakes(mistakes) => Self::Diagnostics(mistakes),
+            sandbox::Error::Unheld(refusal) => Self::Refused(refusal),
+            sandbox::Error::Refused(faults) => Self::Faults { code: 126, faults },
+            sandbox::Error::Failed(faults) => Self::Faults { code: 125, faults },
+        }
+    }
+}
+
 impl Failure {
+    /// Its faults; a policy's mistakes and unheld clauses are none.
+    #[must_use]
+    pub fn into_faults(self) -> Vec<Fault> {
+        match self {
+            Self::Faults { code: _, faults } => faults,
+            Self::Diagnostics(_) | Self::Refused(_) => Vec::new(),
+        }
+    }
+
     /// Our own failure, or bad usage: 125.
     #[must_use]
     pub fn own(fault: Fault) -> Self {
@@ -35,16 +55,19 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Self::Faults { code, .. } => *code,
-            Self::Mistakes(_) | Self::Refused(_) => 126,
+            Self::Diagnostics(_) | Self::Refused(_) => 126,
         }
     }
 
-    /// For programs: `{schema, code, errors}`, or `{refused}` as in `plan --json`.
+    /// For programs: `{refused}` where nothing may run, as in `plan --json`, else `{schema, code, errors}`.
     #[must_use]
     pub fn json(&self) -> Value {
         match self {
+            Self::Faults { code: 126, faults } => {
+                json!({ "refused": faults.iter().map(as_reason).collect::<Vec<Value>>() })
+            }
             Self::Faults { code, faults } => json!({ "schema": 1, "code": code, "errors": faults }),
-            Self::Mistakes(mistakes) => mistakes.to_json(),
+            Self::Diagnostics(mistakes) => mistakes.to_json(),
             Self::Refused(refusal) => refusal.to_json(),
         }
     }
@@ -54,7 +77,7 @@ impl Failure {
     pub fn sentence(&self) -> String {
         let (first, all) = match self {
             Self::Faults { code: _, faults } => (faults.first().map(|f| (&f.what, &f.why)), faults.len()),
-            Self::Mistakes(mistakes) => (mistakes.list.first().map(|m| (&m.what, &m.why)), mistakes.list.len()),
+            Self::Diagnostics(mistakes) => (mistakes.list.first().map(|m| (&m.what, &m.why)), mistakes.list.len()),
             Self::Refused(refusal) => (refusal.refused.first().map(|r| (&r.what, &r.why)), refusal.refused.len()),
         };
         // What is no refusal may have failed when the program had been let go.
@@ -69,10 +92,16 @@ impl Failure {
     pub fn text(&self, palette: Palette, columns: usize) -> String {
         match self {
             Self::Faults { code: _, faults } => faults.iter().map(|f| fault(f, palette)).collect(),
-            Self::Mistakes(mistakes) => mistakes.list.iter().map(|m| mistake(m, palette)).collect(),
+            Self::Diagnostics(mistakes) => mistakes.list.iter().map(|m| mistake(m, palette)).collect(),
             Self::Refused(reasons) => refusal(reasons, palette, columns),
         }
     }
+}
+
+/// A fault in the shape of the other reasons of a refusal.
+fn as_reason(fault: &Fault) -> Value {
+    let Fault { id, what, place, why, fix } = fault;
+    json!({ "id": id, "clause": null, "what": what, "where": place, "why": why, "fix": fix })
 }
 
 /// One fault for people.
@@ -82,8 +111,8 @@ pub fn fault(fault: &Fault, palette: Palette) -> String {
     parts(palette, [what, place, why, fix])
 }
 
-fn mistake(mistake: &Mistake, palette: Palette) -> String {
-    let Mistake { id: _, clause: _, what, at, why, fix } = mistake;
+fn mistake(mistake: &Diagnostic, palette: Palette) -> String {
+    let Diagnostic { id: _, clause: _, what, at, why, fix } = mistake;
     let Where { excerpt, .. } = at;
     let place = if excerpt.is_empty() { at.to_string() } else { format!("{at}   {excerpt}") };
     parts(palette, [what, &place, why, fix])

@@ -2,8 +2,8 @@
 
 use policy::plan::{Entry, Plan, Strength, Weakened};
 
-use crate::fault::show_text;
 use crate::ui::{Palette, Role, Table, count};
+use sandbox::fault::show_text;
 
 /// Longest value shown in a table; the whole stands in `--json`.
 const VALUE: usize = 60;
@@ -12,7 +12,7 @@ const VALUE: usize = 60;
 #[must_use]
 pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
     let held = plan.entries.len();
-    let kernel = plan.entries.iter().filter(|e| e.strength == Strength::Kernel).count();
+    let kernel = plan.entries.iter().filter(|e| e.controls.strength() == Strength::Kernel).count();
     let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let mut out = weakened(&plan.weakened, palette);
     out.push_str(&format!(
@@ -23,13 +23,13 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
         count(number(held), "clause", "clauses"),
     ));
     let mut table = Table::new(&["clause", "value", "held by", "from"]);
-    for Entry { clause, value: _, origin, enforcer, strength, overshoot } in &plan.entries {
+    for Entry { clause, value: _, origin, controls } in &plan.entries {
         let text = plan.policy.clause(*clause).map(|clause| clause.value_text()).unwrap_or_default();
-        let mut by = show_text(enforcer);
-        if let Some(over) = overshoot {
+        let mut by = abbreviated(&controls.enforcer());
+        if let Some(over) = &controls.overshoot() {
             by.push_str(&format!(" (overshoot: {})", show_text(over)));
         }
-        let role = match strength {
+        let role = match controls.strength() {
             Strength::Kernel => Some(Role::Good),
             Strength::Broker => None,
             Strength::Supervisor => Some(Role::Weak),
@@ -47,6 +47,21 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
     }
     out.push_str(&format!("digest {}\n", plan.digest()));
     out
+}
+
+/// Most mechanisms that are named in a table; the whole list stands in `--json`.
+const MAX_NAMES: usize = 8;
+
+/// The enforcer of a clause, for a table.
+#[must_use]
+pub fn abbreviated(enforcer: &str) -> String {
+    let names: Vec<&str> = enforcer.split('+').collect();
+    match names.get(..MAX_NAMES) {
+        Some(first) if names.len() > MAX_NAMES => {
+            show_text(&format!("{} and {} more", first.join("+"), names.len().saturating_sub(MAX_NAMES)))
+        }
+        Some(_) | None => show_text(enforcer),
+    }
 }
 
 /// What is held less than demanded, one line each: never left out.

@@ -1,22 +1,5 @@
 //! Numbers with their units, short enough for one line.
 
-/// Bytes in binary units: `512 B`, `1.5 KiB`, `256 MiB`.
-#[must_use]
-pub fn bytes(n: u64) -> String {
-    const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
-    for (name, shift) in UNITS {
-        let unit = 1u64 << shift;
-        if n < unit {
-            continue;
-        }
-        let whole = n / unit;
-        // Tenths, rounded down: a usage must never look like more than it was.
-        let tenth = (n % unit).saturating_mul(10) / unit;
-        return if tenth == 0 || whole >= 100 { format!("{whole} {name}") } else { format!("{whole}.{tenth} {name}") };
-    }
-    "0 B".to_owned()
-}
-
 /// Seconds, in the unit that reads best: `380 us`, `31 ms`, `2.5 s`, `90 s`, `10 min`.
 #[must_use]
 pub fn seconds(s: f64) -> String {
@@ -51,23 +34,6 @@ fn trim(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_keep_three_digits() {
-        let cases = [
-            (0, "0 B"),
-            (1, "1 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (1536, "1.5 KiB"),
-            (256 << 20, "256 MiB"),
-            ((256 << 20) + 1, "256 MiB"),
-            (u64::MAX, "16777215 TiB"),
-        ];
-        for (n, text) in cases {
-            assert_eq!(bytes(n), text);
-        }
-    }
 
     #[test]
     fn times_have_the_unit_that_reads_best() {

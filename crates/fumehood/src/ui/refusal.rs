@@ -3,8 +3,8 @@
 use policy::Refusal;
 use policy::plan::Reason;
 
-use crate::fault::show_text;
 use crate::ui::{Palette, Role, hang};
+use sandbox::fault::show_text;
 
 /// The text of a refusal.
 #[must_use]

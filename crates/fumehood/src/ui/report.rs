@@ -3,8 +3,8 @@
 use policy::report::{EnforcerLine, OutcomeKind, Report, Seen, Usage, Violation};
 use policy::{Bytes, Plan, Strength};
 
-use crate::fault::show_text;
 use crate::ui::{Palette, Role, Table, bytes, count, hang, plan, seconds};
+use sandbox::fault::show_text;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub fn report(view: &View<'_>) -> String {
         if !own {
             out.push_str(&first_line(view));
         }
+        // A loss is no chatter.
+        out.push_str(&cut(view));
         return out;
     }
     out.push_str(&first_line(view));
@@ -107,12 +109,15 @@ fn used(view: &View<'_>) -> String {
     if output > 0 {
         parts.push(of(format!("output {}", bytes(output)), limits.and_then(|l| l.output).map(size)));
     }
-    let mut out = labelled(view, "used:", None, &parts.join(", "));
-    if view.dropped > 0 {
-        let text = format!("{} of output were not kept: its limit is `limits.output`", bytes(view.dropped));
-        out.push_str(&labelled(view, "cut:", Some(Role::Weak), &text));
+    labelled(view, "used:", None, &parts.join(", ")) + &cut(view)
+}
+
+fn cut(view: &View<'_>) -> String {
+    if view.dropped == 0 {
+        return String::new();
     }
-    out
+    let text = format!("{} of output were not kept: its limit is `limits.output`", bytes(view.dropped));
+    labelled(view, "cut:", Some(Role::Weak), &text)
 }
 
 fn stopped(view: &View<'_>) -> String {
@@ -157,7 +162,7 @@ fn enforcers(view: &View<'_>) -> String {
             Strength::Broker => "broker",
         };
         let over = overshoot.as_deref().map_or_else(String::new, show_text);
-        table.row([clause.path(), &show_text(enforcer), strength, &over]);
+        table.row([clause.path(), &super::plan::abbreviated(enforcer), strength, &over]);
     }
     if table.is_empty() { String::new() } else { table.render(view.palette, 2, view.columns) }
 }

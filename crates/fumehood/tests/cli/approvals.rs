@@ -5,9 +5,9 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use broker::approvals::{Answer, Approvals, Ask, Parked};
-use fumehood::state::{Places, State};
+use gateway::approvals::{Answer, Approvals, Ask, Parked};
 use policy::tools::Approval;
+use sandbox::state::{Places, State};
 use serde_json::{Value as Json, json};
 
 use crate::House;
@@ -30,6 +30,7 @@ fn park(store: &Approvals, args: Json) -> Parked {
         agent: "local".into(),
         session: "s1".into(),
         approval: Approval::Never,
+        by: policy::tools::ApprovalBy::Person,
     };
     store.ask(&ask).unwrap()
 }
@@ -225,7 +226,7 @@ fn watch_asks_at_a_terminal_and_what_was_typed_too_early_agrees_to_nothing() {
     let seen = terminal.until("agree?");
     assert!(seen.contains(r#""to": "first\u{1b}[1m""#), "{seen}");
     std::thread::sleep(Duration::from_millis(150));
-    assert_eq!(store.get(first.id()).unwrap().unwrap().state.word(), "waiting");
+    assert_eq!(store.get(first.id()).unwrap().unwrap().state.as_str(), "waiting");
     // A stray Return agrees to nothing; then a real answer.
     terminal.types("\n");
     terminal.until("agree?");

@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use fumehood::audit::{Kind, Log, Options};
-use fumehood::state::{Places, State};
+use sandbox::audit::{Kind, Log, Options};
+use sandbox::state::{Places, State};
 use serde_json::json;
 
 use crate::House;

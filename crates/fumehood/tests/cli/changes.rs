@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fumehood::changes::{Baseline, Bounds, Store, copy_in, read_copy};
-use fumehood::state::{Dir, Places, RunId, State};
+use sandbox::changes::{Baseline, Bounds, Store, copy_in, read_copy};
+use sandbox::state::{Dir, Places, RunId, State};
 
 use rustix::fs::{FileType, Mode};
 
@@ -31,7 +31,7 @@ fn left_by(work_on: impl FnOnce(&Path)) -> House {
         Places { fumehood_state: Some(house.state()), euid: rustix::process::geteuid().as_raw(), ..Places::default() };
     let state = State::open(&places).unwrap();
     let (from, into) = (Dir::open(&work).unwrap(), Dir::open(&copy).unwrap());
-    let baseline: Baseline = copy_in(&from, &into, Bounds::default(), None).unwrap();
+    let baseline: Baseline = copy_in(&from, &into, Bounds::default()).unwrap();
     work_on(&copy);
     let run: RunId = RUN.parse().unwrap();
     let started = (i64::MAX / 2, 0);
@@ -318,4 +318,42 @@ fn a_folder_put_in_the_place_of_a_new_one_is_not_given_away() {
         let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(work.join(&name)).unwrap());
         assert_eq!(owner, 0, "{name} was made by root");
     }
+}
+
+#[test]
+fn what_waits_is_listed_and_thrown_away_at_once() {
+    let house = House::new();
+    for name in ["one", "two"] {
+        std::fs::create_dir(house.path("work").join(name)).unwrap();
+    }
+    let write = |workspace: &str, name: &str| {
+        let said =
+            house.run(&["run", "-q", "-w", workspace, "--", "sh", "-c", &format!("echo x >{name}; echo y >other")]);
+        assert_eq!(said.code, 0, "{said:?}");
+    };
+    house.run(&["changes"]).is(0, "", "no changes wait\n");
+    write("one", "a");
+    write("one", "b");
+    write("two", "c");
+    let of =
+        |args: &[&str]| house.run(&[&["changes", "--json"], args].concat()).json()["runs"].as_array().unwrap().clone();
+    let all = of(&[]);
+    let workspaces: Vec<_> =
+        all.iter().map(|run| run["workspace"].as_str().unwrap().rsplit('/').next().unwrap()).collect();
+    assert_eq!(workspaces, ["two", "one", "one"], "the newest comes first");
+    assert!(all.iter().all(|run| run["paths"] == 2), "{all:?}");
+    assert_eq!(of(&["one"]).len(), 2);
+    let text = house.run(&["changes"]).out;
+    assert!(all.iter().all(|run| text.contains(run["run"].as_str().unwrap())), "{text}");
+    // Not both: which was meant?
+    let run = all[0]["run"].as_str().unwrap();
+    assert_eq!(house.run(&["discard", "--all", run]).code, 125);
+    assert_eq!(house.run(&["discard", "--all", "--", "a"]).code, 125);
+    assert_eq!(of(&[]).len(), 3);
+    house.run(&["discard", "--all", "one"]).is(0, "", "the changes of 2 runs are gone\n");
+    assert_eq!(of(&[]).len(), 1);
+    house.run(&["discard", "--all"]).is(0, "", "the changes of 1 run are gone\n");
+    assert_eq!(of(&[]).len(), 0);
+    let log = house.run(&["audit", "show", "--json"]).out;
+    assert_eq!(log.matches("workspace.discarded").count(), 3, "each is recorded");
 }

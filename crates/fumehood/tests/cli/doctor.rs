@@ -18,12 +18,19 @@ fn findings(json: &serde_json::Value) -> Vec<&str> {
 }
 
 #[test]
-fn every_tier_is_told_with_its_score() {
+fn every_tier_is_told_with_what_it_holds() {
     let house = House::new();
     let said = house.run(&["doctor"]);
     assert!(matches!(said.code, 0 | 1) && said.err.is_empty(), "{said:?}");
-    for part in ["Linux ", "process by native: ", "container (default) by native: ", " of 100", "files ", "resources "]
-    {
+    let parts = [
+        "Linux ",
+        "process by native: ",
+        "container (default) by native: ",
+        " by the kernel, ",
+        "files ",
+        "resources ",
+    ];
+    for part in parts {
         assert!(said.out.contains(part), "{part} in {}", said.out);
     }
     let long = house.run(&["doctor", "-v"]).out;
@@ -32,6 +39,17 @@ fn every_tier_is_told_with_its_score() {
     for tier in json["host"]["tiers"].as_array().unwrap() {
         // What has a plan was tried, and a trial that failed is told.
         assert_eq!(tier["refused"].as_array().unwrap().is_empty(), tier["proof"].is_object(), "{}", tier["tier"]);
+        // Numbers that can be counted again in the list of clauses.
+        let sum = |name: &str| {
+            tier["domains"].as_array().unwrap().iter().map(|domain| domain[name].as_u64().unwrap()).sum::<u64>()
+        };
+        let rows = tier["clauses"].as_array().unwrap();
+        // The choice of a tier is no demand by itself.
+        let with = |strength: &str| {
+            rows.iter().filter(|row| row["strength"] == strength && row["clause"] != "tier").count() as u64
+        };
+        assert_eq!(sum("watching"), with("supervisor"), "{tier:#}");
+        assert_eq!(sum("kernel"), with("kernel") + with("broker"), "{tier:#}");
     }
 }
 

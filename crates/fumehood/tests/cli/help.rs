@@ -87,3 +87,23 @@ fn programs_are_told_in_json_what_is_no_command() {
         assert_eq!(said.json()["errors"][0]["id"], "usage/unknown-command");
     }
 }
+
+/// The examples are what somebody tries first: each is run as it stands.
+#[test]
+fn the_examples_of_run_work_as_they_stand() {
+    let house = House::new();
+    let write = |name: &str, text: &str| std::fs::write(house.path("work").join(name), text).unwrap();
+    write("script.py", "import sys\nprint(sum(int(line) for line in open(sys.argv[1])) if sys.argv[1:] else 6)\n");
+    write("analysis.py", "print(6)\n");
+    write("input.csv", "2\n4\n");
+    let help = house.run(&["run", "--help"]).out;
+    let examples: Vec<&str> = help.split_once("Examples:").unwrap().1.lines().map(str::trim).collect();
+    let examples: Vec<&str> = examples.into_iter().filter(|line| line.contains("fumehood run")).collect();
+    assert!(examples.len() >= 4, "{help}");
+    for example in examples {
+        let text = example.replace("fumehood", "\"$1\"").replace("generate", "echo 'echo 6'");
+        let said = house.said(&crate::script(&text, &house).output().unwrap());
+        assert_eq!(said.code, 0, "{example}: {said:?}");
+        assert!(["6\n", "18446744073709551616\n"].contains(&said.out.as_str()), "{example}: {said:?}");
+    }
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails loudly")]
 
 mod approvals;
+mod attack;
 mod audit;
 mod changes;
 mod commands;
@@ -14,6 +15,7 @@ mod gc;
 mod help;
 mod hosts;
 mod house;
+mod identity;
 mod man;
 mod mcp;
 mod mcp_http;
@@ -25,6 +27,7 @@ mod scheduling;
 mod shell;
 mod streams;
 mod tools;
+mod ways_around;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -92,6 +95,16 @@ impl House {
     }
 }
 
+/// A Python program that has the product's path as its argument.
+#[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]
+fn python(house: &House, text: &str, product: &OsStr) -> Command {
+    let mut command = Command::new("/usr/bin/env");
+    let home = house.dir.path();
+    command.args(["python3", "-c", text]).arg(product).env("FUMEHOOD_STATE", house.state()).env("HOME", home);
+    command.current_dir(house.path("work")).stdin(Stdio::null());
+    command
+}
+
 /// All that a call said.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
@@ -136,6 +149,26 @@ fn terminal() -> (std::fs::File, String) {
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
     (master.into(), name)
+}
+
+/// What a terminal shows of `args`, where `typed` was typed before the program was there.
+fn on_terminal(house: &House, args: &[&str], typed: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let (mut master, name) = terminal();
+    let side = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
+    let mut command = house.command(args);
+    command.stdin(side()).stdout(side()).stderr(side());
+    master.write_all(typed.as_bytes()).unwrap();
+    let mut child = command.spawn().unwrap();
+    // The last writer but the child: its end is the end of what is read.
+    drop(command);
+    let (mut text, mut buffer) = (String::new(), [0; 4096]);
+    // EIO: nobody has the other side open any more.
+    while let Ok(count @ 1..) = master.read(&mut buffer) {
+        text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    child.wait().unwrap();
+    text
 }
 
 /// Every file of a directory tree.

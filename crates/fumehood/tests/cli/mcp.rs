@@ -232,3 +232,53 @@ fn install_writes_new_files_follows_links_and_keeps_what_others_wrote_since() {
     assert!(text.contains("[later]") && !text.contains("fumehood"), "{text}");
     assert_eq!(house.run(&["mcp", "install", "--client", "emacs", "-p", "p.toml"]).code, 125);
 }
+
+#[test]
+fn install_says_which_servers_stay_ungated() {
+    let house = gateway_house();
+    std::fs::create_dir(house.path("work/.vscode")).unwrap();
+    std::fs::write(house.path("work/.vscode/mcp.json"), r#"{"servers": {"git": {"command": "uvx"}}}"#).unwrap();
+    let args = ["mcp", "install", "--client", "vscode", "-p", "p.toml"];
+    let said = house.run(&args);
+    assert!(said.code == 0 && said.err.contains("stay ungated") && said.err.contains("`git`"), "{said:?}");
+    let json: Json = serde_json::from_str(&house.run(&[&args[..], &["--json"]].concat()).out).unwrap();
+    assert_eq!(json["ungated"], json!(["git"]));
+    assert!(!house.run(&["mcp", "install", "--client", "cursor", "-p", "p.toml"]).err.contains("ungated"));
+}
+
+#[test]
+fn what_a_server_offers_is_shown_and_entries_are_suggested_and_nothing_is_trusted_by_that() {
+    let house = gateway_house();
+    let said = house.run(&["tools", "ls", "-p", "p.toml", "--server", "s"]);
+    assert!(said.code == 0, "{said:?}");
+    for name in ["s.look", "s.count", "s.other"] {
+        assert!(said.out.contains(name), "{}", said.out);
+    }
+    let json = house.run(&["tools", "ls", "-p", "p.toml", "--server", "s", "--json"]);
+    let json: Json = serde_json::from_str(&json.out).unwrap();
+    let listed = json["tools"].as_array().unwrap().iter().filter(|tool| tool["listed"] == true).count();
+    assert_eq!((json["tools"].as_array().unwrap().len(), listed), (3, 1), "{json}");
+    let said = house.run(&["tools", "suggest", "-p", "p.toml", "--server", "s"]);
+    assert!(said.out.contains("name = \"s.other\"") && said.out.contains("# guards.path = "), "{}", said.out);
+    std::fs::write(house.path("work/suggested.toml"), format!("version = 1\n{}", said.out)).unwrap();
+    assert_eq!(house.run(&["tools", "ls", "-p", "suggested.toml"]).code, 0, "it is a policy");
+    assert_eq!(house.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n", "looking trusts nothing");
+    let said = house.run(&["tools", "ls", "-p", "p.toml", "--server", "none"]);
+    assert!(said.code == 125 && said.err.contains("no server `none`"), "{said:?}");
+    assert_eq!(house.run(&["tools", "suggest", "-p", "p.toml"]).code, 125);
+}
+
+#[test]
+fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
+    let house = gateway_house();
+    let file = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/w"]}}}"#;
+    std::fs::write(house.path("work/mcp.json"), file).unwrap();
+    std::fs::write(
+        house.path("work/npx.toml"),
+        "version = 1\n[[tools.tool]]\nname = \"files.read\"\ndecision = \"allow\"\n[mcp.servers.more]\nimport = \"mcp.json\"\npolicy = \"python\"\n",
+    )
+    .unwrap();
+    let said = house.run(&["mcp", "gateway", "-p", "npx.toml", "--lazy"]);
+    assert!(said.err.contains("`npx` fetches `@modelcontextprotocol/server-filesystem`"), "{said:?}");
+    assert!(said.err.contains("npm install --prefix DIR"), "{said:?}");
+}

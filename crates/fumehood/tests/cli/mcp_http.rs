@@ -182,7 +182,7 @@ impl Drop for Far {
 #[test]
 fn headers_of_a_far_server_come_from_variables_and_are_written_nowhere() {
     const TOKEN: &str = "far-token-5b1e77";
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../broker/tests/peers/sessions.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/peers/sessions.py");
     let mut far = Far(Command::new("/usr/bin/python3").args([script, TOKEN]).stdout(Stdio::piped()).spawn().unwrap());
     let mut port = String::new();
     BufReader::new(far.0.stdout.take().unwrap()).read_line(&mut port).unwrap();

@@ -75,3 +75,34 @@ fn a_core_that_this_host_does_not_have_is_refused_before_anything_is_made() {
         }
     }
 }
+
+#[test]
+fn a_folder_that_is_not_there_is_a_refusal_in_the_shape_of_any_other() {
+    let house = House::new();
+    for args in
+        [&["-w", "/nowhere/at/all"][..], &["--read", "/nowhere/at/all"], &["-w", ".", "--set", "workspace.at=/usr"]]
+    {
+        let plan = house.run(&[&["plan", "--json"], args, &["--", "true"]].concat());
+        let run = house.run(&[&["run", "--json"], args, &["--", "true"]].concat());
+        assert_eq!((plan.code, run.code), (126, 126), "{plan:?}");
+        assert_eq!(plan.json()["refused"], run.json()["refused"], "{plan:?}");
+        for key in ["id", "what", "where", "why", "fix"] {
+            assert!(plan.json()["refused"][0][key].is_string(), "{key} in {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn the_plan_names_what_the_process_tier_leaves_open() {
+    let house = House::new();
+    let open = |tier: &str| {
+        let json = house.run(&["plan", "--json", "--tier", tier]).json();
+        (json["not_promised"].to_string(), house.run(&["plan", "--tier", tier]).out)
+    };
+    let (json, text) = open("process");
+    for part in ["targets of links", "inotify"] {
+        assert!(json.contains(part) && text.contains(part), "{part} in {text}");
+    }
+    let (json, text) = open("container");
+    assert!(json == "[]" && !text.contains("not promised"), "{text}");
+}

@@ -86,8 +86,13 @@ fn documents_that_cannot_be_read_say_why() {
     let house = House::new();
     std::fs::write(house.path("work").join("bytes.toml"), b"version = 1\n\xff").unwrap();
     std::fs::create_dir(house.path("work").join("dir.toml")).unwrap();
-    for (name, why) in [("nowhere.toml", "no such file"), ("bytes.toml", "no UTF-8"), ("dir.toml", "it is a directory")]
-    {
+    rustix::fs::mkfifoat(rustix::fs::CWD, house.path("work/pipe.toml"), rustix::fs::Mode::RWXU).unwrap();
+    for (name, why) in [
+        ("pipe.toml", "it is no regular file"),
+        ("nowhere.toml", "no such file"),
+        ("bytes.toml", "no UTF-8"),
+        ("dir.toml", "it is a directory"),
+    ] {
         let said = house.run(&["policy", "check", name]);
         assert_eq!((said.code, said.out.as_str()), (126, ""), "{name}");
         assert!(said.err.contains(why), "{name}: {}", said.err);
@@ -218,4 +223,81 @@ fn an_attack_without_a_plan_tells_the_reasons_in_words() {
     assert!(said.err.contains("why: `containr` is not a value of `tier`: it is one of "), "{said:?}");
     assert!(said.err.contains("; `limits.memory` needs a unit: "), "{said:?}");
     assert!(!said.err.contains(['{', '[']), "{said:?}");
+}
+
+const OWN: &str = "version = 1\nname = \"own\"\nlimits.pids = 7\n";
+
+/// A house whose caller has a default policy.
+fn with_default(text: &str) -> House {
+    let house = House::new();
+    std::fs::create_dir_all(house.path(".config/fumehood")).unwrap();
+    std::fs::write(house.path(".config/fumehood/policy.toml"), text).unwrap();
+    house
+}
+
+#[test]
+fn the_callers_own_policy_holds_where_none_is_named() {
+    let house = with_default(OWN);
+    let pids = |house: &House, args: &[&str]| {
+        let plan = house.run(&[&["plan", "--json"], args].concat()).json();
+        let clauses = plan["clauses"].as_array().unwrap();
+        clauses.iter().find(|clause| clause["clause"] == "limits.pids").unwrap()["value"].clone()
+    };
+    assert_eq!(pids(&house, &[]), 7);
+    assert_eq!(pids(&house, &["--pids", "9"]), 9, "flags win over it");
+    assert_eq!(pids(&house, &["-p", "strict"]), 32, "a named policy takes its place");
+    assert_eq!(pids(&House::new(), &[]), 32);
+    assert!(house.run(&["policy", "show"]).out.contains("/.config/fumehood/policy.toml:3:"));
+    let said = house.run(&["run", "--json", "--", "true"]).json();
+    assert_eq!(said["policy"]["name"], "own", "{said:#}");
+    // A file that is named stands for itself.
+    std::fs::write(house.path("work/p.toml"), "version = 1\nname = \"other\"\n").unwrap();
+    assert!(house.run(&["policy", "check", "p.toml"]).out.contains("policy `other`"));
+    let moved = with_default(OWN).with("XDG_CONFIG_HOME", "/nowhere");
+    assert_eq!(pids(&moved, &[]), 32, "its folder can be moved");
+}
+
+#[test]
+fn a_default_policy_that_others_could_write_is_refused() {
+    let house = with_default(OWN);
+    let file = house.path(".config/fumehood/policy.toml");
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    for path in [file.clone(), house.path(".config/fumehood")] {
+        let before = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+        mode(&path, 0o777);
+        let said = house.run(&["run", "--", "true"]);
+        assert!(said.code == 126 && said.err.contains("others may write it"), "{said:?}");
+        assert_eq!(house.run(&["run", "-q", "-p", "strict", "--", "true"]).code, 0, "another one is no matter of it");
+        mode(&path, before);
+    }
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    // A broken one is told, never left out.
+    std::fs::write(&file, "version = 1\nlimits.pidz = 7\n").unwrap();
+    assert_eq!(house.run(&["run", "--", "true"]).code, 126);
+}
+
+#[test]
+fn the_policy_of_a_workspace_is_offered_and_never_obeyed() {
+    let house = House::new();
+    let text = "version = 1\nnet.mode = \"loopback\"\nlimits.pids = 9\n";
+    std::fs::write(house.path("work/fumehood.toml"), text).unwrap();
+    std::fs::create_dir(house.path("work/sub")).unwrap();
+    std::fs::write(house.path("work/sub/fumehood.toml"), text).unwrap();
+    for (args, name) in [
+        (&["run", "-w", "."][..], "./fumehood.toml"),
+        (&["run"], "fumehood.toml"),
+        (&["run", "-w", "sub:ro"], "sub/fumehood.toml"),
+    ] {
+        let said = house.run(&[args, &["--", "true"]].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(
+            said.err.contains(&format!("name it with `-p {name}`")) && said.err.contains(" of 32 processes"),
+            "{said:?}"
+        );
+    }
+    let obeyed = house.run(&["run", "-p", "fumehood.toml", "--", "true"]);
+    assert!(!obeyed.err.contains("note:") && obeyed.err.contains(" of 9 processes"), "{obeyed:?}");
+    house.run(&["run", "-q", "--", "true"]).is(0, "", "");
 }

@@ -32,28 +32,11 @@ fn limits_are_told_in_the_unit_in_which_policies_write_them() {
     assert!(written.0.ends_with(" KiB were written to TMPDIR, its size is 64K"), "{written:?}");
 }
 
-/// What a terminal shows on which all three streams of `args` are.
-fn shown(house: &House, args: &[&str]) -> String {
-    let (mut master, name) = crate::terminal();
-    let side = || File::options().read(true).write(true).open(&name).unwrap();
-    let mut command = house.command(args);
-    let mut child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-    // The last writer but the child: its end is the end of what is read.
-    drop(command);
-    let (mut text, mut buffer) = (String::new(), [0; 4096]);
-    // EIO: nobody has the other side open any more.
-    while let Ok(count @ 1..) = master.read(&mut buffer) {
-        text.push_str(&String::from_utf8_lossy(&buffer[..count]));
-    }
-    child.wait().unwrap();
-    text
-}
-
 #[test]
 fn on_a_terminal_the_report_begins_on_a_line_of_its_own() {
     let house = House::new();
     let run = |flags: &[&str], program: &str| {
-        shown(&house, &[&["run", "--color", "never"], flags, &["--", "sh", "-c", program]].concat())
+        crate::on_terminal(&house, &[&["run", "--color", "never"], flags, &["--", "sh", "-c", program]].concat(), "")
     };
     for flags in [&[][..], &["-t"]] {
         for (program, begins) in [
@@ -112,7 +95,8 @@ fn what_to_do_about_a_missing_program_fits_the_root_of_the_policy() {
         assert_eq!(said.code, 127, "{said:?}");
         said.err.lines().find_map(|line| line.strip_prefix("  fix: ")).unwrap_or_default().to_owned()
     };
-    assert_eq!(fix(&[], "nothing-here"), "name a program below /usr, or grant its folder with `--read`");
+    let own = "or grant its folder with `--read` and name it in `PATH` (`--env PATH=..`)";
+    assert_eq!(fix(&[], "nothing-here"), format!("name a program below /usr, {own}"));
     assert_eq!(
         fix(&["--set", "fs.root=dir:./tree"], "sh"),
         "name a program below $DIR/work/tree, which is the root here, or grant its folder with `--read`"
@@ -126,4 +110,110 @@ fn what_to_do_about_a_missing_program_fits_the_root_of_the_policy() {
     if all.iter().all(|word| word.starts_with('-') || std::path::Path::new(word).is_dir()) {
         assert_eq!(run(&[&empty[..], &all].concat(), "true").code, 0);
     }
+}
+
+/// The first hint of a run that printed `line` on its error stream.
+fn hint(house: &House, flags: &[&str], line: &str) -> Option<(String, String)> {
+    let words = [&["run", "--json"], flags, &["--", "sh", "-c", "printf '%s\\n' \"$1\" >&2", "sh", line]].concat();
+    let report = house.run(&words).json();
+    let found = report["violations"].get(0)?;
+    Some((found["id"].as_str()?.to_owned(), found["why"].as_str()?.to_owned()))
+}
+
+#[test]
+fn runtimes_that_find_no_network_are_told_why() {
+    let house = House::new();
+    for line in [
+        "npm error code ENOTFOUND",
+        "Error: getaddrinfo ENOTFOUND example.org",
+        "npm error request to https://registry.npmjs.org/x failed, reason: getaddrinfo EAI_AGAIN registry.npmjs.org",
+        "go: example.org/x: Get \"https://proxy.golang.org/x\": dial tcp: lookup proxy.golang.org: no such host",
+        "dial tcp: lookup proxy.golang.org on [::1]:53: read udp [::1]:4->[::1]:53: read: connection refused",
+        "dial tcp 192.0.2.1:443: connect: network is unreachable",
+        "java.net.UnknownHostException: repo.maven.apache.org",
+        "error: failed to lookup address information: Temporary failure in name resolution",
+    ] {
+        let (id, why) = hint(&house, &["--net", "loopback"], line).unwrap_or_default();
+        assert_eq!(
+            (id.as_str(), why.as_str()),
+            ("net.mode/closed", "the policy has no network but the run's own `lo`"),
+            "{line}"
+        );
+    }
+    for line in [
+        "Error: connect ECONNREFUSED 127.0.0.1:8080",
+        "ModuleNotFoundError: No module named 'x'",
+        "ERR_MODULE_NOT_FOUND",
+    ] {
+        assert_eq!(hint(&house, &["--net", "loopback"], line), None, "{line}");
+    }
+}
+
+#[test]
+fn what_may_not_be_executed_is_told_apart_from_what_is_not_granted() {
+    let house = House::new();
+    let script = house.path("work/t.sh");
+    std::fs::write(&script, "#!/bin/sh\necho ran\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let of = |noexec: &str, command: &[&str]| {
+        let set = format!("fs.noexec={noexec}");
+        house.run(&[&["run", "--json", "-w", ".", "--set", &set, "--"], command].concat()).json()
+    };
+    let python = "import subprocess; subprocess.run(['./t.sh'])";
+    for command in [&["sh", "-c", "./t.sh; true"][..], &["env", "./t.sh"], &["python3", "-c", python]] {
+        let stopped = of("true", command);
+        assert_eq!(stopped["violations"][0]["id"], "fs.noexec/refused", "{stopped:#}");
+        let runs = of("false", command);
+        assert_eq!((&runs["stdout"], &runs["violations"]), (&"ran\n".into(), &serde_json::json!([])), "{runs:#}");
+    }
+}
+
+#[test]
+fn a_warning_that_names_no_path_is_no_violation() {
+    let gdb = "warning: Error disabling address space randomization: Operation not permitted";
+    assert_eq!(hint(&House::new(), &[], gdb), None);
+}
+
+#[test]
+fn a_python_program_that_is_ended_leaves_what_it_said() {
+    let house = House::new();
+    let code = "import time; print('first', flush=False); time.sleep(9)";
+    for preset in ["strict", "python", "coding-agent"] {
+        let ended = house.run(&["run", "-p", preset, "--timeout", "700ms", "--", "python3", "-c", code]);
+        assert_eq!((ended.code, ended.out.as_str()), (124, "first\n"), "{ended:?}");
+    }
+    let buffered = ["run", "--timeout", "700ms", "--env", "PYTHONUNBUFFERED=", "--", "python3", "-c", code];
+    let lost = house.run(&buffered);
+    assert_eq!((lost.code, lost.out.as_str()), (124, ""), "who sets it is not overruled: {lost:?}");
+}
+
+#[test]
+fn a_clone_within_a_layer_is_told_how_it_works() {
+    let house = House::new();
+    let made = "git init -q a && cd a && echo x >f && git add f && git -c user.name=a -c user.email=a@b commit -qm x";
+    assert!(crate::script(made, &house).status().unwrap().success());
+    let text = "git config --global --add safe.directory '*'; git clone -q --no-hardlinks a b && cat b/f";
+    let cloned = house.run(&["run", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", text]);
+    let line = "fatal: hardlink different from source at 'copy/.git/objects/56/5968'";
+    let flags = ["-w", ".", "--net", "loopback"];
+    assert_eq!(hint(&house, &flags, line).map(|(id, _)| id).as_deref(), Some("workspace/hard-link"));
+    assert_eq!(hint(&house, &["--net", "loopback"], line), None, "without a layer it is something else");
+    assert_eq!((cloned.code, cloned.out.as_str()), (0, "x\n"), "what is advised works: {cloned:?}");
+}
+
+#[test]
+fn a_configuration_of_git_that_is_guarded_is_told_by_the_name_of_its_clause() {
+    let house = House::new();
+    let line = "error: could not lock config file .git/config: File exists";
+    assert_eq!(hint(&house, &[], line).map(|(id, _)| id).as_deref(), Some("fs.protect/git-config"));
+    assert_eq!(hint(&house, &["--set", "fs.protect=false"], line), None, "then it is somebody else's lock");
+}
+
+#[test]
+fn a_control_file_is_told_apart_from_a_place_that_is_read_only() {
+    let house = House::new();
+    let rw = ["-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
+    let of = |line: &str| hint(&house, &rw, line).unwrap_or_default().0;
+    assert_eq!(of("sh: 1: cannot create .envrc: Read-only file system"), "fs.protect/read-only");
+    assert_eq!(of("touch: cannot touch '/usr/x': Read-only file system"), "fs.write/read-only");
 }

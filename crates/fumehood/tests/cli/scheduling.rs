@@ -59,7 +59,7 @@ fn a_caller_that_cannot_be_kept_from_the_program_is_refused() {
     assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
     for part in [
         "real-time scheduling policy",
-        "`sched_setattr` on `this thread`",
+        "giving up the real-time scheduling policy",
         "fix: start fumehood",
         "`chrt -o 0 fumehood run ...`",
     ] {

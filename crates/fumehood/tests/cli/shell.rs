@@ -15,3 +15,33 @@ fn a_shell_takes_no_words() {
     assert_eq!(said.code, 125);
     assert!(said.err.contains("`bash` is one word too many"), "{}", said.err);
 }
+
+#[test]
+fn what_was_typed_while_the_sandbox_started_is_not_lost() {
+    let house = House::new();
+    let typed = "echo it-is-$((40 + 2))\nexit 0\n";
+    for args in [&["shell", "--color", "never"][..], &["run", "-t", "--", "sh"]] {
+        let shown = crate::on_terminal(&house, args, typed);
+        assert!(shown.contains("it-is-42"), "{args:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn the_time_of_a_preset_does_not_end_a_shell_and_that_of_a_user_does() {
+    let house = House::new();
+    // The presets' own time would be told beside what was used.
+    let used = |args: &[&str]| {
+        let shown = crate::on_terminal(&house, &[&["shell", "--color", "never"], args].concat(), "exit 0\n");
+        let line = shown.lines().find(|line| line.contains("used:")).unwrap_or_default().to_owned();
+        line.split(',').next().unwrap_or_default().to_owned()
+    };
+    for preset in ["strict", "python"] {
+        let line = used(&["-p", preset]);
+        assert!(line.contains("time ") && !line.contains(" of "), "{line}");
+    }
+    assert!(used(&["--timeout", "9s"]).ends_with(" of 9 s"));
+    std::fs::write(house.path("work/p.toml"), "version = 1\nlimits.wall = \"8s\"\n").unwrap();
+    assert!(used(&["-p", "p.toml"]).ends_with(" of 8 s"));
+    let ended = crate::on_terminal(&house, &["shell", "--color", "never", "--timeout", "300ms"], "sleep 9\n");
+    assert!(ended.contains("limit: wall time reached its limit of 300ms"), "{ended:?}");
+}

@@ -15,19 +15,35 @@ pub type OwnedLandlock = Landlock<Vec<OwnedRule>, Vec<Port>>;
 /// A probe that owns its path.
 pub type OwnedProbe = Probe<CString>;
 
-/// All that the guest has to do. `Default` does nothing at all and starts nothing.
+/// All that the guest has to do. `Default` puts on no control at all and starts nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// How the sandbox is held together.
     pub mode: Mode,
     /// Wait for a `Mapped` frame: the supervisor writes the id maps after the exec.
     pub wait_mapped: bool,
+    /// Wait for a `Filled` frame before anything in the new root is looked at: the supervisor covers paths in a layer.
+    pub wait_filled: bool,
     /// `lo` up.
     pub loopback: bool,
     /// No further namespaces, few inotify instances; needs an `Op::Proc`.
     pub inner_limits: bool,
     /// A session keyring of our own.
     pub new_keyring: bool,
+    /// A session of our own.
+    pub new_session: bool,
+    /// No descriptor stays open that the config does not name.
+    pub close_descriptors: bool,
+    /// Every capability set empty, with securebits that keep it so.
+    pub drop_capabilities: bool,
+    /// no_new_privs.
+    pub no_new_privs: bool,
+    /// Nobody can trace or read the guest.
+    pub undumpable: bool,
+    /// Prove before *go* that a child under the payload's layer cannot signal the guest.
+    pub prove_payload_scope: bool,
+    /// The guest stays when its first program ends, and starts others when it is told to.
+    pub stay: bool,
     /// setgroups to none; impossible rootless.
     pub clear_groups: bool,
     /// Signals that the supervisor ignores (bit n - 1 = signal n): they are reset, else the payload would ignore them too.
@@ -84,9 +100,21 @@ impl Config {
         };
         mode.put(&mut out);
         self.wait_mapped.put(&mut out);
+        self.wait_filled.put(&mut out);
         self.loopback.put(&mut out);
         self.inner_limits.put(&mut out);
-        self.new_keyring.put(&mut out);
+        for control in [
+            self.new_keyring,
+            self.new_session,
+            self.close_descriptors,
+            self.drop_capabilities,
+            self.no_new_privs,
+            self.undumpable,
+            self.prove_payload_scope,
+            self.stay,
+        ] {
+            control.put(&mut out);
+        }
         self.clear_groups.put(&mut out);
         self.ignored.put(&mut out);
         self.ids.put(&mut out);

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use crate::wire::Reader;
+use crate::wire::{Reader, Writer};
 
 /// Something that a list can hold.
 pub(crate) trait Item<'a>: Sized {
@@ -38,6 +38,15 @@ impl<T> Clone for List<'_, T> {
 
 impl<T> Copy for List<'_, T> {}
 
+/// Lists of the same items have the same bytes: there is one way to write each.
+impl<T> PartialEq for List<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.count, self.bytes) == (other.count, other.bytes)
+    }
+}
+
+impl<T> Eq for List<'_, T> {}
+
 #[expect(private_bounds, reason = "only this crate knows what a list can hold")]
 impl<'a, T: Item<'a>> List<'a, T> {
     /// How many items.
@@ -67,5 +76,11 @@ impl<'a, T: Item<'a>> List<'a, T> {
             T::read(&mut items)?;
         }
         (items.remaining() == 0).then_some(Self { count, bytes, items: PhantomData })
+    }
+    /// Writes it as it was read.
+    pub(crate) fn put(&self, to: &mut Writer<'_>) {
+        // It was read from four bytes.
+        to.u32(u32::try_from(self.count).unwrap_or(u32::MAX));
+        to.bytes(self.bytes);
     }
 }

@@ -17,6 +17,8 @@ mod source;
 mod view;
 
 #[cfg(feature = "std")]
+pub(crate) use builder::Put;
+#[cfg(feature = "std")]
 pub use builder::{Config, OwnedLandlock, OwnedOp, OwnedProbe, OwnedRule, OwnedSource};
 pub use landlock::{Landlock, LandlockView, Port, Rule};
 pub use list::List;
@@ -28,7 +30,7 @@ pub use view::{Malformed, View};
 /// First bytes of a config.
 pub const MAGIC: [u8; 4] = *b"FHgc";
 /// Version of the layout; the guest refuses any other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 /// Most sources that a config may have.
 pub const MAX_SOURCES: usize = 512;
 /// Most descriptors that may be passed out.

@@ -93,7 +93,7 @@ impl Lowers {
     }
 }
 
-/// One operation. Parents that are missing are made with mode 0755, `Stub` apart.
+/// One operation. Parents that are missing are made with mode 0755.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<P, B> {
     /// The new root: a tmpfs. Must come first, and only once.
@@ -224,13 +224,6 @@ pub enum Op<P, B> {
         /// What.
         path: P,
     },
-    /// Make an empty one through the mount if it is missing, then make it read-only. Its parent must exist.
-    Stub {
-        /// What.
-        path: P,
-        /// A directory, else a file.
-        dir: bool,
-    },
     /// Set attributes of the mount at this path.
     SetAttr {
         /// A mount point.
@@ -274,10 +267,9 @@ impl<'a> Item<'a> for Op<&'a CStr, &'a [u8]> {
             11 => Self::Mask { path: r.text()?, dir: r.flag()? },
             12 => Self::ReadOnly { path: r.text()?, recursive: r.flag()? },
             13 => Self::Pin { path: r.text()? },
-            14 => Self::Stub { path: r.text()?, dir: r.flag()? },
-            15 => Self::SetAttr { path: r.text()?, attrs: Attrs::read(r)?, recursive: r.flag()? },
-            16 => Self::Device { path: r.text()?, major: r.u32()?, minor: r.u32()? },
-            _ => return None,
+            14 => Self::SetAttr { path: r.text()?, attrs: Attrs::read(r)?, recursive: r.flag()? },
+            15 => Self::Device { path: r.text()?, major: r.u32()?, minor: r.u32()? },
+            16.. => return None,
         })
     }
 }
@@ -323,9 +315,8 @@ mod put {
                 Self::Mask { path, dir } => fields(out, 11, &[&path.as_ref(), dir]),
                 Self::ReadOnly { path, recursive } => fields(out, 12, &[&path.as_ref(), recursive]),
                 Self::Pin { path } => fields(out, 13, &[&path.as_ref()]),
-                Self::Stub { path, dir } => fields(out, 14, &[&path.as_ref(), dir]),
-                Self::SetAttr { path, attrs, recursive } => fields(out, 15, &[&path.as_ref(), attrs, recursive]),
-                Self::Device { path, major, minor } => fields(out, 16, &[&path.as_ref(), major, minor]),
+                Self::SetAttr { path, attrs, recursive } => fields(out, 14, &[&path.as_ref(), attrs, recursive]),
+                Self::Device { path, major, minor } => fields(out, 15, &[&path.as_ref(), major, minor]),
             }
         }
     }

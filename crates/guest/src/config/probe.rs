@@ -25,6 +25,15 @@ pub enum Probe<P> {
     },
     /// kill(pid, 0) must fail.
     SignalMustFail(i32),
+    /// A system call must be refused with this errno, or (0) not be refused: it may fail as the kernel likes.
+    Call {
+        /// Number.
+        number: u32,
+        /// Arguments: numbers, and pointers that lead nowhere.
+        args: [u64; 6],
+        /// Errno of the filter; 0 = the call reaches the kernel.
+        errno: i32,
+    },
 }
 
 impl<P> Probe<P> {
@@ -33,10 +42,15 @@ impl<P> Probe<P> {
     pub const fn held(&self, errno: i32) -> bool {
         // ENOENT proves nothing about a denial: the object must exist.
         const ENOENT: i32 = 2;
+        const EPERM: i32 = 1;
+        const EACCES: i32 = 13;
+        const ENOSYS: i32 = 38;
         match self {
             Self::OpenMustWork(_) => errno == 0,
             Self::OpenMustFail(_) | Self::ReadDirMustFail(_) => errno != 0 && errno != ENOENT,
             Self::SocketMustFail { .. } | Self::SignalMustFail(_) => errno != 0,
+            Self::Call { errno: 0, .. } => errno != EPERM && errno != EACCES && errno != ENOSYS,
+            Self::Call { errno: wanted, .. } => errno == *wanted,
         }
     }
 }
@@ -49,7 +63,15 @@ impl<'a> Item<'a> for Probe<&'a CStr> {
             2 => Some(Self::ReadDirMustFail(reader.text()?)),
             3 => Some(Self::SocketMustFail { family: reader.u32()?, kind: reader.u32()?, protocol: reader.u32()? }),
             4 => Some(Self::SignalMustFail(reader.i32()?)),
-            _ => None,
+            5 => {
+                let number = reader.u32()?;
+                let mut args = [0; 6];
+                for argument in &mut args {
+                    *argument = reader.u64()?;
+                }
+                Some(Self::Call { number, args, errno: reader.i32()? })
+            }
+            6.. => None,
         }
     }
 }
@@ -74,6 +96,12 @@ mod put {
                 Self::SignalMustFail(pid) => {
                     4_u8.put(out);
                     return pid.put(out);
+                }
+                Self::Call { number, args, errno } => {
+                    5_u8.put(out);
+                    number.put(out);
+                    args.iter().for_each(|argument| argument.put(out));
+                    return errno.put(out);
                 }
             };
             kind.put(out);

@@ -41,7 +41,7 @@ impl<'a> Item<'a> for Source<&'a CStr> {
         match reader.u8()? {
             0 => Some(Self::Path { path: reader.text()?, is: Identity::read(reader)? }),
             1 => Some(Self::Fd(reader.u32()?)),
-            _ => None,
+            2.. => None,
         }
     }
 }

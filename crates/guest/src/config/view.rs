@@ -21,9 +21,17 @@ pub struct Malformed {
 pub struct View<'a> {
     pub mode: Mode,
     pub wait_mapped: bool,
+    pub wait_filled: bool,
     pub loopback: bool,
     pub inner_limits: bool,
     pub new_keyring: bool,
+    pub new_session: bool,
+    pub close_descriptors: bool,
+    pub drop_capabilities: bool,
+    pub no_new_privs: bool,
+    pub undumpable: bool,
+    pub prove_payload_scope: bool,
+    pub stay: bool,
     pub clear_groups: bool,
     pub ignored: u64,
     pub ids: Option<Ids>,
@@ -66,12 +74,20 @@ impl<'a> View<'a> {
             mode: match r.u8()? {
                 0 => Mode::Container,
                 1 => Mode::Process,
-                _ => return None,
+                2.. => return None,
             },
             wait_mapped: r.flag()?,
+            wait_filled: r.flag()?,
             loopback: r.flag()?,
             inner_limits: r.flag()?,
             new_keyring: r.flag()?,
+            new_session: r.flag()?,
+            close_descriptors: r.flag()?,
+            drop_capabilities: r.flag()?,
+            no_new_privs: r.flag()?,
+            undumpable: r.flag()?,
+            prove_payload_scope: r.flag()?,
+            stay: r.flag()?,
             clear_groups: r.flag()?,
             ignored: r.u64()?,
             ids: r.option(|r| Some(Ids { uid: r.u32()?, gid: r.u32()? }))?,
@@ -114,7 +130,6 @@ impl<'a> View<'a> {
             | Op::Mask { .. }
             | Op::ReadOnly { .. }
             | Op::Pin { .. }
-            | Op::Stub { .. }
             | Op::SetAttr { .. } => false,
         });
         self.sources.len() <= MAX_SOURCES

@@ -1,7 +1,7 @@
 //! What the guest says.
 
 use super::posture::Posture;
-use super::{FrameError, Raw, encode};
+use super::{Address, FrameError, Raw, encode};
 use crate::config::MAX_EXPORTS;
 use crate::step::Step;
 use crate::wire::Reader;
@@ -56,7 +56,7 @@ pub enum ExecFailure {
     NoInterpreter,
     /// The working directory cannot be entered.
     Cwd,
-    /// Arguments and environment are too large, or no memory.
+    /// Arguments and environment are too large, or there is no memory, no process or no place for one more program.
     Resources,
 }
 
@@ -74,14 +74,15 @@ pub enum End {
     },
 }
 
-/// The end of all, after everything was reaped.
+/// The end of all, after everything was reaped; where the guest stays, the end of one program, with what it used and
+/// what it waited for. What it left running goes on then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exited {
     /// Of the payload's first process.
     pub end: End,
-    /// User time of all that was reaped, microseconds.
+    /// User time, microseconds.
     pub utime_us: u64,
-    /// System time of all that was reaped, microseconds.
+    /// System time, microseconds.
     pub stime_us: u64,
     /// Largest resident set of any one process, KiB.
     pub maxrss_kb: u64,
@@ -106,12 +107,12 @@ pub enum FromGuest {
         /// See [`Step`].
         detail: u32,
     },
-    /// The payload's process runs.
+    /// The program runs.
     Started {
         /// Its pid, as the guest sees it.
         pid: i32,
     },
-    /// The program did not start; the guest is gone.
+    /// The program did not start; if it is the first, the guest is gone.
     ExecFailed {
         /// Why.
         errno: i32,
@@ -120,7 +121,7 @@ pub enum FromGuest {
     },
     /// The end.
     Exited(Exited),
-    /// The payload's first process was stopped by this signal.
+    /// The program's first process was stopped by this signal.
     Stopped(u8),
     /// It goes on.
     Continued,
@@ -131,10 +132,12 @@ pub enum FromGuest {
 }
 
 impl FromGuest {
-    /// Writes the frame; its length, or `None` if `to` is too short. [`super::MAX_OWN`] is enough for any.
+    /// Writes the frame; its length, or `None` if `to` is too short or no such frame can have this address.
+    /// [`super::MAX_OWN`] is enough for any.
     #[must_use]
-    pub fn encode(&self, channel: u16, to: &mut [u8]) -> Option<usize> {
-        encode(to, self.kind(), channel, |payload| match self {
+    pub fn encode(&self, at: Address, to: &mut [u8]) -> Option<usize> {
+        self.check(at).ok()?;
+        encode(to, self.kind(), at, |payload| match self {
             Self::Mounted(slots) => {
                 payload.u8(slots.count);
                 slots.iter().for_each(|number| payload.u32(number));
@@ -165,7 +168,7 @@ impl FromGuest {
     /// Reads the frame.
     ///
     /// # Errors
-    /// [`FrameError::Kind`], [`FrameError::Payload`].
+    /// [`FrameError::Kind`], [`FrameError::Payload`], [`FrameError::Channel`], [`FrameError::Request`].
     pub fn decode(raw: &Raw<'_>) -> Result<Self, FrameError> {
         let bad = FrameError::Payload(raw.kind);
         let mut r = Reader::new(raw.payload);
@@ -183,7 +186,20 @@ impl FromGuest {
             11 => Some(Self::Settled),
             kind => return Err(FrameError::Kind(kind)),
         };
-        frame.filter(|_| r.remaining() == 0).ok_or(bad)
+        let frame = frame.filter(|_| r.remaining() == 0).ok_or(bad)?;
+        frame.check(raw.at).map(|()| frame)
+    }
+
+    fn check(&self, at: Address) -> Result<(), FrameError> {
+        let (any_channel, answers) = match self {
+            Self::Started { .. } | Self::ExecFailed { .. } | Self::Exited(_) => (true, true),
+            Self::Stopped(_) | Self::Continued => (true, false),
+            Self::Pong => (false, true),
+            Self::Mounted(_) | Self::Terminal | Self::Posture(_) | Self::Failed { .. } | Self::Settled => {
+                (false, false)
+            }
+        };
+        at.check(any_channel, answers)
     }
 
     fn kind(&self) -> u8 {
@@ -225,7 +241,7 @@ fn read_exec_failed(r: &mut Reader<'_>) -> Option<FromGuest> {
         3 => ExecFailure::NoInterpreter,
         4 => ExecFailure::Cwd,
         5 => ExecFailure::Resources,
-        _ => return None,
+        0 | 6.. => return None,
     };
     Some(FromGuest::ExecFailed { errno, which })
 }

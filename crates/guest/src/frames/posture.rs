@@ -109,6 +109,16 @@ pub struct Posture {
     pub landlock_layers: u8,
     /// The signal scope was proven with a witness (process tier).
     pub signal_scope_proven: bool,
+    /// A child under the payload's layer could not signal the guest.
+    pub payload_scope_proven: bool,
+    /// The session keyring is another one than before.
+    pub keyring_replaced: bool,
+    /// Every limit of the user namespace reads back as it was written.
+    pub inner_limits: bool,
+    /// How many rules the sandbox's Landlock layer has.
+    pub landlock_rules: u32,
+    /// How many variables the payload will have.
+    pub variables: u32,
     /// Probes.
     pub probes: ProbeErrnos,
 }
@@ -124,6 +134,11 @@ impl Posture {
         w.u8(u8::from(self.no_new_privs));
         w.u8(self.landlock_layers);
         w.u8(u8::from(self.signal_scope_proven));
+        w.u8(u8::from(self.payload_scope_proven));
+        w.u8(u8::from(self.keyring_replaced));
+        w.u8(u8::from(self.inner_limits));
+        w.u32(self.landlock_rules);
+        w.u32(self.variables);
         w.u8(u8::from(self.more_descriptors));
         let sets = &self.capabilities;
         for set in [sets.inheritable, sets.permitted, sets.effective, sets.ambient] {
@@ -151,6 +166,11 @@ impl Posture {
         let no_new_privs = r.flag()?;
         let landlock_layers = r.u8()?;
         let signal_scope_proven = r.flag()?;
+        let payload_scope_proven = r.flag()?;
+        let keyring_replaced = r.flag()?;
+        let inner_limits = r.flag()?;
+        let landlock_rules = r.u32()?;
+        let variables = r.u32()?;
         let more_descriptors = r.flag()?;
         let capabilities =
             Capabilities { inheritable: r.u64()?, permitted: r.u64()?, effective: r.u64()?, ambient: r.u64()? };
@@ -192,6 +212,11 @@ impl Posture {
             more_descriptors,
             landlock_layers,
             signal_scope_proven,
+            payload_scope_proven,
+            keyring_replaced,
+            inner_limits,
+            landlock_rules,
+            variables,
             probes,
         })
     }

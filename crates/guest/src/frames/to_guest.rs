@@ -1,38 +1,42 @@
 //! What the supervisor says.
 
-use super::{FrameError, Raw, encode};
+use super::{Address, FrameError, Raw, Start, encode};
 use crate::config::Size;
 use crate::wire::Reader;
 
 /// One frame to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToGuest {
+pub enum ToGuest<'a> {
     /// The id maps are written.
     Mapped,
     /// All `Fill`s are filled.
     Filled,
     /// The posture is as planned: start the payload.
     Go,
-    /// Send this signal to the payload's foreground group.
+    /// Send this signal to the program's group; to the terminal's foreground group, if it is the first program's.
     Signal(u8),
     /// The terminal has a new size.
     Resize(Size),
-    /// Kill all, report the end.
+    /// Kill all, report the end. A guest that stays goes when all have ended.
     Kill,
     /// Answer with a `Pong`.
     Ping,
+    /// Start one more program, where the config says that the guest stays.
+    Start(Start<'a>),
 }
 
-impl ToGuest {
-    /// Writes the frame; its length, or `None` if `to` is too short.
+impl<'a> ToGuest<'a> {
+    /// Writes the frame; its length, or `None` if `to` is too short or no such frame can have this address.
     #[must_use]
-    pub fn encode(&self, channel: u16, to: &mut [u8]) -> Option<usize> {
-        encode(to, self.kind(), channel, |payload| match self {
+    pub fn encode(&self, at: Address, to: &mut [u8]) -> Option<usize> {
+        self.check(at).ok()?;
+        encode(to, self.kind(), at, |payload| match self {
             Self::Signal(number) => payload.u8(*number),
             Self::Resize(size) => {
                 payload.u16(size.rows);
                 payload.u16(size.cols);
             }
+            Self::Start(start) => start.put(payload),
             Self::Mapped | Self::Filled | Self::Go | Self::Kill | Self::Ping => {}
         })
     }
@@ -40,24 +44,44 @@ impl ToGuest {
     /// Reads the frame.
     ///
     /// # Errors
-    /// [`FrameError::Kind`], [`FrameError::Payload`].
-    pub fn decode(raw: &Raw<'_>) -> Result<Self, FrameError> {
+    /// [`FrameError::Kind`], [`FrameError::Payload`], [`FrameError::Channel`], [`FrameError::Request`].
+    pub fn decode(raw: &Raw<'a>) -> Result<Self, FrameError> {
         let mut r = Reader::new(raw.payload);
-        let bad = FrameError::Payload(raw.kind);
         let frame = match raw.kind {
-            1 => Self::Mapped,
-            2 => Self::Filled,
-            3 => Self::Go,
-            4 => Self::Signal(r.u8().filter(|number| (1..=64).contains(number)).ok_or(bad)?),
-            5 => Self::Resize(Size { rows: r.u16().ok_or(bad)?, cols: r.u16().ok_or(bad)? }),
-            6 => Self::Kill,
-            7 => Self::Ping,
+            1 => Some(Self::Mapped),
+            2 => Some(Self::Filled),
+            3 => Some(Self::Go),
+            4 => r.u8().filter(|number| (1..=64).contains(number)).map(Self::Signal),
+            5 => r.u16().zip(r.u16()).map(|(rows, cols)| Self::Resize(Size { rows, cols })),
+            6 => Some(Self::Kill),
+            7 => Some(Self::Ping),
+            8 => Start::read(&mut r).map(Self::Start),
             kind => return Err(FrameError::Kind(kind)),
         };
-        if r.remaining() == 0 { Ok(frame) } else { Err(bad) }
+        let frame = frame.filter(|_| r.remaining() == 0).ok_or(FrameError::Payload(raw.kind))?;
+        frame.check(raw.at).map(|()| frame)
     }
 
-    fn kind(&self) -> u8 {
+    /// Whether it is answered, and so has a request id.
+    #[must_use]
+    pub const fn asks(&self) -> bool {
+        match self {
+            Self::Go | Self::Ping | Self::Start(_) => true,
+            Self::Mapped | Self::Filled | Self::Signal(_) | Self::Resize(_) | Self::Kill => false,
+        }
+    }
+
+    fn check(&self, at: Address) -> Result<(), FrameError> {
+        let any_channel = match self {
+            // The first channel is that of the payload, which has its own frame.
+            Self::Start(_) if at.channel == 0 => return Err(FrameError::Channel(0)),
+            Self::Signal(_) | Self::Start(_) => true,
+            Self::Mapped | Self::Filled | Self::Go | Self::Resize(_) | Self::Kill | Self::Ping => false,
+        };
+        at.check(any_channel, self.asks())
+    }
+
+    pub(crate) const fn kind(&self) -> u8 {
         match self {
             Self::Mapped => 1,
             Self::Filled => 2,
@@ -66,6 +90,7 @@ impl ToGuest {
             Self::Resize(_) => 5,
             Self::Kill => 6,
             Self::Ping => 7,
+            Self::Start(_) => 8,
         }
     }
 }

@@ -97,7 +97,6 @@ fn a_mount_names_its_operation() {
         (Op::ReadOnly { path: c("/missing"), recursive: true }, libc::ENOENT),
         (Op::Pin { path: c("/missing") }, libc::ENOENT),
         (Op::SetAttr { path: c("/etc"), attrs, recursive: false }, libc::EINVAL),
-        (Op::Stub { path: c("/missing/stub"), dir: true }, libc::ENOENT),
         (overlay(None), libc::EBADF),
         // Not by its path alone: what is there must be the device.
         (Op::Device { path: c("/dev/full"), major: 1, minor: 3 }, libc::ENXIO),
@@ -183,7 +182,7 @@ fn a_payload_layer_that_the_kernel_does_not_know_is_refused_before_go() {
     let change = |config: &mut Config| {
         config.payload_layer = Some(Landlock { scoped: 1 << 40, ..Landlock::default() });
     };
-    assert_eq!(failure(Who::Rootless, ALL, change), (Step::Landlock, libc::EINVAL, 0));
+    assert_eq!(failure(Who::Rootless, ALL, change), (Step::PayloadScope, libc::EINVAL, 0));
 }
 
 #[test]

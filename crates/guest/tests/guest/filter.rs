@@ -7,7 +7,7 @@ use crate::harness::{Sandbox, Who};
 use crate::world::{container, process};
 
 /// What the dynamic loader and `true` need besides.
-const PROGRAM: &[&str] = &[
+pub(crate) const PROGRAM: &[&str] = &[
     "brk",
     "mmap",
     "mprotect",
@@ -33,7 +33,7 @@ fn number(name: &str) -> u32 {
         "kill" => libc::SYS_kill,
         "close" => libc::SYS_close,
         "prctl" => libc::SYS_prctl,
-        "recvfrom" => libc::SYS_recvfrom,
+        "recvmsg" => libc::SYS_recvmsg,
         "sendmsg" => libc::SYS_sendmsg,
         "ppoll" => libc::SYS_ppoll,
         "read" => libc::SYS_read,

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use guest::config::Config;
-use guest::frames::{Exited, FromGuest, Posture, ToGuest, first};
+use guest::frames::{Address, Exited, FromGuest, Posture, ToGuest, first};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use sys::pidfd;
 use sys::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn, write_id_maps};
@@ -19,6 +19,9 @@ pub(crate) const ALL: Namespaces = Namespaces::USER
     .and(Namespaces::NET)
     .and(Namespaces::IPC)
     .and(Namespaces::UTS);
+
+/// The request of whatever asks about the first program.
+pub(crate) const REQUEST: u32 = 7;
 
 /// Who the supervisor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +100,7 @@ pub(crate) struct Told {
     pub(crate) stderr: String,
 }
 
-fn pipe() -> (OwnedFd, OwnedFd) {
+pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
 }
 
@@ -126,7 +129,6 @@ impl Sandbox {
             namespaces,
             cgroup: None,
             tasks: &[],
-            joins: None,
             cgroup_namespace: false,
             id_maps: match who {
                 Who::Rootless if mapped => {
@@ -162,22 +164,34 @@ impl Sandbox {
         sandbox
     }
 
-    pub(crate) fn say(&mut self, frame: ToGuest) {
+    /// About the first program, or none.
+    pub(crate) fn say(&mut self, frame: ToGuest<'_>) {
+        self.say_at(Address { channel: 0, request: if frame.asks() { REQUEST } else { 0 } }, frame);
+    }
+
+    pub(crate) fn say_at(&mut self, at: Address, frame: ToGuest<'_>) {
         let mut bytes = [0; 64];
-        let len = frame.encode(0, &mut bytes).unwrap();
+        let len = frame.encode(at, &mut bytes).unwrap();
         self.control.as_mut().unwrap().write_all(&bytes[..len]).unwrap();
     }
 
-    /// The next frame; `None` = the guest closed its end.
+    /// The next frame, which must be about the first program or none; `None` = the guest closed its end.
     pub(crate) fn hear(&mut self) -> Option<FromGuest> {
+        let (at, frame) = self.hear_at()?;
+        assert!(at.channel == 0 && [0, REQUEST].contains(&at.request), "{at:?} {frame:?}");
+        Some(frame)
+    }
+
+    /// The next frame and its address.
+    pub(crate) fn hear_at(&mut self) -> Option<(Address, FromGuest)> {
         loop {
             if let Some((raw, len)) = first(&self.received).unwrap() {
-                let frame = FromGuest::decode(&raw).unwrap();
+                let (at, frame) = (raw.at, FromGuest::decode(&raw).unwrap());
                 self.received.drain(..len);
                 if frame == FromGuest::Settled {
                     continue;
                 }
-                return Some(frame);
+                return Some((at, frame));
             }
             let mut bytes = [0; 4096];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];

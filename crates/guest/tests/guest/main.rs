@@ -10,5 +10,6 @@ mod harness;
 mod payload;
 mod process;
 mod speed;
+mod stay;
 mod terminal;
 mod world;

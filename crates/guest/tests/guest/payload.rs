@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use guest::config::Op;
-use guest::frames::{End, ExecFailure, FromGuest, ToGuest};
+use guest::frames::{Address, End, ExecFailure, FromGuest, OwnedStart, ToGuest};
 use sys::pidfd;
 
 use crate::harness::{Sandbox, Who};
@@ -237,7 +237,16 @@ fn streams_end_when_the_payload_closes_them() {
 #[test]
 fn nonsense_from_the_supervisor_ends_everything() {
     let who = Who::Rootless;
-    for bytes in [&[0xff_u8; 8][..], &[0, 0, 0, 0, 1, 3, 0, 0], &[0, 1, 0, 0, 1, 4, 0, 0]] {
+    let start = OwnedStart { argv: vec![c("true")], ..OwnedStart::default() };
+    let start = start.encode(Address { channel: 1, request: 1 }).unwrap();
+    // Bytes, a second go, a frame of another version, one that fits nowhere, one that this guest does not serve.
+    for bytes in [
+        &[0xff_u8; 12][..],
+        &[0, 0, 0, 0, 2, 3, 0, 0, 1, 0, 0, 0],
+        &[0, 0, 0, 0, 1, 6, 0, 0],
+        &[0, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 0],
+        &start,
+    ] {
         who.be(|| {
             let mut sandbox = Sandbox::start(who, &container(who, &["sleep", "600"]));
             sandbox.posture();

@@ -35,6 +35,12 @@ pub(crate) fn container(who: Who, argv: &[&str]) -> Config {
         wait_mapped: who == Who::Root,
         inner_limits: true,
         new_keyring: true,
+        new_session: true,
+        close_descriptors: true,
+        drop_capabilities: true,
+        no_new_privs: true,
+        undumpable: true,
+        prove_payload_scope: true,
         // The test harness ignores some, as the supervisor does.
         ignored: u64::MAX,
         clear_groups: who == Who::Root,
@@ -94,6 +100,12 @@ pub(crate) fn process(uid: u32, argv: &[&str]) -> Config {
     }
     Config {
         mode: Mode::Process,
+        new_session: true,
+        close_descriptors: true,
+        drop_capabilities: true,
+        no_new_privs: true,
+        undumpable: true,
+        prove_payload_scope: true,
         ids: Some(Ids { uid, gid: uid }),
         ignored: u64::MAX,
         clear_groups: uid != 1000,

@@ -1,234 +1,165 @@
-//! JSON into the tree. Own parser: the usual ones keep no places and let the last of two equal keys win.
+//! JSON into the tree: the strict reader, with the place of every value, and equal keys told together.
 
-use super::{Flaw, Key, MOST_DEPTH, MOST_ENTRIES, MOST_NODES, Node, Place, Value};
+use std::ops::Range;
+
+use super::{Flaw, Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, Place, Value};
+use crate::strict_json::{self, Build, Fault, Limits, Problem, Scalar};
 
 pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
+    // Editors write a mark of the byte order; a document may begin with one, as in TOML and YAML.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut parser = Parser { source, text, at: 0, nodes: 0, flaws: Vec::new() };
-    match parser.document() {
-        Ok(node) => (Some(node), parser.flaws),
+    let mut tree = Tree { source, text, flaws: Vec::new() };
+    match strict_json::read(text, Limits { depth: MAX_DEPTH, values: MAX_NODES }, &mut tree) {
+        Ok(node) => (Some(node), tree.flaws),
         Err(flaw) => {
-            parser.flaws.push(flaw);
-            (None, parser.flaws)
+            tree.flaws.push(flaw);
+            (None, tree.flaws)
         }
     }
 }
 
-struct Parser<'t> {
+struct Tree<'t> {
     source: u16,
     text: &'t str,
-    at: usize,
-    nodes: usize,
     /// Duplicate keys: told together, since the rest can still be read.
     flaws: Vec<Flaw>,
 }
 
-type Parsed<T> = Result<T, Flaw>;
-
-impl Parser<'_> {
-    fn document(&mut self) -> Parsed<Node> {
-        let node = self.value(0)?;
-        self.blank();
-        if self.at < self.text.len() {
-            return Err(self.error("something stands after the end of the value", "remove it"));
-        }
-        Ok(node)
+impl Tree<'_> {
+    fn node(&self, value: Value, range: Range<usize>) -> Node {
+        Node { value, place: Place::new(self.source, range) }
     }
 
-    fn rest(&self) -> &str {
-        self.text.get(self.at..).unwrap_or_default()
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn error(&self, why: &str, fix: &str) -> Flaw {
-        let end = self.at + self.peek().map_or(0, char::len_utf8);
-        Flaw::syntax(self.at..end, why, fix)
-    }
-
-    fn blank(&mut self) {
-        let rest = self.rest();
-        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r']).len();
-    }
-
-    fn take(&mut self, c: char) -> bool {
-        let found = self.peek() == Some(c);
-        if found {
-            self.at += c.len_utf8();
-        }
-        found
-    }
-
-    fn value(&mut self, depth: usize) -> Parsed<Node> {
-        self.blank();
-        self.nodes += 1;
-        let start = self.at;
-        if depth > MOST_DEPTH {
-            return Err(Flaw::too_deep(start..start + 1));
-        }
-        if self.nodes > MOST_NODES {
-            return Err(Flaw::too_many(start..start + 1));
-        }
-        let value = match self.peek() {
-            Some('{') => self.table(depth)?,
-            Some('[') => self.array(depth)?,
-            Some('"') => Value::Text(self.text()?),
-            Some('-' | '0'..='9') => self.number()?,
-            Some('a'..='z') => self.word()?,
-            Some('/' | '#') => return Err(self.error("JSON has no comments", "remove it, or write the policy in TOML")),
-            Some('\'') => return Err(self.error("texts stand in double quotes", "use \" and not '")),
-            Some(_) => return Err(self.error("a value does not start so", "texts need double quotes")),
-            None => return Err(self.error("the document ends where a value should be", "finish it")),
+    /// What stands where a value should be.
+    fn no_value(&self, range: Range<usize>) -> Flaw {
+        let rest = self.text.get(range.start..).unwrap_or_default();
+        let (why, fix) = match rest.chars().next() {
+            Some('a'..='z') => {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+                return Flaw::syntax(range.start..range.start + end, "texts stand in double quotes", "quote it");
+            }
+            Some('/' | '#') => ("JSON has no comments", "remove it, or write the policy in TOML"),
+            Some('\'') => ("texts stand in double quotes", "use \" and not '"),
+            Some(_) => ("a value does not start so", "texts need double quotes"),
+            None => ("the document ends where a value should be", "finish it"),
         };
-        Ok(Node { value, place: Place::new(self.source, start..self.at) })
+        Flaw::syntax(range, why, fix)
     }
+}
 
-    fn table(&mut self, depth: usize) -> Parsed<Value> {
-        let mut entries: Vec<(Key, Node)> = Vec::new();
-        self.at += 1;
-        self.blank();
-        while !self.take('}') {
-            if !entries.is_empty() && !self.take(',') {
-                return Err(self.error("the entries of a table are parted by `,` and end with `}`", "add it"));
-            }
-            self.blank();
-            let start = self.at;
-            if self.peek() != Some('"') {
-                return Err(self
-                    .error("a key in double quotes should stand here", "quote the key; no `,` after the last entry"));
-            }
-            let name = self.text()?;
-            let range = start..self.at;
-            if entries.iter().any(|(key, _)| key.name == name) {
-                self.flaws.push(Flaw::duplicate(range.clone(), &name));
-            }
-            self.blank();
-            if !self.take(':') {
-                return Err(self.error("a key is followed by `:`", "add it"));
-            }
-            let node = self.value(depth + 1)?;
-            if entries.len() >= MOST_ENTRIES {
-                return Err(Flaw::too_many(start..self.at));
-            }
-            entries.push((Key { name, place: Place::new(self.source, range) }, node));
-            self.blank();
-        }
-        Ok(Value::Table(entries))
-    }
+impl Build for Tree<'_> {
+    type Value = Node;
+    type Table = Vec<(Key, Node)>;
+    type Error = Flaw;
 
-    fn array(&mut self, depth: usize) -> Parsed<Value> {
-        let mut items = Vec::new();
-        self.at += 1;
-        self.blank();
-        while !self.take(']') {
-            if !items.is_empty() && !self.take(',') {
-                return Err(self.error("the entries of a list are parted by `,` and end with `]`", "add it"));
+    fn fault(&self, Fault { problem, range }: Fault) -> Flaw {
+        let first = range.start..range.start + 1;
+        let (why, fix) = match problem {
+            Problem::Value => return self.no_value(range),
+            Problem::Depth => return Flaw::too_deep(first),
+            Problem::Values => return Flaw::too_many(first),
+            Problem::TextEnd => {
+                return Flaw::syntax(first, "the text that starts here has no end", "add the closing \"");
             }
-            items.push(self.value(depth + 1)?);
-            self.blank();
-        }
-        Ok(Value::Array(items))
-    }
-
-    fn word(&mut self) -> Parsed<Value> {
-        let rest = self.rest();
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-        let value = match rest.get(..end) {
-            Some("true") => Value::Bool(true),
-            Some("false") => Value::Bool(false),
-            Some("null") => Value::Null,
-            _ => return Err(Flaw::syntax(self.at..self.at + end, "texts stand in double quotes", "quote it")),
+            Problem::Key => ("a key in double quotes should stand here", "quote the key; no `,` after the last entry"),
+            Problem::Colon => ("a key is followed by `:`", "add it"),
+            Problem::ListEnd => ("the entries of a list are parted by `,` and end with `]`", "add it"),
+            Problem::TableEnd => ("the entries of a table are parted by `,` and end with `}`", "add it"),
+            Problem::Control => ("a text has no line ends or control characters", "write \\n or \\u...."),
+            Problem::Escape => ("JSON has no such escape", "write \\\\ for a backslash"),
+            Problem::Hex | Problem::Surrogate => {
+                ("the \\u escape is not a character", "write four hex digits, or a whole pair")
+            }
+            Problem::Digit | Problem::LeadingZero => ("JSON has no such number", "write it as `10` or `0.5`"),
+            Problem::Trailing => ("something stands after the end of the value", "remove it"),
         };
-        self.at += end;
-        Ok(value)
+        Flaw::syntax(range, why, fix)
     }
 
-    fn number(&mut self) -> Parsed<Value> {
-        let rest = self.rest();
-        let end = rest.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(rest.len());
-        let text = rest.get(..end).unwrap_or_default();
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        let leading_zero =
-            digits.len() > 1 && digits.starts_with('0') && digits.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
-        let range = self.at..self.at + end;
-        if leading_zero || text.ends_with('.') {
-            return Err(Flaw::syntax(range, "JSON has no such number", "write it as `10` or `0.5`"));
-        }
-        let value = if digits.chars().all(|c| c.is_ascii_digit()) {
-            text.parse().map(Value::Integer).map_err(|_too_large| "the number does not fit 64 bits")
-        } else {
-            text.parse().map(Value::Float).map_err(|_malformed| "JSON has no such number")
+    fn scalar(&mut self, scalar: Scalar<'_>, range: Range<usize>) -> Result<Node, Flaw> {
+        let value = match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(bool) => Value::Bool(bool),
+            Scalar::Text(text) => Value::Text(text),
+            Scalar::Number(written) => number(written).map_err(|why| {
+                let fix = "write it as `10` or `0.5`";
+                Flaw::syntax(range.clone(), why, fix)
+            })?,
         };
-        self.at += end;
-        value.map_err(|why| Flaw::syntax(range, why, "write it as `10` or `0.5`"))
+        Ok(self.node(value, range))
     }
 
-    fn text(&mut self) -> Parsed<String> {
-        let start = self.at;
-        self.at += 1;
-        let mut out = String::new();
-        loop {
-            let Some(c) = self.peek() else {
-                return Err(Flaw::syntax(
-                    start..start + 1,
-                    "the text that starts here has no end",
-                    "add the closing \"",
-                ));
-            };
-            match c {
-                '"' => break,
-                '\\' => out.push(self.escape()?),
-                c if c < ' ' => {
-                    return Err(self.error("a text has no line ends or control characters", "write \\n or \\u...."));
-                }
-                c => {
-                    out.push(c);
-                    self.at += c.len_utf8();
-                }
-            }
+    fn list(&mut self, items: Vec<Node>, range: Range<usize>) -> Node {
+        self.node(Value::Array(items), range)
+    }
+
+    fn key(&mut self, table: &Self::Table, key: &str, range: Range<usize>) -> Result<(), Flaw> {
+        if table.len() >= MAX_ENTRIES {
+            return Err(Flaw::too_many(range));
         }
-        self.at += 1;
-        Ok(out)
-    }
-
-    fn escape(&mut self) -> Parsed<char> {
-        self.at += 1;
-        let c = self.peek();
-        self.at += c.map_or(0, char::len_utf8);
-        let plain = match c {
-            Some('n') => '\n',
-            Some('t') => '\t',
-            Some('r') => '\r',
-            Some('b') => '\u{8}',
-            Some('f') => '\u{c}',
-            Some(c @ ('"' | '\\' | '/')) => c,
-            Some('u') => return self.unicode(),
-            _ => return Err(self.error("JSON has no such escape", "write \\\\ for a backslash")),
-        };
-        Ok(plain)
-    }
-
-    fn hex(&mut self) -> Option<u32> {
-        let digits = self.rest().get(..4)?;
-        if !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-            return None;
+        if table.iter().any(|(other, _)| other.name == key) {
+            self.flaws.push(Flaw::duplicate(range, key));
         }
-        let value = u32::from_str_radix(digits, 16).ok()?;
-        self.at += 4;
-        Some(value)
+        Ok(())
     }
 
-    fn unicode(&mut self) -> Parsed<char> {
-        let whole = self.hex().and_then(|first| {
-            if !(0xd800..0xdc00).contains(&first) {
-                return char::from_u32(first);
-            }
-            (self.take('\\') && self.take('u')).then_some(())?;
-            let second = self.hex().filter(|n| (0xdc00..0xe000).contains(n))?;
-            char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
-        });
-        whole.ok_or_else(|| self.error("the \\u escape is not a character", "write four hex digits, or a whole pair"))
+    fn entry(
+        &mut self,
+        table: &mut Self::Table,
+        (name, range): (String, Range<usize>),
+        node: Node,
+    ) -> Result<(), Flaw> {
+        table.push((Key { name, place: Place::new(self.source, range) }, node));
+        Ok(())
+    }
+
+    fn table(&mut self, table: Self::Table, range: Range<usize>) -> Node {
+        self.node(Value::Table(table), range)
+    }
+}
+
+/// A number of JSON's grammar: whole ones fit 64 bits, the others are finite.
+fn number(written: &str) -> Result<Value, &'static str> {
+    if !written.contains(['.', 'e', 'E']) {
+        return written.parse().map(Value::Integer).map_err(|_too_large| "the number does not fit 64 bits");
+    }
+    match written.parse::<f64>() {
+        Ok(float) if float.is_finite() => Ok(Value::Float(float)),
+        Ok(_) | Err(_) => Err("the number is too large"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(text: &str) -> String {
+        let (node, flaws) = parse(0, text);
+        assert!(node.is_none(), "{text}");
+        flaws.last().unwrap().why.clone()
+    }
+
+    #[test]
+    fn numbers_are_of_the_grammar_and_finite() {
+        for text in ["[1.e5]", "[.5]", "[01]", "[-]", "[1e]", "[1.]"] {
+            assert!(!why(text).is_empty());
+        }
+        assert_eq!(why("[1e999]"), "the number is too large");
+        assert_eq!(why("[9223372036854775808]"), "the number does not fit 64 bits");
+        let (node, flaws) = parse(0, "\u{feff}[0.5, -1, 1E2]");
+        assert!(flaws.is_empty());
+        let Value::Array(items) = node.unwrap().value else { panic!() };
+        assert!(matches!(
+            items.iter().map(|item| &item.value).collect::<Vec<_>>()[..],
+            [Value::Float(0.5), Value::Integer(-1), Value::Float(100.0)]
+        ));
+    }
+
+    #[test]
+    fn equal_keys_are_told_together_and_each_at_its_place() {
+        let (node, flaws) = parse(0, r#"{"a": 1, "a": 2, "b": {"c": 1, "\u0063": 2}}"#);
+        assert!(node.is_some());
+        let places: Vec<_> = flaws.iter().map(|flaw| (flaw.id, flaw.range.start)).collect();
+        assert_eq!(places, [("document/duplicate", 9), ("document/duplicate", 31)]);
     }
 }

@@ -9,16 +9,16 @@ mod yaml;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::mistake::{Mistake, Where, quote};
+use crate::diagnostic::{Diagnostic, Where, quote};
 
 /// Documents larger than this are not policies.
-pub const MOST_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 /// Deeper nesting than this is not a policy.
-pub(crate) const MOST_DEPTH: usize = 32;
+pub(crate) const MAX_DEPTH: usize = 32;
 /// A table with more keys than this is not one of a policy.
-pub(crate) const MOST_ENTRIES: usize = 2_000;
+pub(crate) const MAX_ENTRIES: usize = 2_000;
 /// More values than this are not a policy.
-pub(crate) const MOST_NODES: usize = 100_000;
+pub(crate) const MAX_NODES: usize = 100_000;
 
 /// The language of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Flaw {
         Self {
             range,
             id: "document/depth",
-            what: format!("values are nested more than {MOST_DEPTH} deep"),
+            what: format!("values are nested more than {MAX_DEPTH} deep"),
             why: "no policy needs that".to_owned(),
             fix: "flatten it".to_owned(),
         }
@@ -183,7 +183,7 @@ impl Flaw {
         Self {
             range,
             id: "document/size",
-            what: format!("the document has more than {MOST_NODES} values"),
+            what: format!("the document has more than {MAX_NODES} values"),
             why: "no policy needs that".to_owned(),
             fix: "divide it, or use globs".to_owned(),
         }
@@ -209,9 +209,9 @@ pub(crate) fn parse_flaws(index: u16, source: &Source) -> (Option<Node>, Vec<Fla
 }
 
 /// Parses one source into a tree whose root is a table; a partial tree may come with mistakes.
-pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Mistake>) {
+pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Diagnostic>) {
     let (node, flaws) = parse_flaws(index, source);
-    let mut mistakes: Vec<Mistake> = flaws.into_iter().map(|flaw| source.mistake(flaw)).collect();
+    let mut mistakes: Vec<Diagnostic> = flaws.into_iter().map(|flaw| source.mistake(flaw)).collect();
     let root = match node {
         Some(node) if matches!(node.value, Value::Table(_)) => Some(node),
         Some(node) if matches!(node.value, Value::Null) => {
@@ -281,9 +281,9 @@ fn standing_at(node: &Node, place: Place) -> Option<&Node> {
 }
 
 fn unfit(text: &str) -> Option<Flaw> {
-    if text.len() > MOST_BYTES {
+    if text.len() > MAX_BYTES {
         let what = format!("the document has {} bytes", text.len());
-        let why = format!("policies end at {MOST_BYTES} bytes");
+        let why = format!("policies end at {MAX_BYTES} bytes");
         return Some(Flaw { range: 0..0, id: "document/size", what, why, fix: "divide it, or use globs".to_owned() });
     }
     let at = text.find('\0')?;
@@ -291,10 +291,10 @@ fn unfit(text: &str) -> Option<Flaw> {
 }
 
 impl Source {
-    pub(crate) fn mistake(&self, flaw: Flaw) -> Mistake {
+    pub(crate) fn mistake(&self, flaw: Flaw) -> Diagnostic {
         let Flaw { range, id, what, why, fix } = flaw;
         let at = self.place_of(range);
-        Mistake { id: id.to_owned(), clause: None, what, at, why, fix }
+        Diagnostic { id: id.to_owned(), clause: None, what, at, why, fix }
     }
 
     /// The place of a part of a text, if it is written as it reads.
@@ -351,7 +351,7 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 fn excerpt(line: &str) -> String {
     let mut out = String::new();
     for c in line.trim().chars().take(100) {
-        if c.is_control() || crate::mistake::is_invisible(c) {
+        if c.is_control() || crate::diagnostic::is_invisible(c) {
             // Writing to a `String` cannot fail.
             let written = write!(out, "\\u{{{:x}}}", u32::from(c));
             debug_assert!(written.is_ok());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Flaw, Key, MOST_DEPTH, MOST_NODES, Node, Place, Value};
+use super::{Flaw, Key, MAX_DEPTH, MAX_NODES, Node, Place, Value};
 
 pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -51,9 +51,9 @@ impl Walk {
         let range = value.span();
         let place = Place::new(self.source, range.clone());
         self.nodes += 1;
-        if depth > MOST_DEPTH || self.nodes > MOST_NODES {
+        if depth > MAX_DEPTH || self.nodes > MAX_NODES {
             if !self.flaws.iter().any(|flaw| matches!(flaw.id, "document/depth" | "document/size")) {
-                self.flaws.push(if depth > MOST_DEPTH { Flaw::too_deep(range) } else { Flaw::too_many(range) });
+                self.flaws.push(if depth > MAX_DEPTH { Flaw::too_deep(range) } else { Flaw::too_many(range) });
             }
             return Node { value: Value::Null, place };
         }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::{Flaw, Key, MOST_DEPTH, MOST_ENTRIES, MOST_NODES, Node, Place, Value};
+use super::{Flaw, Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, Place, Value};
 
 pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
     let mut builder =
@@ -91,7 +91,7 @@ impl Builder {
         if let Some(Open::Table(_, None, _)) = self.open.last() {
             return Err(Flaw::syntax(range, "a key is a plain word, not a list or table", "quote it if it is text"));
         }
-        if self.open.len() >= MOST_DEPTH {
+        if self.open.len() >= MAX_DEPTH {
             return Err(Flaw::too_deep(range));
         }
         self.open.push(open);
@@ -100,7 +100,7 @@ impl Builder {
 
     fn count(&mut self, range: &Range<usize>) -> Result<(), Flaw> {
         self.nodes += 1;
-        if self.nodes > MOST_NODES { Err(Flaw::too_many(range.clone())) } else { Ok(()) }
+        if self.nodes > MAX_NODES { Err(Flaw::too_many(range.clone())) } else { Ok(()) }
     }
 
     fn leave(&mut self, range: Range<usize>) -> Result<(), Flaw> {
@@ -119,7 +119,7 @@ impl Builder {
         self.count(&range)?;
         let place = Place::new(self.source, range.clone());
         if let Some(Open::Table(entries, key @ None, _)) = self.open.last_mut() {
-            if entries.len() >= MOST_ENTRIES {
+            if entries.len() >= MAX_ENTRIES {
                 return Err(Flaw::too_many(range));
             }
             if entries.iter().any(|(key, _)| key.name == text) {

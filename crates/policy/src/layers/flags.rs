@@ -1,10 +1,10 @@
 //! Flags: small trees that go on top of the documents.
 
 use super::tree::{typed, wrap};
-use super::{FlagUse, Layers, MOST_SOURCES};
+use super::{FlagUse, Layers, MAX_SOURCES};
 use crate::clause::ClauseId;
+use crate::diagnostic::{Where, did_you_mean, quote};
 use crate::document::{Format, Key, Kind, Node, Place, Source, Value};
-use crate::mistake::{Where, did_you_mean, quote};
 use crate::read::is_env_name;
 use crate::rows;
 
@@ -149,10 +149,10 @@ impl Layers {
 
     fn flag_source(&mut self, name: &str, written: String) -> Option<u16> {
         let base = self.caller.dir.clone();
-        let index = u16::try_from(self.sources.len()).ok().filter(|_| self.sources.len() < MOST_SOURCES);
+        let index = u16::try_from(self.sources.len()).ok().filter(|_| self.sources.len() < MAX_SOURCES);
         if index.is_none() {
             let at = Where { name: name.to_owned(), line_column: None, excerpt: String::new() };
-            let why = format!("more than {MOST_SOURCES} documents and flags are not meant");
+            let why = format!("more than {MAX_SOURCES} documents and flags are not meant");
             self.add(
                 "document/size",
                 "there are too many layers".to_owned(),

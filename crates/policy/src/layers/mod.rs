@@ -10,18 +10,18 @@ mod tree;
 use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
+use crate::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
 use crate::document::{self, Format, Kind, Node, Place, Source, Value};
 use crate::load::{Caller, Loaded, Loader, Origins};
-use crate::mistake::{Mistake, Mistakes, Where, did_you_mean, quote};
 use crate::presets::{PRESETS, preset};
 use crate::read::Reader;
-use crate::{check, fit};
+use crate::{check, scale_tmpfs};
 use tree::{join, origin};
 
 /// Documents that extend documents end here.
-const MOST_EXTENDS: usize = 8;
+const MAX_EXTENDS: usize = 8;
 /// More layers than this are not meant.
-const MOST_SOURCES: usize = 4096;
+const MAX_SOURCES: usize = 4096;
 
 /// A policy in the making.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Layers {
     inputs: Vec<(String, String, u16)>,
     inputs_later: bool,
     private: Vec<PathBuf>,
-    mistakes: Mistakes,
+    mistakes: Diagnostics,
     name: String,
 }
 
@@ -66,7 +66,7 @@ impl Layers {
             inputs: Vec::new(),
             inputs_later: false,
             private: Vec::new(),
-            mistakes: Mistakes::default(),
+            mistakes: Diagnostics::default(),
             name: "strict".to_owned(),
         }
     }
@@ -130,8 +130,8 @@ impl Layers {
                 "remove one `extends`".to_owned(),
             );
         }
-        if chain.len() >= MOST_EXTENDS {
-            let why = format!("documents extend at most {MOST_EXTENDS} deep");
+        if chain.len() >= MAX_EXTENDS {
+            let why = format!("documents extend at most {MAX_EXTENDS} deep");
             return self.add(
                 "extends/depth",
                 format!("{} is extended too deep", quote(value)),
@@ -189,7 +189,7 @@ impl Layers {
     }
 
     fn add(&mut self, id: &str, what: String, at: &Where, why: String, fix: String) {
-        self.mistakes.add(Mistake { id: id.to_owned(), clause: None, what, at: at.clone(), why, fix });
+        self.mistakes.add(Diagnostic { id: id.to_owned(), clause: None, what, at: at.clone(), why, fix });
     }
 
     fn preset(&mut self, name: &'static str, text: &str) {
@@ -205,10 +205,10 @@ impl Layers {
     }
 
     fn tree(&mut self, kind: Kind, name: &str, text: String, format: Format, base: &Path) -> Option<Node> {
-        let index = u16::try_from(self.sources.len()).ok().filter(|_| self.sources.len() < MOST_SOURCES);
+        let index = u16::try_from(self.sources.len()).ok().filter(|_| self.sources.len() < MAX_SOURCES);
         let Some(index) = index else {
             let at = Where { name: name.to_owned(), line_column: None, excerpt: String::new() };
-            let why = format!("more than {MOST_SOURCES} documents and flags are not meant");
+            let why = format!("more than {MAX_SOURCES} documents and flags are not meant");
             self.add(
                 "document/size",
                 "there are too many layers".to_owned(),
@@ -295,7 +295,7 @@ impl Layers {
     ///
     /// # Errors
     /// Every mistake of every layer, and of what they say together.
-    pub fn finish(mut self) -> Result<Loaded, Mistakes> {
+    pub fn finish(mut self) -> Result<Loaded, Diagnostics> {
         // The ground, `strict`, needs no reading: what no layer says has its values already (`Policy::ground`).
         let place = Place { source: u16::MAX, start: 0, end: 0 };
         let mut tree = Node { value: Value::Table(Vec::new()), place };
@@ -317,7 +317,7 @@ impl Layers {
         let mut policy = self.reader().policy(&tree, &name);
         let (inputs, later) = (std::mem::take(&mut self.inputs), self.inputs_later);
         self.reader().given_inputs(&mut policy, &inputs, later);
-        let shrunk = fit::shrink(&mut policy, &self.sources, &tree);
+        let shrunk = scale_tmpfs::shrink(&mut policy, &self.sources, &tree);
         let mut lints = Vec::new();
         if self.mistakes.list.is_empty() {
             check::together(&mut self.reader(), &tree, &policy, &mut lints);
@@ -327,14 +327,14 @@ impl Layers {
         }
         let at_given = tree.at("workspace.at").is_some();
         let mut origins = Origins { list: ClauseId::ALL.iter().map(|id| origin(&self.sources, &tree, *id)).collect() };
-        fit::tell(&mut origins, &shrunk);
+        scale_tmpfs::tell(&mut origins, &shrunk);
         if !inputs.is_empty() {
             origins.add(ClauseId::Inputs, "--input");
         }
         for lint in &mut lints {
             origins.of(lint.clause).clone_into(&mut lint.at);
         }
-        let documents = crate::spot::Documents { sources: self.sources };
+        let documents = crate::span::Documents { sources: self.sources };
         Ok(Loaded { policy, origins, lints, documents, at_given })
     }
 }

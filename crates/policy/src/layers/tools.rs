@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::Layers;
 use super::tree::merge;
+use crate::diagnostic::quote;
 use crate::document::{self, Format, Kind, Node, Place, Value};
-use crate::mistake::quote;
 use crate::read::tools::file_of_schema;
 
 /// Puts a layer upon those below it.

@@ -3,8 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::{Reader, fault};
+use crate::diagnostic::quote;
 use crate::document::{Node, Value};
-use crate::mistake::quote;
 
 /// Whether a grant was spelled `dangerous-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use super::scalar::compile;
 use super::{Reader, fault, list_words};
 use crate::commands::{ArgRule, Commands, FlagRule, PRESETS, Program, ProgramArgs, TYPES};
+use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{Node, Value};
-use crate::mistake::{did_you_mean, quote};
-use crate::spot::{Spot, Spotted};
+use crate::span::{Span, Spanned};
 
-const KEYS: &[&str] = &["programs", "presets", "wrappers", "env", "write", "block", "exec"];
-const GUARD_KEYS: &[&str] = &["kind", "programs", "presets", "wrappers", "env", "write", "block", "root"];
+const KEYS: &[&str] = &["programs", "presets", "wrappers", "env", "write", "read", "block", "exec"];
+const GUARD_KEYS: &[&str] = &["kind", "programs", "presets", "wrappers", "env", "write", "read", "block", "root"];
 const PROGRAM: &[&str] = &["name", "args"];
 const RULE: &[&str] = &["sub", "flags", "positional", "most"];
 
@@ -26,12 +26,14 @@ impl Reader<'_> {
             presets: self.preset_names(&format!("{path}.presets"), node.get("presets")),
             wrappers: self.program_names(&format!("{path}.wrappers"), node.get("wrappers")),
             env: self.variable_names(&format!("{path}.env"), node.get("env")),
-            write: self.write_folders(&format!("{path}.write"), node.get("write")),
+            write: self.line_paths(&format!("{path}.write"), node.get("write")),
+            read: node.get("read").map(|node| self.line_paths(&format!("{path}.read"), Some(node))),
+            granted: Vec::new(),
             block: self.blocks(&format!("{path}.block"), node.get("block")),
             exec: node.get("exec").and_then(|node| self.truth(&format!("{path}.exec"), node)).unwrap_or(true),
             root: node.get("root").filter(|_| guard).and_then(|node| {
                 let value = self.host_path(&format!("{path}.root"), node)?;
-                Some(Spotted { value, at: Spot(node.place) })
+                Some(Spanned { value, at: Span(node.place) })
             }),
             written: super::tools::json(node),
         };
@@ -43,18 +45,18 @@ impl Reader<'_> {
         path: &str,
         node: Option<&Node>,
         mut read: impl FnMut(&mut Self, &Node) -> Option<T>,
-    ) -> Vec<Spotted<T>> {
+    ) -> Vec<Spanned<T>> {
         let Some(items) = node.and_then(|node| self.items(path, node)) else { return Vec::new() };
-        items.iter().filter_map(|item| read(self, item).map(|value| Spotted { value, at: Spot(item.place) })).collect()
+        items.iter().filter_map(|item| read(self, item).map(|value| Spanned { value, at: Span(item.place) })).collect()
     }
 
-    fn programs(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<Program>> {
+    fn programs(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<Program>> {
         let programs = self.each(path, node, |reader, item| reader.program(path, item));
         let twice = programs
             .iter()
             .enumerate()
             .find(|(at, program)| programs.iter().take(*at).any(|other| other.value.name == program.value.name));
-        if let Some((_, Spotted { value, at })) = twice {
+        if let Some((_, Spanned { value, at })) = twice {
             let what = format!("{} is listed twice", quote(&value.name));
             let why = "which of the two rules is meant cannot be told";
             self.note(path, at.0, fault("commands/twice", what, why, "keep one entry, with all its rules"));
@@ -113,7 +115,7 @@ impl Reader<'_> {
                 let path = format!("{path}.positional");
                 let text = self.text(&path, node)?;
                 self.argument_type(&path, node, &text)?;
-                Some(Spotted { value: text, at: Spot(node.place) })
+                Some(Spanned { value: text, at: Span(node.place) })
             }),
             most: table.get("most").and_then(|node| self.small(&format!("{path}.most"), node, 0, 10_000)),
         };
@@ -177,7 +179,7 @@ impl Reader<'_> {
         None
     }
 
-    fn program_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<String>> {
+    fn program_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<String>> {
         self.each(path, node, |reader, item| reader.program_name(path, item))
     }
 
@@ -195,12 +197,12 @@ impl Reader<'_> {
         None
     }
 
-    fn preset_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<String>> {
+    fn preset_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<String>> {
         let words: Vec<(&str, &str)> = PRESETS.iter().map(|name| (*name, *name)).collect();
         self.each(path, node, |reader, item| reader.word(path, item, &words).map(str::to_owned))
     }
 
-    fn variable_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<String>> {
+    fn variable_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<String>> {
         self.each(path, node, |reader, item| {
             let text = reader.text(path, item)?;
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -214,8 +216,9 @@ impl Reader<'_> {
         })
     }
 
-    /// Folders stay relative: what they are relative to, `root`, is known where commands are run.
-    fn write_folders(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<PathBuf>> {
+    /// Paths stay relative: what they are relative to, `root`, is known where commands are run.
+    fn line_paths(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<PathBuf>> {
+        let id = if path.ends_with("read") { "commands/read" } else { "commands/write" };
         self.each(path, node, |reader, item| {
             let text = reader.text(path, item)?;
             let base = std::path::Path::new("/");
@@ -227,7 +230,7 @@ impl Reader<'_> {
             };
             if let Some(why) = wrong {
                 let what = format!("`{path}` has the folder {}", quote(&text));
-                reader.note(path, item.place, fault("commands/write", what, why, "write \".\" or \"build\""));
+                reader.note(path, item.place, fault(id, what, why, "write \".\" or \"build\""));
                 return None;
             }
             let full = super::normal(base, &text).ok()?;
@@ -235,7 +238,7 @@ impl Reader<'_> {
         })
     }
 
-    fn blocks(&mut self, path: &str, node: Option<&Node>) -> Vec<Spotted<String>> {
+    fn blocks(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<String>> {
         self.each(path, node, |reader, item| {
             let text = reader.text(path, item)?;
             let plain = text.split_ascii_whitespace().next().is_some() && !text.chars().any(char::is_control);

@@ -5,10 +5,27 @@ use globset::GlobBuilder;
 use super::allowed::Spelled;
 use super::scalar::Least;
 use super::{Reader, fault};
+use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::load::default_at;
-use crate::mistake::quote;
-use crate::value::{Fs, Grant, Policy, Root, Tier, TierChoice, Workspace, WorkspaceMode};
+use crate::value::{Fs, Grant, Policy, Root, Sockets, Tier, TierChoice, Workspace, WorkspaceMode};
+
+/// Why no path is ever matched by this glob, and what to write instead.
+fn matches_nothing(glob: &str) -> Option<(&'static str, String)> {
+    let names: Vec<&str> = glob.split('/').collect();
+    if glob.is_empty() {
+        return Some(("no path is empty", "remove it".to_owned()));
+    }
+    if names.iter().any(|name| [".", ".."].contains(name)) || names.iter().skip(1).any(|name| name.is_empty()) {
+        let kept: Vec<&str> = names.iter().copied().filter(|name| !["", ".", ".."].contains(name)).collect();
+        let root = if glob.starts_with('/') { "/" } else { "" };
+        return Some((
+            "paths are compared name by name, without `.`, `..` and empty names",
+            format!("write {}", quote(&format!("{root}{}", kept.join("/")))),
+        ));
+    }
+    None
+}
 
 pub(crate) const FS: &[&str] = &[
     "root",
@@ -49,7 +66,7 @@ impl Reader<'_> {
         self.put(tree, "fs.dangerous-write", &mut dangerous, |r, p, n| r.grants(p, n, Spelled::Dangerous));
         fs.write.append(&mut dangerous);
         self.put(tree, "fs.hide", &mut fs.hide, |r, p, n| r.globs(p, n));
-        self.put(tree, "fs.sockets", &mut fs.sockets, Self::truth);
+        self.put(tree, "fs.sockets", &mut fs.sockets, Self::sockets);
         self.put(tree, "fs.landlock", &mut fs.landlock, |r, p, n| r.limit(p, n, |r, p, n| r.small(p, n, 1, 32)));
         self.put(tree, "fs.exec", &mut fs.exec, |r, p, n| r.limit(p, n, Self::executables));
         self.put(tree, "fs.noexec", &mut fs.noexec, Self::truth);
@@ -151,17 +168,36 @@ impl Reader<'_> {
         Some(Grant { to: to.unwrap_or_else(|| from.clone()), from, dangerous })
     }
 
+    fn sockets(&mut self, path: &str, node: &Node) -> Option<Sockets> {
+        match &node.value {
+            Value::Text(text) | Value::Bare(text) if text == "own" => Some(Sockets::Own),
+            Value::Text(_) => {
+                let fix = format!("write {}", self.suggest(path, node.place, "own"));
+                self.wrong_type(path, node, "true, false or \"own\"", fix);
+                None
+            }
+            Value::Bare(_)
+            | Value::Bool(_)
+            | Value::Null
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Array(_)
+            | Value::Table(_) => self.truth(path, node).map(|host| if host { Sockets::Host } else { Sockets::Pairs }),
+        }
+    }
+
     pub(crate) fn globs(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
         let mut list = Vec::new();
         for item in self.items(path, node)? {
             let Some(text) = self.text(path, item) else { continue };
             match GlobBuilder::new(&text).literal_separator(true).build() {
-                Ok(_) if !text.is_empty() => list.push(text),
-                Ok(_) => self.note(
-                    path,
-                    item.place,
-                    fault("value/glob", format!("`{path}` has an empty glob"), "it would match nothing", "remove it"),
-                ),
+                Ok(_) => match matches_nothing(&text) {
+                    None => list.push(text),
+                    Some((why, fix)) => {
+                        let what = format!("{} in `{path}` can match nothing", quote(&text));
+                        self.note(path, item.place, fault("value/glob", what, why, fix));
+                    }
+                },
                 Err(error) => {
                     let what = format!("{} in `{path}` is not a glob", quote(&text));
                     self.note(

@@ -2,12 +2,12 @@
 
 use super::scalar::compile;
 use super::{Reader, fault};
+use crate::diagnostic::{did_you_mean, quote};
 use crate::document::Place;
-use crate::mistake::{did_you_mean, quote};
 use crate::value::{Input, InputType, Policy};
 
 /// Text without a declared length ends here: the kernel ends one string of the environment at 128 KiB.
-const MOST_TEXT: u64 = 100_000;
+const MAX_TEXT: u64 = 100_000;
 
 impl Reader<'_> {
     /// Checks what was given; with `later` the rest may still come. A policy that declares no input takes any as text; one that declares some takes those.
@@ -67,8 +67,8 @@ impl Reader<'_> {
     }
 
     fn missing(&mut self, name: &str, fix: String) {
-        let at = crate::mistake::Where { name: "--input".to_owned(), line_column: None, excerpt: String::new() };
-        self.mistakes.add(crate::mistake::Mistake {
+        let at = crate::diagnostic::Where { name: "--input".to_owned(), line_column: None, excerpt: String::new() };
+        self.mistakes.add(crate::diagnostic::Diagnostic {
             id: "input/missing".to_owned(),
             clause: Some(crate::ClauseId::Inputs),
             what: format!("input `{name}` is not given"),
@@ -83,7 +83,7 @@ fn misfit(input: &Input, value: &str) -> Option<(String, String)> {
     if value.contains('\0') {
         return Some(("the kernel ends variables at a NUL".to_owned(), "remove it".to_owned()));
     }
-    let most = input.max_length.unwrap_or(MOST_TEXT);
+    let most = input.max_length.unwrap_or(MAX_TEXT);
     if u64::try_from(value.len()).is_ok_and(|length| length > most) {
         return Some((format!("it has {} bytes, and {most} are allowed", value.len()), "shorten it".to_owned()));
     }

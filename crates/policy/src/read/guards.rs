@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 
 use super::{Reader, fault, list_words};
+use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::exact::Exact;
 use crate::guards::{EmailGuard, Guard, LengthGuard, NumberGuard, PathAccess, PathGuard, UrlGuard};
-use crate::mistake::quote;
-use crate::spot::{Spot, Spotted};
+use crate::span::{Span, Spanned};
 
 /// The kinds, each with its keys beside `kind`.
 pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("email", &["kind", "domains", "subdomains"]),
-    ("path", &["kind", "roots", "access", "extensions", "hide"]),
+    ("path", &["kind", "roots", "dangerous-roots", "access", "extensions", "hide"]),
     ("url", &["kind", "schemes", "hosts", "ports", "private"]),
     ("sql", &["kind", "dialect", "statements", "read_only", "tables", "columns", "functions"]),
-    ("command", &["kind", "programs", "presets", "wrappers", "env", "write", "block", "root"]),
+    ("command", &["kind", "programs", "presets", "wrappers", "env", "write", "read", "block", "root"]),
     ("enum", &["kind", "values"]),
     ("number", &["kind", "min", "max", "integer"]),
     ("length", &["kind", "min", "max"]),
@@ -29,7 +29,7 @@ const ACCESSES: &[(&str, PathAccess)] = &[("read", PathAccess::Read), ("write", 
 
 impl Reader<'_> {
     /// One guard. What is wrong is noted at its place, and then there is none.
-    pub(crate) fn guard(&mut self, path: &str, node: &Node) -> Option<Spotted<Guard>> {
+    pub(crate) fn guard(&mut self, path: &str, node: &Node) -> Option<Spanned<Guard>> {
         let kinds: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
         let Value::Table(_) = &node.value else {
             self.wrong_type(path, node, "a table", "write { kind = \"email\", domains = [\"company.com\"] }");
@@ -58,7 +58,7 @@ impl Reader<'_> {
         };
         // A guard of which a part could not be read would be another guard.
         let whole = self.mistakes.list.len() == before;
-        guard.filter(|_| whole).map(|value| Spotted { value, at: Spot(node.place) })
+        guard.filter(|_| whole).map(|value| Spanned { value, at: Span(node.place) })
     }
 
     pub(super) fn incomplete(&mut self, path: &str, node: &Node, what: &str, why: &str, fix: &str) {
@@ -71,12 +71,12 @@ impl Reader<'_> {
         path: &str,
         node: &Node,
         judge: impl Fn(&str) -> Result<(), (&'static str, String, String)>,
-    ) -> Option<Vec<Spotted<String>>> {
-        let mut list: Vec<Spotted<String>> = Vec::new();
+    ) -> Option<Vec<Spanned<String>>> {
+        let mut list: Vec<Spanned<String>> = Vec::new();
         for item in self.items(path, node)? {
             let Some(text) = self.text(path, item) else { continue };
             match judge(&text) {
-                Ok(()) => list.push(Spotted { value: text, at: Spot(item.place) }),
+                Ok(()) => list.push(Spanned { value: text, at: Span(item.place) }),
                 Err((id, why, fix)) => {
                     self.note(path, item.place, fault(id, format!("`{path}` has {}", quote(&text)), why, fix));
                 }
@@ -101,14 +101,22 @@ impl Reader<'_> {
     }
 
     fn path_guard(&mut self, path: &str, table: &Node) -> Option<Guard> {
-        let Some(roots) = table.get("roots") else {
+        if table.get("roots").or_else(|| table.get("dangerous-roots")).is_none() {
             let why = "a path is judged by the folder that it resolves beneath";
             self.incomplete(path, table, "no `roots`", why, "add roots = [\"/srv/data\"]");
             return None;
-        };
-        let inner = format!("{path}.roots");
-        let roots = self.spotted(&inner, roots, root)?;
-        let roots = roots.into_iter().map(|root| Spotted { value: normal_root(&root.value), at: root.at }).collect();
+        }
+        let mut roots = Vec::new();
+        if let Some(node) = table.get("roots") {
+            let inner = format!("{path}.roots");
+            let plain = self.spotted(&inner, node, root)?;
+            plain.iter().for_each(|root| self.plain_root(&inner, root));
+            roots.extend(plain);
+        }
+        if let Some(node) = table.get("dangerous-roots") {
+            roots.extend(self.spotted(&format!("{path}.dangerous-roots"), node, root)?);
+        }
+        let roots = roots.into_iter().map(|root| Spanned { value: normal_root(&root.value), at: root.at }).collect();
         let mut guard =
             PathGuard { roots, access: PathAccess::default(), extensions: Default::default(), hide: Vec::new() };
         self.put(table, "access", &mut guard.access, |r, _, n| r.word(&format!("{path}.access"), n, ACCESSES));
@@ -122,6 +130,15 @@ impl Reader<'_> {
             r.spotted(&inner, n, |_| Ok(()))
         });
         Some(Guard::Path(guard))
+    }
+
+    /// What is dangerous to grant to a sandbox is so for a tool that has none.
+    fn plain_root(&mut self, path: &str, root: &Spanned<String>) {
+        if let Some(why) = self.danger(&normal_root(&root.value)) {
+            let what = format!("`{path}` has {}", quote(&root.value));
+            let fix = "name a folder below it, or list it under `dangerous-roots`";
+            self.note(path, root.at.0, fault("grant/dangerous", what, why, fix));
+        }
     }
 
     fn url_guard(&mut self, path: &str, table: &Node) -> Option<Guard> {
@@ -258,7 +275,7 @@ impl Reader<'_> {
             let why = "the whole text must match, so that only the empty text could pass";
             self.incomplete(path, node, "the pattern is empty", why, "write what the text looks like");
         }
-        Some(Guard::Pattern(Spotted { value: text, at: Spot(node.place) }))
+        Some(Guard::Pattern(Spanned { value: text, at: Span(node.place) }))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::scalar::Least;
 use super::{Reader, fault};
+use crate::diagnostic::quote;
 use crate::document::{Node, Value};
-use crate::mistake::quote;
 use crate::units::{MilliCpus, Millis, ranges};
 use crate::value::{Limits, Over, Threshold};
 

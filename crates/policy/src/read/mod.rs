@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
 use crate::danger;
+use crate::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
 use crate::document::{Format, Kind, Node, Place, Source, Value};
 use crate::load::Caller;
-use crate::mistake::{Mistake, Mistakes, Where, did_you_mean, quote};
 use crate::value::{EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
 /// Keys of the whole document.
@@ -39,6 +39,7 @@ pub(crate) const TOP: &[&str] = &[
     "limits",
     "net",
     "env",
+    "git",
     "inputs",
     "secrets",
     "process",
@@ -55,7 +56,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) caller: &'a Caller,
     /// Folders of ours, as dangerous to grant as credentials.
     pub(crate) private: &'a [PathBuf],
-    pub(crate) mistakes: &'a mut Mistakes,
+    pub(crate) mistakes: &'a mut Diagnostics,
 }
 
 /// The parts of a mistake that the place does not say.
@@ -81,6 +82,7 @@ pub(crate) fn clause_of(path: &str) -> Option<ClauseId> {
         "fs.dangerous-read" => "fs.read",
         "fs.dangerous-write" => "fs.write",
         "mcp" => "tools",
+        "git" | "git.identity" => "env.set",
         path => path,
     };
     let below = |id: &&ClauseId| {
@@ -96,7 +98,7 @@ impl<'a> Reader<'a> {
             None => Where { name: crate::load::GROUND.to_owned(), line_column: None, excerpt: String::new() },
         };
         let Fault { id, what, why, fix } = fault;
-        self.mistakes.add(Mistake { id: id.to_owned(), clause: clause_of(path), what, at, why, fix });
+        self.mistakes.add(Diagnostic { id: id.to_owned(), clause: clause_of(path), what, at, why, fix });
     }
 
     pub(crate) fn source(&self, place: Place) -> Option<&'a Source> {
@@ -173,6 +175,11 @@ impl<'a> Reader<'a> {
         self.syscalls(tree, &mut policy.syscalls);
         self.audit(tree, &mut policy.audit);
         policy.commands = tree.get("commands").and_then(|node| self.commands_table("commands", node)).map(Box::new);
+        if let Some(commands) = &mut policy.commands {
+            // What the sandbox shows, a command may read.
+            let grants = policy.fs.read.iter().chain(&policy.fs.write);
+            commands.granted = grants.map(|grant| grant.to.clone()).collect();
+        }
         policy.tools = self.tools(tree);
         policy
     }

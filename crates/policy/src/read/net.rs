@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::limits::LEAST_RATE;
 use super::{Reader, fault};
+use crate::diagnostic::quote;
 use crate::document::{Node, Value};
-use crate::mistake::quote;
 use crate::value::{HostRule, Net, NetMode, Secret};
 
 pub(crate) const NET: &[&str] = &["mode", "allow", "dns", "bandwidth"];

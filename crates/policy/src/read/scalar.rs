@@ -3,8 +3,8 @@
 use regex::{Regex, RegexBuilder};
 
 use super::{Reader, fault, list_words};
+use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{Kind, Node, Place, Value};
-use crate::mistake::{did_you_mean, quote};
 use crate::units::{Bytes, BytesPerSecond, Millis, UnitError};
 
 /// The text that says that a limit is not demanded.

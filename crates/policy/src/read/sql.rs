@@ -1,10 +1,10 @@
 //! `kind = "sql"`: dialect, tables, columns and functions by their names in the database.
 
 use super::{Reader, fault};
+use crate::diagnostic::quote;
 use crate::document::Node;
 use crate::guards::{Guard, SqlDialect, SqlGuard};
-use crate::mistake::quote;
-use crate::spot::{Spot, Spotted};
+use crate::span::{Span, Spanned};
 
 const DIALECTS: &[(&str, SqlDialect)] = &[
     ("postgresql", SqlDialect::PostgreSql),
@@ -44,7 +44,7 @@ impl Reader<'_> {
 
     /// Columns of tables that are not listed would never be of use.
     fn orphans(&mut self, path: &str, guard: &SqlGuard) {
-        for Spotted { value, at: Spot(place) } in &guard.columns {
+        for Spanned { value, at: Span(place) } in &guard.columns {
             let Some((table, _)) = value.rsplit_once('.') else { continue };
             if guard.tables.iter().all(|known| known.value != table) {
                 let what = format!("`{path}.columns` has {}, and `tables` has no {}", quote(value), quote(table));

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Reader, fault, list_words};
+use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{Node, Value};
-use crate::mistake::{did_you_mean, quote};
 use crate::value::{Audit, Content, Env, Input, InputType, Process, Sync, Syscalls};
 
 pub(crate) const ENV: &[&str] = &["pass", "set"];
+pub(crate) const GIT: &[&str] = &["identity"];
+/// Whose name and mail git has inside.
+pub(crate) const IDENTITY: &[(&str, bool)] = &[("none", false), ("host", true)];
 pub(crate) const INPUT: &[&str] = &["type", "max_length", "enum", "pattern", "required"];
 pub(crate) const PROCESS: &[&str] = &["user", "hostname", "umask", "tty", "label"];
 pub(crate) const SYSCALLS: &[&str] = &["profile", "allow", "deny"];
@@ -22,6 +25,11 @@ pub(crate) fn is_env_name(name: &str) -> bool {
 
 impl Reader<'_> {
     pub(crate) fn env(&mut self, tree: &Node, env: &mut Env) {
+        if let Some(node) = tree.get("git")
+            && self.table("git", node, GIT).is_some()
+        {
+            self.put(tree, "git.identity", &mut env.git_identity, |r, p, n| r.word(p, n, IDENTITY));
+        }
         let Some(node) = tree.get("env") else { return };
         if self.table("env", node, ENV).is_none() {
             return;

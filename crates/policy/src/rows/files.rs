@@ -77,8 +77,8 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Texts,
         lift: false,
         default: "[]",
-        promise: "What matches is not visible inside grants and the workspace. Resolved at start; only with workspace modes `overlay` and `copy`.",
-        not_promised: "Content that lies under another name.",
+        promise: "What matches, relative to the workspace or a grant, or by its absolute path inside, is not in the workspace, and in grants an empty mount covers it. Looked for at start; with a workspace only in modes `overlay` and `copy`.",
+        not_promised: "Content that lies under another name; in grants, that there is such a name, and what somebody outside makes there later.",
         valid: r#"fs.hide = ["**/.env"]
 workspace.mode = "overlay"
 workspace.path = "/srv/tree""#,
@@ -87,12 +87,12 @@ workspace.path = "/srv/tree""#,
     Row {
         clause: ClauseId::FsSockets,
         flag: None,
-        shape: Shape::Truth,
+        shape: Shape::TruthOr("own"),
         lift: false,
         default: "false",
-        promise: "`false`: no unix socket of the host can be reached.",
-        not_promised: "What a program behind a socket does, when `true`.",
-        valid: "fs.sockets = true",
+        promise: "`false`: only connected pairs of sockets can be made. `own`: programs inside may also make and reach sockets of their own where the tier can keep those of the host out of reach, and no socket of the host is reached.",
+        not_promised: "What a program behind a socket of the host does, when `true`.",
+        valid: "fs.sockets = \"own\"",
         invalid: r#"fs.sockets = "no""#,
     },
     Row {

@@ -25,6 +25,8 @@ pub enum Shape {
     Cpuset,
     /// true or false.
     Truth,
+    /// true, false, or this word.
+    TruthOr(&'static str),
     /// One text.
     Text,
     /// A list of texts.

@@ -28,16 +28,20 @@ impl<'a> Pointers<'a> {
         Ok(Self { words, used: 0, texts: PhantomData })
     }
 
-    /// Adds one.
-    ///
-    /// # Errors
-    /// `E2BIG`: there is no room beside the final NULL.
-    pub fn push(&mut self, one: &'a CStr) -> Result<()> {
-        let last = self.words.len().saturating_sub(1);
-        let place = self.words.get_mut(self.used).filter(|_| self.used < last).ok_or(Errno::E2BIG)?;
-        *place = text(one);
-        self.used = self.used.saturating_add(1);
-        Ok(())
+    /// These texts instead of those before, in the same room; false if there is none for all of them beside the final NULL.
+    pub fn filled<'b>(self, texts: impl Iterator<Item = &'b CStr>) -> (Pointers<'b>, bool) {
+        let Self { words, used, texts: _ } = self;
+        words.iter_mut().take(used).for_each(|word| *word = 0);
+        let mut filled = Pointers { words, used: 0, texts: PhantomData };
+        let last = filled.words.len().saturating_sub(1);
+        for one in texts {
+            let Some(place) = filled.words.get_mut(filled.used).filter(|_| filled.used < last) else {
+                return (filled, false);
+            };
+            *place = text(one);
+            filled.used = filled.used.saturating_add(1);
+        }
+        (filled, true)
     }
 }
 

@@ -98,6 +98,17 @@ pub fn join_new_keyring() -> Result<()> {
     unsafe { call(__NR_keyctl, [uint(KEYCTL_JOIN_SESSION_KEYRING), 0]) }.map(drop)
 }
 
+/// The number of our session keyring.
+///
+/// # Errors
+/// That of keyctl(2).
+pub fn session_keyring() -> Result<usize> {
+    const KEYCTL_GET_KEYRING_ID: u32 = 0;
+    const SESSION: i32 = -3;
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
+    unsafe { call(__NR_keyctl, [uint(KEYCTL_GET_KEYRING_ID), int(SESSION), 0]) }
+}
+
 /// Our nice value.
 ///
 /// # Errors

@@ -36,11 +36,24 @@ pub fn map_sealed(fd: Fd) -> Result<&'static [u8]> {
 /// # Errors
 /// `ENOMEM`, or that of mmap(2).
 pub fn map_words(count: usize) -> Result<&'static mut [usize]> {
-    let len = count.checked_mul(size_of::<usize>()).ok_or(Errno::ENOMEM)?;
+    let at = map_zeroed(count.checked_mul(size_of::<usize>()).ok_or(Errno::ENOMEM)?)?.cast::<usize>();
+    // SAFETY: `count` zeroed words, page-aligned, that nobody else knows of and nothing ever unmaps.
+    Ok(unsafe { core::slice::from_raw_parts_mut(at, count) })
+}
+
+/// Zeroed bytes for good.
+///
+/// # Errors
+/// `ENOMEM`, or that of mmap(2).
+pub fn map_bytes(count: usize) -> Result<&'static mut [u8]> {
+    let at = map_zeroed(count)?.cast::<u8>();
+    // SAFETY: `count` zeroed bytes that nobody else knows of and nothing ever unmaps.
+    Ok(unsafe { core::slice::from_raw_parts_mut(at, count) })
+}
+
+fn map_zeroed(len: usize) -> Result<*mut c_void> {
     let flags = uint(MAP_PRIVATE | MAP_ANONYMOUS);
     // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
     let at = unsafe { call(__NR_mmap, [0, len, uint(PROT_READ | PROT_WRITE), flags, usize::MAX, 0]) }?;
-    let at = core::ptr::with_exposed_provenance_mut::<c_void>(at).cast::<usize>();
-    // SAFETY: the kernel mapped `len` zeroed bytes there, page-aligned; nobody else knows the address.
-    Ok(unsafe { core::slice::from_raw_parts_mut(at, count) })
+    Ok(core::ptr::with_exposed_provenance_mut(at))
 }

@@ -7,6 +7,7 @@
 //! I/O safety between parts of one process: [`Fd`] is a number, as the guest gets most of its descriptors by number.
 //! [`Owned`] closes itself, but nothing keeps a number from outliving it.
 
+mod attempt;
 mod capability;
 mod errno;
 mod exec;
@@ -25,6 +26,7 @@ mod signal;
 mod socket;
 mod tty;
 
+pub use attempt::{attempt, can_attempt};
 pub use capability::*;
 pub use errno::{Errno, Result};
 pub use exec::{Pointers, execve};
@@ -32,7 +34,7 @@ pub use fd::{Fd, Owned, Together, close, close_range, duplicate_to, open_bitmap,
 pub use file::*;
 pub use identity::*;
 pub use landlock::*;
-pub use memory::{map_sealed, map_words};
+pub use memory::{map_bytes, map_sealed, map_words};
 pub use mount::*;
 pub use network::loopback_up;
 pub use process::*;
@@ -41,5 +43,5 @@ pub use runtime::exit;
 pub use runtime::{die, start};
 pub use seccomp::{no_new_privs, seccomp_mode, set_filter, set_no_new_privs};
 pub use signal::*;
-pub use socket::{receive, send, socket_errno};
+pub use socket::{Three, receive, send, socket_errno};
 pub use tty::*;

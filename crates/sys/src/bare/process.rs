@@ -1,12 +1,11 @@
 //! Processes: sessions, children, their ends.
 
-use core::arch::asm;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_clone, __NR_futex, __NR_getpid, __NR_getppid, __NR_getsid, __NR_setsid, __NR_wait4, __WALL, CLONE_VFORK,
-    CLONE_VM, FUTEX_WAIT, FUTEX_WAKE, WNOHANG, rusage,
+    __NR_futex, __NR_getpid, __NR_getppid, __NR_getsid, __NR_setsid, __NR_wait4, __WALL, CLONE_VFORK, CLONE_VM,
+    FUTEX_WAIT, FUTEX_WAKE, WNOHANG, rusage,
 };
 
 use super::errno::{Errno, Result};
@@ -14,6 +13,7 @@ use super::memory::map_words;
 use super::raw::{call, int, read, small, uint, write};
 use super::runtime::exit;
 use super::signal::SIGCHLD;
+use crate::arch::clone_onto;
 
 /// getpid(2).
 #[must_use]
@@ -45,6 +45,15 @@ pub fn new_session() -> Result<i32> {
 pub fn session() -> Result<i32> {
     // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
     unsafe { call(__NR_getsid, [0]) }.map(small)
+}
+
+/// Waits until this child has ended.
+///
+/// # Errors
+/// `ECHILD`: it is no child of ours.
+pub fn reap(pid: i32) -> Result<()> {
+    // SAFETY: both pointers are null, so the kernel writes no status and no usage.
+    unsafe { call(__NR_wait4, [int(pid), 0, uint(__WALL), 0]) }.map(drop)
 }
 
 /// What happened to a child.
@@ -155,47 +164,8 @@ pub fn spawn_in_our_memory(stack: &mut Stack, work: &mut dyn FnMut() -> i32) -> 
     let on = stack.top();
     // SAFETY: the stack is ours alone, 16-byte aligned at its top; with CLONE_VFORK we do not run before the child is
     // done with `work` and the stack; `run` does not return.
-    unsafe { clone_onto(flags, on, run, core::ptr::from_mut(&mut work)) }.map(small)
-}
-
-/// clone(2) whose child goes on in `entry`, on another stack.
-///
-/// # Safety
-/// `stack` must be the aligned top of memory that nobody else uses while the child runs; `argument` must stay valid for
-/// what `entry` does with it, given that the memory is shared.
-unsafe fn clone_onto<T>(
-    flags: u32,
-    stack: usize,
-    entry: extern "C" fn(*mut T) -> !,
-    argument: *mut T,
-) -> Result<usize> {
-    let returned: isize;
-    // SAFETY: in the parent it is a system call like any other. In the child only registers are used until `entry` is
-    // called on the new, aligned stack, and `entry` never comes back to this frame.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, {argument}",
-            "call {entry}",
-            "ud2",
-            "2:",
-            argument = in(reg) argument,
-            entry = in(reg) entry,
-            inlateout("rax") u64::from(__NR_clone) => returned,
-            in("rdi") u64::from(flags),
-            in("rsi") stack,
-            in("rdx") 0,
-            in("r10") 0,
-            in("r8") 0,
-            // Not late: the instruction destroys them before `argument` and `entry` are used.
-            out("rcx") _,
-            out("r11") _,
-        );
-    }
-    Errno::split(returned)
+    let returned = unsafe { clone_onto(flags, on, run, core::ptr::from_mut(&mut work)) };
+    Errno::split(returned).map(small)
 }
 
 /// A process of ours that stays outside what we put on ourselves later: it does nothing, and proves by its existence
@@ -223,8 +193,8 @@ impl Witness {
         let on = stack.top();
         // SAFETY: a stack that nobody else has (its mapping is never unmapped), aligned; `stand` only reads an atomic
         // word that lives for good.
-        let pid = unsafe { clone_onto(CLONE_VM | SIGCHLD, on, stand, core::ptr::from_ref(leave).cast_mut()) }?;
-        Ok(Self { pid: small(pid), leave })
+        let returned = unsafe { clone_onto(CLONE_VM | SIGCHLD, on, stand, core::ptr::from_ref(leave).cast_mut()) };
+        Ok(Self { pid: Errno::split(returned).map(small)?, leave })
     }
 
     /// Its pid.
@@ -245,8 +215,7 @@ impl Witness {
     /// # Errors
     /// That of wait4(2).
     pub fn reap(self) -> Result<()> {
-        // SAFETY: both pointers are null, so the kernel writes no status and no usage.
-        unsafe { call(__NR_wait4, [int(self.pid), 0, uint(__WALL), 0]) }.map(drop)
+        reap(self.pid)
     }
 }
 

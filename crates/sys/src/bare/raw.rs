@@ -1,12 +1,9 @@
-//! The `syscall` instruction, and nothing else.
+//! System calls by number, and what goes through their registers.
 
-use core::arch::asm;
 use core::ffi::CStr;
 
 use super::errno::{Errno, Result};
-
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("the guest is written for x86_64 Linux");
+use crate::arch::system_call;
 
 /// One system call with up to six arguments; the rest is 0.
 ///
@@ -19,26 +16,8 @@ pub(super) unsafe fn call<const N: usize>(number: u32, arguments: [usize; N]) ->
     for (place, argument) in six.iter_mut().zip(arguments) {
         *place = argument;
     }
-    let [a0, a1, a2, a3, a4, a5] = six;
-    let returned: isize;
-    // SAFETY: the instruction changes rax, rcx and r11, all named; what the kernel does with the arguments is what the
-    // caller promised. Memory is not declared untouched, so the compiler assumes that it changed.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") u64::from(number) => returned,
-            in("rdi") a0,
-            in("rsi") a1,
-            in("rdx") a2,
-            in("r10") a3,
-            in("r8") a4,
-            in("r9") a5,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    Errno::split(returned)
+    // SAFETY: the caller promised what the call demands; arguments that it does not have are 0.
+    Errno::split(unsafe { system_call(uint(number), six) })
 }
 
 /// A number that may be negative, as a register.
@@ -56,7 +35,7 @@ pub(super) const fn uint(number: u32) -> usize {
 /// 64 bits as a register.
 #[inline]
 pub(super) const fn long(number: u64) -> usize {
-    #[expect(clippy::cast_possible_truncation, reason = "registers of x86_64 have 64 bits")]
+    #[expect(clippy::cast_possible_truncation, reason = "registers have 64 bits, see `arch`")]
     return number as usize;
 }
 

@@ -1,5 +1,5 @@
-//! What a program without a C library brings itself: its first instruction, its last, and four functions that the
-//! compiler calls by name.
+//! What a program without a C library brings itself: its first instruction, its last, and functions that the compiler
+//! calls by name.
 
 use linux_raw_sys::general::__NR_exit_group;
 
@@ -9,12 +9,7 @@ use super::raw;
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
-        /// The first instruction. The kernel gives an aligned stack; a call must leave it misaligned by eight.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C" fn _start() -> ! {
-            ::core::arch::naked_asm!("xor ebp, ebp", "and rsp, -16", "call {start}", "ud2", start = sym start)
-        }
+        $crate::first_instructions!(start);
 
         extern "C" fn start() -> ! {
             $crate::bare::start($main)
@@ -48,57 +43,7 @@ pub fn exit(code: i32) -> ! {
 
 #[cfg(not(feature = "std"))]
 mod by_name {
-    //! core's target for glibc has none of these. Written with string instructions, as a loop in Rust would be
-    //! recognised by the compiler and turned into a call of itself.
-    use core::arch::asm;
-
-    /// memcpy(3).
-    ///
-    /// # Safety
-    /// As in C: both valid for `len` bytes, not overlapping.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-        // SAFETY: the caller promised `len` bytes on both sides; the direction flag is clear by the ABI.
-        unsafe {
-            asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
-                 options(nostack, preserves_flags));
-        }
-        to
-    }
-
-    /// memmove(3).
-    ///
-    /// # Safety
-    /// As in C: both valid for `len` bytes.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-        if to.addr().wrapping_sub(from.addr()) >= len {
-            // SAFETY: `to` does not begin inside `from`, so that copying forwards reads each byte before it is overwritten.
-            unsafe { memcpy(to, from, len) };
-        } else {
-            // SAFETY: backwards from the last byte, which exists since len > 0 here; the flag is cleared again.
-            unsafe {
-                asm!("std", "rep movsb", "cld", inout("rcx") len => _,
-                     inout("rdi") to.wrapping_add(len).wrapping_sub(1) => _,
-                     inout("rsi") from.wrapping_add(len).wrapping_sub(1) => _, options(nostack));
-            }
-        }
-        to
-    }
-
-    /// memset(3).
-    ///
-    /// # Safety
-    /// As in C: valid for `len` bytes.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
-        // SAFETY: the caller promised `len` bytes.
-        unsafe {
-            asm!("rep stosb", inout("rcx") len => _, inout("rdi") to => _, in("eax") byte,
-                 options(nostack, preserves_flags));
-        }
-        to
-    }
+    //! core's target for glibc has none of these, nor of those that copy and fill (`arch`).
 
     /// memcmp(3).
     ///

@@ -7,6 +7,7 @@ use linux_raw_sys::general::{
 use super::errno::Result;
 use super::fd::Owned;
 use super::raw::{call, int, read, uint};
+use crate::arch::KernelSigaction;
 
 /// SIGKILL.
 pub const SIGKILL: i32 = 9;
@@ -30,13 +31,12 @@ pub fn block_all(block: bool) -> Result<()> {
 /// # Errors
 /// None that the kernel documents for this use.
 pub fn default_signals(which: u64) -> Result<()> {
-    // kernel_sigaction: handler SIG_DFL, no flags, no restorer, empty mask.
-    let default: [usize; 4] = [0; 4];
+    let default = KernelSigaction::default();
     for signal in (1..=64).filter(|signal| *signal != SIGKILL.unsigned_abs() && *signal != SIGSTOP) {
         if which >> (signal - 1) & 1 == 0 {
             continue;
         }
-        // SAFETY: a kernel_sigaction of four words to read, nothing to write; SIG_DFL runs no code of ours.
+        // SAFETY: a kernel_sigaction to read, nothing to write; SIG_DFL runs no code of ours.
         unsafe { call(__NR_rt_sigaction, [uint(signal), read(&default), 0, size_of::<u64>()]) }?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The control socket: bytes, and descriptors along with them.
 
-use linux_raw_sys::general::{__NR_recvfrom, __NR_sendmsg, __NR_socket};
-use linux_raw_sys::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
+use linux_raw_sys::general::{__NR_recvmsg, __NR_sendmsg, __NR_socket};
+use linux_raw_sys::net::{MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL};
 
 use super::errno::{Errno, Result};
 use super::fd::{Fd, Owned};
@@ -24,22 +24,24 @@ struct Message {
 
 /// `struct cmsghdr` and its descriptors.
 #[repr(C)]
-struct Rights {
+struct Rights<const N: usize> {
     len: usize,
     level: u32,
     kind: u32,
-    fds: [i32; MAX_FDS],
+    fds: [i32; N],
 }
+
+const SOL_SOCKET: u32 = 1;
+const SCM_RIGHTS: u32 = 1;
+/// Bytes of a `Rights` before its descriptors.
+const HEADER: usize = 16;
 
 /// Sends all bytes, and the descriptors with the first of them.
 ///
 /// # Errors
 /// `EMSGSIZE` for more than 16 descriptors; `EPIPE` when nobody is there any more.
 pub fn send(socket: Fd, bytes: &[u8], fds: &[Fd]) -> Result<()> {
-    const SOL_SOCKET: u32 = 1;
-    const SCM_RIGHTS: u32 = 1;
-    const HEADER: usize = 16;
-    let mut rights = Rights { len: 0, level: SOL_SOCKET, kind: SCM_RIGHTS, fds: [-1; MAX_FDS] };
+    let mut rights: Rights<MAX_FDS> = Rights { len: 0, level: SOL_SOCKET, kind: SCM_RIGHTS, fds: [-1; MAX_FDS] };
     if fds.len() > MAX_FDS {
         return Err(Errno::EMSGSIZE);
     }
@@ -67,14 +69,42 @@ pub fn send(socket: Fd, bytes: &[u8], fds: &[Fd]) -> Result<()> {
     Ok(())
 }
 
-/// Receives at least one byte; 0 = the other side is gone. Descriptors that come along are dropped by the kernel.
+/// The descriptors that can come along: three, as a program has streams.
+pub type Three = [Owned; 3];
+
+/// Receives at least one byte, and the three descriptors that came along with it; 0 bytes = the other side is gone.
 ///
 /// # Errors
-/// `EAGAIN` when nothing is there and `wait` is false.
-pub fn receive(socket: Fd, to: &mut [u8], wait: bool) -> Result<usize> {
-    let flags = if wait { 0 } else { MSG_DONTWAIT };
-    // SAFETY: the slice is valid for its length; no address is asked for.
-    unsafe { call(__NR_recvfrom, [socket.raw(), write(to), to.len(), uint(flags), 0, 0]) }
+/// `EAGAIN` when nothing is there and `wait` is false; `EMFILE` when there was no room for descriptors, or more than three;
+/// `EPROTO` when there were fewer.
+pub fn receive(socket: Fd, to: &mut [u8], wait: bool) -> Result<(usize, Option<Three>)> {
+    const ROOM: usize = HEADER + 3 * size_of::<i32>();
+    let mut rights: Rights<3> = Rights { len: 0, level: 0, kind: 0, fds: [-1; 3] };
+    let vector = [write(to), to.len()];
+    let mut message = Message {
+        name: 0,
+        name_len: 0,
+        vectors: read(&vector),
+        vector_count: 1,
+        control: write(&mut rights),
+        control_len: ROOM,
+        flags: 0,
+    };
+    let flags = MSG_CMSG_CLOEXEC | if wait { 0 } else { MSG_DONTWAIT };
+    // SAFETY: a msghdr of one vector over a valid slice, with `ROOM` bytes for control that lie within `rights`.
+    let count = unsafe { call(__NR_recvmsg, [socket.raw(), write(&mut message), uint(flags)]) }?;
+    let came = rights.len.saturating_sub(HEADER) / size_of::<i32>();
+    let known = rights.level == SOL_SOCKET && rights.kind == SCM_RIGHTS;
+    let fds = rights.fds.map(|fd| u32::try_from(fd).ok().map(|number| Owned::adopt(Fd::new(number))));
+    // The low half: what lies behind it is padding.
+    if message.flags & uint(MSG_CTRUNC) != 0 {
+        return Err(Errno::EMFILE);
+    }
+    match fds {
+        [None, None, None] if came == 0 => Ok((count, None)),
+        [Some(first), Some(second), Some(third)] if known && came == 3 => Ok((count, Some([first, second, third]))),
+        [_, _, _] => Err(Errno::EPROTO),
+    }
 }
 
 /// The errno of an attempt to make a socket; 0 = it worked (and is closed again).

@@ -1,7 +1,7 @@
 //! One call over a message bus and its answer: what asking the service manager for a group needs of D-Bus.
 //!
 //! *Promises*: everything ends by a deadline, the connection itself too; an answer is believed only as far as it is well
-//! formed, and nothing of a message decides how much memory is taken beyond [`MOST`].
+//! formed, and nothing of a message decides how much memory is taken beyond [`MAX`].
 //!
 //! *Does not promise*: more of D-Bus than this. No signals, no descriptors, no objects of our own, one bus by its path.
 //! A library of the whole protocol was 0.3 MB of the program, and threads, for one message.
@@ -19,7 +19,7 @@ use rustix::net::{
 use crate::error::{Error, Named as _};
 
 /// Bytes of a message that are read. What is sent to us are names, paths and sentences.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
@@ -155,7 +155,7 @@ impl<'l> Line<'l> {
             if let Some(end) = self.read.windows(2).position(|two| two == b"\r\n") {
                 break self.read.drain(..end.saturating_add(2)).collect::<Vec<_>>();
             }
-            if self.read.len() > MOST {
+            if self.read.len() > MAX {
                 return Err(BusError::Malformed);
             }
             self.more()?;
@@ -262,7 +262,7 @@ fn message(serial: u32, method: &Method<'_>, body: &Body) -> Option<Vec<u8>> {
     });
     all.align(8);
     all.0.extend_from_slice(&body.0);
-    (all.0.len() <= MOST).then_some(all.0)
+    (all.0.len() <= MAX).then_some(all.0)
 }
 
 /// Length of the message that starts here; none as long as that has not been read.
@@ -275,7 +275,7 @@ fn length(read: &[u8]) -> Result<Option<usize>, BusError> {
         start.at = 12;
         let fields = usize::try_from(start.number()?).ok()?;
         let head = fields.checked_add(16)?.checked_next_multiple_of(8)?;
-        head.checked_add(body).filter(|length| *length <= MOST)
+        head.checked_add(body).filter(|length| *length <= MAX)
     };
     whole().map(Some).ok_or(BusError::Malformed)
 }
@@ -443,7 +443,7 @@ mod tests {
                 let mut changed = whole.clone();
                 changed[at] = value;
                 drop(Answer::read(&changed).map(Answer::said));
-                assert!(length(&changed).map_or(true, |length| length.is_none_or(|length| length <= MOST)));
+                assert!(length(&changed).map_or(true, |length| length.is_none_or(|length| length <= MAX)));
             }
         }
     }

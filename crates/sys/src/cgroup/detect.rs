@@ -188,9 +188,10 @@ fn v1_base(
     if controllers.iter().all(|one| spare.contains(one)) {
         return Ok(None);
     }
-    let mount = mounts.iter().rev().find(|mount| {
-        mount.kind == "cgroup" && membership.controllers.iter().all(|name| mount.super_options.contains(name))
-    });
+    let mount = mounts
+        .iter()
+        .rev()
+        .find(|mount| mount.kind == "cgroup" && membership.controllers.iter().all(|name| mount.super_has(name)));
     let Some(mount) = mount else { return Ok(None) };
     let failed = |missing| (controllers.clone(), missing);
     let path = below(mount, &membership.path).map_err(failed)?;

@@ -1,6 +1,5 @@
 //! One group: a folder in each hierarchy that a limit needs, entered together, killed at once, removed together.
 
-use std::ffi::CString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,68 +51,32 @@ impl Hierarchies {
     /// [`CgroupError::Missing`] when the host cannot hold a limit; [`CgroupError::Limit`] when the kernel refuses a value
     /// (a parent's limit may be lower); EEXIST when the name is taken. What was made is removed again.
     pub fn create(&self, folder: &str, name: &str, limits: &Limits) -> Result<Group, CgroupError> {
-        self.make(folder, name, |group| {
-            self.make_v2(group, folder, name, limits)?;
-            self.make_v1(group, folder, name, limits)?;
-            for part in group.parts.iter().filter(|part| part.version == Version::V1) {
-                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                let tasks = rustix::fs::openat(&part.folder, "tasks", flags, Mode::empty());
-                group.tasks.push(tasks.named("openat", || part.path.join("tasks").display().to_string())?);
-            }
-            limits::apply(&group.parts, limits)
-        })
-    }
-
-    /// Whether the limits are all held by v1 and a process is born on v2 beside it: then the two halves of
-    /// [`Hierarchies::create`] can be made apart, the second one while the process is made.
-    #[must_use]
-    pub fn has_halves(&self, limits: &Limits) -> bool {
-        let needed = limits.controllers();
-        let on_v1 = |one: &Controller| self.base(*one).is_some_and(|base| base.version == Version::V1);
-        self.v2().is_some() && !needed.is_empty() && needed.iter().all(on_v1)
-    }
-
-    /// The first half, where there are halves: the v2 part.
-    ///
-    /// # Errors
-    /// As [`Hierarchies::create`].
-    pub fn create_birthplace(&self, folder: &str, name: &str, limits: &Limits) -> Result<Group, CgroupError> {
-        self.make(folder, name, |group| self.make_v2(group, folder, name, limits))
-    }
-
-    /// The second half: the v1 parts with all limits. A process enters them through [`Hierarchies::entrances`].
-    ///
-    /// # Errors
-    /// As [`Hierarchies::create`].
-    pub fn create_rest(&self, folder: &str, name: &str, limits: &Limits) -> Result<Group, CgroupError> {
-        self.make(folder, name, |group| {
-            self.make_v1(group, folder, name, limits)?;
-            limits::apply(&group.parts, limits)
-        })
-    }
-
-    /// The `tasks` files of the second half, which need not be there yet.
-    #[must_use]
-    pub fn entrances(&self, folder: &str, name: &str, limits: &Limits) -> Vec<Entrance> {
-        let path = CString::new(format!("{folder}/{name}/tasks")).unwrap_or_default();
-        let needed = limits.controllers();
-        let bases = self.v1_bases(&needed);
-        bases.map(|base| Entrance { base: Arc::clone(&base.folder), path: path.clone() }).collect()
-    }
-
-    fn make(
-        &self,
-        folder: &str,
-        name: &str,
-        parts: impl FnOnce(&mut Group) -> Result<(), CgroupError>,
-    ) -> Result<Group, CgroupError> {
         let mut group = self.empty(folder, name)?;
-        if let Err(error) = parts(&mut group) {
+        if let Err(error) = self.make(&mut group, folder, name, limits) {
             // The first failure is the one to tell; what is left is found by its folder.
             drop(group.remove(Duration::from_millis(100)));
             return Err(error);
         }
         Ok(group)
+    }
+
+    fn make(&self, group: &mut Group, folder: &str, name: &str, limits: &Limits) -> Result<(), CgroupError> {
+        let needed = limits.controllers();
+        // The own `cpu.stat` and `cgroup.kill` of v2 need no controller.
+        if let Some(base) = self.v2() {
+            group.parts.push(make_part(base, folder, name, &needed)?);
+        }
+        for controller in &needed {
+            self.base(*controller).ok_or_else(|| self.why_not(*controller))?;
+        }
+        for base in self.bases.iter().filter(|base| self.holds_on_v1(base, &needed)) {
+            let part = make_part(base, folder, name, &needed)?;
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let tasks = rustix::fs::openat(&part.folder, "tasks", flags, Mode::empty());
+            group.tasks.push(tasks.named("openat", || part.path.join("tasks").display().to_string())?);
+            group.parts.push(part);
+        }
+        limits::apply(&group.parts, limits)
     }
 
     /// The folders that [`Hierarchies::create`] would make, so that they can be written down before.
@@ -181,29 +144,6 @@ impl Hierarchies {
         Ok(Group { parts: Vec::new(), tasks: Vec::new(), kill })
     }
 
-    /// Its own `cpu.stat` and `cgroup.kill` need no controller.
-    fn make_v2(&self, group: &mut Group, folder: &str, name: &str, limits: &Limits) -> Result<(), CgroupError> {
-        if let Some(base) = self.v2() {
-            group.parts.push(make_part(base, folder, name, &limits.controllers())?);
-        }
-        Ok(())
-    }
-
-    fn make_v1(&self, group: &mut Group, folder: &str, name: &str, limits: &Limits) -> Result<(), CgroupError> {
-        let needed = limits.controllers();
-        for controller in &needed {
-            self.base(*controller).ok_or_else(|| self.why_not(*controller))?;
-        }
-        for base in self.v1_bases(&needed) {
-            group.parts.push(make_part(base, folder, name, &needed)?);
-        }
-        Ok(())
-    }
-
-    fn v1_bases<'a>(&'a self, needed: &'a [Controller]) -> impl Iterator<Item = &'a Base> {
-        self.bases.iter().filter(|base| self.holds_on_v1(base, needed))
-    }
-
     /// Whether limits are held there on v1; without a v2 beside it also whether the kill or the processor times are.
     fn holds_on_v1(&self, base: &Base, needed: &[Controller]) -> bool {
         let besides: &[Controller] =
@@ -212,26 +152,11 @@ impl Hierarchies {
     }
 }
 
-/// A v1 `tasks` file by name, below the caller's own group. Whoever writes `0` into it enters the group.
-#[derive(Clone, Debug)]
-pub struct Entrance {
-    pub(crate) base: Arc<OwnedFd>,
-    pub(crate) path: CString,
-}
-
 impl Group {
     /// v1 `tasks` files, open for writing: a process that is to be in the group writes `0` into each, first thing.
     #[must_use]
     pub fn tasks(&self) -> Vec<BorrowedFd<'_>> {
         self.tasks.iter().map(|fd| fd.as_fd()).collect()
-    }
-
-    /// This half and the other one.
-    #[must_use]
-    pub fn with(mut self, other: Self) -> Self {
-        self.parts.extend(other.parts);
-        self.tasks.extend(other.tasks);
-        self
     }
 
     /// The v2 folder, for `CLONE_INTO_CGROUP`.

@@ -81,10 +81,22 @@ pub(super) fn apply(parts: &[Part], limits: &Limits) -> Result<(), CgroupError> 
     Ok(())
 }
 
+/// v1: memory of TCP and UDP. A kernel without IPv4 has none.
+pub(super) const SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
+
+/// What buffers of TCP and UDP may take on v1 besides so much memory.
+const fn sockets(memory: u64) -> u64 {
+    memory / 4
+}
+
 fn memory(part: &Part, bytes: u64) -> Result<(), CgroupError> {
     let value = bytes.to_string();
     match part.version {
         Version::V1 => {
+            // Buffers of TCP and UDP are counted apart, and without a limit of their own by nobody.
+            if exists(&part.folder, SOCKETS) {
+                write(part, SOCKETS, &sockets(bytes).to_string())?;
+            }
             // Lowering below the old memory+swap limit must come first, raising above it last.
             let lowered = write(part, "memory.limit_in_bytes", &value);
             match write(part, "memory.memsw.limit_in_bytes", &value) {
@@ -140,21 +152,90 @@ pub(super) fn read_back(parts: &[Part]) -> Result<Limits, CgroupError> {
     for part in parts {
         for controller in &part.controllers {
             match controller {
-                Controller::Memory => {
-                    let file = if part.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
-                    // v1 says "no limit" with the largest multiple of a page.
-                    limits.memory = number(part, file)?.filter(|bytes| *bytes < u64::MAX >> 2);
-                }
+                Controller::Memory => limits.memory = memory_and_swap(part)?,
                 Controller::Pids => limits.pids = number(part, "pids.max")?,
                 Controller::Cpu => limits.cpu = cpu(part)?,
                 Controller::CpuSet => {
                     limits.cpuset = Some(record(&part.folder, "cpuset.cpus")?).filter(|text| !text.is_empty());
                 }
-                Controller::Io | Controller::CpuAccounting | Controller::Freezer => {}
+                Controller::Io => limits.io = devices(part)?,
+                Controller::CpuAccounting | Controller::Freezer => {}
             }
         }
     }
     Ok(limits)
+}
+
+/// The limit of memory, which is none where swap, or on v1 buffers of sockets, come on top of it without one.
+fn memory_and_swap(part: &Part) -> Result<Option<u64>, CgroupError> {
+    match part.version {
+        Version::V1 => {
+            let memory = number(part, "memory.limit_in_bytes")?;
+            let both = match exists(&part.folder, "memory.memsw.limit_in_bytes") {
+                true => number(part, "memory.memsw.limit_in_bytes")?,
+                false => memory,
+            };
+            // v1 says "no limit" with the largest multiple of a page.
+            let limit = memory.max(both).filter(|bytes| *bytes < u64::MAX >> 2);
+            let buffers = match exists(&part.folder, SOCKETS) {
+                true => number(part, SOCKETS)?,
+                false => Some(0),
+            };
+            Ok(limit.filter(|bytes| buffers.is_some_and(|buffers| buffers <= sockets(*bytes))))
+        }
+        Version::V2 => {
+            let swap = match exists(&part.folder, "memory.swap.max") {
+                true => number(part, "memory.swap.max")?,
+                false => Some(0),
+            };
+            Ok(number(part, "memory.max")?.filter(|_| swap == Some(0)))
+        }
+    }
+}
+
+/// The rates of each device that has any. v1 has a file for each direction, `8:0 1048576`; v2 one for all,
+/// `8:0 rbps=1048576 wbps=max riops=max wiops=max`.
+fn devices(part: &Part) -> Result<Vec<IoLimit>, CgroupError> {
+    let mut found: Vec<IoLimit> = Vec::new();
+    let mut put = |device: &str, key: &str, rate: &str| {
+        let (major, minor) = device.split_once(':')?;
+        let device = (major.parse().ok()?, minor.parse().ok()?);
+        let at = found.iter().position(|limit| limit.device == device).unwrap_or_else(|| {
+            found.push(IoLimit { device, read: None, write: None });
+            found.len().saturating_sub(1)
+        });
+        let limit = found.get_mut(at)?;
+        match (key, rate) {
+            (_, "max") => {}
+            ("rbps", rate) => limit.read = Some(rate.parse().ok()?),
+            ("wbps", rate) => limit.write = Some(rate.parse().ok()?),
+            (_, _) => {}
+        }
+        Some(())
+    };
+    match part.version {
+        Version::V1 => {
+            for (file, key) in [("blkio.throttle.read_bps_device", "rbps"), ("blkio.throttle.write_bps_device", "wbps")]
+            {
+                for line in read(&part.folder, file)?.lines() {
+                    line.split_once(' ')
+                        .and_then(|(device, rate)| put(device, key, rate))
+                        .ok_or_else(|| bad(part, file))?;
+                }
+            }
+        }
+        Version::V2 => {
+            for line in read(&part.folder, "io.max")?.lines() {
+                let mut words = line.split(' ');
+                let device = words.next().unwrap_or_default();
+                for word in words {
+                    let read = word.split_once('=').and_then(|(key, rate)| put(device, key, rate));
+                    read.ok_or_else(|| bad(part, "io.max"))?;
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn cpu(part: &Part) -> Result<Option<CpuShare>, CgroupError> {

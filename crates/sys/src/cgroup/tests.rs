@@ -28,10 +28,6 @@ fn name() -> String {
 
 /// A shell born in the group, waiting.
 fn start(group: &Group, text: &std::ffi::CStr) -> crate::spawn::Child {
-    start_at(group, None, text)
-}
-
-fn start_at(group: &Group, joins: Option<crate::spawn::Joins<'_>>, text: &std::ffi::CStr) -> crate::spawn::Child {
     use rustix::fs::{Mode, OFlags};
     let shell = rustix::fs::open("/bin/sh", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -40,7 +36,6 @@ fn start_at(group: &Group, joins: Option<crate::spawn::Joins<'_>>, text: &std::f
         namespaces: crate::spawn::Namespaces::NONE,
         cgroup: group.birthplace(),
         tasks: &group.tasks(),
-        joins,
         cgroup_namespace: true,
         id_maps: crate::spawn::IdMaps::Later,
         time_offsets: None,
@@ -51,59 +46,6 @@ fn start_at(group: &Group, joins: Option<crate::spawn::Joins<'_>>, text: &std::f
     }
     .start()
     .unwrap()
-}
-
-#[test]
-fn a_group_made_in_halves_holds_the_same_as_one_made_at_once() {
-    let Some(host) = host() else { return };
-    let name = name();
-    let limits = Limits { memory: Some(64 << 20), pids: Some(10), ..Limits::default() };
-    if !host.has_halves(&limits) {
-        println!("skipped: this host holds no limits on v1 beside v2");
-        return;
-    }
-    let first = host.create_birthplace(FOLDER, &name, &limits).unwrap();
-    let entrances = host.entrances(FOLDER, &name, &limits);
-    let door = crate::spawn::Door::default();
-    let joins = Some(crate::spawn::Joins { door: &door, entrances: &entrances });
-    let (child, rest) = std::thread::scope(|threads| {
-        let rest = threads.spawn(|| {
-            let rest = host.create_rest(FOLDER, &name, &limits);
-            if rest.is_ok() {
-                door.open()
-            } else {
-                door.bar()
-            }
-            rest.unwrap()
-        });
-        (start_at(&first, joins, c"sleep 30; :"), rest.join().unwrap())
-    });
-    let group = first.with(rest);
-    assert_eq!(group.limits().unwrap(), limits);
-    assert!(group.holds(child.pid).unwrap());
-    let places: Vec<_> = host.places(FOLDER, &name, &limits);
-    assert!(group.paths().all(|(path, ..)| places.iter().any(|place| place == path)), "{places:?}");
-    let same = host.create(FOLDER, &format!("{name}-b"), &limits).unwrap();
-    assert_eq!(
-        group.paths().map(|(_, controllers, version)| (controllers.to_vec(), version)).collect::<Vec<_>>(),
-        same.paths().map(|(_, controllers, version)| (controllers.to_vec(), version)).collect::<Vec<_>>()
-    );
-    same.remove(LIMIT).unwrap();
-    group.kill(LIMIT).unwrap();
-    crate::pidfd::wait(&child.pidfd).unwrap();
-    group.remove(LIMIT).unwrap();
-    assert!(host.open(FOLDER, &name).unwrap().is_none());
-}
-
-#[test]
-fn a_second_half_that_cannot_hold_a_limit_leaves_nothing() {
-    let Some(host) = host() else { return };
-    let name = name();
-    let limits = Limits { memory: Some(64 << 20), cpuset: Some("4095".to_owned()), ..Limits::default() };
-    if host.has_halves(&limits) {
-        assert!(host.create_rest(FOLDER, &name, &limits).is_err());
-        assert!(host.open(FOLDER, &name).unwrap().is_none());
-    }
 }
 
 #[test]
@@ -278,7 +220,6 @@ fn measure_ways_into_a_group() {
             namespaces: crate::spawn::Namespaces::NONE,
             cgroup: group.birthplace().filter(|_| matches!(way, 1 | 3 | 4)),
             tasks: if way >= 2 { &tasks } else { &[] },
-            joins: None,
             cgroup_namespace: way == 4,
             id_maps: crate::spawn::IdMaps::Later,
             time_offsets: None,

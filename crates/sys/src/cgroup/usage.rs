@@ -15,6 +15,8 @@ pub struct Usage {
     pub memory_peak: Option<u64>,
     /// Processes killed for want of memory.
     pub oom_kills: Option<u64>,
+    /// Buffers of TCP and UDP have what they may have (v1, which counts them apart): more is thrown away.
+    pub sockets_full: bool,
     /// Processes and threads now.
     pub pids: Option<u64>,
     /// The most so far.
@@ -87,7 +89,16 @@ fn memory(part: &Part, ended: bool, usage: &mut Usage) -> Result<(), CgroupError
         usage.memory = limits::number(part, now)?;
     }
     usage.oom_kills = keyed(&record(&part.folder, events)?, "oom_kill");
+    usage.sockets_full = part.version == Version::V1 && !ended && sockets_full(part);
     Ok(())
+}
+
+/// A kernel without IPv4 has no such counter.
+fn sockets_full(part: &Part) -> bool {
+    let read = |file| limits::number(part, file).ok().flatten();
+    let both = read("memory.kmem.tcp.usage_in_bytes").zip(read(limits::SOCKETS));
+    // What would pass the limit is not let in, so that a little always stays free.
+    both.is_some_and(|(used, most)| used >= most.saturating_sub((most / 16).min(1 << 17)))
 }
 
 fn pids(part: &Part, ended: bool, usage: &mut Usage) -> Result<(), CgroupError> {

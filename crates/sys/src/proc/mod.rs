@@ -3,8 +3,10 @@
 //! *Promises*: a [`Process`] stays the process that it was opened for: when that has ended, every read fails with
 //! ESRCH, even if its number lives again. Reads are bounded. Text that does not parse is an error, never a default.
 
+mod limited;
 mod mountinfo;
 mod status;
+mod usage;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,8 +15,10 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
 
+pub use limited::limited;
 pub use mountinfo::{Mount, parse as parse_mountinfo, shown};
 pub use status::{Capabilities, Status, parse as parse_status};
+pub use usage::{Descriptors, Mapped, Unlinked, locks, same_memory};
 
 const SMALL: usize = 64 * 1024;
 /// A host with thousands of mounts.
@@ -69,17 +73,6 @@ impl Namespace {
     }
 }
 
-/// An open file without a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unlinked {
-    /// Device.
-    pub device: u64,
-    /// Inode.
-    pub inode: u64,
-    /// Bytes that it occupies.
-    pub bytes: u64,
-}
-
 /// One line of `/proc/PID/cgroup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
@@ -132,16 +125,6 @@ impl Process {
             .named("readlink", || self.path(&path))?;
         let text = link.to_str().ok().and_then(|text| text.split_once(":[")?.1.strip_suffix(']')?.parse().ok());
         text.ok_or_else(|| self.bad(&path))
-    }
-
-    /// Holds a namespace: it is there as long as this is open, also without any process.
-    ///
-    /// # Errors
-    /// As [`Process::namespace`].
-    pub fn hold(&self, kind: Namespace) -> Result<OwnedFd> {
-        let path = format!("ns/{}", kind.name());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.folder, path.as_str(), flags, Mode::empty()).named("open", || self.path(&path))
     }
 
     /// `mountinfo`.
@@ -225,56 +208,22 @@ impl Process {
         Ok(numbers)
     }
 
-    /// What its memory counts without pages of files in memory (`Pss` less `Pss_Shmem`, and `SwapPss`), and those pages,
-    /// in bytes.
+    /// Device and bytes in use of the file system in memory, or of the overlay, that the process sees at an absolute path.
     ///
     /// # Errors
-    /// ESRCH, EACCES, EBADMSG as above.
-    pub fn resident_bytes(&self) -> Result<(u64, u64)> {
-        let text = self.text("smaps_rollup", SMALL)?;
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-        };
-        let all = field("Pss:").ok_or_else(|| self.bad("smaps_rollup"))?;
-        let shared = field("Pss_Shmem:").unwrap_or(0);
-        // What was swapped out is as much its own as what stayed.
-        let swapped = field("SwapPss:").unwrap_or(0);
-        Ok((all.saturating_sub(shared).saturating_add(swapped), shared))
-    }
-
-    /// Regular files that it holds open and that no name leads to any more: memory files, and what was removed.
-    ///
-    /// # Errors
-    /// ESRCH: it has ended. EACCES: not allowed to look at its descriptors.
-    pub fn unlinked_files(&self) -> Result<Vec<Unlinked>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat(&self.folder, "fd", flags, Mode::empty()).named("open", || self.path("fd"))?;
-        let mut found = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&folder).named("readdir", || self.path("fd"))? {
-            let entry = entry.named("readdir", || self.path("fd"))?;
-            // A descriptor that was closed meanwhile is no file any more.
-            let Ok(stat) = rustix::fs::statat(&folder, entry.file_name(), rustix::fs::AtFlags::empty()) else {
-                continue;
-            };
-            let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
-            if regular && stat.st_nlink == 0 {
-                let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-                found.push(Unlinked { device: stat.st_dev, inode: stat.st_ino, bytes });
-            }
-        }
-        Ok(found)
-    }
-
-    /// Device and bytes in use of the file system that the process sees at an absolute path.
-    ///
-    /// # Errors
-    /// ENOENT, EACCES.
+    /// ENOENT, EACCES. ENODEV: another file system stands there, as where somebody took the mount away.
     pub fn used_bytes_at(&self, path: &str) -> Result<(u64, u64)> {
+        const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x794c_7630];
         let place = self.place_at(path)?;
-        let room = crate::paths::room(&place)?;
+        let kind = rustix::fs::fstatfs(&place).named("fstatfs", || self.path(&format!("root{path}")))?.f_type;
+        if !u64::try_from(kind).is_ok_and(|kind| IN_MEMORY.contains(&kind)) {
+            return Err(rustix::io::Errno::NODEV).named("fstatfs", || self.path(&format!("root{path}")));
+        }
+        let room = crate::paths::fs_stats(&place)?;
         let stat = rustix::fs::fstat(&place).named("fstat", || self.path(&format!("root{path}")))?;
-        Ok((stat.st_dev, room.bytes.saturating_sub(room.free_bytes)))
+        // Each file costs the kernel about a kilobyte, whatever is in it.
+        let files = room.files.saturating_sub(room.free_files).saturating_mul(1024);
+        Ok((stat.st_dev, room.bytes.saturating_sub(room.free_bytes).saturating_add(files)))
     }
 
     /// What the process sees at an absolute path, as a place (`O_PATH`): it can be looked at when the process has ended.
@@ -326,11 +275,11 @@ impl AsFd for Process {
 /// # Errors
 /// As [`Process::children`], of `root` itself only.
 pub fn tree(root: i32) -> Result<Vec<i32>> {
-    const MOST: usize = 65_536;
+    const MAX: usize = 65_536;
     let mut all = vec![root];
     let mut next = Process::open(root)?.children()?;
     while let Some(pid) = next.pop() {
-        if all.len() >= MOST {
+        if all.len() >= MAX {
             break;
         }
         all.push(pid);

@@ -15,23 +15,29 @@ pub struct Mount {
     pub root: String,
     /// Where it is mounted, as the reader sees it.
     pub point: String,
-    /// Options of this mount, e.g. `ro`, `nosuid`.
-    pub options: Vec<String>,
+    /// Options of this mount, as written: `ro,nosuid`.
+    pub options: String,
     /// Propagation fields, e.g. `shared:1`, `master:2`.
     pub propagation: Vec<String>,
     /// Type of the file system.
     pub kind: String,
     /// What was mounted.
     pub source: String,
-    /// Options of the file system.
-    pub super_options: Vec<String>,
+    /// Options of the file system, as written.
+    pub super_options: String,
 }
 
 impl Mount {
     /// Whether this mount has the option.
     #[must_use]
     pub fn has(&self, option: &str) -> bool {
-        self.options.iter().any(|own| own == option)
+        self.options.split(',').any(|own| own == option)
+    }
+
+    /// Whether its file system has the option.
+    #[must_use]
+    pub fn super_has(&self, option: &str) -> bool {
+        self.super_options.split(',').any(|own| own == option)
     }
 }
 
@@ -57,17 +63,13 @@ fn line(line: &str) -> Option<Mount> {
     let device = (major.parse().ok()?, minor.parse().ok()?);
     let root = unescape(fields.next()?);
     let point = unescape(fields.next()?);
-    let options = list(fields.next()?);
+    let options = fields.next()?.to_owned();
     let propagation = fields.map(str::to_owned).collect();
     let mut fields = after.split(' ');
     let kind = unescape(fields.next()?);
     let source = unescape(fields.next()?);
-    let super_options = list(fields.next().unwrap_or_default());
+    let super_options = fields.next().unwrap_or_default().to_owned();
     Some(Mount { id, parent, device, root, point, options, propagation, kind, source, super_options })
-}
-
-fn list(text: &str) -> Vec<String> {
-    text.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect()
 }
 
 /// Space, tab, newline and backslash come as three octal digits.
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(mount.point, "/a b\\");
         assert_eq!(mount.propagation, ["shared:1", "master:2"]);
         assert!(mount.has("noatime") && !mount.has("ro"));
-        assert_eq!((mount.kind.as_str(), mount.super_options.len()), ("ext3", 2));
+        assert_eq!((mount.kind.as_str(), mount.super_options.as_str()), ("ext3", "rw,errors=continue"));
     }
 
     #[test]

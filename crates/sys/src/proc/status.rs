@@ -22,6 +22,8 @@ pub struct Status {
     pub state: char,
     /// Parent's number in the reader's pid namespace.
     pub parent: i32,
+    /// The file mode creation mask; `None` for a process that has ended.
+    pub umask: Option<u32>,
     /// Real, effective, saved, file-system uid, in the reader's user namespace.
     pub uid: [u32; 4],
     /// The same for the gid.
@@ -47,11 +49,16 @@ pub struct Status {
 /// Parses the text; `None` when a needed line is missing or does not parse.
 #[must_use]
 pub fn parse(text: &str) -> Option<Status> {
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let fields: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.trim());
     let mask = |name| u64::from_str_radix(field(name)?, 16).ok();
     Some(Status {
         state: field("State")?.chars().next()?,
         parent: field("PPid")?.parse().ok()?,
+        umask: match field("Umask") {
+            None => None,
+            Some(octal) => Some(u32::from_str_radix(octal, 8).ok()?),
+        },
         uid: four(field("Uid")?)?,
         gid: four(field("Gid")?)?,
         groups: numbers(field("Groups")?)?,
@@ -86,7 +93,7 @@ fn four(text: &str) -> Option<[u32; 4]> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "Name:\tSeccomp:\t2\nState:\tS (sleeping)\nPPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t5\t5\t5\n\
+    const TEXT: &str = "Name:\tSeccomp:\t2\nUmask:\t0027\nState:\tS (sleeping)\nPPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t5\t5\t5\n\
         Groups:\t4 24 \nNSpid:\t90\t1\nThreads:\t2\nCapInh:\t0\nCapPrm:\t00000000a0\nCapEff:\t0\nCapBnd:\t1ffffffffff\nCapAmb:\t0\n\
         SigIgn:\t0000000000001000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
 
@@ -96,6 +103,7 @@ mod tests {
         assert_eq!((status.state, status.parent, status.uid), ('S', 7, [1, 2, 3, 4]));
         assert_eq!((status.groups.as_slice(), status.pids.as_slice()), (&[4, 24][..], &[90, 1][..]));
         assert_eq!((status.capabilities.permitted, status.capabilities.bounding), (0xa0, 0x1ff_ffff_ffff));
+        assert_eq!(status.umask, Some(0o27));
         assert!(status.no_new_privs);
         assert_eq!(status.ignored, 1 << 12);
         assert_eq!((status.seccomp, status.seccomp_filters), (2, Some(3)));

@@ -5,6 +5,7 @@
 //! forward; a program holds at most 4096.
 
 use super::rule::{Action, Condition, Filter, Test, Verdict, Width};
+use crate::arch::{AUDIT_ARCH, FIRST_FOREIGN_CALL};
 
 /// One instruction, `struct sock_filter` of linux/filter.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,7 @@ pub enum CompileError {
     TooManyTests(u32),
 }
 
-const MOST: usize = 4096;
-const ARCH_X86_64: u32 = 0xc000_003e;
-const X32_BIT: u32 = 0x4000_0000;
+const MAX: usize = 4096;
 const RETURN: u16 = 0x06;
 const LOAD: u16 = 0x20;
 const AND: u16 = 0x54;
@@ -79,7 +78,7 @@ impl Program {
 }
 
 impl Filter {
-    /// Compiles it. Foreign architectures and x32 numbers kill.
+    /// Compiles it. Calls of foreign architectures kill, and so do numbers of another ABI.
     ///
     /// # Errors
     /// It is too long for the kernel.
@@ -89,17 +88,17 @@ impl Filter {
         code.fall_through(first)?;
         code.push(load(NUMBER));
         code.push(answer(Action::Kill));
-        code.push(Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: ARCH_X86_64 });
+        code.push(Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: AUDIT_ARCH });
         code.push(load(ARCH));
         let mut instructions = code.instructions;
-        if instructions.len() > MOST {
+        if instructions.len() > MAX {
             return Err(CompileError::TooLong(instructions.len()));
         }
         instructions.reverse();
         Ok(Program { instructions })
     }
 
-    /// (first number, verdict) of each range; neighbours with equal verdict are one. The x32 half is the last but one,
+    /// (first number, verdict) of each range; neighbours with equal verdict are one. Numbers of another ABI are the last but one,
     /// -1 the last: a tracer writes it to skip a call, and it runs nothing.
     fn ranges(&self) -> Vec<Range> {
         let unknown = Verdict::Always(self.unknown);
@@ -110,17 +109,17 @@ impl Filter {
             }
         };
         let mut next = 0;
-        for (number, verdict) in self.calls.iter().take_while(|(number, _)| *number < X32_BIT) {
+        for (number, verdict) in self.calls.iter().take_while(|(number, _)| *number < FIRST_FOREIGN_CALL) {
             if number > next {
                 push(next, &unknown);
             }
             push(number, verdict);
             next = number.saturating_add(1);
         }
-        if next < X32_BIT {
+        if next < FIRST_FOREIGN_CALL {
             push(next, &unknown);
         }
-        push(X32_BIT, &Verdict::Always(Action::Kill));
+        push(FIRST_FOREIGN_CALL, &Verdict::Always(Action::Kill));
         push(u32::MAX, &unknown);
         ranges
     }

@@ -34,16 +34,19 @@ enum Form {
 mod stored {
     use std::borrow::Cow;
 
-    use linux_raw_sys::general as numbers;
-
     use super::super::rule::{Action, Condition, Test, Verdict, Width};
     use super::{Form, Stored, StoredRule};
+    use crate::arch::numbers;
 
     include!(concat!(env!("OUT_DIR"), "/seccomp.rs"));
 }
 
 /// Profiles that a user may name; the other files are parts of them.
 const NAMED: &[&str] = &["default", "node", "python", "strict"];
+
+/// Parts that hold a clause by what they refuse: what they speak of cannot be allowed as a whole.
+const NARROWING: &[&str] =
+    &["net/no-names", "shared-pids", "shared-files", "shared-locks", "counted-memory", "no-memfd-exec"];
 
 /// What the surroundings of a start add to a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,14 @@ pub struct Surroundings {
     /// Processes outside the sandbox share the pid namespace: calls that reach another process by number are narrowed to
     /// the caller itself where Landlock does not scope them.
     pub shared_pids: bool,
+    /// Files of the host are shown as they are: nothing acts on them through a descriptor that only reads.
+    pub shared_files: bool,
+    /// Locks of whole files are among that.
+    pub shared_locks: bool,
+    /// Processes may become undumpable: nobody counts by looking into them.
+    pub undumpable: bool,
+    /// Memory is counted by looking at processes and files: what shows in neither cannot be had.
+    pub counted_memory: bool,
     /// Memory files may be executed. Off where only named files may: no mount option and no Landlock rule covers them.
     pub memfd_exec: bool,
 }
@@ -65,8 +76,8 @@ pub enum ProfileError {
     /// No such profile.
     #[error("no profile `{0}`")]
     NoSuchProfile(String),
-    /// Not a call of x86-64.
-    #[error("`{0}` is no system call of x86-64")]
+    /// Not a call of this architecture.
+    #[error("`{0}` is no system call of {arch}", arch = crate::arch::NAME)]
     NoSuchCall(String),
     /// Another part of the policy decides this call by its arguments, and allowing it whole would undo that.
     #[error("`{name}` cannot be allowed as a whole: {why}")]
@@ -87,6 +98,8 @@ pub struct Profile {
     filter: Filter,
     /// In the order of the rules: the last about a number counts. Hardly ever read, so nothing is sorted for it.
     why: Vec<(&'static [u32], &'static str)>,
+    /// Calls that a part of the surroundings narrows.
+    narrowed: Vec<u32>,
 }
 
 /// The name of every profile that can be named; reads none of them.
@@ -114,18 +127,38 @@ impl Profile {
             return Err(ProfileError::NoSuchProfile(name.to_owned()));
         }
         let filter = Filter { calls: Calls::new(), unknown: Action::Errno(38) };
-        let mut profile = Self { filter, why: Vec::new() };
+        let mut profile = Self { filter, why: Vec::new(), narrowed: Vec::new() };
         profile.include(name, 0);
-        let Surroundings { unix_sockets, inet_sockets, shared_pids, memfd_exec } = *surroundings;
+        let Surroundings {
+            unix_sockets,
+            inet_sockets,
+            shared_pids,
+            shared_files,
+            shared_locks,
+            undumpable,
+            counted_memory,
+            memfd_exec,
+        } = *surroundings;
         let parts = [
             (unix_sockets, "net/unix"),
             (inet_sockets, "net/loopback"),
+            (!inet_sockets && !unix_sockets, "net/no-names"),
             (!inet_sockets, "net/no-fast-open"),
             (shared_pids, "shared-pids"),
+            (shared_files, "shared-files"),
+            (shared_locks, "shared-locks"),
+            (undumpable, "undumpable"),
+            (counted_memory, "counted-memory"),
             (!memfd_exec, "no-memfd-exec"),
         ];
         for (_, part) in parts.iter().filter(|(wanted, _)| *wanted) {
             profile.include(part, 0);
+            if NARROWING.contains(part) {
+                profile.narrowed.extend(file(part).iter().flat_map(|file| file.rules).flat_map(|rule| rule.calls));
+            }
+        }
+        if !undumpable {
+            profile.narrowed.extend(names::number("prctl"));
         }
         Ok(profile)
     }
@@ -141,9 +174,15 @@ impl Profile {
             "clone" | "clone3" | "unshare" | "setns" => {
                 Some("new namespaces give a program capabilities over the kernel")
             }
+            "close_range" | "fcntl" => {
+                Some("by some of its arguments a program has files and locks that nobody can count")
+            }
             "seccomp" => Some("a listener would see the arguments of its children's calls"),
             "io_uring_setup" | "io_uring_enter" | "io_uring_register" => {
                 Some("no filter sees what goes through a ring")
+            }
+            _ if self.narrowed.contains(&number) => {
+                Some("another clause, or the tier itself, is held by what it may not do")
             }
             _ => None,
         };
@@ -165,6 +204,12 @@ impl Profile {
         }
         self.filter.calls.insert(number, Verdict::Always(Action::Errno(1)));
         Ok(())
+    }
+
+    /// What the filter answers to a call with these arguments.
+    #[must_use]
+    pub fn judge(&self, number: u32, arguments: [u64; 6]) -> Action {
+        self.filter.calls.get(number).map_or(self.filter.unknown, |verdict| verdict.judge(arguments))
     }
 
     /// The rules.

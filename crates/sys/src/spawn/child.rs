@@ -4,11 +4,13 @@
 //! by the maker and lies in [`Job`]. A failure is written there and read by the maker, which sleeps meanwhile.
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use super::{Door, Step};
+use super::Step;
+use crate::arch::{KernelSigaction, system_call};
 
 /// What to execute.
+#[derive(Clone, Copy)]
 pub(super) enum Program {
     /// An open file, by execveat with an empty path.
     Fd(i32),
@@ -25,10 +27,6 @@ pub(crate) struct MapTexts {
 /// Everything that the child needs, prepared by its maker.
 pub(super) struct Job<'a> {
     pub(super) tasks: &'a [i32],
-    /// What to wait for before the entrances are there.
-    pub(super) door: Option<&'a AtomicU32>,
-    /// (folder, path of a `tasks` file below it)
-    pub(super) entrances: &'a [(i32, *const c_char)],
     pub(super) cgroup_namespace: bool,
     /// What getppid must answer: 0 in a new pid namespace.
     pub(super) parent: i32,
@@ -73,8 +71,10 @@ pub(super) extern "C" fn run(job: *const Job<'_>) -> ! {
     // SAFETY: the maker passes a pointer to a `Job` that it borrows until this process has executed or ended; all that
     // both sides write is atomic.
     let job = unsafe { &*job };
-    // Before it waits for anything.
+    // Before anything else.
     die_with_parent(job);
+    // Before the groups: one of v1 that has no budget for real-time programs takes none.
+    become_ordinary(job);
     attach(job);
     if let Some(text) = job.time_offsets {
         job.at(Step::TimeOffsets);
@@ -105,42 +105,14 @@ pub(super) extern "C" fn run(job: *const Job<'_>) -> ! {
 fn attach(job: &Job<'_>) {
     job.at(Step::Cgroup);
     for fd in job.tasks {
-        enter(job, number(*fd));
-    }
-    if let Some(door) = job.door {
-        pass(job, door);
-    }
-    for (folder, path) in job.entrances {
-        let flags = number(libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        let fd = job.must(call(libc::SYS_openat, [number(*folder), path.addr(), flags, 0, 0])).cast_unsigned();
-        enter(job, fd);
-        job.must(call(libc::SYS_close, [fd, 0, 0, 0, 0]));
+        // "0" moves the writer alone, and only that skips the lock that waits for a grace period (kernel/cgroup/cgroup.c).
+        let text = b"0";
+        job.must(call(libc::SYS_write, [number(*fd), text.as_ptr().addr(), text.len(), 0, 0]));
     }
     if job.cgroup_namespace {
         job.at(Step::CgroupNamespace);
         job.must(call(libc::SYS_unshare, [CLONE_NEWCGROUP, 0, 0, 0, 0]));
     }
-}
-
-fn enter(job: &Job<'_>, tasks: usize) {
-    // "0" moves the writer alone, and only that skips the lock that waits for a grace period (kernel/cgroup/cgroup.c).
-    let text = b"0";
-    job.must(call(libc::SYS_write, [tasks, text.as_ptr().addr(), text.len(), 0, 0]));
-}
-
-/// Waits until the door is open. Its maker is one of several threads, so that nobody waits for this process meanwhile.
-fn pass(job: &Job<'_>, door: &AtomicU32) {
-    let second = KernelTimespec { seconds: 1, nanoseconds: 0 };
-    for _ in 0..WAITS {
-        match door.load(Ordering::Acquire) {
-            0 => {}
-            Door::OPEN => return,
-            _ => job.fail(libc::ECANCELED),
-        }
-        // Woken, interrupted, too late to sleep or after a second: the word decides.
-        call(libc::SYS_futex, [door.as_ptr().addr(), FUTEX_WAIT_PRIVATE, 0, (&raw const second).addr(), 0]);
-    }
-    job.fail(libc::ETIMEDOUT)
 }
 
 fn die_with_parent(job: &Job<'_>) {
@@ -149,6 +121,18 @@ fn die_with_parent(job: &Job<'_>) {
     // The maker may have died before the call above: then no signal will ever come.
     if call(libc::SYS_getppid, [0; 5]) != isize::try_from(job.parent).unwrap_or(-1) {
         job.fail(libc::ESRCH);
+    }
+}
+
+/// No share of processors holds a real-time program, and it could keep whoever is to end it from running. A policy is
+/// inherited, so one whose parent has such a policy gives it up.
+fn become_ordinary(job: &Job<'_>) {
+    job.at(Step::Scheduling);
+    let policy = job.must(call(libc::SYS_sched_getscheduler, [0; 5])) & !RESET_ON_FORK;
+    if [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].iter().any(|one| isize::try_from(*one) == Ok(policy)) {
+        let priority: i32 = 0;
+        let ordinary = [0, number(libc::SCHED_OTHER), (&raw const priority).addr(), 0, 0];
+        job.must(call(libc::SYS_sched_setscheduler, ordinary));
     }
 }
 
@@ -225,18 +209,8 @@ const PR_SET_PDEATHSIG: usize = 1;
 const PR_CAP_AMBIENT: usize = 47;
 const PR_CAP_AMBIENT_RAISE: usize = 2;
 const SIGKILL: usize = 9;
-
-/// linux/futex.h: `FUTEX_WAIT | FUTEX_PRIVATE_FLAG`
-const FUTEX_WAIT_PRIVATE: usize = 128;
-/// Seconds, interruptions included.
-const WAITS: u32 = 30;
-
-/// `struct __kernel_timespec`
-#[repr(C)]
-struct KernelTimespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
+/// Told with the policy, as a flag beside its number.
+const RESET_ON_FORK: isize = 0x4000_0000;
 
 #[repr(C)]
 struct CapHeader {
@@ -252,16 +226,6 @@ struct CapData {
     inheritable: u32,
 }
 
-/// `struct sigaction` of the kernel, which is not the C library's. All zero is SIG_DFL.
-#[repr(C)]
-#[derive(Default)]
-struct KernelSigaction {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
 /// A non-negative C int as a register. Negative ones cannot come here: they would be a huge, invalid number.
 const fn number(value: i32) -> usize {
     value.unsigned_abs() as usize
@@ -269,23 +233,8 @@ const fn number(value: i32) -> usize {
 
 fn call(number: libc::c_long, arguments: [usize; 5]) -> isize {
     let [first, second, third, fourth, fifth] = arguments;
-    let number = isize::try_from(number).unwrap_or(-1);
-    let result: isize;
-    // SAFETY: the instruction itself touches only the named registers. The calls made in this file are given pointers
-    // to live memory of the size that each expects, and none of them unmaps or remaps memory that is in use.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") first,
-            in("rsi") second,
-            in("rdx") third,
-            in("r10") fourth,
-            in("r8") fifth,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
+    let number = isize::try_from(number).unwrap_or(-1).cast_unsigned();
+    // SAFETY: the calls made in this file are given pointers to live memory of the size that each expects, and none of
+    // them unmaps or remaps memory that is in use.
+    unsafe { system_call(number, [first, second, third, fourth, fifth, 0]) }
 }

@@ -2,14 +2,16 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
 pub(crate) use super::child::MapTexts;
 use super::child::{self, Job};
-use super::trampoline::{CLONE_INTO_CGROUP, clone_beside, clone_vfork};
-use super::{Child, Joins, SpawnError, Step, raw};
+use super::keeper::Parent;
+use super::trampoline::{self, CLONE_INTO_CGROUP, Sharing};
+use super::{Child, SpawnError, Step, raw};
+use crate::scheduling::DeadlineForks;
 
 /// Targets lie below this number, sources at or above it: placing one never overwrites another.
 const FIRST_SOURCE: i32 = 64;
@@ -30,7 +32,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) own_pid_namespace: bool,
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     pub(crate) tasks: &'a [BorrowedFd<'a>],
-    pub(crate) joins: Option<Joins<'a>>,
     pub(crate) cgroup_namespace: bool,
     pub(crate) maps: Option<&'a MapTexts>,
     pub(crate) time_offsets: Option<&'a [u8]>,
@@ -44,49 +45,19 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Launch<'_> {
+    /// Starts it from the calling thread, with which it ends.
     pub(crate) fn start(&self) -> Result<Child, SpawnError> {
-        let started = self.start_once();
-        let Some(cgroup) = self.cgroup else { return started };
-        if !matches!(started, Err(SpawnError { step: Step::Clone, errno: Errno::NOSYS })) {
-            return started;
-        }
-        // Only clone3 is born into a group. Where a container engine forbids it, the child moves itself instead, before
-        // it executes anything.
-        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
-        let members = rustix::fs::openat(cgroup, "cgroup.procs", flags, rustix::fs::Mode::empty())
-            .map_err(|errno| SpawnError { step: Step::Prepare, errno })?;
-        let tasks: Vec<_> = self.tasks.iter().copied().chain([members.as_fd()]).collect();
-        Launch { cgroup: None, tasks: &tasks, ..*self }.start_once()
+        self.start_from(Parent::Caller, |_pid| ()).map(|(child, ())| child)
     }
 
-    fn start_once(&self) -> Result<Child, SpawnError> {
-        self.run(|flags, cgroup, job| clone_vfork(flags, cgroup, child::run, job).map(|(pid, pidfd)| (pid, pidfd, ())))
-            .map(|(child, ())| child)
-    }
-
-    /// `meanwhile` runs while the child is on its way to its program; where clone3 is forbidden, right afterwards.
-    pub(crate) fn start_beside<R>(&self, meanwhile: impl FnOnce(i32) -> R) -> Result<(Child, R), SpawnError> {
-        let mut meanwhile = Some(meanwhile);
-        let started = self.run(|flags, cgroup, job| {
-            clone_beside(flags, cgroup, child::run, job, |pid| meanwhile.take().map(|meanwhile| meanwhile(pid)))
-        });
-        match (started, meanwhile) {
-            (Ok((child, Some(result))), _) => Ok((child, result)),
-            (Err(SpawnError { step: Step::Clone, errno: Errno::NOSYS }), Some(meanwhile)) => {
-                let child = self.start()?;
-                let result = meanwhile(child.pid);
-                Ok((child, result))
-            }
-            (Err(error), _) => Err(error),
-            (Ok((_, None)), _) => Err(SpawnError { step: Step::Prepare, errno: Errno::INVAL }),
-        }
-    }
-
-    fn run<R>(
+    /// `meanwhile` runs while the child is on its way to its program.
+    pub(super) fn start_from<R>(
         &self,
-        clone: impl FnOnce(u64, Option<i32>, &Job<'_>) -> rustix::io::Result<(i32, OwnedFd, R)>,
+        parent: Parent,
+        meanwhile: impl FnOnce(i32) -> R,
     ) -> Result<(Child, R), SpawnError> {
         let prepare = |errno| SpawnError { step: Step::Prepare, errno };
+        let failed = |errno| SpawnError { step: Step::Clone, errno };
         let mut moved = Vec::new();
         let mut fds = Vec::with_capacity(self.fds.len());
         for (source, target) in self.fds {
@@ -95,23 +66,42 @@ impl Launch<'_> {
             }
             fds.push((above_targets(*source, &mut moved).map_err(prepare)?, *target));
         }
-        let tasks: Vec<i32> = self.tasks.iter().map(|fd| raw(*fd)).collect();
-        let entrances: Vec<(i32, *const c_char)> = self
-            .joins
-            .map_or(&[][..], |joins| joins.entrances)
-            .iter()
-            .map(|one| (one.base.as_raw_fd(), one.path.as_ptr()))
-            .collect();
         let program = match self.program {
             Program::Fd(fd) => child::Program::Fd(above_targets(fd, &mut moved).map_err(prepare)?),
             Program::Path(path) => child::Program::Path(path.as_ptr()),
         };
-        let argv = pointers(self.argv);
-        let env = pointers(self.env);
-        let job = Job {
-            tasks: &tasks,
-            door: self.joins.map(|joins| &joins.door.0),
-            entrances: &entrances,
+        let (argv, env) = (pointers(self.argv), pointers(self.env));
+        let texts = (argv.as_ptr(), env.as_ptr());
+        let tasks: Vec<i32> = self.tasks.iter().map(|fd| raw(*fd)).collect();
+
+        let _forks = DeadlineForks::allow().map_err(|errno| SpawnError { step: Step::Scheduling, errno })?;
+        let first = self.job(&tasks, &fds, program, texts);
+        let into = if self.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
+        match (trampoline::start(parent, self.flags | into, self.cgroup.map(raw), child::run, &first), self.cgroup) {
+            // Only clone3 is born into a group. Where a container engine forbids it, the child moves itself instead, before
+            // it executes anything.
+            (Err(Errno::NOSYS), Some(cgroup)) => {
+                let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+                let members = rustix::fs::openat(cgroup, "cgroup.procs", flags, rustix::fs::Mode::empty());
+                let members = members.map_err(prepare)?;
+                let tasks = [&tasks[..], &[members.as_raw_fd()]].concat();
+                let second = self.job(&tasks, &fds, program, texts);
+                let started = trampoline::start(parent, self.flags, None, child::run, &second).map_err(failed)?;
+                finish(&second, started, meanwhile)
+            }
+            (started, _) => finish(&first, started.map_err(failed)?, meanwhile),
+        }
+    }
+
+    fn job<'a>(
+        &'a self,
+        tasks: &'a [i32],
+        fds: &'a [(i32, i32)],
+        program: child::Program,
+        (argv, env): (*const *const c_char, *const *const c_char),
+    ) -> Job<'a> {
+        Job {
+            tasks,
             cgroup_namespace: self.cgroup_namespace,
             parent: if self.own_pid_namespace { 0 } else { rustix::process::getpid().as_raw_nonzero().get() },
             time_offsets: self.time_offsets,
@@ -119,19 +109,24 @@ impl Launch<'_> {
             ambient: self.ambient,
             reset_signals: self.reset_signals,
             directory: self.directory,
-            fds: &fds,
+            fds,
             program,
-            argv: argv.as_ptr(),
-            env: env.as_ptr(),
+            argv,
+            env,
             step: AtomicU8::new(Step::Clone as u8),
             errno: AtomicI32::new(0),
-        };
-        let into = if self.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
-        let (pid, pidfd, result) = clone(self.flags | into, self.cgroup.map(raw), &job)
-            .map_err(|errno| SpawnError { step: Step::Clone, errno })?;
-        drop(moved);
-        outcome(&job, pid, pidfd).map(|child| (child, result))
+        }
     }
+}
+
+fn finish<R>(
+    job: &Job<'_>,
+    (pid, pidfd, sharing): (i32, OwnedFd, Sharing<'_>),
+    meanwhile: impl FnOnce(i32) -> R,
+) -> Result<(Child, R), SpawnError> {
+    let result = meanwhile(pid);
+    drop(sharing);
+    outcome(job, pid, pidfd).map(|child| (child, result))
 }
 
 fn outcome(job: &Job<'_>, pid: i32, pidfd: OwnedFd) -> Result<Child, SpawnError> {

@@ -1,25 +1,28 @@
 //! Starts a program in new namespaces without ever forking this process.
 //!
 //! *Promises*: the cost does not depend on this process's memory, and other threads of it go on; the child holds
-//! exactly the descriptors named; a failure is a step and an errno, never a half-started child.
+//! exactly the descriptors named, dies with this process, whichever thread asked for it, and has no real-time scheduling
+//! policy; a failure is a step and an errno, never a half-started child.
 //!
 //! *Does not promise*: that the child is confined. It runs with all capabilities of its new user namespace.
 //!
 //! *Kernel facts*: clone3 with `CLONE_CLEAR_SIGHAND` 5.5, `CLONE_INTO_CGROUP` 5.7, `CLOSE_RANGE_CLOEXEC` 5.11. A time
-//! namespace is entered at the execution. The death signal is tied to the calling *thread*: it must outlive the child.
+//! namespace is entered at the execution. The death signal is tied to the *thread* that made the child, so one that may
+//! end before the process does lets another one make it (`keeper`).
 
 mod child;
+mod keeper;
 pub(crate) mod launch;
 mod trampoline;
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
-use crate::cgroup::Entrance;
+use keeper::Parent;
+
 use crate::error::{Error, Named as _};
 
 /// The steps of a start, in order. A failure names one.
@@ -30,36 +33,39 @@ pub enum Step {
     Prepare = 0,
     /// clone3.
     Clone = 1,
-    /// Writing `0` to the v1 `tasks` files.
-    Cgroup = 2,
-    /// unshare of the cgroup namespace.
-    CgroupNamespace = 3,
     /// The parent-death signal, or the parent was dead already.
-    DeathSignal = 4,
+    DeathSignal = 2,
+    /// Giving up a real-time scheduling policy.
+    Scheduling = 3,
+    /// Writing `0` to the v1 `tasks` files.
+    Cgroup = 4,
+    /// unshare of the cgroup namespace.
+    CgroupNamespace = 5,
     /// Writing `timens_offsets`.
-    TimeOffsets = 5,
+    TimeOffsets = 6,
     /// Writing the child's own id maps.
-    IdMaps = 6,
+    IdMaps = 7,
     /// Raising ambient capabilities.
-    Ambient = 7,
+    Ambient = 8,
     /// Resetting signal dispositions.
-    Signals = 8,
+    Signals = 9,
     /// Changing the working directory.
-    Directory = 9,
+    Directory = 10,
     /// Placing and closing descriptors.
-    Descriptors = 10,
+    Descriptors = 11,
     /// The execution itself.
-    Exec = 11,
+    Exec = 12,
 }
 
 impl Step {
     fn from_number(number: u8) -> Self {
-        const ALL: [Step; 12] = [
+        const ALL: [Step; 13] = [
             Step::Prepare,
             Step::Clone,
+            Step::DeathSignal,
+            Step::Scheduling,
             Step::Cgroup,
             Step::CgroupNamespace,
-            Step::DeathSignal,
             Step::TimeOffsets,
             Step::IdMaps,
             Step::Ambient,
@@ -79,6 +85,7 @@ impl Step {
             Self::Clone => "`clone3`",
             Self::Cgroup => "entering the control groups",
             Self::CgroupNamespace => "`unshare` of the cgroup namespace",
+            Self::Scheduling => "giving up the real-time scheduling policy",
             Self::DeathSignal => "setting the parent-death signal",
             Self::TimeOffsets => "writing `timens_offsets`",
             Self::IdMaps => "writing the id maps",
@@ -172,45 +179,6 @@ pub struct TimeOffsets {
     pub boot: i64,
 }
 
-/// v1 groups that are made while the process that will be in them is: it waits for the door.
-#[derive(Clone, Copy, Debug)]
-pub struct Joins<'a> {
-    /// Opened when the groups are there.
-    pub door: &'a Door,
-    /// Where it writes itself.
-    pub entrances: &'a [Entrance],
-}
-
-/// What a child waits at while it still runs on our memory. Somebody must open or bar it, also when nothing comes of the
-/// groups; a child waits no longer than 30 seconds.
-#[derive(Debug, Default)]
-pub struct Door(AtomicU32);
-
-impl Door {
-    const OPEN: u32 = 1;
-    const BARRED: u32 = 2;
-
-    /// Lets the child go on.
-    pub fn open(&self) {
-        self.set(Self::OPEN);
-    }
-
-    /// Ends the child with ECANCELED at [`Step::Cgroup`], unless it was let go on before.
-    pub fn bar(&self) {
-        self.set(Self::BARRED);
-    }
-
-    fn set(&self, state: u32) {
-        if self.0.compare_exchange(0, state, Ordering::Release, Ordering::Relaxed).is_ok() {
-            // The child shares our memory, so the futex is private to it and us.
-            match rustix::thread::futex::wake(&self.0, rustix::thread::futex::Flags::PRIVATE, 1) {
-                // It may not wait yet, or not any more.
-                Ok(_) | Err(_) => {}
-            }
-        }
-    }
-}
-
 /// A start, described wholly before anything happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Spawn<'a> {
@@ -220,8 +188,6 @@ pub struct Spawn<'a> {
     pub cgroup: Option<BorrowedFd<'a>>,
     /// v1 `tasks` files, open for writing, into which the child writes itself.
     pub tasks: &'a [BorrowedFd<'a>],
-    /// v1 groups that it enters by name, when they are there.
-    pub joins: Option<Joins<'a>>,
     /// A new cgroup namespace, made after the attachment so that the own group is its root.
     pub cgroup_namespace: bool,
     /// Id maps.
@@ -269,7 +235,6 @@ impl Spawn<'_> {
             own_pid_namespace: self.namespaces.has(Namespaces::PID),
             cgroup: self.cgroup,
             tasks: self.tasks,
-            joins: self.joins,
             cgroup_namespace: self.cgroup_namespace,
             maps: maps.as_ref(),
             time_offsets: offsets.as_deref(),
@@ -281,7 +246,7 @@ impl Spawn<'_> {
             argv: self.argv,
             env: &[],
         }
-        .start_beside(meanwhile)
+        .start_from(Parent::lasting(), meanwhile)
     }
 }
 

@@ -13,7 +13,6 @@ fn plain<'a>(program: BorrowedFd<'a>, argv: &'a [&'a CStr], fds: &'a [(BorrowedF
         namespaces: Namespaces::NONE,
         cgroup: None,
         tasks: &[],
-        joins: None,
         cgroup_namespace: false,
         id_maps: IdMaps::Later,
         time_offsets: None,
@@ -121,49 +120,6 @@ fn clock_offsets_hold_inside() {
     assert!(text.split('.').next().unwrap().parse::<u64>().unwrap() >= 500_000_000, "{text}");
 }
 
-/// Starts `/bin/true` at a door with these entrances, and lets `meanwhile` open or bar it on another thread: the child lives
-/// no longer than the thread that started it.
-fn at_the_door(entrances: &[Entrance], meanwhile: impl FnOnce(&Door) + Send) -> Result<End, SpawnError> {
-    let null = open("/dev/null", true);
-    let program = open("/bin/true", false);
-    let fds = [(null.as_fd(), 0)];
-    let door = Door::default();
-    let joins = Some(Joins { door: &door, entrances });
-    std::thread::scope(|threads| {
-        threads.spawn(|| meanwhile(&door));
-        let child = Spawn { joins, ..plain(program.as_fd(), &[c"x"], &fds) }.start()?;
-        Ok(pidfd::wait(&child.pidfd).unwrap().0)
-    })
-}
-
-#[test]
-fn a_child_waits_at_the_door_until_it_is_opened_and_ends_there_when_it_is_barred() {
-    // Opened late: who did not wait would find no such file.
-    let folder = std::path::PathBuf::from(format!("/tmp/fumehood-door-{}", std::process::id()));
-    let entrance = |path: &CStr| {
-        let base = std::sync::Arc::new(open("/tmp", false));
-        [Entrance { base, path: path.to_owned() }]
-    };
-    let path = std::ffi::CString::new(format!("{}/tasks", folder.display())).unwrap();
-    let ended = at_the_door(&entrance(&path), |door| {
-        let mut nothing: [rustix::event::PollFd<'_>; 0] = [];
-        rustix::event::poll(&mut nothing, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 30_000_000 })).unwrap();
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("tasks"), "").unwrap();
-        door.open();
-        // Too late for this.
-        door.bar();
-    });
-    assert_eq!(ended, Ok(End::Exited(0)));
-    assert_eq!(std::fs::read_to_string(folder.join("tasks")).unwrap(), "0");
-    std::fs::remove_dir_all(&folder).unwrap();
-
-    let refused = |errno| Err(SpawnError { step: Step::Cgroup, errno });
-    assert_eq!(at_the_door(&[], Door::bar), refused(Errno::CANCELED));
-    assert_eq!(at_the_door(&entrance(c"no/such/group"), Door::open), refused(Errno::NOENT));
-    assert_eq!(at_the_door(&[], Door::open), Ok(End::Exited(0)));
-}
-
 #[test]
 fn a_failure_names_its_step() {
     let null = open("/dev/null", true);
@@ -241,4 +197,181 @@ fn measure_starts() {
         println!("{name}: until executed p10 {:?} median {:?}; until reaped about {:?}", p10.0, median.0, median.1);
     }
     assert_eq!(heap.len(), 200 << 20);
+}
+
+/// Starts a program by its path from a certain thread; its output is read to the end.
+fn start_from(parent: keeper::Parent, program: &CStr, argv: &[&CStr]) -> (Child, OwnedFd) {
+    start_in(None, parent, program, argv)
+}
+
+fn start_in(
+    cgroup: Option<BorrowedFd<'_>>,
+    parent: keeper::Parent,
+    program: &CStr,
+    argv: &[&CStr],
+) -> (Child, OwnedFd) {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let launch = launch::Launch {
+        flags: 0,
+        own_pid_namespace: false,
+        cgroup,
+        tasks: &[],
+        cgroup_namespace: false,
+        maps: None,
+        time_offsets: None,
+        ambient: 0,
+        reset_signals: true,
+        directory: None,
+        fds: &[(write.as_fd(), 1)],
+        program: launch::Program::Path(program),
+        argv,
+        env: &[],
+    };
+    (launch.start_from(parent, |_pid| ()).unwrap().0, read)
+}
+
+fn read_to_end(pipe: OwnedFd) -> String {
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::fs::File::from(pipe), &mut text).unwrap();
+    text
+}
+
+/// How a program has ended a while after the thread that started it; `None` when it has not.
+fn after_its_thread(parent: keeper::Parent) -> Option<End> {
+    let start = move || start_from(parent, c"/bin/sleep", &[c"sleep", c"60"]).0;
+    let child = std::thread::spawn(start).join().unwrap();
+    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+    let mut ended = [rustix::event::PollFd::new(&child.pidfd, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut ended, Some(&wait)).unwrap();
+    let end = pidfd::try_wait(&child.pidfd).unwrap().map(|(end, _)| end);
+    if end.is_none() {
+        pidfd::send_signal(&child.pidfd, libc::SIGKILL).unwrap();
+        pidfd::wait(&child.pidfd).unwrap();
+    }
+    end
+}
+
+#[test]
+fn a_child_outlives_the_thread_that_asked_for_it() {
+    // The control: the kernel's own rule.
+    let killed = Some(End::Signalled { signal: libc::SIGKILL, core: false });
+    assert_eq!(after_its_thread(keeper::Parent::Caller), killed);
+    // A test is no main thread.
+    assert_eq!(keeper::Parent::lasting(), keeper::Parent::Keeper);
+    assert_eq!(after_its_thread(keeper::Parent::lasting()), None);
+}
+
+/// Were SIGCHLD blocked in the thread that makes children, the end of one would wake another thread of the caller, whose call
+/// could end with EINTR. Any other signal is none of that thread's business.
+#[test]
+fn the_keeper_blocks_all_signals_but_that_of_its_children() {
+    let (child, _) = start_from(keeper::Parent::Keeper, c"/bin/true", &[c"true"]);
+    assert_eq!(pidfd::wait(&child.pidfd).unwrap().0, End::Exited(0));
+    let mut seen = 0;
+    for thread in std::fs::read_dir("/proc/self/task").unwrap() {
+        let folder = thread.unwrap().path();
+        // Threads of other tests come and go.
+        let Ok(name) = std::fs::read_to_string(folder.join("comm")) else { continue };
+        if name == "fumehood-spawn\n" {
+            let status = std::fs::read_to_string(folder.join("status")).unwrap();
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+            let blocked = u64::from_str_radix(blocked, 16).unwrap();
+            // One that has only just begun.
+            if blocked == 0 {
+                continue;
+            }
+            let bit = |signal: i32| blocked >> (signal - 1) & 1;
+            assert_eq!((bit(libc::SIGCHLD), bit(libc::SIGTERM), bit(libc::SIGINT), bit(libc::SIGALRM)), (0, 1, 1, 1));
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+}
+
+#[test]
+fn a_child_may_use_the_processors_of_the_thread_that_asked_for_it() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    let allowed = || {
+        let (child, output) = start_from(keeper::Parent::Keeper, c"/bin/cat", &[c"cat", c"/proc/self/status"]);
+        pidfd::wait(&child.pidfd).unwrap();
+        let text = read_to_end(output);
+        text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
+    };
+    let before = allowed();
+    let here = std::thread::spawn(move || {
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one).unwrap();
+        (allowed(), sched_getaffinity(None).unwrap() == one, (0..1024).find(|number| one.is_set(*number)).unwrap())
+    });
+    let (its, stays, number) = here.join().unwrap();
+    assert_eq!((its, stays), (number.to_string(), true));
+    assert_eq!(allowed(), before);
+}
+
+#[test]
+fn a_child_gives_up_a_real_time_policy_and_keeps_any_other() {
+    for (policy, priority, its) in [
+        (libc::SCHED_FIFO, 1, libc::SCHED_OTHER),
+        (libc::SCHED_RR, 1, libc::SCHED_OTHER),
+        (libc::SCHED_BATCH, 0, libc::SCHED_BATCH),
+        (libc::SCHED_IDLE, 0, libc::SCHED_IDLE),
+        (libc::SCHED_OTHER, 0, libc::SCHED_OTHER),
+    ] {
+        let case = std::thread::spawn(move || {
+            let wanted = libc::sched_param { sched_priority: priority };
+            // SAFETY: `wanted` is valid for reading; 0 is this thread.
+            if unsafe { libc::sched_setscheduler(0, policy, &raw const wanted) } != 0 {
+                println!("skipped: this user may not have policy {policy}");
+                return;
+            }
+            // Field 41 is the policy (proc(5)).
+            let argv = [c"cut", c"-d", c" ", c"-f", c"41", c"/proc/self/stat"];
+            let (child, output) = start_from(keeper::Parent::Caller, c"/usr/bin/cut", &argv);
+            pidfd::wait(&child.pidfd).unwrap();
+            assert_eq!(read_to_end(output).trim(), its.to_string(), "policy {policy}");
+            // SAFETY: the call takes no pointers.
+            assert_eq!(unsafe { libc::sched_getscheduler(0) }, policy, "the thread itself stays as it was");
+        });
+        case.join().unwrap();
+    }
+}
+
+/// From here on this thread and what it starts get ENOSYS for clone3, as below container engines.
+fn without_clone3() {
+    // linux/filter.h and linux/seccomp.h: load the number; equal, then the first answer, else the second.
+    let line = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap();
+    let mut filter = [
+        line(0x20, 0, 0, 0),
+        line(0x15, 0, 1, clone3),
+        line(0x06, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        line(0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    rustix::thread::set_no_new_privs(true).unwrap();
+    // SAFETY: `program` and the filter that it points to are valid for reading during the call.
+    let installed = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn where_clone3_is_forbidden_the_older_call_does_the_same() {
+    std::thread::spawn(|| {
+        without_clone3();
+        let (child, output) = start_in(None, keeper::Parent::Caller, c"/bin/cat", &[c"cat", c"/proc/self/status"]);
+        assert_eq!(pidfd::wait(&child.pidfd).unwrap().0, End::Exited(0));
+        let text = read_to_end(output);
+        assert!(text.contains("\nSeccomp:\t2\n") && text.contains(&format!("\nPid:\t{}\n", child.pid)), "{text}");
+
+        // It cannot give a group along: the child writes itself into it.
+        let group = tempfile::tempdir().unwrap();
+        std::fs::write(group.path().join("cgroup.procs"), "").unwrap();
+        let folder = open(group.path().to_str().unwrap(), false);
+        let (child, _) = start_in(Some(folder.as_fd()), keeper::Parent::Caller, c"/bin/true", &[c"true"]);
+        assert_eq!(pidfd::wait(&child.pidfd).unwrap().0, End::Exited(0));
+        assert_eq!(std::fs::read_to_string(group.path().join("cgroup.procs")).unwrap(), "0");
+    })
+    .join()
+    .unwrap();
 }

@@ -8,9 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ::probe::{ipc, task};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use sys::probe::{ipc, task};
 
 use super::{Entry, Probe, errno, rest};
 
@@ -123,7 +123,7 @@ fn read_descriptors(probe: &Probe) {
     for number in 3..40 {
         let path = PathBuf::from(format!("/proc/self/fd/{number}"));
         // By number too, for where there is no `/proc`. No descriptor of ours is open here but the standard three.
-        let Some(fd) = sys::probe::task::inherited(number) else { continue };
+        let Some(fd) = ::probe::task::inherited(number) else { continue };
         probe.saw(format!("descriptor {number}"), Ok::<_, Errno>(()));
         read_below(probe, fd, &name);
         probe.read(shown(&path), bytes(&path.join(&name)));

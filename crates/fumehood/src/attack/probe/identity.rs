@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
-use sys::probe::{ipc, task};
+use ::probe::{ipc, task};
 
 use super::{Entry, Probe};
 

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ::probe::task::{self, Forked};
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use rustix::io::Errno;
-use sys::probe::task::{self, Forked};
 
 use super::{Entry, Probe, errno, rest};
 
@@ -36,7 +36,7 @@ pub(super) const PROBES: &[Entry] = &[
 
 const MIB: usize = 1 << 20;
 /// No probe makes more processes or threads than this.
-const MOST_TASKS: u64 = 200;
+const MAX_TASKS: u64 = 200;
 /// How long a load stays so that the outside sees it.
 const STAY: Duration = Duration::from_millis(300);
 
@@ -137,7 +137,7 @@ fn forks(probe: &Probe) {
     let own_sessions = probe.word(1) == "sessions";
     let mut made = 0;
     let mut failure = None;
-    for _ in 0..probe.number(0).min(MOST_TASKS) {
+    for _ in 0..probe.number(0).min(MAX_TASKS) {
         match task::fork() {
             Ok(Forked::Child) => {
                 if own_sessions && (rustix::process::setsid().is_err() || task::fork() != Ok(Forked::Child)) {
@@ -168,7 +168,7 @@ fn forks(probe: &Probe) {
 fn threads(probe: &Probe) {
     let mut made = Vec::new();
     let mut failure = None;
-    for _ in 0..probe.number(0).min(MOST_TASKS) {
+    for _ in 0..probe.number(0).min(MAX_TASKS) {
         let builder = std::thread::Builder::new().stack_size(64 << 10);
         match builder.spawn(|| rest(STAY * 3)) {
             Ok(handle) => made.push(handle),

@@ -2,6 +2,7 @@
 //! a probe that is killed has still said what it saw. What it says is a witness, not a verdict: the judge stands outside.
 
 mod files;
+mod hidden;
 mod identity;
 mod load;
 mod network;
@@ -13,9 +14,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ::probe::{arch, calls};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use sys::probe::{abi, calls};
 
 /// One try.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -87,7 +88,7 @@ impl Probe {
         let mut out = std::io::stdout().lock();
         if out.write_all(text.as_bytes()).is_err() || out.flush().is_err() {
             // Nobody listens any more: what cannot be told is not seen.
-            sys::probe::task::leave(0);
+            ::probe::task::leave(0);
         }
     }
 }
@@ -122,11 +123,20 @@ const OWN: &[Entry] = &[("ask", ask), ("int80", int80), ("x32", x32), ("hold", h
 /// The probe of this name.
 #[must_use]
 pub(crate) fn find(name: &str) -> Option<fn(&Probe)> {
-    [OWN, files::PROBES, identity::PROBES, load::PROBES, network::PROBES, others::PROBES, process::PROBES]
-        .into_iter()
-        .flatten()
-        .find(|(own, _)| *own == name)
-        .map(|(_, probe)| *probe)
+    [
+        OWN,
+        files::PROBES,
+        hidden::PROBES,
+        identity::PROBES,
+        load::PROBES,
+        network::PROBES,
+        others::PROBES,
+        process::PROBES,
+    ]
+    .into_iter()
+    .flatten()
+    .find(|(own, _)| *own == name)
+    .map(|(_, probe)| *probe)
 }
 
 /// Runs the probe `name`. False if there is none.
@@ -149,11 +159,11 @@ fn ask(probe: &Probe) {
 }
 
 fn int80(probe: &Probe) {
-    probe.saw("int 0x80", abi::int80_getpid());
+    probe.saw("int 0x80", arch::int80_getpid());
 }
 
 fn x32(probe: &Probe) {
-    probe.saw("x32 getpid", abi::x32_getpid());
+    probe.saw("x32 getpid", arch::x32_getpid());
 }
 
 /// Stays for a while, to be looked at.

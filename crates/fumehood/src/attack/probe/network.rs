@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
+use std::path::Path;
 use std::time::Duration;
 
+use ::probe::net;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use sys::probe::net;
 
 use super::{Entry, Probe, errno, rest};
 
@@ -99,10 +100,14 @@ fn vsock(probe: &Probe) {
     }
 }
 
-/// `PATH TOKEN WAIT`: a stream socket of the host by path, tried until it is there or the time (ms) is over.
+/// `PATH TOKEN WAIT`: sockets of the host by path: datagrams from an end of a pair, and a stream, which is tried until it is
+/// there or the time (ms) is over.
 fn unix(probe: &Probe) {
     let path = probe.arg(0);
     let token = probe.word(1);
+    let said = UnixDatagram::pair()
+        .and_then(|(end, _other)| end.send_to(token.as_bytes(), Path::new(&path).with_extension("datagram")));
+    probe.saw("datagram of a pair", said.map_err(|error| errno(&error)));
     let rounds = probe.number(2) / 50;
     for round in 0..=rounds {
         let said = UnixStream::connect(&path).and_then(|mut stream| stream.write_all(token.as_bytes()));
@@ -139,7 +144,7 @@ fn fifo(probe: &Probe) {
 /// Says a token into every descriptor that came along.
 fn write_descriptors(probe: &Probe) {
     for number in 3..40 {
-        let Some(fd) = sys::probe::task::inherited(number) else { continue };
+        let Some(fd) = ::probe::task::inherited(number) else { continue };
         probe.saw(format!("descriptor {number}"), rustix::io::write(fd, probe.word(0).as_bytes()));
     }
     probe.saw::<()>("any other descriptor", Err(Errno::BADF));

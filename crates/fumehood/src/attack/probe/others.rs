@@ -9,10 +9,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ::probe::{doors, ipc, task};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sys::pidfd;
-use sys::probe::{doors, ipc, task};
 
 use super::{Entry, Probe, errno, rest};
 
@@ -251,7 +251,7 @@ fn discipline(probe: &Probe) {
 /// `ADDRESS TOKEN`: two hundred datagrams at once.
 fn flood(probe: &Probe) {
     let sent = probe.word(0).parse().map_err(|_wrong| Errno::INVAL).and_then(|to: std::net::SocketAddr| {
-        let socket = sys::probe::net::socket(if to.is_ipv4() { 2 } else { 10 }, 2, 0)?;
+        let socket = ::probe::net::socket(if to.is_ipv4() { 2 } else { 10 }, 2, 0)?;
         for _ in 0..200 {
             rustix::net::sendto(&socket, probe.word(1).as_bytes(), rustix::net::SendFlags::NOSIGNAL, &to)?;
         }

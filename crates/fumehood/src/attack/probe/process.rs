@@ -3,9 +3,9 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use ::probe::task::{self, Forked};
 use rustix::io::Errno;
 use sys::pidfd;
-use sys::probe::task::{self, Forked};
 
 use super::{Entry, Probe, errno, rest};
 

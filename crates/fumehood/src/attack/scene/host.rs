@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use ::probe::ipc;
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use sha2::{Digest as _, Sha256};
-use sys::probe::ipc;
 
 use super::{Layout, Scene, Sight, by_errno};
 use crate::attack::confined::{Observed, ProbeCall};

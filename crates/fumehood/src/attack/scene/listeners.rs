@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ::probe::net;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use sys::probe::net;
 
 use super::{Layout, Scene, Sight};
 use crate::attack::confined::{Moment, Observed, ProbeCall};
@@ -214,7 +214,11 @@ fn unix(layout: &mut Layout<'_>, scene: &mut Listener, path: PathBuf) -> io::Res
     let listener = UnixListener::bind(&path)?;
     listener.set_nonblocking(true)?;
     layout.stage.hand_over(&path, 0o777)?;
-    scene.ears.push(Ear::Unix(listener));
+    let datagrams = path.with_extension("datagram");
+    let datagram = UnixDatagram::bind(&datagrams)?;
+    datagram.set_nonblocking(true)?;
+    layout.stage.hand_over(&datagrams, 0o777)?;
+    scene.ears.extend([Ear::Unix(listener), Ear::Datagram(datagram)]);
     let seen = path
         .strip_prefix(&layout.workspace)
         .map(|below| PathBuf::from(layout.words.get("ws").cloned().unwrap_or_default()).join(below));

@@ -1,14 +1,14 @@
 //! Scenes about processes: a neighbour on the host that must be left alone, and a probe that must not outlive its run.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
+use sys::command::Command;
 use sys::pidfd;
-use sys::probe::task;
 
 use super::{Layout, Scene, Sight, by_errno, by_token, listeners};
 use crate::attack::confined::{Moment, Observed};
@@ -58,14 +58,14 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
     let (said, said_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let held = File::open(&layout.secret)?;
     let null = File::open("/dev/null")?;
-    let program = layout.program.as_os_str();
-    let words = ["__control", "user"].map(OsStr::new);
-    let token = OsString::from(&layout.token);
-    let argv = [program, words[0], words[1], program, OsStr::new("__neighbour"), &token];
-    let variable = OsString::from(format!("TOKEN={}", layout.token));
+    let command = Command::new(layout.program)
+        .args(["__control", "user"])
+        .arg(layout.program)
+        .args(["__neighbour", &layout.token])
+        .env("TOKEN", &layout.token)
+        .directory(layout.stage.path());
     let fds = [(null.as_fd(), 0), (said_end.as_fd(), 1), (null.as_fd(), 2), (held.as_fd(), 5)];
-    let child = task::start(&argv, &[&variable], layout.stage.path().as_os_str(), &fds)
-        .map_err(|failed| io::Error::from(failed.errno))?;
+    let child = command.start_with(&fds).map_err(|failed| io::Error::from(failed.errno))?;
     drop(said_end);
     let how = match detail {
         "life" => Judge::Life,

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ::probe::ipc;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use serde_json::Value;
 use sys::command::Command;
-use sys::probe::ipc;
 
 use super::{Layout, Other, Scene, Sight, by_errno, by_token};
 use crate::attack::confined::{Moment, Observed, ProbeCall};
@@ -327,7 +327,7 @@ impl Scene for Recorded {
         }
         let texts = [String::from_utf8_lossy(&log).into_owned(), report.to_string()];
         let plain = self.token.as_bytes();
-        let forms = [self.token.clone(), crate::audit::hex(plain), self.token.chars().rev().collect()];
+        let forms = [self.token.clone(), policy::json::hex(plain), self.token.chars().rev().collect()];
         for (text, place) in texts.iter().zip(["audit log", "report"]) {
             if forms.iter().any(|form| text.contains(form)) {
                 return Sight::Possible(format!("the secret stands in the {place}"));

@@ -6,9 +6,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use ::probe::{ipc, net};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use sys::probe::{ipc, net};
 
 use super::{Layout, Scene, Sight, by_token};
 use crate::attack::confined::{Observed, ProbeCall};
@@ -51,9 +51,7 @@ impl Scene for Secret {
     fn arrange(&mut self, call: &mut ProbeCall) {
         call.fds.extend(self.fds.iter().cloned());
         call.stdin.clone_from(&self.stdin);
-        if let Some(directory) = &self.directory {
-            call.directory.clone_from(directory);
-        }
+        call.directory.clone_from(&self.directory);
         if self.ungranted {
             call.read.clear();
         }
@@ -92,6 +90,9 @@ pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> Made {
         let token = layout.token.clone();
         layout.stage.file("ws/.env", token)?;
     }
+    if detail == "closed" {
+        return closed(layout);
+    }
     if detail == "appears" {
         let path = layout.workspace.join("sub/.env");
         return Ok(Box::new(Appears { secret: Secret::new(layout, "a file that came later"), path }));
@@ -100,6 +101,14 @@ pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> Made {
         symlink("link-to-secret", layout.workspace.join("second"))?;
     }
     Ok(Box::new(Secret::new(layout, "the secret of a file that nobody granted")))
+}
+
+/// A file of root in a workspace of somebody else, who may not read it: the program inside has that user's rights.
+fn closed(layout: &mut Layout<'_>) -> Made {
+    let path = layout.stage.file("ws/closed.txt", &layout.token)?;
+    rustix::fs::chown(&path, Some(rustix::fs::Uid::ROOT), Some(rustix::fs::Gid::ROOT))?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    Ok(Box::new(Secret::new(layout, "a file that is closed to the owner of the workspace")))
 }
 
 /// The host makes a file while the probe runs.

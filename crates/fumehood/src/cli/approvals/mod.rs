@@ -7,16 +7,16 @@ mod watch;
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use broker::approvals::{Approvals, Holder, Lost, ParkedCall, Remember, StoreError, Wide};
+use gateway::approvals::{Approvals, Holder, Lost, ParkedCall, Remember, StoreError, Wide};
 use policy::units::Millis;
 use serde_json::{Value as Json, json};
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
-use crate::audit::{Kind, Log, Options};
-use crate::fault::{Fault, show_bytes, show_text};
-use crate::state::State;
 use crate::ui::Failure;
+use sandbox::audit::{Kind, Log, Options};
+use sandbox::fault::{Fault, show_bytes, show_text};
+use sandbox::state::State;
 
 const ALL: &[Flag] = &[Flag::new("all", None, To::Ours, "Also what was answered, or is no longer in force")];
 const REMEMBER: &[Flag] = &[
@@ -170,16 +170,16 @@ enum Said {
 }
 
 fn open(call: &Call<'_>) -> Result<Approvals, Failure> {
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     Approvals::open(state.path()).map_err(|error| unusable(&error))
 }
 
 fn desk(call: &Call<'_>) -> Result<Desk, Failure> {
-    let state = State::open(&call.world.state).map_err(|error| Failure::own(error.fault()))?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     // The log comes first: what cannot be recorded is not said.
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
     let approvals = Approvals::open(state.path()).map_err(|error| unusable(&error))?;
-    Ok(Desk { approvals, log, by: format!("uid {}", call.world.euid) })
+    Ok(Desk { approvals, log, by: format!("uid {}", call.environment.euid) })
 }
 
 /// What is wrong with the store, as a fault.
@@ -226,11 +226,11 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     let calls = open(call)?.list(call.parsed.has("all")).map_err(|error| unusable(&error))?;
     if call.json {
         let calls: Vec<_> = calls.iter().map(ParkedCall::to_json).collect();
-        call.voice.json(&json!({ "schema": 1, "calls": calls }))?;
+        call.console.json(&json!({ "schema": 1, "calls": calls }))?;
     } else if calls.is_empty() {
-        call.voice.say("nothing waits for an answer\n");
+        call.console.eprint("nothing waits for an answer\n");
     } else {
-        call.voice.data(page::table(&calls, call.voice.out, call.voice.columns).as_bytes())?;
+        call.console.data(page::table(&calls, call.console.out, call.console.columns).as_bytes())?;
     }
     Ok(0)
 }
@@ -239,9 +239,9 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let calls = open(call)?.list(true).map_err(|error| unusable(&error))?;
     let one = the_one(call, calls, |one| &one.id)?;
     if call.json {
-        call.voice.json(&json!({ "schema": 1, "call": one.to_json() }))?;
+        call.console.json(&json!({ "schema": 1, "call": one.to_json() }))?;
     } else {
-        call.voice.data(page::details(&one, call.voice.out).as_bytes())?;
+        call.console.data(page::details(&one, call.console.out).as_bytes())?;
     }
     Ok(0)
 }
@@ -262,7 +262,7 @@ fn answer(call: &Call<'_>, said: &Said) -> Result<u8, Failure> {
     let one = the_one(call, calls, |one| &one.id)?;
     let (code, text, json) = match desk.say(&one, said)? {
         Ok(done) => {
-            let text = format!("{}: {} ({})\n", done.state.word(), show_text(&done.tool), done.id);
+            let text = format!("{}: {} ({})\n", done.state.as_str(), show_text(&done.tool), done.id);
             (0, text, json!({ "schema": 1, "call": done.to_json() }))
         }
         Err(Lost::Store(error)) => return Err(unusable(&error)),
@@ -276,9 +276,9 @@ fn answer(call: &Call<'_>, said: &Said) -> Result<u8, Failure> {
         }
     };
     if call.json {
-        call.voice.json(&json).map(|_| ())?
+        call.console.json(&json).map(|_| ())?
     } else {
-        call.voice.say(&text)
+        call.console.eprint(&text)
     }
     Ok(code)
 }
@@ -319,12 +319,12 @@ fn remember(call: &Call<'_>) -> Result<Option<Remember>, Failure> {
 fn remembered(call: &mut Call<'_>) -> Result<u8, Failure> {
     let memories = open(call)?.memories(call.parsed.has("all")).map_err(|error| unusable(&error))?;
     if call.json {
-        let memories: Vec<_> = memories.iter().map(broker::approvals::Memory::to_json).collect();
-        call.voice.json(&json!({ "schema": 1, "remembered": memories }))?;
+        let memories: Vec<_> = memories.iter().map(gateway::approvals::Memory::to_json).collect();
+        call.console.json(&json!({ "schema": 1, "remembered": memories }))?;
     } else if memories.is_empty() {
-        call.voice.say("nothing is remembered\n");
+        call.console.eprint("nothing is remembered\n");
     } else {
-        call.voice.data(page::memories(&memories, call.voice.out, call.voice.columns).as_bytes())?;
+        call.console.data(page::memories(&memories, call.console.out, call.console.columns).as_bytes())?;
     }
     Ok(0)
 }
@@ -336,11 +336,11 @@ fn revoke(call: &mut Call<'_>) -> Result<u8, Failure> {
     desk.record("approval.revoked", &json!({ "id": one.id, "tool": one.tool, "by": desk.by }))?;
     let done = desk.approvals.revoke(&one.id, &desk.by).map_err(|error| unusable(&error))?;
     if call.json {
-        call.voice.json(&json!({ "schema": 1, "id": one.id, "revoked": done }))?;
+        call.console.json(&json!({ "schema": 1, "id": one.id, "revoked": done }))?;
     } else if done {
-        call.voice.say(&format!("revoked: {} ({})\n", show_text(&one.tool), one.id));
+        call.console.eprint(&format!("revoked: {} ({})\n", show_text(&one.tool), one.id));
     } else {
-        call.voice.say(&format!("{} was not in force any more\n", one.id));
+        call.console.eprint(&format!("{} was not in force any more\n", one.id));
     }
     Ok(u8::from(!done))
 }

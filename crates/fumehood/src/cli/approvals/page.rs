@@ -1,6 +1,6 @@
-//! Calls and memories as a person sees them. Everything that an agent wrote passes `broker::approvals::look` on its way.
+//! Calls and memories as a person sees them. Everything that an agent wrote passes `gateway::approvals::sanitize` on its way.
 
-use broker::approvals::{Memory, ParkedCall, Pattern, State, look, shown, shown_json};
+use gateway::approvals::{Memory, ParkedCall, Pattern, State, sanitize, sanitize_json, sanitize_text};
 use serde_json::Value as Json;
 
 use crate::ui::{Palette, Role, Table, seconds};
@@ -18,9 +18,9 @@ pub(super) fn table(calls: &[ParkedCall], palette: Palette, columns: usize) -> S
         table.painted([
             (call.id.get(..10).unwrap_or(&call.id), Some(Role::Name)),
             (&state(call), Some(role)),
-            (&shown(&call.tool), None),
-            (&shown(&call.agent), None),
-            (&shown(&call.reason), None),
+            (&sanitize_text(&call.tool), None),
+            (&sanitize_text(&call.agent), None),
+            (&sanitize_text(&call.reason), None),
         ]);
     }
     table.render(palette, 0, columns)
@@ -28,7 +28,12 @@ pub(super) fn table(calls: &[ParkedCall], palette: Palette, columns: usize) -> S
 
 /// `waiting, 4 min left`, `approved by uid 0, used`.
 fn state(call: &ParkedCall) -> String {
-    let by = call.by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(" by {}", shown(by))).unwrap_or_default();
+    let by = call
+        .by
+        .as_deref()
+        .filter(|by| !by.is_empty())
+        .map(|by| format!(" by {}", sanitize_text(by)))
+        .unwrap_or_default();
     match call.state {
         State::Waiting => {
             let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
@@ -36,17 +41,17 @@ fn state(call: &ParkedCall) -> String {
             format!("waiting, {} left", seconds(f64::from(left)))
         }
         State::Approved if call.used.is_some() => format!("approved{by}, used"),
-        State::Approved | State::Denied | State::TimedOut | State::Cancelled => format!("{}{by}", call.state.word()),
+        State::Approved | State::Denied | State::TimedOut | State::Cancelled => format!("{}{by}", call.state.as_str()),
     }
 }
 
 /// All of one call.
 pub(super) fn details(call: &ParkedCall, palette: Palette) -> String {
     let args: Json = serde_json::from_str(&call.args).unwrap_or(Json::Null);
-    let arguments = shown_json(&args);
+    let arguments = sanitize_json(&args);
     let mut notes = arguments.notes;
     let mut plain = |text: &str| {
-        let seen = look(text);
+        let seen = sanitize(text);
         notes.extend(seen.notes);
         seen.text
     };
@@ -71,7 +76,7 @@ pub(super) fn details(call: &ParkedCall, palette: Palette) -> String {
         out.push_str(&format!("  {} {note}\n", palette.paint(Role::Bad, "look:")));
     }
     if let Some(why) = call.why.as_deref().filter(|why| !why.is_empty()) {
-        out.push_str(&format!("  {} {}\n", palette.paint(Role::Aside, "said  "), shown(why)));
+        out.push_str(&format!("  {} {}\n", palette.paint(Role::Aside, "said  "), sanitize_text(why)));
     }
     out
 }
@@ -81,8 +86,8 @@ pub(super) fn memories(memories: &[Memory], palette: Palette, columns: usize) ->
     let mut table = Table::new(&["id", "tool", "for", "ends", "uses", "arguments"]);
     for memory in memories {
         let whose = match &memory.session {
-            Some(session) => format!("{}, session {}", shown(&memory.agent), shown(session)),
-            None => shown(&memory.agent),
+            Some(session) => format!("{}, session {}", sanitize_text(&memory.agent), sanitize_text(session)),
+            None => sanitize_text(&memory.agent),
         };
         let ends = match i64::try_from(memory.expires).map(jiff::Timestamp::from_millisecond) {
             _ if memory.revoked.is_some() => "revoked".to_owned(),
@@ -91,7 +96,7 @@ pub(super) fn memories(memories: &[Memory], palette: Palette, columns: usize) ->
         };
         table.painted([
             (memory.id.get(..10).unwrap_or(&memory.id), Some(Role::Name)),
-            (&shown(&memory.tool), None),
+            (&sanitize_text(&memory.tool), None),
             (&whose, None),
             (&ends, None),
             (&memory.uses.to_string(), None),
@@ -105,8 +110,8 @@ pub(super) fn memories(memories: &[Memory], palette: Palette, columns: usize) ->
 fn pattern(pattern: &Pattern) -> String {
     let Pattern::Args(args) = pattern else { return "any".to_owned() };
     let part = |(name, value): (&String, &Option<Json>)| match value {
-        Some(value) => format!("{} = {}", shown(name), shown(&value.to_string())),
-        None => format!("{} = anything", shown(name)),
+        Some(value) => format!("{} = {}", sanitize_text(name), sanitize_text(&value.to_string())),
+        None => format!("{} = anything", sanitize_text(name)),
     };
     let parts: Vec<_> = args.iter().map(part).collect();
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }

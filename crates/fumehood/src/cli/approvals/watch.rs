@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use broker::approvals::{ParkedCall, State};
+use gateway::approvals::{ParkedCall, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{QueueSelector, tcflush};
 use serde_json::json;
@@ -15,8 +15,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::{Desk, Said, desk, page, unusable};
 use crate::cli::spec::Call;
-use crate::fault::{Fault, show_text};
 use crate::ui::{Failure, Role};
+use sandbox::fault::{Fault, show_text};
 
 /// How soon to look although nobody rang: time-outs that nobody waits for ring no bell.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(super) fn watch(call: &mut Call<'_>) -> Result<u8, Failure> {
             fix: "close other programs: the kernel has no descriptor left".to_owned(),
         })
     })?;
-    let person = call.world.stdin_terminal && call.world.stderr_terminal && !call.json;
+    let person = call.environment.stdin_terminal && call.environment.stderr_terminal && !call.json;
     if person { runtime.block_on(ask(call, &desk)) } else { runtime.block_on(stream(call, &desk)) }
 }
 
@@ -47,8 +47,8 @@ async fn stream(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
             let is_news = known.get(&one.id) != Some(&one.state);
             // What was over before we began is no news.
             if is_news && (begun || one.state == State::Waiting) {
-                let line = format!("{}\n", json!({ "event": one.state.word(), "call": one.to_json() }));
-                if !call.voice.data(line.as_bytes())? {
+                let line = format!("{}\n", json!({ "event": one.state.as_str(), "call": one.to_json() }));
+                if !call.console.data(line.as_bytes())? {
                     return Ok(0);
                 }
             }
@@ -125,7 +125,7 @@ async fn ask(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
         let calls = desk.approvals.list(false).map_err(|error| unusable(&error))?;
         let Some(next) = calls.into_iter().find(|one| !later.contains(&one.id)) else {
             if !idle {
-                call.voice.say("waiting for calls; `q` ends\n");
+                call.console.eprint("waiting for calls; `q` ends\n");
                 idle = true;
             }
             tokio::select! {
@@ -162,13 +162,13 @@ async fn one(
     changes: &mut tokio::sync::watch::Receiver<u64>,
     typed: &mut Keys,
 ) -> Result<Next, Failure> {
-    let palette = call.voice.err;
-    let prompt = |voice: &crate::ui::Voice| {
-        voice.say(&format!("{} [y]es, [n]o, [d]etails, [s] later, [q]uit\n", palette.paint(Role::Name, "agree?")));
+    let palette = call.console.err;
+    let prompt = |console: &crate::ui::Console| {
+        console.eprint(&format!("{} [y]es, [n]o, [d]etails, [s] later, [q]uit\n", palette.paint(Role::Name, "agree?")));
     };
-    call.voice.say(&page::details(parked, palette));
+    call.console.eprint(&page::details(parked, palette));
     typed.forget();
-    prompt(&call.voice);
+    prompt(&call.console);
     loop {
         tokio::select! {
             rung = tokio::time::timeout(LOOK_AGAIN, changes.changed()) => {
@@ -177,7 +177,7 @@ async fn one(
                 }
                 let now = desk.approvals.get(&parked.id).map_err(|error| unusable(&error))?;
                 if let Some(over) = now.filter(|now| now.state != State::Waiting) {
-                    call.voice.say(&format!("{} is {} already\n", over.id, over.state.word()));
+                    call.console.eprint(&format!("{} is {} already\n", over.id, over.state.as_str()));
                     return Ok(Next::Call);
                 }
             }
@@ -188,19 +188,19 @@ async fn one(
                     Some("y") => Said::Yes(None),
                     Some("n") => Said::No(String::new()),
                     Some("d") => {
-                        call.voice.say(&page::details(parked, palette));
-                        prompt(&call.voice);
+                        call.console.eprint(&page::details(parked, palette));
+                        prompt(&call.console);
                         continue;
                     }
                     // A stray Return agrees to nothing.
                     Some(_) => {
-                        prompt(&call.voice);
+                        prompt(&call.console);
                         continue;
                     }
                 };
                 match desk.say(parked, &said)? {
-                    Ok(done) => call.voice.say(&format!("{}: {}\n", done.state.word(), show_text(&done.tool))),
-                    Err(lost) => call.voice.say(&format!("too late: {lost}\n")),
+                    Ok(done) => call.console.eprint(&format!("{}: {}\n", done.state.as_str(), show_text(&done.tool))),
+                    Err(lost) => call.console.eprint(&format!("too late: {lost}\n")),
                 }
                 return Ok(Next::Call);
             }

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 
-use broker::json::{MOST_BYTES, read};
-use broker::rules::Counters;
-use broker::{Call as ToolCall, Caller, Judged, Reason, ToolFacts, Verdict};
-use policy::mistake::quote;
+use gate::json::{MAX_BYTES, read};
+use gate::rules::Counters;
+use gate::{Call as ToolCall, Caller, Judged, Reason, ToolFacts, Verdict};
+use policy::diagnostic::quote;
 use policy::tools::{Decision, Effect};
 use serde_json::Value as Json;
 
@@ -17,8 +17,8 @@ use crate::cli::args::{Flag, To, Words, usage};
 use crate::cli::ask::named;
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
-use crate::fault::{Fault, show_bytes, show_text};
 use crate::ui::{Failure, Role};
+use sandbox::fault::{Fault, show_bytes, show_text};
 
 const CALL: &[Flag] = &[
     Flag::new("tool", Some("NAME"), To::Ours, "The tool: `tool`, or `server.tool`"),
@@ -57,7 +57,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         None => Ok(Json::Object(serde_json::Map::new())),
     };
     let judged = args.map(|args| {
-        let now = broker::call::now_ms();
+        let now = gateway::clock::now_ms();
         let one = ToolCall { tool: &tool, args, caller: &caller, facts: &facts, counters: Counters::default(), now };
         gate.judge(&one)
     });
@@ -71,9 +71,9 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
             map.insert("schema".to_owned(), Json::from(1));
             map.insert("tool".to_owned(), Json::from(tool));
         }
-        call.voice.json(&json)?;
+        call.console.json(&json)?;
     } else {
-        call.voice.data(words(call, &tool, &verdict, judged.as_ref()).as_bytes())?;
+        call.console.data(words(call, &tool, &verdict, judged.as_ref()).as_bytes())?;
     }
     Ok(match verdict.decision {
         Decision::Allow => 0,
@@ -101,7 +101,7 @@ fn facts(call: &Call<'_>) -> Result<ToolFacts, Failure> {
             Failure::own(usage("usage/bad-value", what, flaw.why.to_owned(), flaw.fix.to_owned()))
         })?),
     };
-    Ok(ToolFacts { effect, input_schema, output_schema: None })
+    Ok(ToolFacts { effect, input_schema, ..ToolFacts::default() })
 }
 
 /// The text itself, the content of `@FILE`, or stdin for `-`: one word of a command line ends at 128 KiB.
@@ -118,7 +118,7 @@ fn text(flag: &str, value: &OsStr) -> Result<String, Failure> {
     };
     let say = |error: std::io::Error| failed(error.to_string().to_lowercase());
     // One byte more than is read, so that the reader says that it is too long.
-    let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     match value.as_bytes() {
         b"-" => std::io::stdin().lock().take(most).read_to_end(&mut bytes).map_err(say)?,
@@ -134,9 +134,9 @@ fn text(flag: &str, value: &OsStr) -> Result<String, Failure> {
 }
 
 fn words(call: &Call<'_>, tool: &str, verdict: &Verdict, judged: Option<&Judged>) -> String {
-    let paint = |role, text: &str| call.voice.out.paint(role, text);
+    let paint = |role, text: &str| call.console.out.paint(role, text);
     let mut out =
-        format!("{} {}\n", paint(role(verdict.decision), verdict.decision.word()), paint(Role::Name, &quote(tool)));
+        format!("{} {}\n", paint(role(verdict.decision), verdict.decision.as_str()), paint(Role::Name, &quote(tool)));
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
             out.push_str(&format!("  {} {}\n", paint(Role::Aside, &format!("{label:<9}")), show_text(text)));

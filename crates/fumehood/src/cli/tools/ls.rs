@@ -1,34 +1,41 @@
 //! `fumehood tools ls`: the entries of a policy, as the gate reads them.
 
+use gateway::mcp::upstream_pool::Offered;
 use policy::tools::{Approval, Budget, CountBy, Decision, Effect, Rate, ToolEntry, Tools};
 use serde_json::{Value as Json, json};
 
+use super::offered::{SERVER, arguments, offered, says, summary};
 use super::{gated, role};
 use crate::cli::args::Words;
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
-use crate::fault::show_text;
 use crate::ui::{Failure, Role, Table};
+use sandbox::fault::show_text;
 
 pub(in crate::cli) const SPEC: Spec = Spec {
     path: &["tools", "ls"],
     about: "List what may be called: effect, decision, what is checked, counted and asked",
-    usage: "-p POLICY",
-    more: "Of all entries that match a tool the strictest counts. With --json: {schema, default, tools, lints}.",
-    tables: &[POLICY],
+    usage: "-p POLICY [--server NAME]",
+    more: "Of all entries that match a tool the strictest counts. With --server, what that MCP server offers, also what the\n\
+           policy does not let through: it is started in its sandbox, and looking trusts nothing; see `tools suggest`.\n\
+           With --json: {schema, default, tools, lints}, or {schema, server, tools, notes}.",
+    tables: &[POLICY, SERVER],
     words: Words::Mixed(0),
     hidden: false,
     run,
 };
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (loaded, tools, _gate) = gated(call)?;
+    let (loaded, tools, gate) = gated(call)?;
+    if let Some((server, offers, notes)) = offered(call)? {
+        return show_offers(call, &gate, &server, &offers, &notes);
+    }
     let place = |entry: &ToolEntry| loaded.documents.locate(entry.name.at).to_string();
     if call.json {
         let entries: Vec<Json> = tools.entries.iter().map(|entry| entry_json(entry, &place(entry))).collect();
         let lints: Vec<Json> = loaded.lints.iter().map(policy::Lint::to_json).collect();
-        let default = tools.default.word();
-        call.voice.json(&json!({ "schema": 1, "default": default, "tools": entries, "lints": lints }))?;
+        let default = tools.default.as_str();
+        call.console.json(&json!({ "schema": 1, "default": default, "tools": entries, "lints": lints }))?;
         return Ok(0);
     }
     let mut table = Table::new(&["tool", "decision", "effect", "checked", "counted", "from"]);
@@ -42,26 +49,65 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
             (&show_text(&place(entry)), Some(Role::Aside)),
         ]);
     }
-    let mut text = table.render(call.voice.out, 0, call.voice.columns);
+    let mut text = table.render(call.console.out, 0, call.console.columns);
     text.push_str(&rest(&tools));
     for lint in &loaded.lints {
-        let label = call.voice.out.paint(Role::Weak, "note:");
+        let label = call.console.out.paint(Role::Weak, "note:");
         text.push_str(&format!("{label} {}\n", show_text(&lint.to_string())));
     }
-    call.voice.data(text.as_bytes())?;
+    call.console.data(text.as_bytes())?;
+    Ok(0)
+}
+
+/// What a server offers, and whether the policy lets it through.
+fn show_offers(
+    call: &Call<'_>,
+    gate: &gate::Gate,
+    server: &str,
+    offers: &[Offered],
+    notes: &[String],
+) -> Result<u8, Failure> {
+    let listed = |tool: &Offered| matches!(gate.lists(&tool.name, &tool.facts), gate::Listed::Shown { .. });
+    if call.json {
+        let tools = offers.iter().map(|tool| {
+            json!({
+                "name": tool.name, "description": tool.description, "says": says(tool), "listed": listed(tool),
+                "schema": tool.facts.input_schema,
+            })
+        });
+        let tools: Vec<Json> = tools.collect();
+        call.console.json(&json!({ "schema": 1, "server": server, "tools": tools, "notes": notes }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["tool", "shown", "says", "arguments", "description"]);
+    for tool in offers {
+        let shown = listed(tool);
+        table.painted([
+            (&show_text(&tool.name), Some(Role::Name)),
+            (if shown { "yes" } else { "no" }, Some(if shown { Role::Good } else { Role::Bad })),
+            (says(tool), None),
+            (&show_text(&arguments(tool).join(", ")), None),
+            (&summary(tool, 60), Some(Role::Aside)),
+        ]);
+    }
+    let text = table.render(call.console.out, 0, call.console.columns);
+    call.console.data(text.as_bytes())?;
+    for note in notes {
+        call.console.eprint(&format!("note: {}\n", show_text(note)));
+    }
     Ok(0)
 }
 
 fn rest(tools: &Tools) -> String {
     let whole = if tools.entries.is_empty() { "every tool" } else { "every other tool" };
-    format!("{whole}: {}\n", tools.default.word())
+    format!("{whole}: {}\n", tools.default.as_str())
 }
 
 fn decision_word(entry: &ToolEntry) -> &'static str {
     match (entry.decision, entry.approval) {
         (Decision::Allow, Approval::Always) => "ask",
         (Decision::Allow, Approval::First) => "ask first",
-        (decision, _) => decision.word(),
+        (decision, _) => decision.as_str(),
     }
 }
 
@@ -138,7 +184,7 @@ fn entry_json(entry: &ToolEntry, place: &str) -> Json {
         Approval::Always => "always",
     };
     json!({
-        "name": entry.name.value, "decision": entry.decision.word(), "approval": approval,
+        "name": entry.name.value, "decision": entry.decision.as_str(), "approval": approval,
         "effect": if entry.effect == Some(Effect::Read) { "read" } else { "write" },
         "schema": entry.schema.as_ref().map(|schema| &schema.value), "guards": guards,
         "rules": entry.rules.iter().map(|rule| &rule.when.value).collect::<Vec<_>>(),

@@ -2,21 +2,24 @@
 
 mod check;
 mod ls;
+mod offered;
+mod suggest;
 
 pub(super) use check::SPEC as CHECK;
 pub(super) use ls::SPEC as LS;
+pub(super) use suggest::SPEC as SUGGEST;
 
 use policy::Loaded;
 use policy::tools::{Decision, Mcp, Tools};
 
 use super::ask::asked_layers;
-use super::load;
 use super::spec::Call;
+use crate::load;
 use crate::ui::{Failure, Role};
 
 /// The policy of a call, and its gate; a policy without `[tools]` names no tool and so denies all.
-fn gated(call: &Call<'_>) -> Result<(Loaded, Tools, broker::Gate), Failure> {
-    let (loaded, gate) = load::gated(&asked_layers(call, 126)?, call.world)?;
+fn gated(call: &Call<'_>) -> Result<(Loaded, Tools, gate::Gate), Failure> {
+    let (loaded, gate) = load::gated(&asked_layers(call, 126)?, call.environment)?;
     let none = || Tools {
         default: Decision::Deny,
         entries: Vec::new(),
@@ -26,7 +29,7 @@ fn gated(call: &Call<'_>) -> Result<(Loaded, Tools, broker::Gate), Failure> {
     let tools = loaded.policy.tools.as_deref().cloned().unwrap_or_else(none);
     let gate = match gate {
         Some(gate) => gate,
-        None => broker::Gate::new(&tools, &loaded.documents).map_err(Failure::Mistakes)?.0,
+        None => gate::Gate::new(&tools, &loaded.documents).map_err(Failure::Diagnostics)?.0,
     };
     Ok((loaded, tools, gate))
 }

@@ -1,7 +1,7 @@
 //! One entry in a client's JSON file: put in, replaced or taken out as text, so that comments, order and blanks of all the
 //! rest stay as they are. What comes out is read again and compared with what was meant.
 
-use broker::mcp::jsonc;
+use gateway::mcp::jsonc;
 use serde_json::{Map, Value as Json};
 
 /// A member of an object: where its key begins and its value ends.

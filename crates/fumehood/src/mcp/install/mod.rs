@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use crate::cli::World;
-use crate::fault::{Fault, show_path};
-use crate::state::State;
+use crate::cli::Environment;
 use crate::ui::Failure;
+use sandbox::fault::{Fault, show_path};
+use sandbox::state::State;
 
 /// A client whose file is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,21 +124,21 @@ impl Client {
     ///
     /// # Errors
     /// If there is no current directory or no home.
-    pub fn file(&self, world: &World, user: bool) -> Result<PathBuf, Failure> {
+    pub fn file(&self, environment: &Environment, user: bool) -> Result<PathBuf, Failure> {
         let missing = |what: &str| file_failure(Path::new(if user { self.home } else { self.project }), what);
         if !user && self.form != Form::Toml {
-            return world
+            return environment
                 .cwd
                 .as_ref()
                 .map(|dir| dir.join(self.project))
                 .ok_or_else(|| missing("there is no current directory"));
         }
         // Codex trusts a project's file only after its own question: the user's is the one that counts.
-        let codex = world.variable("CODEX_HOME").filter(|_| self.form == Form::Toml).map(PathBuf::from);
+        let codex = environment.variable("CODEX_HOME").filter(|_| self.form == Form::Toml).map(PathBuf::from);
         if let Some(folder) = codex.filter(|folder| folder.is_absolute()) {
             return Ok(folder.join("config.toml"));
         }
-        world.home.as_ref().map(|home| home.join(self.home)).ok_or_else(|| missing("`HOME` is not set"))
+        environment.home.as_ref().map(|home| home.join(self.home)).ok_or_else(|| missing("`HOME` is not set"))
     }
 
     /// The change that puts the entry in, or takes it out; none if there is nothing to take out.
@@ -156,6 +156,24 @@ impl Client {
         };
         let made = made.map_err(|why| file_failure(&file, why))?;
         Ok(made.map(|after| Change { file, before, after: Some(after) }))
+    }
+
+    /// The names of other servers in the file: the client starts them itself, past the gateway.
+    #[must_use]
+    pub fn others(&self, text: &str, entry: &Entry) -> Vec<String> {
+        let names: Vec<String> = match self.form {
+            Form::Json | Form::JsonTyped => {
+                let read = gateway::mcp::jsonc::read(text).unwrap_or_default();
+                let servers = read.get(self.table).and_then(Json::as_object);
+                servers.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+            }
+            Form::Toml => {
+                let read: ::toml::Table = text.parse().unwrap_or_default();
+                let servers = read.get(self.table).and_then(::toml::Value::as_table);
+                servers.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+            }
+        };
+        names.into_iter().filter(|name| *name != entry.name).collect()
     }
 
     fn json(&self, entry: &Entry) -> Json {

@@ -1,32 +1,29 @@
-//! What our own server's tools do: a run of our own binary each, with its report read back.
+//! What our own server's tools do: a run each, in a sandbox of its own.
 //!
 //! Paths of a model are arguments of programs inside the sandbox and are never opened out here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use broker::result::{Content, ToolResult};
+use gate::result::{Content, ToolResult};
+use sandbox::changes::{Applied, ChangesError, Guarded, Request};
+use sandbox::state::RunId;
+use sandbox::{Environment, PolicyLayer, Workload};
 use serde_json::{Value as Json, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::Command;
 
 use super::tools::{Deed, Tool};
-use crate::cli::{Ingredient, World};
-
-/// Most bytes of a report.
-const MOST: u64 = 64 << 20;
+use crate::run::in_process::Runner;
+use crate::ui::Failure;
+use crate::{changes, explain};
 
 /// Does what tools ask for.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    program: PathBuf,
-    folder: PathBuf,
-    env: BTreeMap<OsString, OsString>,
-    /// Policy and flags of each run, as `fumehood run` takes them.
-    policy: Vec<OsString>,
+    runner: Runner,
+    environment: Environment,
+    /// Policy and flags of each run.
+    layers: Vec<PolicyLayer>,
     may_apply: bool,
     /// Runs of this server: `diff` and `apply` know no others, of other agents or workspaces.
     runs: Arc<Mutex<BTreeSet<String>>>,
@@ -66,22 +63,13 @@ impl Done {
 }
 
 impl Actor {
-    /// An actor under this policy, whose runs are made by `program`.
+    /// An actor under this policy.
     #[must_use]
-    pub fn new(program: PathBuf, layers: &[Ingredient], world: &World, may_apply: bool) -> Self {
-        let mut policy: Vec<OsString> = Vec::new();
-        for layer in layers {
-            match layer {
-                Ingredient::Document(name) => policy.extend(["-p".into(), name.into()]),
-                Ingredient::Flag { name, value } => policy.extend([name.into(), value.into()]),
-                Ingredient::Set(text) => policy.extend(["--set".into(), text.into()]),
-            }
-        }
+    pub fn new(layers: &[PolicyLayer], environment: &Environment, may_apply: bool) -> Self {
         Self {
-            program,
-            folder: world.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
-            env: world.env.clone(),
-            policy,
+            runner: Runner::new(environment),
+            environment: environment.clone(),
+            layers: layers.to_vec(),
             may_apply,
             runs: Arc::default(),
         }
@@ -120,10 +108,11 @@ impl Actor {
         let path = |path: String| if path.starts_with('-') { format!("./{path}") } else { path };
         match tool.deed {
             Deed::RunCode => {
-                // In one word: a value that begins with a dash stays a value.
-                let mut words = vec![format!("--lang={}", text("language")).into(), "-".into()];
-                words.extend(list("args"));
-                self.run(words, Some(text("code"))).await
+                let args = list("args");
+                match crate::cli::target::code(&text("language"), text("code").into_bytes(), args) {
+                    Ok(what) => self.run(what, Some(Vec::new())).await,
+                    Err(stop) => told(&stop.json()),
+                }
             }
             Deed::RunCommand => self.inside(list("command"), None).await,
             Deed::ReadFile => self.inside(vec!["cat".into(), "--".into(), path(text("path")).into()], None).await,
@@ -139,20 +128,33 @@ impl Actor {
             Deed::Diff | Deed::Apply if !self.is_own(&text("run")) => {
                 failed("no run of this conversation has this id; the result of each call names its run")
             }
-            Deed::Diff => self.ours(vec!["diff".into(), "--json".into(), text("run").into()], &[0, 1]).await,
-            Deed::Apply => {
-                let digest = format!("--digest={}", text("digest"));
-                let mut words: Vec<OsString> = vec!["apply".into(), "--json".into(), text("run").into(), digest.into()];
-                let files = list("files");
-                if !files.is_empty() {
-                    words.push("--".into());
-                    words.extend(files);
-                }
-                self.ours(words, &[0]).await
-            }
+            Deed::Diff => told_of(self.diff(&text("run"))),
+            Deed::Apply => told_of(self.apply(&text("run"), text("digest"), &list("files"))),
             Deed::Explain if !is_an_id(&text("id")) => failed("an id looks like `fs.read/outside`"),
-            Deed::Explain => self.ours(vec!["explain".into(), "--json".into(), text("id").into()], &[0]).await,
+            Deed::Explain => told_of(explained(&text("id"))),
         }
+    }
+
+    fn diff(&self, run: &str) -> Result<(Json, bool), Failure> {
+        let (state, run) = (changes::state(&self.environment)?, run_id(run)?);
+        match sandbox::changes::load(&state, &run) {
+            Ok(_) => Ok((json!(changes::shown(&state, &run, None, &self.environment)?), true)),
+            Err(ChangesError::None { of }) => Ok((changes::nothing(&state, Some(&run), &of)?, true)),
+            Err(error) => Err(changes::failed(&error)),
+        }
+    }
+
+    fn apply(&self, run: &str, digest: String, files: &[OsString]) -> Result<(Json, bool), Failure> {
+        let (state, run) = (changes::state(&self.environment)?, run_id(run)?);
+        let (manifest, _) = sandbox::changes::load(&state, &run).map_err(|error| changes::failed(&error))?;
+        let request = Request {
+            paths: changes::files(files, &self.environment, &manifest.workspace),
+            digest: Some(digest),
+            guarded: Guarded::Refuse,
+            leaving_links: false,
+        };
+        let applied = changes::taken(&state, &run, &manifest, &request)?;
+        Ok((changes::taken_json(&run, &applied), matches!(applied, Applied::Done { .. })))
     }
 
     fn is_own(&self, run: &str) -> bool {
@@ -160,62 +162,37 @@ impl Actor {
     }
 
     async fn inside(&self, command: Vec<OsString>, stdin: Option<String>) -> Done {
-        let mut words = vec!["--".into()];
-        words.extend(command);
-        self.run(words, stdin).await
+        if command.is_empty() {
+            return told(&crate::cli::target::nothing("the command has no words").json());
+        }
+        self.run(Workload::Argv(command), stdin.map(String::into_bytes)).await
     }
 
     /// A run under the policy; its report, for the model.
-    async fn run(&self, rest: Vec<OsString>, stdin: Option<String>) -> Done {
-        let mut words: Vec<OsString> = vec!["run".into(), "--json".into()];
-        words.extend(self.policy.iter().cloned());
-        words.extend(rest);
-        match self.start(words, stdin).await {
-            Ok((_, report)) => {
-                if let Some(run) = report.get("run").and_then(Json::as_str) {
-                    self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert(run.to_owned());
-                }
-                told(&report)
-            }
-            Err(why) => failed(&why),
+    async fn run(&self, what: Workload, stdin: Option<Vec<u8>>) -> Done {
+        let report = self.runner.report(self.layers.clone(), what, stdin).await;
+        if let Some(run) = report.get("run").and_then(Json::as_str) {
+            self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert(run.to_owned());
         }
+        told(&report)
     }
+}
 
-    /// One of our other commands, whose answer is JSON.
-    async fn ours(&self, words: Vec<OsString>, good: &[i32]) -> Done {
-        match self.start(words, None).await {
-            Ok((code, answer)) => {
-                Done { text: format!("{answer:#}"), structured: Some(answer), is_error: !good.contains(&code) }
-            }
-            Err(why) => failed(&why),
-        }
-    }
+fn run_id(text: &str) -> Result<RunId, Failure> {
+    text.parse::<RunId>().map_err(|error| sandbox::Error::from(error).into())
+}
 
-    /// Dropped on the way, the supervisor dies, and the sandbox with it.
-    async fn start(&self, words: Vec<OsString>, stdin: Option<String>) -> Result<(i32, Json), String> {
-        let said = |what: &str, error: std::io::Error| format!("{what}: {}", error.to_string().to_lowercase());
-        let mut command = Command::new(&self.program);
-        command.args(words).env_clear().envs(&self.env).current_dir(&self.folder).kill_on_drop(true).process_group(0);
-        command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| said("it could not be started", error))?;
-        let input = child.stdin.take();
-        let Some(output) = child.stdout.take() else { return Err("it has no output".to_owned()) };
-        let feed = async {
-            if let (Some(mut input), Some(text)) = (input, stdin)
-                && input.write_all(text.as_bytes()).await.is_err()
-            {
-                // A program that reads nothing closed its stdin: no failure.
-            }
-        };
-        let mut report = Vec::new();
-        let mut output = output.take(MOST);
-        let (read, ()) = tokio::join!(output.read_to_end(&mut report), feed);
-        read.map_err(|error| said("it could not be listened to", error))?;
-        let status = child.wait().await.map_err(|error| said("it could not be waited for", error))?;
-        let report = serde_json::from_slice(&report).map_err(|error| format!("it left no report: {error}"))?;
-        Ok((status.code().unwrap_or(125), report))
-    }
+/// The entry of an id.
+fn explained(id: &str) -> Result<(Json, bool), Failure> {
+    let entries = explain::entries()?;
+    let (id, entry) = explain::named(&entries, id)?;
+    Ok((explain::as_json(id, entry), true))
+}
+
+/// An answer that is JSON, and whether it is a good one.
+fn told_of(answer: Result<(Json, bool), Failure>) -> Done {
+    let (answer, good) = answer.unwrap_or_else(|stop| (stop.json(), false));
+    Done { text: format!("{answer:#}"), structured: Some(answer), is_error: !good }
 }
 
 /// `area/name`: nothing that could be read as a flag.

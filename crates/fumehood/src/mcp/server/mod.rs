@@ -9,14 +9,15 @@ mod tools;
 
 use std::sync::{Arc, Weak};
 
-use broker::call::{Call, Caller, ToolFacts, now_ms};
-use broker::gate::Listed;
-use broker::mcp::engine::{Engine, Run};
-use broker::mcp::era::{self, Client, Era, Keep};
-use broker::mcp::peer::{Handler, Incoming, Peer};
-use broker::mcp::wire::{self, Outcome, RpcError};
-use broker::mcp::words;
-use broker::rules::Counters;
+use gate::Listed;
+use gate::call::{Call, Caller, ToolFacts};
+use gate::rules::Counters;
+use gateway::Broker;
+use gateway::clock::now_ms;
+use gateway::mcp::denial_text;
+use gateway::mcp::peer::{Handler, Incoming, Peer};
+use gateway::mcp::protocol::{self, Client, Keep, Protocol};
+use gateway::mcp::wire::{self, Outcome, RpcError};
 use serde_json::{Value as Json, json};
 
 pub use act::Actor;
@@ -27,7 +28,7 @@ pub struct Server {
     me: Weak<Self>,
     actor: Arc<Actor>,
     /// The broker, where the policy has `[tools]`.
-    engine: Option<Arc<dyn Engine>>,
+    broker: Option<Arc<Broker>>,
     caller: Caller,
 }
 
@@ -40,20 +41,20 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// A server for a caller.
     #[must_use]
-    pub fn new(actor: Actor, engine: Option<Arc<dyn Engine>>, caller: Caller) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self { me: me.clone(), actor: Arc::new(actor), engine, caller })
+    pub fn new(actor: Actor, broker: Option<Arc<Broker>>, caller: Caller) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self { me: me.clone(), actor: Arc::new(actor), broker, caller })
     }
 
     async fn serve(self: Arc<Self>, incoming: Incoming) {
         let described = Client::of_meta(&incoming.params);
-        let era = match described {
-            Ok(Some(client)) if client.version == era::STATELESS => Era::Stateless,
+        let protocol = match described {
+            Ok(Some(client)) if client.version == protocol::STATELESS => Protocol::Stateless,
             Ok(Some(_)) => {
                 let error = RpcError::new(wire::UNSUPPORTED_VERSION, "unsupported protocol version")
-                    .with(json!({ "supported": era::supported() }));
+                    .with(json!({ "supported": protocol::supported() }));
                 return incoming.answer(Err(error)).await;
             }
-            Ok(None) => Era::Handshake,
+            Ok(None) => Protocol::Handshake,
             Err(missing) => {
                 let words = format!("`_meta` of the request lacks {}", missing.join(", "));
                 return incoming.answer(Err(RpcError::new(wire::INVALID_PARAMS, words))).await;
@@ -61,31 +62,31 @@ impl Server {
         };
         let cancel = incoming.cancel.clone();
         let mut outcome = tokio::select! {
-            outcome = self.dispatch(era, &incoming.method, &incoming.params) => outcome,
+            outcome = self.dispatch(protocol, &incoming.method, &incoming.params) => outcome,
             () = cancel.cancelled() => Err(RpcError::new(wire::UNAVAILABLE, "cancelled")),
         };
         if let Ok(result) = &mut outcome {
             let keep = if incoming.method == "tools/call" { Keep::Silent } else { Keep::Never };
-            era::dress(result, era, keep);
+            protocol::dress(result, protocol, keep);
         }
         incoming.answer(outcome).await;
     }
 
-    async fn dispatch(&self, era: Era, method: &str, params: &Json) -> Outcome {
+    async fn dispatch(&self, protocol: Protocol, method: &str, params: &Json) -> Outcome {
         let capabilities = json!({ "tools": {} });
-        match (method, era) {
-            ("initialize", Era::Handshake) => Ok(json!({
+        match (method, protocol) {
+            ("initialize", Protocol::Handshake) => Ok(json!({
                 "protocolVersion": Client::of_handshake(params).version,
                 "capabilities": capabilities,
-                "serverInfo": era::implementation(),
+                "serverInfo": protocol::implementation(),
                 "instructions": self.actor.instructions(),
             })),
-            ("server/discover", Era::Stateless) => Ok(json!({
-                "supportedVersions": era::supported(),
+            ("server/discover", Protocol::Stateless) => Ok(json!({
+                "supportedVersions": protocol::supported(),
                 "capabilities": capabilities,
                 "instructions": self.actor.instructions(),
             })),
-            ("ping", Era::Handshake) => Ok(json!({})),
+            ("ping", Protocol::Handshake) => Ok(json!({})),
             ("tools/list", _) => Ok(json!({ "tools": self.shown() })),
             ("tools/call", _) => self.call(params).await,
             _ => Err(RpcError::no_method(method)),
@@ -100,8 +101,8 @@ impl Server {
     /// As a client sees it; none if the gate hides it.
     fn one_shown(&self, tool: &tools::Tool) -> Option<Json> {
         let mut definition = tool.definition();
-        if let Some(engine) = &self.engine {
-            match engine.lists(tool.name, &tool.facts()) {
+        if let Some(broker) = &self.broker {
+            match broker.lists(tool.name, &tool.facts()) {
                 Listed::Hidden => return None,
                 Listed::Shown { schema } => {
                     definition.as_object_mut()?.insert("inputSchema".to_owned(), schema);
@@ -114,7 +115,7 @@ impl Server {
     async fn call(&self, params: &Json) -> Outcome {
         let name = params.get("name").and_then(Json::as_str).unwrap_or_default();
         let Some(tool) = TOOLS.iter().find(|tool| tool.name == name && self.actor.offers(tool)) else {
-            let shown = broker::mcp::text::shown(name, 100);
+            let shown = gateway::mcp::text::shown(name, 100);
             return Err(RpcError::new(wire::INVALID_PARAMS, format!("unknown tool: `{shown}`")));
         };
         let args = match params.get("arguments") {
@@ -123,24 +124,22 @@ impl Server {
             Some(_) => return Err(RpcError::new(wire::INVALID_PARAMS, "`arguments` is no object")),
         };
         let actor = self.actor.clone();
-        let Some(engine) = &self.engine else {
+        let Some(broker) = &self.broker else {
             let mut result = match tools::fits(tool, &args) {
                 Ok(()) => actor.act(tool, &args).await.to_json(),
                 Err(why) => act::failed(&why).to_json(),
             };
-            broker::mcp::text::clean_all(&mut result);
+            gateway::mcp::text::clean_all(&mut result);
             return Ok(result);
         };
         let facts: ToolFacts = tool.facts();
-        let run: Run = Box::new(move |args| {
-            Box::pin(async move {
-                // The gate may have been told another schema: ours holds all the same.
-                match tools::fits(tool, &args) {
-                    Ok(()) => Ok(actor.act(tool, &args).await.into_result()),
-                    Err(why) => Ok(act::failed(&why).into_result()),
-                }
-            })
-        });
+        let run = async move |args| {
+            // The gate may have been told another schema: ours holds all the same.
+            match tools::fits(tool, &args) {
+                Ok(()) => Ok(actor.act(tool, &args).await.into_result()),
+                Err(why) => Ok(act::failed(&why).into_result()),
+            }
+        };
         let call = Call {
             tool: tool.name,
             args,
@@ -149,12 +148,12 @@ impl Server {
             counters: Counters::default(),
             now: now_ms(),
         };
-        let answer = engine.call(call, run).await;
+        let answer = broker.call(call, run).await;
         let told = |text: String| json!({ "content": [{ "type": "text", "text": text }], "isError": true });
         Ok(match answer.result {
-            Some(Ok(result)) => broker::mcp::written(&result),
+            Some(Ok(result)) => gateway::mcp::written(&result),
             Some(Err(failure)) => told(failure.message),
-            None => told(words(&answer.verdict)),
+            None => told(denial_text(&answer.verdict)),
         })
     }
 }

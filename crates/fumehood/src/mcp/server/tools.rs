@@ -1,6 +1,6 @@
 //! The tools of our own server, as data: names, words for the model, schemas.
 
-use broker::call::ToolFacts;
+use gate::call::ToolFacts;
 use policy::tools::Effect;
 use serde_json::{Value as Json, json};
 
@@ -166,7 +166,7 @@ pub(super) fn fits(tool: &Tool, args: &Json) -> Result<(), String> {
     let given = args.as_object().ok_or("the arguments are no object")?;
     for (name, value) in given {
         let Some(rule) = known.and_then(|known| known.get(name)) else {
-            return Err(format!("`{}` is no argument of {}", broker::mcp::text::shown(name, 60), tool.name));
+            return Err(format!("`{}` is no argument of {}", gateway::mcp::text::shown(name, 60), tool.name));
         };
         check(rule, value).map_err(|why| format!("`{name}` {why}"))?;
     }

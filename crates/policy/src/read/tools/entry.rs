@@ -4,12 +4,12 @@ use serde_json::Value as Json;
 
 use super::super::{Reader, fault};
 use super::{json, spotted};
+use crate::diagnostic::quote;
 use crate::document::{self, Format, Kind, Node, Place, Source, Value};
 use crate::guards::Guard;
-use crate::mistake::quote;
 use crate::names::{NameFlaw, flaw_of_entry};
-use crate::spot::{Spot, Spotted};
-use crate::tools::{Approval, Decision, Effect, Example, Rule, ToolEntry};
+use crate::span::{Span, Spanned};
+use crate::tools::{Approval, ApprovalBy, Decision, Effect, Example, Rule, ToolEntry};
 
 const TOOL: &[&str] = &[
     "name",
@@ -30,10 +30,12 @@ const DECISIONS: &[(&str, Decision)] = &[("allow", Decision::Allow), ("ask", Dec
 const EFFECTS: &[(&str, Effect)] = &[("read", Effect::Read), ("write", Effect::Write)];
 const APPROVALS: &[(&str, Approval)] =
     &[("never", Approval::Never), ("first", Approval::First), ("always", Approval::Always)];
+const APPROVERS: &[(&str, ApprovalBy)] = &[("anyone", ApprovalBy::Anyone), ("person", ApprovalBy::Person)];
+const APPROVAL: &[&str] = &["when", "by"];
 const RULE: &[&str] = &["when", "decision", "message"];
 const EXAMPLE: &[&str] = &["tool", "args", "expect"];
 /// Longest condition; the broker's engine has the same bound.
-const MOST_WHEN: usize = 4096;
+const MAX_WHEN: usize = 4096;
 
 impl Reader<'_> {
     pub(super) fn tool(&mut self, node: &Node) -> Option<ToolEntry> {
@@ -56,7 +58,7 @@ impl Reader<'_> {
         }
         self.tool_limits(table, &mut entry);
         if let Some(node) = get("approval") {
-            entry.approval = self.word("tools.tool.approval", node, APPROVALS).unwrap_or(Approval::Always);
+            self.approval(node, &mut entry);
         }
         if let Some(node) = get("examples") {
             let items = self.items("tools.tool.examples", node).unwrap_or_default();
@@ -65,7 +67,24 @@ impl Reader<'_> {
         Some(entry)
     }
 
-    fn tool_name(&mut self, table: &Node) -> Option<Spotted<String>> {
+    /// A word, which says when somebody is asked, or a table of that and of who may answer.
+    fn approval(&mut self, node: &Node, entry: &mut ToolEntry) {
+        let path = "tools.tool.approval";
+        if !matches!(node.value, Value::Table(_)) {
+            entry.approval = self.word(path, node, APPROVALS).unwrap_or(Approval::Always);
+            return;
+        }
+        let Some(table) = self.table(path, node, APPROVAL) else { return };
+        if let Some(node) = table.get("when") {
+            entry.approval = self.word("tools.tool.approval.when", node, APPROVALS).unwrap_or(Approval::Always);
+        }
+        if let Some(node) = table.get("by") {
+            let by = self.word("tools.tool.approval.by", node, APPROVERS);
+            entry.approval_by = Some(by.unwrap_or(ApprovalBy::Person));
+        }
+    }
+
+    fn tool_name(&mut self, table: &Node) -> Option<Spanned<String>> {
         let path = "tools.tool.name";
         let Some(node) = table.get("name") else {
             let why = "an entry judges the tools that it names";
@@ -84,7 +103,7 @@ impl Reader<'_> {
     }
 
     /// A table, a text of JSON, or `{ file = ... }`, which the layers have replaced by the file's content where they could.
-    fn tool_schema(&mut self, node: &Node) -> Option<Spotted<Json>> {
+    fn tool_schema(&mut self, node: &Node) -> Option<Spanned<Json>> {
         let path = "tools.tool.schema";
         match &node.value {
             Value::Table(_) if file_of_schema(node).is_some() => {
@@ -107,7 +126,7 @@ impl Reader<'_> {
         }
     }
 
-    fn schema_text(&mut self, path: &str, node: &Node, text: &str) -> Option<Spotted<Json>> {
+    fn schema_text(&mut self, path: &str, node: &Node, text: &str) -> Option<Spanned<Json>> {
         let base = std::path::PathBuf::new();
         let source =
             Source { kind: Kind::File, format: Format::Json, name: String::new(), text: text.to_owned(), base };
@@ -140,7 +159,7 @@ impl Reader<'_> {
     }
 
     /// A table of guards by argument; a table without a `kind` is about the parts of an argument.
-    fn guards(&mut self, path: &str, prefix: &str, node: &Node, list: &mut Vec<(Spotted<String>, Spotted<Guard>)>) {
+    fn guards(&mut self, path: &str, prefix: &str, node: &Node, list: &mut Vec<(Spanned<String>, Spanned<Guard>)>) {
         let Value::Table(entries) = &node.value else {
             let fix = "write it as a table: { kind = \"email\", domains = [\"example.org\"] }";
             self.wrong_type(
@@ -174,7 +193,7 @@ impl Reader<'_> {
                 continue;
             }
             if let Some(guard) = self.guard(&format!("{path}.{name}"), node) {
-                list.push((Spotted { value: name, at: Spot(key.place) }, guard));
+                list.push((Spanned { value: name, at: Span(key.place) }, guard));
             }
         }
     }
@@ -192,9 +211,9 @@ impl Reader<'_> {
             return None;
         };
         let text = self.text("tools.tool.rules.when", when)?;
-        if text.trim().is_empty() || text.len() > MOST_WHEN {
+        if text.trim().is_empty() || text.len() > MAX_WHEN {
             let what = format!("a condition has {} bytes", text.len());
-            let why = format!("conditions have 1 to {MOST_WHEN}");
+            let why = format!("conditions have 1 to {MAX_WHEN}");
             self.note(path, when.place, fault("value/range", what, why, "divide it into several rules"));
             return None;
         }
@@ -251,7 +270,7 @@ impl Reader<'_> {
             None => None,
         };
         let expect = self.word("tools.tool.examples.expect", expect, DECISIONS)?;
-        Some(Example { tool, args, expect, at: Spot(node.place) })
+        Some(Example { tool, args, expect, at: Span(node.place) })
     }
 }
 

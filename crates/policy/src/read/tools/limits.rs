@@ -4,7 +4,7 @@ use super::super::scalar::Least;
 use super::super::{Reader, fault};
 use super::spotted;
 use crate::document::{Node, Value};
-use crate::spot::Spotted;
+use crate::span::Spanned;
 use crate::tools::{Budget, CountBy, Rate, ResultRule, ToolEntry};
 use crate::units::Millis;
 
@@ -26,7 +26,7 @@ const LEAST_WINDOW: Least = Least { value: 100, why: "a window below 100ms count
 const LEAST_TIMEOUT: Least = Least { value: 1, why: "no tool answers within that", example: "20s" };
 const LEAST_RESULT: Least = Least { value: 1, why: "nothing could come back", example: "64K" };
 /// Longest time-out and window: a year.
-const MOST_TIME: u64 = 366 * 24 * 3_600_000;
+const MAX_TIME: u64 = 366 * 24 * 3_600_000;
 
 impl Reader<'_> {
     pub(super) fn tool_limits(&mut self, table: &Node, entry: &mut ToolEntry) {
@@ -42,7 +42,7 @@ impl Reader<'_> {
 
     fn span(&mut self, path: &str, node: &Node, least: Least) -> Option<Millis> {
         let time = self.time(path, node, least)?;
-        if time.0 > MOST_TIME {
+        if time.0 > MAX_TIME {
             let why = "a year is the longest";
             self.note(path, node.place, fault("value/range", format!("`{path}` is {time}"), why, "write less"));
             return None;
@@ -50,7 +50,7 @@ impl Reader<'_> {
         Some(time)
     }
 
-    fn tool_rate(&mut self, node: &Node) -> Option<Spotted<Rate>> {
+    fn tool_rate(&mut self, node: &Node) -> Option<Spanned<Rate>> {
         let path = "tools.tool.rate";
         let table = self.table(path, node, RATE)?;
         let (Some(calls), Some(per)) = (table.get("calls"), table.get("per")) else {
@@ -72,7 +72,7 @@ impl Reader<'_> {
         Some(spotted(Rate { calls: calls?, per: per?, burst, by }, node))
     }
 
-    fn budget(&mut self, node: &Node) -> Option<Spotted<Budget>> {
+    fn budget(&mut self, node: &Node) -> Option<Spanned<Budget>> {
         let path = "tools.tool.budget";
         let table = self.table(path, node, BUDGET)?;
         let mut money = |key: &str| match table.get(key) {
@@ -159,7 +159,7 @@ impl Reader<'_> {
             return Some(text);
         }
         let why = "it points into the tool's result, as JSON Pointer";
-        let what = format!("`{path}` is {}", crate::mistake::quote(&text));
+        let what = format!("`{path}` is {}", crate::diagnostic::quote(&text));
         self.note(path, node.place, fault("value/form", what, why, "write \"/_meta/cost\""));
         None
     }
@@ -171,7 +171,7 @@ impl Reader<'_> {
         if (1..=20).contains(&text.len()) && text.chars().all(fits) {
             return Some(text);
         }
-        let what = format!("`{path}` is {}", crate::mistake::quote(&text));
+        let what = format!("`{path}` is {}", crate::diagnostic::quote(&text));
         let why = "a unit is a word of at most 20 letters and digits";
         self.note(path, node.place, fault("value/form", what, why, "write \"usd\" or \"tokens\""));
         None

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::super::{Reader, fault};
 use super::spotted;
+use crate::diagnostic::quote;
 use crate::document::{Key, Node, Value};
-use crate::mistake::quote;
 use crate::names::is_server;
-use crate::spot::{Spot, Spotted};
+use crate::span::{Span, Spanned};
 use crate::tools::{FromEnv, Mcp, McpServer, Reach};
 
 const MCP: &[&str] = &["servers", "resources", "prompts", "sampling", "elicitation", "roots"];
@@ -64,31 +64,31 @@ impl Reader<'_> {
         Some(mcp)
     }
 
-    fn within_server(&mut self, path: &str, item: &Spotted<String>, mark: char) {
+    fn within_server(&mut self, path: &str, item: &Spanned<String>, mark: char) {
         if item.value.split_once(mark).is_some_and(|(server, rest)| is_server(server) && !rest.is_empty()) {
             return;
         }
         let what = format!("{} in `{path}` names no server", quote(&item.value));
         let why = "each is about one server";
         let fix = format!("write server{mark}{}", item.value);
-        let Spot(place) = item.at;
+        let Span(place) = item.at;
         self.note(path, place, fault("mcp/scope", what, why, fix));
     }
 
-    fn known_server(&mut self, path: &str, item: &Spotted<String>, known: &[String]) {
+    fn known_server(&mut self, path: &str, item: &Spanned<String>, known: &[String]) {
         if known.contains(&item.value) {
             return;
         }
         let what = format!("{} in `{path}` is none of the servers", quote(&item.value));
-        let fix = match crate::mistake::did_you_mean(&item.value, known.iter().map(String::as_str)) {
+        let fix = match crate::diagnostic::did_you_mean(&item.value, known.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("declare [mcp.servers.{}]", item.value),
         };
-        let Spot(place) = item.at;
+        let Span(place) = item.at;
         self.note(path, place, fault("mcp/server", what, "it would never be asked", fix));
     }
 
-    fn servers(&mut self, node: &Node, servers: &mut BTreeMap<String, Spotted<McpServer>>) {
+    fn servers(&mut self, node: &Node, servers: &mut BTreeMap<String, Spanned<McpServer>>) {
         let path = "mcp.servers";
         let Value::Table(entries) = &node.value else {
             self.wrong_type(path, node, "a table", "write [mcp.servers.NAME]");
@@ -102,7 +102,7 @@ impl Reader<'_> {
                 continue;
             }
             if let Some(server) = self.server(node) {
-                servers.insert(name.clone(), Spotted { value: server, at: Spot(*place) });
+                servers.insert(name.clone(), Spanned { value: server, at: Span(*place) });
             }
         }
     }
@@ -137,7 +137,7 @@ impl Reader<'_> {
     }
 
     /// A preset by its name, or a file, absolute from here on.
-    fn server_policy(&mut self, node: &Node) -> Option<Spotted<String>> {
+    fn server_policy(&mut self, node: &Node) -> Option<Spanned<String>> {
         let path = "mcp.servers.policy";
         let text = self.text(path, node)?;
         if crate::presets::preset(&text).is_some() {

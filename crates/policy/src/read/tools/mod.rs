@@ -7,9 +7,9 @@ mod mcp;
 use serde_json::{Map, Value as Json};
 
 use super::{Reader, fault};
+use crate::diagnostic::quote;
 use crate::document::{Node, Value};
-use crate::mistake::quote;
-use crate::spot::{Spot, Spotted};
+use crate::span::{Span, Spanned};
 use crate::tools::{Decision, Tools};
 
 pub(crate) use entry::file_of_schema;
@@ -17,7 +17,7 @@ pub(crate) use entry::file_of_schema;
 const TOOLS: &[&str] = &["default", "tool"];
 const DEFAULTS: &[(&str, Decision)] = &[("deny", Decision::Deny), ("ask", Decision::Ask)];
 /// More entries than this are no policy that somebody reads.
-const MOST_TOOLS: usize = 10_000;
+const MAX_TOOLS: usize = 10_000;
 
 impl Reader<'_> {
     pub(crate) fn tools(&mut self, tree: &Node) -> Option<Box<Tools>> {
@@ -38,9 +38,9 @@ impl Reader<'_> {
                 read.default = self.default_decision(default).unwrap_or(Decision::Deny);
             }
             let list = node.get("tool").and_then(|list| self.items("tools.tool", list)).unwrap_or_default();
-            if list.len() > MOST_TOOLS {
+            if list.len() > MAX_TOOLS {
                 let what = format!("`tools.tool` has {} entries", list.len());
-                let why = format!("{MOST_TOOLS} are the most that are read");
+                let why = format!("{MAX_TOOLS} are the most that are read");
                 self.note("tools.tool", node.place, fault("document/size", what, why, "use globs"));
                 return None;
             }
@@ -69,7 +69,7 @@ impl Reader<'_> {
     }
 
     /// Texts with their places.
-    pub(crate) fn spotted_texts(&mut self, path: &str, node: &Node) -> Option<Vec<Spotted<String>>> {
+    pub(crate) fn spotted_texts(&mut self, path: &str, node: &Node) -> Option<Vec<Spanned<String>>> {
         let items = self.items(path, node)?;
         let one = |reader: &mut Self, item: &Node| Some(spotted(reader.text(path, item)?, item));
         Some(items.iter().filter_map(|item| one(self, item)).collect())
@@ -77,8 +77,8 @@ impl Reader<'_> {
 }
 
 /// A value and where it stands.
-pub(crate) const fn spotted<T>(value: T, node: &Node) -> Spotted<T> {
-    Spotted { value, at: Spot(node.place) }
+pub(crate) const fn spotted<T>(value: T, node: &Node) -> Spanned<T> {
+    Spanned { value, at: Span(node.place) }
 }
 
 /// A tree as JSON; numbers that JSON does not have become null.

@@ -32,7 +32,8 @@ class Gateway:
 
     ``policy`` is a file, a preset, a mapping (the document itself), or a list of them, later ones over earlier. ``answers``
     is called in a thread of its own with each call that waits for a person; without it people answer by ``fumehood approvals``.
-    ``program`` is the ``fumehood`` to start, else ``$FUMEHOOD_BIN``, else the one on the path.
+    ``program`` is the ``fumehood`` to start, else ``$FUMEHOOD_BIN``, else the one that was
+    installed with this Python, else the one on the path.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Gateway:
         if not policies:
             raise ValueError("a Gateway without a policy would allow nothing: name one")
         self._tools: dict[str, Tool[..., Any]] = {}
+        self._listed: list[dict[str, Any]] | None = None
         self._session: contextvars.ContextVar[str | None] = contextvars.ContextVar("fumehood_session", default=None)
         with contextlib.ExitStack() as files:
             command = [find_program(program), "tools", "serve", "--stdio", "--agent", agent]
@@ -96,6 +98,8 @@ class Gateway:
         if self._tools.get(tool.name, tool) is not tool:
             raise ValueError(f"another tool is called {tool.name}")
         line: dict[str, Any] = {"op": "register", "tool": tool.name, "schema": tool.schema}
+        if tool.defaults:
+            line["defaults"] = tool.defaults
         if tool.effect is not None:
             line["effect"] = tool.effect
         self._ask(tool.name, line)
@@ -142,7 +146,7 @@ class Gateway:
             if line is not None and "run" in line and tool is not None:
                 answer: dict[str, Any]
                 try:
-                    answer = {"value": plain(tool.function(**tool.build(line["run"]["args"])))}
+                    answer = {"value": plain(tool._function(**tool.build(line["run"]["args"])))}
                 except BaseException as error:
                     raised = error
                     answer = {"failure": _words(error)}
@@ -170,7 +174,7 @@ class Gateway:
                 answer: dict[str, Any]
                 try:
                     values = tool.build(line["run"]["args"])
-                    done = await tool.function(**values) if tool.is_async else await asyncio.to_thread(tool.function, **values)
+                    done = await tool._function(**values) if tool.is_async else await asyncio.to_thread(tool._function, **values)
                     answer = {"value": plain(done)}
                 except asyncio.CancelledError:
                     raise
@@ -193,7 +197,13 @@ class Gateway:
 
     def listed(self) -> list[dict[str, Any]]:
         """The tools that the gate itself can run or knows by its policy, as it shows them."""
-        return list(self._ask("", {"op": "tools"})["tools"])
+        self._listed = list(self._ask("", {"op": "tools"})["tools"])
+        return list(self._listed)
+
+    def _of_servers(self, fresh: bool) -> list[dict[str, Any]]:
+        """The tools that the gate runs itself: those of MCP servers and commands. Asked for once, unless ``fresh``."""
+        listed = self.listed() if fresh or self._listed is None else self._listed
+        return [one for one in listed if one.get("implemented") and one["name"] not in self._tools]
 
     def _call(self, name: str, args: Mapping[str, Any] | str | None) -> dict[str, Any]:
         line: dict[str, Any] = {"tool": name}

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 import threading
 import weakref
 from typing import Any, Callable, Mapping, Sequence
@@ -159,10 +160,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def find_program(program: str | os.PathLike[str] | None) -> str:
-    """The ``fumehood`` to start: as given, ``$FUMEHOOD_BIN``, or on the path."""
+    """The ``fumehood`` to start: as given, ``$FUMEHOOD_BIN``, the one installed with this Python, or on the path."""
     if program is not None:
         return os.fspath(program)
-    found = os.environ.get("FUMEHOOD_BIN") or shutil.which("fumehood")
+    # A wheel puts the program beside the environment's Python, which need not be on the path.
+    scripts = sysconfig.get_path("scripts")
+    found = os.environ.get("FUMEHOOD_BIN") or shutil.which("fumehood", path=scripts) or shutil.which("fumehood")
     if not found:
         raise GatewayError("no `fumehood` on the path: install it, set FUMEHOOD_BIN, or pass program=")
     return found

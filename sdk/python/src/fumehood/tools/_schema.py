@@ -76,6 +76,8 @@ class Made(typing.NamedTuple):
 
     schema: Json
     build: Build
+    #: Of a function's parameters: what it gets where nothing is given, as JSON.
+    defaults: Json = {}
 
 
 def schema_of(function: Callable[..., Any]) -> Json:
@@ -91,6 +93,7 @@ def arguments(function: Callable[..., Any]) -> Made:
         raise Unfit(f"{_name(function)}: {error}; hints must be names that the module knows") from error
     parts: dict[str, Made] = {}
     required: list[str] = []
+    defaults: Json = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise Unfit(f"{_name(function)}: `{parameter}` takes arguments that no schema names")
@@ -99,8 +102,22 @@ def arguments(function: Callable[..., Any]) -> Made:
         made = convert(hints[name], f"{_name(function)}: `{name}`")
         if parameter.default is parameter.empty:
             required.append(name)
+        else:
+            defaults[name] = _default(parameter.default, made, f"{_name(function)}: the default of `{name}`")
         parts[name] = made
-    return _object(parts, required, lambda values: values)
+    return _object(parts, required, lambda values: values)._replace(defaults=defaults)
+
+
+def _default(value: Any, made: Made, where: str) -> Any:
+    """A default as the gate judges it: where nothing is given it is what the function gets."""
+    try:
+        shown = plain(value)
+    except TypeError as error:
+        raise Unfit(f"{where} cannot be judged: {error}") from error
+    if not fits(made.schema, shown):
+        hint = " (for None write `... | None`)" if value is None else ""
+        raise Unfit(f"{where} does not fit its hint{hint}")
+    return shown
 
 
 def convert(hint: Any, where: str) -> Made:

@@ -35,7 +35,7 @@ class Tool(Generic[P, R]):
         effect: Effect | None = None,
         gateway: Gateway | None = None,
     ) -> None:
-        self.function = function
+        self._function = function
         self.name: str = name or str(getattr(function, "__name__", ""))
         if not _NAME.match(self.name):
             raise ValueError(f"{self.name!r} is no name of a tool: ASCII letters, digits and `_./-`")
@@ -44,15 +44,19 @@ class Tool(Generic[P, R]):
         made = _schema.arguments(function)
         self.schema: dict[str, Any] = made.schema
         self.build = made.build
+        self.defaults: dict[str, Any] = made.defaults
         self.is_async = inspect.iscoroutinefunction(function)
         self.gateway: Gateway | None = None
         functools.update_wrapper(self, function)
+        # What wraps a function says where it is, and whoever follows that (decorators, frameworks) would go around the gate.
+        del self.__wrapped__
+        self.__signature__ = inspect.signature(function)
         if gateway is not None:
             gateway.add(self)
 
     def arguments(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """A call's arguments as the gate is to judge them. Defaults are not filled in: nobody wrote them."""
-        bound = inspect.signature(self.function).bind(*args, **kwargs)
+        """A call's arguments as they were given. Defaults the gate fills in itself, wherever the policy looks at them."""
+        bound = self.__signature__.bind(*args, **kwargs)
         return {name: _schema.plain(value) for name, value in bound.arguments.items()}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -72,6 +76,7 @@ class Tool(Generic[P, R]):
         return f"<tool {self.name} {'guarded' if self.gateway else 'of no gateway'}>"
 
     __name__: str
+    __wrapped__: Any
 
 
 @overload

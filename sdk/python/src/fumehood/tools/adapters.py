@@ -10,10 +10,12 @@ be shown under one name are refused.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._gateway import Gateway, ToolFailed
 from ._pipe import GatewayError
@@ -26,32 +28,56 @@ if TYPE_CHECKING:
 _PUBLIC = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
-class Names:
-    """The names that a model sees, one to one with those behind the gate."""
+class Shown(NamedTuple):
+    """A tool as a model sees it: a function of ours, or a tool of an MCP server that the gate runs."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._public: dict[str, str] = {}
-        for name in gateway.tools:
-            shown = name.replace(".", "__").replace("/", "__")
-            if not _PUBLIC.match(shown):
-                raise ValueError(f"{name} cannot be shown to a model: 64 letters, digits, `_` and `-` are the most")
-            if shown in self._public:
-                raise ValueError(f"{name} and {self._public[shown]} would both be shown as {shown}")
-            self._public[shown] = name
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    is_async: bool
+
+
+class Names:
+    """The names that a model sees, one to one with those behind the gate. With ``fresh`` the servers are asked what they have."""
+
+    def __init__(self, gateway: Gateway, *, fresh: bool = False) -> None:
+        self._public: dict[str, Shown] = {}
+        for name, tool in gateway.tools.items():
+            self._add(_public_of(name), Shown(name, tool.description, tool.schema, tool.is_async))
+        for one in gateway._of_servers(fresh):
+            schema = one.get("schema") or {"type": "object"}
+            try:
+                shown = Shown(one["name"], one.get("description") or "", schema, False)
+                self._add(_public_of(one["name"]), shown)
+            except ValueError as error:
+                # Somebody else's name must not take all other tools away.
+                warnings.warn(f"a tool is left out: {error}", stacklevel=3)
+
+    def _add(self, public: str, tool: Shown) -> None:
+        if public in self._public:
+            raise ValueError(f"{tool.name} and {self._public[public].name} would both be shown as {public}")
+        self._public[public] = tool
 
     def inner(self, shown: str) -> str:
         """The tool behind a name. What no tool has goes to the gate as it is, which denies and records it."""
-        return self._public.get(shown, shown)
+        tool = self._public.get(shown)
+        return tool.name if tool else shown
 
-    def items(self) -> Iterable[tuple[str, str]]:
+    def items(self) -> Iterable[tuple[str, Shown]]:
         return self._public.items()
 
 
+def _public_of(name: str) -> str:
+    shown = name.replace(".", "__").replace("/", "__")
+    if not _PUBLIC.match(shown):
+        raise ValueError(f"{name} cannot be shown to a model: 64 letters, digits, `_` and `-` are the most")
+    return shown
+
+
 def openai_tools(gateway: Gateway, *, responses: bool = False) -> list[dict[str, Any]]:
-    """The ``tools`` parameter of Chat Completions, or of the Responses API."""
+    """The ``tools`` parameter of Chat Completions, or of the Responses API: functions, and tools of the policy's MCP servers."""
     out = []
-    for shown, name in Names(gateway).items():
-        tool = gateway.tools[name]
+    for shown, tool in Names(gateway, fresh=True).items():
         about = {"name": shown, "description": tool.description, "parameters": tool.schema}
         out.append({"type": "function", **about} if responses else {"type": "function", "function": about})
     return out
@@ -66,7 +92,7 @@ def openai_answer(gateway: Gateway, message: Any) -> list[dict[str, Any]]:
 
 async def openai_aanswer(gateway: Gateway, message: Any) -> list[dict[str, Any]]:
     """As :func:`openai_answer`, for event loops; tools may be async functions."""
-    names = Names(gateway)
+    names = await asyncio.to_thread(Names, gateway)
     calls = _get(message, "tool_calls") if not isinstance(message, list) else message
     wanted = [call for call in calls or () if _get(call, "type") in ("function", "function_call")]
     return [_openai_wrap(call, (await _amade(gateway, names, *_openai_call(call)))[0]) for call in wanted]
@@ -91,8 +117,7 @@ def _openai_wrap(call: Any, text: str) -> dict[str, Any]:
 def anthropic_tools(gateway: Gateway) -> list[dict[str, Any]]:
     """The ``tools`` parameter of the Messages API."""
     out = []
-    for shown, name in Names(gateway).items():
-        tool = gateway.tools[name]
+    for shown, tool in Names(gateway, fresh=True).items():
         out.append({"name": shown, "description": tool.description, "input_schema": tool.schema})
     return out
 
@@ -105,7 +130,7 @@ def anthropic_answer(gateway: Gateway, message: Any) -> list[dict[str, Any]]:
 
 async def anthropic_aanswer(gateway: Gateway, message: Any) -> list[dict[str, Any]]:
     """As :func:`anthropic_answer`, for event loops."""
-    names = Names(gateway)
+    names = await asyncio.to_thread(Names, gateway)
     out = []
     for block in _uses(message):
         out.append(_anthropic_wrap(block, *await _amade(gateway, names, _get(block, "name"), _get(block, "input"))))
@@ -127,7 +152,7 @@ def langchain_tools(gateway: Gateway) -> list[BaseTool]:
     """The gate's own tools for LangChain and LangGraph. A denial is the tool's answer, with status ``error``."""
     from langchain_core.tools import StructuredTool, ToolException
 
-    def one(shown: str, tool: Tool[..., Any]) -> BaseTool:
+    def one(shown: str, tool: Shown) -> BaseTool:
         def call(**values: Any) -> Any:
             try:
                 return gateway.call(tool.name, values)
@@ -144,13 +169,13 @@ def langchain_tools(gateway: Gateway) -> list[BaseTool]:
             name=shown,
             description=tool.description or shown,
             # The schema and no model: a model of LangChain's would coerce and drop before the gate sees anything.
-            args_schema=tool.schema,
+            args_schema=dict(tool.schema),
             func=None if tool.is_async else call,
             coroutine=acall,
             handle_tool_error=True,
         )
 
-    return [one(shown, gateway.tools[name]) for shown, name in Names(gateway).items()]
+    return [one(shown, tool) for shown, tool in Names(gateway, fresh=True).items()]
 
 
 def guard_langchain(gateway: Gateway, tools: Iterable[BaseTool]) -> list[BaseTool]:
@@ -171,8 +196,7 @@ def smolagents_tools(gateway: Gateway) -> list[Any]:
     from smolagents import Tool as Smol
 
     made = []
-    for shown, name in Names(gateway).items():
-        tool = gateway.tools[name]
+    for shown, tool in Names(gateway, fresh=True).items():
         properties = tool.schema.get("properties", {})
         required = set(tool.schema.get("required", ()))
         inputs = {key: _smol_input(key, part, key in required) for key, part in properties.items()}
@@ -180,7 +204,7 @@ def smolagents_tools(gateway: Gateway) -> list[Any]:
     return made
 
 
-def _smol(base: Any, gateway: Gateway, tool: Tool[..., Any], shown: str, inputs: dict[str, Any]) -> Any:
+def _smol(base: Any, gateway: Gateway, tool: Shown, shown: str, inputs: dict[str, Any]) -> Any:
     def forward(self: Any, **values: Any) -> Any:
         # smolagents fills what was left out with None, which is another value: it is left out again.
         optional = {key for key, part in inputs.items() if part.get("nullable")}
@@ -233,7 +257,7 @@ class Foreign(Tool[..., Any]):
 
         super().__init__(none, name, description=description or name)
         schema.setdefault("additionalProperties", False)
-        self.function, self.schema, self.build, self.is_async = function, schema, dict, False
+        self._function, self.schema, self.build, self.is_async = function, schema, dict, False
 
 
 def _made(gateway: Gateway, names: Names, shown: str, args: Any) -> tuple[str, bool]:

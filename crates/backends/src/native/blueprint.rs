@@ -1,0 +1,238 @@
+//! What the controls of a plan come to: all that a start is built from. Nothing of it is asked of the policy again.
+
+use std::path::{Path, PathBuf};
+
+use policy::control::{CgroupLimit, Control, Cover, Filter, Namespace, Resource};
+use policy::value::{Root, Tier};
+use policy::{ClauseId, Plan};
+
+use super::sizes::Size;
+
+/// A tree or file of the host, and where it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) from: PathBuf,
+    pub(crate) at: PathBuf,
+    pub(crate) how: How,
+}
+
+/// How a tree of the host is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    ReadOnly,
+    Writable,
+    /// With a layer over it.
+    Overlay(Size),
+    /// As a copy in a tmpfs.
+    Copy(Size),
+    /// As a copy in a folder of the run.
+    CopyInFolder,
+}
+
+/// A start's parts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blueprint {
+    pub(crate) container: bool,
+    pub(crate) namespaces: Vec<Namespace>,
+    pub(crate) root: Option<Root>,
+    pub(crate) user: Option<(String, u32)>,
+    pub(crate) hostname: Option<String>,
+    pub(crate) inner_limits: bool,
+    pub(crate) no_new_privs: bool,
+    pub(crate) drop_capabilities: bool,
+    pub(crate) clear_groups: bool,
+    pub(crate) kept_groups: bool,
+    pub(crate) mark: bool,
+    pub(crate) close_descriptors: bool,
+    pub(crate) undumpable: bool,
+    pub(crate) session: bool,
+    pub(crate) keyring: bool,
+    pub(crate) signal_scope: bool,
+    pub(crate) payload_scope: bool,
+    pub(crate) umask: Option<u32>,
+    pub(crate) terminal: bool,
+    pub(crate) label: Option<String>,
+    pub(crate) reads: Vec<Shown>,
+    pub(crate) writes: Vec<Shown>,
+    pub(crate) workspace: Option<Shown>,
+    pub(crate) readonly_overlay: bool,
+    pub(crate) tmp: Option<Size>,
+    pub(crate) shm: Option<Size>,
+    pub(crate) run: Option<Size>,
+    pub(crate) noexec: bool,
+    /// The only executables.
+    pub(crate) exec: Option<Vec<PathBuf>>,
+    pub(crate) protected_mounts: bool,
+    /// What was found in grants is covered.
+    pub(crate) covers: Vec<Cover>,
+    /// Paths are covered in the layer before the guest goes on.
+    pub(crate) hides: bool,
+    /// ABI of the Landlock layer.
+    pub(crate) landlock: Option<u32>,
+    pub(crate) profile: Option<String>,
+    pub(crate) allow: Vec<String>,
+    pub(crate) deny: Vec<String>,
+    pub(crate) no_inet: bool,
+    pub(crate) no_unix: bool,
+    pub(crate) shared_pids: bool,
+    pub(crate) shared_files: bool,
+    pub(crate) shared_locks: bool,
+    /// No process becomes undumpable.
+    pub(crate) visible: bool,
+    /// No memory that nobody can count.
+    pub(crate) counted_memory: bool,
+    pub(crate) cgroup: sys::cgroup::Limits,
+    pub(crate) rlimits: Vec<(Resource, u64)>,
+    pub(crate) environment: bool,
+}
+
+impl Blueprint {
+    /// The parts of a plan; a control can be left out, to see that its lack is noticed.
+    pub(crate) fn of(plan: &Plan, without: &[Control]) -> Self {
+        let mut blueprint = Self { container: plan.tier == Tier::Container, ..Self::default() };
+        for entry in &plan.entries {
+            for control in entry.controls.iter().filter(|control| !without.contains(control)) {
+                blueprint.add(entry.clause, control);
+            }
+        }
+        blueprint
+    }
+
+    fn add(&mut self, clause: ClauseId, control: &Control) {
+        match control {
+            Control::Namespace(kind) => {
+                if !self.namespaces.contains(kind) {
+                    self.namespaces.push(*kind);
+                }
+            }
+            Control::Root(root) => self.root = Some(root.clone()),
+            Control::User { name, id } => self.user = Some((name.clone(), *id)),
+            Control::Hostname(name) => self.hostname = Some(name.clone()),
+            Control::NoInnerNamespaces => self.inner_limits = true,
+            Control::NoNewPrivs => self.no_new_privs = true,
+            Control::NoCapabilities => self.drop_capabilities = true,
+            Control::NoGroups => self.clear_groups = true,
+            Control::KeptGroups(_) => self.kept_groups = true,
+            Control::RunMark => self.mark = true,
+            Control::NoDescriptors => self.close_descriptors = true,
+            Control::Undumpable => self.undumpable = true,
+            Control::Session => self.session = true,
+            Control::Keyring => self.keyring = true,
+            Control::SignalScope => self.signal_scope = true,
+            Control::PayloadScope => self.payload_scope = true,
+            Control::Umask(mask) => self.umask = Some(*mask),
+            Control::Terminal { instance: _ } => self.terminal = true,
+            Control::Label(label) => self.label = Some(label.clone()),
+            Control::Mount { from, at, write } => self.show(clause, from, at, *write),
+            Control::Rule { path, write } => self.show(clause, path, path, *write),
+            Control::ReadOnlyOverlay => self.readonly_overlay = true,
+            Control::Overlay { from, at, bytes, inodes } => {
+                self.workspace_as(from, at, How::Overlay(Size { bytes: *bytes, inodes: *inodes }));
+            }
+            Control::Copy { from, at, size } => {
+                let how = size.map_or(How::CopyInFolder, |(bytes, inodes)| How::Copy(Size { bytes, inodes }));
+                self.workspace_as(from, at, how);
+            }
+            Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, Size { bytes: *bytes, inodes: *inodes }),
+            Control::ProtectedMounts => self.protected_mounts = true,
+            Control::Covered(cover) => self.covers.push(cover.clone()),
+            Control::Hide(_) => self.hides = true,
+            Control::NoexecMounts | Control::NoexecRules(_) => self.noexec = true,
+            Control::Executables { abi: _, files } => self.exec = Some(files.clone()),
+            Control::Landlock(abi) => self.landlock = Some(*abi),
+            Control::Filter(part) => self.filter(part),
+            Control::Cgroup { version: _, limit } => self.group(limit),
+            Control::Rlimit { resource, value } => self.rlimit(*resource, *value),
+            Control::EachFile(size) => self.rlimit(Resource::FileSize, size.0),
+            Control::Environment => self.environment = true,
+            // The supervisor's own parts.
+            Control::ProtectedAtApply
+            | Control::Watch(_)
+            | Control::Audit
+            | Control::CommandGate
+            | Control::ToolGate => {}
+        }
+    }
+
+    fn show(&mut self, clause: ClauseId, from: &Path, at: &Path, write: bool) {
+        let how = if write { How::Writable } else { How::ReadOnly };
+        if clause == ClauseId::Workspace {
+            self.workspace_as(from, at, how);
+            return;
+        }
+        let list = if write { &mut self.writes } else { &mut self.reads };
+        list.push(Shown { from: from.to_owned(), at: at.to_owned(), how });
+    }
+
+    fn workspace_as(&mut self, from: &Path, at: &Path, how: How) {
+        self.workspace = Some(Shown { from: from.to_owned(), at: at.to_owned(), how });
+    }
+
+    fn tmpfs(&mut self, at: &str, size: Size) {
+        match at {
+            "/tmp" => self.tmp = Some(size),
+            "/dev/shm" => self.shm = Some(size),
+            "/run" => self.run = Some(size),
+            // A place that nobody mounts leaves no evidence, and the start fails by that.
+            _ => {}
+        }
+    }
+
+    fn filter(&mut self, part: &Filter) {
+        match part {
+            Filter::Profile(name) => self.profile = Some(name.clone()),
+            Filter::Allow(names) => self.allow.clone_from(names),
+            Filter::Deny(names) => self.deny.clone_from(names),
+            Filter::NoInet => self.no_inet = true,
+            Filter::NoUnix => self.no_unix = true,
+            Filter::SharedPids => self.shared_pids = true,
+            Filter::SharedFiles { locks } => (self.shared_files, self.shared_locks) = (true, *locks),
+            Filter::Visible => self.visible = true,
+            Filter::CountedMemory => self.counted_memory = true,
+        }
+    }
+
+    fn group(&mut self, limit: &CgroupLimit) {
+        let limits = &mut self.cgroup;
+        match limit {
+            CgroupLimit::Memory(bytes) => limits.memory = Some(*bytes),
+            CgroupLimit::Pids(count) => limits.pids = Some(*count),
+            CgroupLimit::Cpu { quota_us, period_us } => {
+                limits.cpu = Some(sys::cgroup::CpuShare { quota_us: *quota_us, period_us: *period_us });
+            }
+            CgroupLimit::Cpuset(cores) => {
+                limits.cpuset = Some(cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+            }
+            CgroupLimit::IoRead { device, rate } => self.device(*device).read = Some(*rate),
+            CgroupLimit::IoWrite { device, rate } => self.device(*device).write = Some(*rate),
+        }
+    }
+
+    fn device(&mut self, device: (u32, u32)) -> &mut sys::cgroup::IoLimit {
+        let list = &mut self.cgroup.io;
+        let at = list.iter().position(|limit| limit.device == device).unwrap_or_else(|| {
+            list.push(sys::cgroup::IoLimit { device, read: None, write: None });
+            list.len().saturating_sub(1)
+        });
+        #[expect(clippy::indexing_slicing, reason = "found or pushed just now")]
+        &mut list[at]
+    }
+
+    /// Whether what lies at this canonical path of the host can also be written through another place of the plan: then it
+    /// must not be executed here either, where nothing writable may be.
+    pub(crate) fn written(&self, path: &Path) -> bool {
+        let workspace = self.workspace.iter().filter(|shown| shown.how == How::Writable);
+        self.writes.iter().chain(workspace).any(|shown| {
+            let from = shown.from.canonicalize().unwrap_or_else(|_gone| shown.from.clone());
+            from.starts_with(path) || path.starts_with(&from)
+        })
+    }
+
+    /// Of two for one resource the lower counts.
+    fn rlimit(&mut self, resource: Resource, value: u64) {
+        match self.rlimits.iter_mut().find(|(known, _)| *known == resource) {
+            Some((_, known)) => *known = value.min(*known),
+            None => self.rlimits.push((resource, value)),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The places of limited size in which a run writes, seen from outside. The kernel refuses what does not fit and counts no
+//! refusals, so the limit was met when a place is found without room.
+//!
+//! Not seen: a place that was full between two looks and was emptied again, and a write that was refused whole though
+//! something smaller would fit (fallocate(2)). Of these the program's own words are all there is.
+
+use std::os::fd::OwnedFd;
+
+use sys::paths::{FsStats, fs_stats};
+use sys::proc::Process;
+
+/// The places, opened when the guest has made them and before its program runs: they can be looked at when it has ended.
+#[derive(Debug, Default)]
+pub(super) struct WatchedMounts(Vec<(String, OwnedFd)>);
+
+/// A place without room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// Where it is inside.
+    pub place: String,
+    /// What there is none left of.
+    pub of: ExhaustedResource,
+}
+
+/// What a full place has none left of, and how many it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExhaustedResource {
+    /// Bytes.
+    Bytes(u64),
+    /// Files and folders.
+    Files(u64),
+}
+
+impl WatchedMounts {
+    /// A place that cannot be opened is not looked at: this holds no limit, it only tells of one.
+    pub(super) fn of(guest: &Process, places: &[String]) -> Self {
+        Self(places.iter().filter_map(|place| Some((place.clone(), guest.place_at(place).ok()?))).collect())
+    }
+
+    /// Bytes and files that a place holds at most.
+    pub(super) fn size_of(&self, place: &str) -> Option<(u64, u64)> {
+        let (_, fd) = self.0.iter().find(|(known, _)| known == place)?;
+        fs_stats(fd).ok().map(|stats| (stats.bytes, stats.files))
+    }
+
+    /// Bytes that all of them hold.
+    pub(super) fn used(&self) -> u64 {
+        let used = |stats: FsStats| stats.bytes.saturating_sub(stats.free_bytes);
+        self.0.iter().filter_map(|(_, fd)| fs_stats(fd).ok()).map(used).fold(0, u64::saturating_add)
+    }
+
+    pub(super) fn full(&self) -> Vec<Exhausted> {
+        let lacks = |(place, fd): &(String, OwnedFd)| {
+            let FsStats { bytes, free_bytes, files, free_files } = fs_stats(fd).ok()?;
+            let of = match (free_bytes, free_files) {
+                (0, _) => ExhaustedResource::Bytes(bytes),
+                (_, 0) if files > 0 => ExhaustedResource::Files(files),
+                _ => return None,
+            };
+            Some(Exhausted { place: place.clone(), of })
+        };
+        self.0.iter().filter_map(lacks).collect()
+    }
+}

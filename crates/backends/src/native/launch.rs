@@ -1,0 +1,97 @@
+//! What a start needs beside the plan.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use policy::Control;
+use policy::value::Grant;
+
+/// First descriptor of the guest after the fixed ones.
+pub(super) const FIRST_EXTRA: u32 = 5;
+
+/// Where the payload's standard streams lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdio {
+    /// Pipes of the supervisor.
+    Pipes,
+    /// Pipes, but nothing to read.
+    NoInput,
+    /// A terminal of its own, of this size (rows, columns).
+    Terminal(u16, u16),
+}
+
+/// What a start needs beside the plan.
+#[derive(Debug)]
+pub struct Launch {
+    /// Run id.
+    pub run: String,
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Shown read-only beside the policy's grants: a script, our own probe.
+    pub show: Vec<Grant>,
+    /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).
+    pub files: Vec<(String, Vec<u8>)>,
+    /// A git folder that lies elsewhere, in this order: what comes later lies on top.
+    pub git: Vec<GitPart>,
+    /// Paths below a read-write workspace that are protected, the outermost first.
+    pub protect: Vec<Protect>,
+    /// What is covered inside: what the plan hides, and sockets of the host, as they were found in grants.
+    pub covered: Vec<Grant>,
+    /// Values of `env.pass` that the caller has.
+    pub passed: BTreeMap<OsString, OsString>,
+    /// Variables that judged commands must have; nothing of the policy undoes them.
+    pub forced: Vec<(OsString, OsString)>,
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// `TERM` of the caller, for a terminal.
+    pub term: Option<OsString>,
+    /// A 0700 folder of ours, where the process tier writes; made by the caller and removed by it.
+    pub tmp: Option<PathBuf>,
+    /// A folder of ours for what later starts can use again; without it nothing is kept.
+    pub cache: Option<PathBuf>,
+    /// Tests of the proof alone: these controls of the plan are left out of the start, which must then fail.
+    #[cfg(feature = "mutation")]
+    pub without: Vec<Control>,
+}
+
+impl Launch {
+    #[cfg(feature = "mutation")]
+    pub(super) fn without(&self) -> &[Control] {
+        &self.without
+    }
+
+    #[cfg(not(feature = "mutation"))]
+    #[expect(clippy::unused_self, reason = "the other build has one")]
+    pub(super) const fn without(&self) -> &[Control] {
+        &[]
+    }
+}
+
+/// A git folder that lies outside the workspace; it keeps its path inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GitPart {
+    /// Shown read-only.
+    ReadOnly(PathBuf),
+    /// Writable inside, in a layer of its own, which is handed out under this number, or ends with the run.
+    Layered(PathBuf, Option<u32>),
+    /// A name by which git's own pointers lead to it, or back to the workspace.
+    Link {
+        /// Inside.
+        at: PathBuf,
+        /// What it leads to, inside.
+        to: PathBuf,
+    },
+}
+
+/// How a path below a read-write workspace is protected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protect {
+    /// Cannot be renamed or removed.
+    Pinned(PathBuf),
+    /// Cannot be changed at all.
+    ReadOnly(PathBuf),
+    /// A folder that is changed in a layer alone, which is handed out under this number. Where the kernel layers nothing it
+    /// is read-only.
+    Layered(PathBuf, u32),
+}

@@ -1,0 +1,154 @@
+//! Where trees and files of the host are shown: grants and the workspace, and what their paths really are inside.
+
+use std::path::{Path, PathBuf};
+
+use guest::config::{Attrs, Lowers, OwnedOp as Op};
+use policy::value::{Grant, Root};
+
+use super::blueprint::{How, Shown};
+use super::landlock::Access;
+use super::sizes::Size;
+use super::source::{Resolved, resolve, text};
+use super::tree::{Builder, HOME, TOOLS, WORKSPACE_SLOT};
+use crate::StartError;
+
+impl Builder<'_> {
+    /// Places of the plan, the outer ones first: what lies within another is mounted on top of it.
+    pub(super) fn places(&mut self) -> Result<(), StartError> {
+        let blueprint = self.blueprint;
+        let mut all: Vec<&Shown> =
+            blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace).collect();
+        all.sort_by_key(|shown| self.really(&shown.at).components().count());
+        for shown in all {
+            self.stands(shown)?;
+            if blueprint.workspace.as_ref() == Some(shown) {
+                self.workspace(shown)?;
+            } else if shown.how == How::Writable {
+                self.write(shown)?;
+            } else {
+                self.read(shown)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Read-only: through an overlay where the kernel can, since a plain bind would let the payload connect to a unix
+    /// socket of the host that lies below.
+    fn read(&mut self, shown: &Shown) -> Result<(), StartError> {
+        let resolved = super::readable::granted(&shown.from, self.identity, true, !self.host.root())?;
+        let source = self.resolved(&resolved);
+        self.show(source, &resolved, &shown.at);
+        self.placed(&shown.at, &self.really(&shown.at), resolved.dir);
+        Ok(())
+    }
+
+    /// Of ours: a script, a probe.
+    pub(super) fn read_ours(&mut self, grant: &Grant) -> Result<(), StartError> {
+        let resolved = resolve("run", &grant.from)?;
+        let source = self.resolved(&resolved);
+        self.show(source, &resolved, &grant.to);
+        Ok(())
+    }
+
+    /// Where a path really lies inside: some names are links of ours, and the guest follows none.
+    pub(super) fn really(&self, to: &Path) -> PathBuf {
+        if let Some(place) = self.through_tools(to) {
+            return place;
+        }
+        let home = Path::new("/home").join(self.user());
+        let links = [(home.as_path(), HOME), (Path::new("/var/tmp"), "/tmp")];
+        links
+            .iter()
+            .find_map(|(link, place)| to.strip_prefix(link).ok().map(|rest| Path::new(place).join(rest)))
+            .unwrap_or_else(|| to.to_owned())
+    }
+
+    /// A place below a top-level link of the host (`/bin`), and what it leads to.
+    fn through_tools(&self, to: &Path) -> Option<PathBuf> {
+        if self.blueprint.root != Some(Root::Host) {
+            return None;
+        }
+        let (link, below) = TOOLS.iter().find_map(|name| {
+            let link = Path::new("/").join(name);
+            to.strip_prefix(&link).ok().map(|below| (link.clone(), below.to_owned()))
+        })?;
+        let target = Path::new("/").join(std::fs::read_link(link).ok()?);
+        Some(if below == Path::new("") { target } else { target.join(below) })
+    }
+
+    /// A place within what is read-only must be there: none can be made in it.
+    fn stands(&self, shown: &Shown) -> Result<(), StartError> {
+        let blueprint = self.blueprint;
+        let to = self.really(&shown.at);
+        let tools = TOOLS.iter().map(|name| Path::new("/").join(name)).filter(|_| blueprint.root == Some(Root::Host));
+        let tools = tools.map(|tools| (tools.clone(), tools));
+        let read = blueprint.reads.iter().chain(&blueprint.workspace).filter(|outer| outer.how == How::ReadOnly);
+        let read = read.map(|outer| (self.really(&outer.at), outer.from.clone()));
+        let around = |(at, from): (PathBuf, PathBuf)| to.strip_prefix(at).ok().map(|below| (below.to_owned(), from));
+        // The innermost one is what is seen there.
+        let inner = tools.chain(read).filter_map(around).filter(|(below, _)| below != Path::new(""));
+        let Some((below, from)) = inner.min_by_key(|(below, _)| below.components().count()) else { return Ok(()) };
+        let there = from.join(below);
+        there.symlink_metadata().map(drop).map_err(|error| StartError::path("fs", &there, &error))
+    }
+
+    pub(super) fn show(&mut self, source: u32, resolved: &Resolved, to: &Path) {
+        let to = &self.really(to);
+        let written = self.blueprint.noexec && self.blueprint.written(&resolved.path);
+        let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
+        let (attrs, access) = if written { (attrs | Attrs::NOEXEC, Access::READ) } else { (attrs, self.readable()) };
+        let path = text(to);
+        if resolved.dir && self.blueprint.readonly_overlay {
+            self.op(Op::Overlay { lowers: Lowers::one(source), path, size: 0, inodes: 0, attrs, export: None });
+        } else {
+            self.op(Op::Bind { source, path, attrs, file: !resolved.dir });
+        }
+        self.allow(to, access, resolved.dir);
+    }
+
+    fn write(&mut self, shown: &Shown) -> Result<(), StartError> {
+        let resolved = resolve("fs.write", &shown.from)?;
+        let to = self.really(&shown.at);
+        self.placed(&shown.at, &to, resolved.dir);
+        let (source, attrs) = (self.own_source(&resolved), self.writable_attrs());
+        self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
+        self.allow(&to, self.writable(), resolved.dir);
+        Ok(())
+    }
+
+    fn workspace(&mut self, shown: &Shown) -> Result<(), StartError> {
+        let resolved = resolve("workspace", &shown.from)?;
+        if !resolved.dir {
+            return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
+        }
+        // Shown where it is, it keeps the path that leads to it without a link.
+        let at = if shown.at == shown.from { self.really(&resolved.path) } else { self.really(&shown.at) };
+        let Size { bytes: size, inodes } = self.sizes.workspace.unwrap_or_default();
+        let (path, attrs) = (text(&at), self.writable_attrs());
+        match shown.how {
+            How::ReadOnly => {
+                let source = self.workspace_source(&resolved);
+                self.show(source, &resolved, &at);
+            }
+            How::Writable => {
+                let source = self.workspace_source(&resolved);
+                self.op(Op::Bind { source, path, attrs, file: false });
+                self.allow(&at, self.writable(), true);
+            }
+            How::Overlay(_) => {
+                let source = self.workspace_source(&resolved);
+                let export = Some(WORKSPACE_SLOT);
+                self.op(Op::Overlay { lowers: Lowers::one(source), path, size, inodes, attrs, export });
+                self.allow(&at, self.writable(), true);
+            }
+            How::Copy(_) | How::CopyInFolder => {
+                self.op(Op::Fill { path, size, inodes, attrs, slot: WORKSPACE_SLOT });
+                self.allow(&at, self.writable(), true);
+            }
+        }
+        self.placed(&shown.at, &at, true);
+        self.tree.workspace = Some(resolved.path);
+        self.tree.cwd = at;
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+//! Every command of the documents, run as it stands there.
+//!
+//! A page is one session of bash, by an ordinary user in an empty folder. Its blocks in order:
+//!
+//! - a block whose fence names a file (` ```toml policy.toml `) is written to it;
+//! - each `$ ` line of a `console` block is run. Its exit code is 0, or the one of its remark (`# exit code 1`). Where lines
+//!   follow, they are its output, stdout and stderr as they come; `...` stands for anything, on a line of its own for any
+//!   lines;
+//! - a `sh` or `bash` block is run as a whole, and ends with 0.
+//!
+//! What cannot be run here stands in a table below, and a row that no document needs any more is a failure.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use conformance::{Fixture, Tier, Who, product};
+
+use crate::Read;
+use crate::blocks::{Block, blocks, root};
+
+/// Commands that are not run, by their exact text, and why.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("scripts/setup build", "installs packages"),
+    ("cargo build --release --locked -p fumehood", "builds for minutes; `scripts/test` does it"),
+    (
+        "install -m 755 target/x86_64-unknown-linux-gnu/release/fumehood ~/.local/bin/",
+        "needs the release build of the line before",
+    ),
+    ("scripts/demo", "a stage of `scripts/test`, with `--check`"),
+    ("scripts/test", "runs this test"),
+    ("fumehood attack", "takes minutes; two stages of `scripts/test`"),
+    ("fumehood attack --against bwrap", "needs bubblewrap"),
+    ("fumehood audit tail", "prints events until it is ended"),
+    ("fumehood approvals watch", "asks at a terminal until it is left"),
+    ("fumehood tools serve -p policy.toml --listen unix:/run/user/1000/fumehood.sock", "the folder of a login session"),
+    (
+        "fumehood tools serve -p policy.toml --tool mail.send=send.py --sandbox python \
+         --webhook https://hooks.example.org/fumehood --webhook-secret-file hook.key",
+        "needs a key and a listener that the reader has",
+    ),
+];
+
+/// Servers that stay in the foreground: they run beside the rest of their page, once they have said this.
+const SERVERS: &[(&str, &str)] = &[(
+    "fumehood tools serve -p policy.toml --tool mail.send=send.py --tool mail.delete=delete.py",
+    "people the one in",
+)];
+
+/// Names that a document makes up, and what prints the one that is meant.
+const MADE_UP: &[(&str, &str)] = &[
+    ("a-7f3k9m", "fumehood approvals ls --json | grep -o '\"a-[a-z0-9]*' | head -n 1 | tr -d '\"'"),
+    ("m-2c8xq0", "fumehood approvals remembered --json | grep -o '\"m-[a-z0-9]*' | tail -n 1 | tr -d '\"'"),
+    ("r-20261122-022119-b83197", "fumehood audit show --json | grep -o 'r-[0-9]*-[0-9]*-[0-9a-f]*' | tail -n 1"),
+];
+
+/// What a reader has done before a page's commands.
+const BEFORE: &[(&str, &str)] = &[(
+    "docs/concepts/approvals.md",
+    r#"call() { printf '{"id":%d,"op":"call","tool":"mail.send","args":{"to":"ann%d@company.com","body":"hello"},"here":true}\n' $1 $1; }
+(for n in 1 2 3 4; do call $n; done; sleep 60) | fumehood tools serve -p policy.toml --stdio >/dev/null 2>&1 &
+for _ in $(seq 100); do fumehood approvals ls | grep -c waiting | grep -q 4 && break; sleep 0.1; done
+"#,
+)];
+
+/// Files that a reader has, where the page shows no other of that name.
+const FILES: &[(&str, &str)] = &[
+    ("script.py", "print('mean', sum([3, 5, 10]) / 3)\n"),
+    (
+        "analysis.py",
+        "import csv, json, sys\nrows = list(csv.DictReader(open(sys.argv[1])))\n\
+         json.dump({'rows': len(rows)}, open('summary.json', 'w'))\nopen('notes.txt', 'w').write('checked\\n')\n",
+    ),
+    ("data.csv", "day,count\nMon,3\nTue,5\n"),
+    ("send.py", "import json, sys\nprint('sent to', json.load(sys.stdin)['to'])\n"),
+    ("delete.py", "import json, sys\nprint('deleted', json.load(sys.stdin)['id'])\n"),
+];
+
+/// One thing that is run.
+struct Step {
+    place: String,
+    /// As it stands in the document, its remark left out.
+    text: String,
+    code: i32,
+    /// The lines that the document shows; none if it shows none.
+    output: Vec<String>,
+}
+
+/// A page: what is written and what is run.
+#[derive(Default)]
+struct Page {
+    name: String,
+    files: Vec<(String, String)>,
+    steps: Vec<Step>,
+}
+
+fn listed<'a>(table: &'a [(&str, &'a str)], text: &str) -> Option<&'a str> {
+    table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
+}
+
+/// The steps of a `console` block.
+fn console(block: &Block) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (number, line) in block.lines.iter().enumerate() {
+        let Some(command) = line.strip_prefix("$ ") else {
+            if let Some(step) = steps.last_mut() {
+                step.output.push(line.clone());
+            }
+            continue;
+        };
+        let (text, remark) = command.split_once(" # ").unwrap_or((command, ""));
+        let code = remark.split_once("exit code ").and_then(|(_, rest)| {
+            rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok())
+        });
+        steps.push(Step {
+            place: format!("{}:{}", block.page, block.line + number + 1),
+            text: text.trim_end().to_owned(),
+            code: code.unwrap_or(0),
+            output: Vec::new(),
+        });
+    }
+    steps
+}
+
+fn pages() -> Read<Vec<Page>> {
+    let mut pages: Vec<Page> = Vec::new();
+    for block in blocks()? {
+        if pages.last().is_none_or(|page| page.name != block.page) {
+            pages.push(Page { name: block.page.clone(), ..Page::default() });
+        }
+        let Some(page) = pages.last_mut() else { continue };
+        if let Some(name) = block.file() {
+            page.files.push((name.to_owned(), block.lines.join("\n") + "\n"));
+        }
+        match block.language() {
+            "console" => page.steps.extend(console(&block)),
+            "sh" | "bash" => {
+                let (place, text) = (block.place(), block.lines.join("\n"));
+                page.steps.push(Step { place, text, code: 0, output: Vec::new() });
+            }
+            _ => {}
+        }
+    }
+    pages.retain(|page| page.steps.iter().any(|step| listed(NOT_RUN, &step.text).is_none()));
+    Ok(pages)
+}
+
+/// The page's session. Output and exit code of each step are kept in files of its number.
+fn session(page: &Page, scene: &Fixture, bin: &Path) -> Result<String, std::fmt::Error> {
+    let mut script = String::new();
+    let (home, out) = (scene.outside().join("home"), scene.outside().join("steps"));
+    writeln!(script, "export HOME='{}' PATH='{}':$PATH", home.display(), bin.display())?;
+    writeln!(script, "steps='{}'\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT", out.display())?;
+    script.push_str(listed(BEFORE, &page.name).unwrap_or_default());
+    for (number, step) in page.steps.iter().enumerate() {
+        if listed(NOT_RUN, &step.text).is_some() {
+            continue;
+        }
+        let mut text = step.text.clone();
+        for (made_up, real) in MADE_UP {
+            text = text.replace(made_up, &format!("$({real})"));
+        }
+        let files = format!(">\"$steps/{number}.out\" 2>&1 </dev/null");
+        if let Some(ready) = listed(SERVERS, &step.text) {
+            writeln!(script, "{text} {files} &")?;
+            writeln!(
+                script,
+                "for _ in $(seq 300); do grep -q '{ready}' \"$steps/{number}.out\" && break; sleep 0.1; done"
+            )?;
+            writeln!(script, "grep -q '{ready}' \"$steps/{number}.out\"; echo $? >\"$steps/{number}.code\"")?;
+        } else {
+            writeln!(script, "{{ {text}\n}} {files}; echo $? >\"$steps/{number}.code\"")?;
+        }
+    }
+    Ok(script)
+}
+
+/// Whether a line is what the document shows: `...` is anything.
+fn line_fits(shown: &str, line: &str) -> bool {
+    let mut parts = shown.split("...");
+    let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
+    }
+    false
+}
+
+/// Whether these lines are what the document shows: a line `...` is any number of lines.
+fn lines_fit(shown: &[&str], lines: &[&str]) -> bool {
+    match shown.split_first() {
+        None => lines.is_empty(),
+        Some((&"...", rest)) => {
+            (0..=lines.len()).any(|skip| lines.get(skip..).is_some_and(|left| lines_fit(rest, left)))
+        }
+        Some((first, rest)) => {
+            lines.split_first().is_some_and(|(line, left)| line_fits(first, line) && lines_fit(rest, left))
+        }
+    }
+}
+
+fn trimmed(text: &str) -> Vec<&str> {
+    text.trim_end().lines().map(str::trim_end).collect()
+}
+
+/// What is wrong with one step, by what it left.
+fn wrong_step(step: &Step, code: &str, output: &str) -> Option<String> {
+    let show = |what: &str| Some(format!("{}: `{}` {what}; its output:\n{}", step.place, step.text, output.trim_end()));
+    match code.trim().parse::<i32>() {
+        Err(_) => return show("was not reached, or its session was ended in it"),
+        Ok(code) if code != step.code => return show(&format!("ended with {code}, not {}", step.code)),
+        Ok(_) => {}
+    }
+    let shown = step.output.join("\n");
+    if step.output.is_empty() || lines_fit(&trimmed(&shown), &trimmed(output)) {
+        return None;
+    }
+    show(&format!("printed something else than\n{shown}\n"))
+}
+
+/// Runs a page; what is wrong with it.
+fn try_page(page: &Page, bin: &Path) -> Read<Vec<String>> {
+    let scene = Fixture::new(Tier::Container, Who::Rootless).map_err(|error| error.to_string())?;
+    let given = FILES.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    for (name, text) in given.chain(page.files.iter().cloned()) {
+        scene.file(&name, &text).map_err(|error| error.to_string())?;
+    }
+    let steps = scene.outside().join("steps");
+    for folder in [&steps, &scene.outside().join("home")] {
+        fs::create_dir(folder)?;
+        scene.give(folder).map_err(|error| error.to_string())?;
+    }
+    let script = session(page, &scene, bin)?;
+    let ended = scene.begin_and_end(&scene.command(Path::new("/bin/bash"), &["-c", &script]));
+    let left = |number: usize, what: &str| {
+        fs::read(steps.join(format!("{number}.{what}"))).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let mut found = Vec::new();
+    for (number, step) in page.steps.iter().enumerate() {
+        if listed(NOT_RUN, &step.text).is_none() {
+            let (code, output) = (left(number, "code").unwrap_or_default(), left(number, "out").unwrap_or_default());
+            found.extend(wrong_step(step, &code, &output));
+        }
+    }
+    match ended {
+        Err(error) => found.push(format!("{}: {error}", page.name)),
+        Ok(ended) if !found.is_empty() && !ended.stderr.is_empty() => {
+            found.push(format!("{}: the session said: {}", page.name, String::from_utf8_lossy(&ended.stderr)));
+        }
+        Ok(_) => {}
+    }
+    Ok(found)
+}
+
+/// The product in a folder that every user may read.
+fn installed() -> Read<tempfile::TempDir> {
+    let folder = tempfile::Builder::new().prefix("docs-bin").tempdir()?;
+    let everybody = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), everybody.clone())?;
+    let program = folder.path().join("fumehood");
+    fs::copy(product::binary().map_err(|error| error.to_string())?, &program)?;
+    fs::set_permissions(&program, everybody)?;
+    Ok(folder)
+}
+
+#[test]
+fn every_command_of_the_documents_does_what_they_show() {
+    let pages = pages().expect("the documents can be read");
+    let steps: usize = pages.iter().map(|page| page.steps.len()).sum();
+    assert!(pages.len() >= 10 && steps > 50, "{} pages, {steps} commands: the search is broken", pages.len());
+    let bin = installed().expect("the product can be copied");
+    // $FUMEHOOD_PAGE tries those alone whose name holds it.
+    let only = std::env::var_os("FUMEHOOD_PAGE").unwrap_or_default();
+    let only = only.to_string_lossy();
+    let mut found = Vec::new();
+    for page in pages.iter().filter(|page| page.name.contains(only.as_ref())) {
+        found.extend(try_page(page, bin.path()).expect("a page can be tried"));
+    }
+    crate::none(&found);
+}
+
+#[test]
+fn every_row_of_what_is_not_run_is_needed() {
+    let steps: Vec<Step> = blocks()
+        .expect("the documents can be read")
+        .iter()
+        .filter(|block| block.language() == "console")
+        .flat_map(console)
+        .collect();
+    let exact = NOT_RUN.iter().chain(SERVERS).map(|(text, _)| *text);
+    let exact = exact.filter(|text| !steps.iter().any(|step| step.text == *text));
+    let named = MADE_UP.iter().chain(FILES).map(|(name, _)| *name);
+    let named = named.filter(|name| !steps.iter().any(|step| step.text.contains(name)));
+    let pages = BEFORE.iter().map(|(page, _)| *page).filter(|page| !root().join(page).is_file());
+    let unused: Vec<String> = exact.chain(named).chain(pages).map(|row| format!("no document has `{row}`")).collect();
+    crate::none(&unused);
+}
+
+#[test]
+fn a_wrong_output_code_or_end_is_found() {
+    let step = |code, output: &[&str]| Step {
+        place: "page:1".to_owned(),
+        text: "fumehood plan".to_owned(),
+        code,
+        output: output.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    let fits = |step: &Step, code: &str, output: &str| wrong_step(step, code, output).is_none();
+    assert!(fits(&step(0, &[]), "0\n", "anything\n"));
+    assert!(!fits(&step(0, &[]), "1\n", "anything\n"), "another exit code was taken");
+    assert!(!fits(&step(0, &[]), "", ""), "a command that was not reached was taken");
+    let shown = ["run r-... in ...", "", "...", "+6.0"];
+    assert!(fits(&step(1, &shown), "1\n", "run r-1 in /a\n\nadded\n@@\n+6.0\n"));
+    for wrong in
+        ["run x-1 in /a\n\nadded\n+6.0\n", "run r-1 in /a\n\nadded\n+6.1\n", "run r-1 in /a\n\n+6.0\nmore\n", ""]
+    {
+        assert!(!fits(&step(1, &shown), "1\n", wrong), "{wrong:?} was taken");
+    }
+    assert!(line_fits("a...b", "a, b") && !line_fits("a...b", "a, c") && !line_fits("a b", "a b c"));
+}

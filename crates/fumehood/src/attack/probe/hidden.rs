@@ -1,0 +1,158 @@
+//! Tries to have more than the limits give where nobody looks: memory, files and locks that no process shows.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use ::probe::hide;
+use rustix::fs::MemfdFlags;
+use rustix::io::{Errno, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::{Entry, Probe, errno, rest};
+
+pub(super) const PROBES: &[Entry] = &[("memory-hidden", memory), ("fill-hidden", fill), ("locks", locks)];
+
+const MIB: usize = 1 << 20;
+/// As long as somebody who looks every 20 ms, and bears five looks, needs.
+const STAY: Duration = Duration::from_millis(900);
+
+fn count(probe: &Probe, at: usize, most: u64) -> u64 {
+    probe.number(at).min(most)
+}
+
+/// So many pieces of 1 MiB, each told when it is there; the last try says how it went.
+fn pieces(probe: &Probe, many: u64, mut piece: impl FnMut(u64) -> Result<()>) {
+    let mut made = Ok(());
+    for number in 0..many {
+        made = piece(number);
+        if made.is_err() {
+            break;
+        }
+        if number % 8 == 7 {
+            probe.found("has", format!("mib={}", number + 1));
+        }
+    }
+    rest(STAY);
+    probe.saw("all", made);
+}
+
+fn written() -> Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create("load", MemfdFlags::CLOEXEC)?);
+    file.write_all(&vec![1_u8; MIB]).map_err(|error| errno(&error))?;
+    Ok(file.into())
+}
+
+fn touched(kept: &mut Vec<Vec<u8>>) -> Result<()> {
+    let mut memory = vec![0_u8; MIB];
+    memory.chunks_mut(4096).filter_map(|page| page.first_mut()).for_each(|byte| *byte = 1);
+    kept.push(memory);
+    Ok(())
+}
+
+/// Runs `work` in a second thread, and waits for it.
+fn beside(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+    });
+}
+
+/// `MIB HOW`: memory that a look at the process does not show.
+fn memory(probe: &Probe) {
+    let many = count(probe, 0, 256);
+    let mut kept = Vec::new();
+    match probe.word(1).as_str() {
+        "undumpable" => {
+            probe.saw("become undumpable", hide::undumpable());
+            pieces(probe, many, |_| touched(&mut kept));
+        }
+        "leader" => std::thread::scope(|scope| {
+            scope.spawn(|| {
+                rest(Duration::from_millis(100));
+                pieces(probe, many, |_| touched(&mut kept));
+                // The first thread is gone: nobody else ends the process.
+                ::probe::task::leave(0);
+            });
+            hide::end_thread();
+        }),
+        "table" => beside(|| {
+            let mut files = Vec::new();
+            match hide::own_descriptors() {
+                Ok(()) => pieces(probe, many, |_| written().map(|file| files.push(file))),
+                Err(errno) => probe.saw::<()>("have descriptors of its own", Err(errno)),
+            }
+        }),
+        "unmapped" => pieces(probe, many, |_| hide::shared_unseen(MIB)),
+        "mapped" => pieces(probe, many, |_| hide::map_page(&written()?)),
+        _ => flight(probe, many),
+    }
+}
+
+/// Files that wait in a socket.
+fn flight(probe: &Probe, many: u64) {
+    match socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
+        Ok((one, other)) => {
+            pieces(probe, many, |_| hide::send(one.as_fd(), &written()?));
+            drop(other);
+        }
+        Err(errno) => probe.saw::<()>("make a pair of sockets", Err(errno)),
+    }
+}
+
+/// `MIB HOW FOLDER`: files without a name that a look at the descriptors does not show.
+fn fill(probe: &Probe) {
+    let (many, folder) = (count(probe, 0, 64), probe.arg(2));
+    if probe.word(1) == "mapped" {
+        return pieces(probe, many, |number| hide::map_page(&nameless(&folder, number)?));
+    }
+    beside(|| {
+        let mut files = Vec::new();
+        match hide::own_descriptors() {
+            Ok(()) => pieces(probe, many, |number| nameless(&folder, number).map(|file| files.push(file))),
+            Err(errno) => probe.saw::<()>("have descriptors of its own", Err(errno)),
+        }
+    });
+}
+
+fn nameless(folder: &Path, number: u64) -> Result<File> {
+    let path = folder.join(format!("fumehood-hidden-{number}"));
+    let open = File::options().read(true).write(true).create_new(true).open(&path);
+    let mut file = open.map_err(|error| errno(&error))?;
+    std::fs::remove_file(&path).map_err(|error| errno(&error))?;
+    file.write_all(&vec![1_u8; MIB]).map_err(|error| errno(&error))?;
+    Ok(file)
+}
+
+/// `COUNT FOLDER`: byte-range locks, which are memory of the kernel that it charges to nobody.
+fn locks(probe: &Probe) {
+    const EACH: i64 = 1000;
+    let (many, folder) = (count(probe, 0, 40_000), probe.arg(1));
+    let (mut files, mut made) = (Vec::new(), 0_u64);
+    let done = (0..many.div_ceil(1000)).try_for_each(|number| {
+        let file = nameless_empty(&folder, number)?;
+        // From the end on: the kernel looks through a list from its beginning.
+        (1..=EACH).rev().try_for_each(|at| {
+            hide::lock_byte(&file, at * 2)?;
+            made += 1;
+            Ok::<_, Errno>(())
+        })?;
+        files.push(file);
+        Ok(())
+    });
+    rest(STAY);
+    probe.tell(&super::Try {
+        name: "locks".to_owned(),
+        possible: done.is_ok(),
+        errno: done.err().map_or(0, Errno::raw_os_error),
+        text: format!("locks={made}"),
+    });
+}
+
+fn nameless_empty(folder: &Path, number: u64) -> Result<File> {
+    let path = folder.join(format!("fumehood-lock-{number}"));
+    let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(|error| errno(&error))?;
+    std::fs::remove_file(&path).map_err(|error| errno(&error))?;
+    Ok(file)
+}

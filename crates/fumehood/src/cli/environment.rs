@@ -1,0 +1,82 @@
+//! The circumstances of this process, read once at start and passed on: nothing below `cli` asks the environment.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+/// What the caller gave us beside the arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// What a run needs of it.
+    pub caller: sandbox::Environment,
+    /// stdin is a terminal.
+    pub stdin_terminal: bool,
+    /// stdout is a terminal.
+    pub stdout_terminal: bool,
+    /// stderr is a terminal.
+    pub stderr_terminal: bool,
+    /// Width of the terminal at stderr, else of the one at stdout, else 100.
+    pub columns: usize,
+    /// How we were called; for usage texts only.
+    pub argv0: PathBuf,
+}
+
+impl Environment {
+    /// Reads the circumstances of this process. Of a variable that stands twice the last value counts.
+    #[must_use]
+    pub fn read() -> Self {
+        let env: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        let stderr_terminal = std::io::stderr().is_terminal();
+        let stdout_terminal = std::io::stdout().is_terminal();
+        Self {
+            stdin_terminal: std::io::stdin().is_terminal(),
+            stdout_terminal,
+            stderr_terminal,
+            columns: columns(&env, stdout_terminal, stderr_terminal),
+            argv0: std::env::args_os().next().map_or_else(|| PathBuf::from("fumehood"), PathBuf::from),
+            caller: sandbox::Environment::new(std::env::current_dir().ok(), env, rustix::process::geteuid().as_raw()),
+        }
+    }
+}
+
+/// Its directory, variables and places are the caller's.
+impl Deref for Environment {
+    type Target = sandbox::Environment;
+
+    fn deref(&self) -> &Self::Target {
+        &self.caller
+    }
+}
+
+/// Width to wrap our words to. `$COLUMNS` is for tests and for those who want another one.
+fn columns(env: &BTreeMap<OsString, OsString>, stdout: bool, stderr: bool) -> usize {
+    let said = env.get(OsStr::new("COLUMNS")).and_then(|v| v.to_str()).and_then(|v| v.parse::<usize>().ok());
+    let asked = || {
+        let size = if stderr {
+            rustix::termios::tcgetwinsize(std::io::stderr())
+        } else if stdout {
+            rustix::termios::tcgetwinsize(std::io::stdout())
+        } else {
+            return None;
+        };
+        size.ok().map(|size| usize::from(size.ws_col))
+    };
+    said.or_else(asked).filter(|n| *n > 0).unwrap_or(100).clamp(40, 400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_width_nobody_can_read_is_bounded() {
+        let env = |v: &str| BTreeMap::from([(OsString::from("COLUMNS"), OsString::from(v))]);
+        assert_eq!(columns(&env("80"), false, false), 80);
+        assert_eq!(columns(&env("1"), false, false), 40);
+        assert_eq!(columns(&env("0"), false, false), 100);
+        assert_eq!(columns(&env("99999999999999999999999"), false, false), 100);
+        assert_eq!(columns(&env("wide"), false, false), 100);
+    }
+}

@@ -1,0 +1,158 @@
+//! Ways around what a plan says, each seen to work once: what is held now, and that the same work passes where it may.
+
+use crate::House;
+
+const PREFER: [&str; 4] = ["--prefer", "limits.disk", "--prefer", "limits.files"];
+
+/// A script that copies a program to where it may write, and executes what lies at another path.
+fn copy_and_execute(to: &str, from: &str) -> String {
+    format!("cp /bin/true {to}/x || exit 60; {from}/x || exit 70; exit 0")
+}
+
+#[test]
+fn what_can_be_written_cannot_be_executed_through_another_place() {
+    let house = House::new();
+    std::fs::create_dir_all(house.path("work/tree/out")).unwrap();
+    // As root the process tier gives up its rights, and writes to nothing of root's.
+    for folder in ["work/tree", "work/tree/out"] {
+        let owned = std::os::unix::fs::chown(house.path(folder), Some(1000), Some(1000));
+        drop(owned.or_else(|refused| if refused.raw_os_error() == Some(1) { Ok(()) } else { Err(refused) }));
+    }
+    let tree = house.path("work/tree").to_str().unwrap().to_owned();
+    let shown_twice = |noexec: &str| {
+        let write = format!("{tree}:/w");
+        let set = format!("fs.noexec={noexec}");
+        let script = copy_and_execute("/w", &tree);
+        let mut args = vec!["run", "-q", "--write", &write, "--read", &tree, "--set", &set];
+        args.extend(PREFER);
+        args.extend(["--", "sh", "-c", &script]);
+        house.run(&args).code
+    };
+    assert_eq!(shown_twice("true"), 70, "written through one mount, executed through the other");
+    assert_eq!(shown_twice("false"), 0, "where it may be executed, it is");
+    let below = |noexec: &str| {
+        let (out, set) = (format!("{tree}/out"), format!("fs.noexec={noexec}"));
+        let script = copy_and_execute(&out, &out);
+        let mut args = vec!["run", "-q", "--tier", "process", "--read", &tree, "--write", &out, "--set", &set];
+        args.extend(PREFER);
+        args.extend(["--", "sh", "-c", &script]);
+        house.run(&args).code
+    };
+    assert_eq!(below("true"), 70, "Landlock adds the rights of a path up");
+    assert_eq!(below("false"), 0);
+}
+
+#[test]
+fn a_writable_place_among_the_hosts_programs_is_refused_where_nothing_writable_may_be_executed() {
+    let house = House::new();
+    for tier in ["container", "process"] {
+        let mut args = vec!["run", "-q", "--tier", tier, "--set", "net.mode=none", "--write", "/usr/src"];
+        args.extend(PREFER);
+        args.extend(["--", "true"]);
+        let run = house.run(&args);
+        assert_eq!(run.code, 126, "{tier}: {run:?}");
+    }
+}
+
+#[test]
+fn a_memory_file_cannot_be_executed_where_nothing_writable_may_be() {
+    let house = House::new();
+    let program = "import os, sys
+try:
+    fd = os.memfd_create('m', 0)
+except PermissionError:
+    sys.exit(70)
+os.write(fd, open('/bin/true', 'rb').read())
+os.execv(f'/proc/self/fd/{fd}', ['true'])";
+    let run = |noexec: &str| {
+        let set = format!("fs.noexec={noexec}");
+        house.run(&["run", "-q", "--set", &set, "--lang", "python", "--code", program]).code
+    };
+    assert_eq!((run("true"), run("false")), (70, 0));
+}
+
+#[test]
+fn what_the_guest_needs_cannot_be_denied_and_what_a_clause_narrows_cannot_be_allowed() {
+    let house = House::new();
+    for call in ["kill", "wait4", "prctl", "ppoll"] {
+        let run = house.run(&["run", "-q", "--set", &format!("syscalls.deny=[\"{call}\"]"), "--", "true"]);
+        assert_eq!(run.code, 126, "{call}: {run:?}");
+        assert!(run.err.contains(call), "{run:?}");
+    }
+    for call in ["shmget", "prlimit64"] {
+        let set = format!("syscalls.allow=[\"{call}\"]");
+        let process = house.run(&["run", "-q", "--tier", "process", "--set", &set, "--", "true"]);
+        assert_eq!(process.code, 126, "{call}: {process:?}");
+        let container = house.run(&["run", "-q", "--set", &set, "--", "true"]);
+        assert_eq!(container.code, 0, "{call}: {container:?}");
+    }
+    let only = "fs.exec=[\"/usr/bin/true\"]";
+    let run = house.run(&["run", "-q", "--set", only, "--set", "syscalls.allow=[\"memfd_create\"]", "--", "true"]);
+    assert_eq!(run.code, 126, "{run:?}");
+}
+
+#[test]
+fn what_is_hidden_is_covered_before_anything_looks_at_it() {
+    let house = House::new();
+    for number in 0..600 {
+        let folder = house.path(&format!("work/{number}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join(".env"), "secret\n").unwrap();
+    }
+    std::fs::create_dir(house.path("other")).unwrap();
+    let grant = format!("{}:/workspace/599", house.path("other").to_str().unwrap());
+    for _ in 0..5 {
+        let hidden = house.run(&[
+            "run",
+            "-q",
+            "-w",
+            ".",
+            "--read",
+            &grant,
+            "--set",
+            "fs.hide=[\"**/.env\"]",
+            "--",
+            "sh",
+            "-c",
+            "cat /workspace/*/.env",
+        ]);
+        assert!(!hidden.out.contains("secret"), "{hidden:?}");
+    }
+    let shown = house.run(&["run", "-q", "-w", ".", "--", "sh", "-c", "cat /workspace/*/.env | head -1"]);
+    assert_eq!(shown.out, "secret\n", "{shown:?}");
+}
+
+#[test]
+fn a_read_only_grant_in_a_writable_one_is_held() {
+    let house = House::new();
+    std::fs::create_dir_all(house.path("work/tree/ro")).unwrap();
+    let (tree, ro) = (house.path("work/tree"), house.path("work/tree/ro"));
+    let (tree, ro) = (tree.to_str().unwrap(), ro.to_str().unwrap());
+    let run = |args: &[&str]| {
+        let script = format!("touch {ro}/new && exit 60; exit 0");
+        let mut all = vec!["run", "-q"];
+        all.extend(args);
+        all.extend(PREFER);
+        all.extend(["--", "sh", "-c", &script]);
+        house.run(&all).code
+    };
+    assert_eq!(run(&["--read", ro, "--write", tree]), 0, "whatever the order of the flags, it lies on top");
+    assert_eq!(run(&["--write", tree, "--read", ro]), 0);
+    assert_eq!(run(&["--write", tree]), 60, "without the promise it can be written to");
+    assert_eq!(run(&["--read", ro]), 0);
+}
+
+#[test]
+fn a_session_keyring_that_was_revoked_keeps_nobody_from_running() {
+    let house = House::new();
+    // KEYCTL_JOIN_SESSION_KEYRING and KEYCTL_REVOKE of the session's, then the product.
+    let script = "import ctypes, os, sys
+libc = ctypes.CDLL(None)
+if libc.syscall(250, 1, 0) < 0 or libc.syscall(250, 3, ctypes.c_int(-3)) < 0: sys.exit(77)
+os.execv(sys.argv[1], [sys.argv[1], 'run', '-q', '--', 'true'])";
+    let mut command = house.command::<&str>(&[]);
+    let product = command.get_program().to_owned();
+    command = crate::python(&house, script, &product);
+    let ended = command.output().unwrap();
+    assert_eq!(house.said(&ended).code, 0, "{:?}", house.said(&ended));
+}

@@ -1,0 +1,19 @@
+//! The gateway that an agent's tool calls pass: judged by the [gate], counted, asked about, bounded, recorded.
+//!
+//! [`Broker`](broker) adds to the pure gate what has a state: counters, people, time, the record. Every front door (MCP, HTTP,
+//! Python, command line) speaks to the broker and to nothing else. Errors are denials.
+#![forbid(unsafe_code)]
+
+pub mod approvals;
+pub mod broker;
+pub mod clock;
+pub mod engine;
+pub mod http;
+pub mod limits;
+pub mod mcp;
+pub mod pipe;
+pub mod record;
+pub mod tool_route;
+
+pub use broker::{Answer, Broker, Meters};
+pub use record::{Event, Record};

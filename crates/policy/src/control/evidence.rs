@@ -1,0 +1,82 @@
+//! What must be seen of each control before *go*.
+
+use std::fmt;
+
+use super::Control;
+
+/// Where the proof of a control comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Read from the kernel by the supervisor.
+    Outside(&'static str),
+    /// Read from the kernel by the guest.
+    Guest(&'static str),
+    /// An attempt that the kernel answered as planned.
+    Behaviour(&'static str),
+    /// The supervisor's own part was made from the control and is armed.
+    Armed(&'static str),
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, what) = match self {
+            Self::Outside(what) => ("kernel", what),
+            Self::Guest(what) => ("guest", what),
+            Self::Behaviour(what) => ("behaviour", what),
+            Self::Armed(what) => ("supervisor", what),
+        };
+        write!(f, "{from}: {what}")
+    }
+}
+
+impl Control {
+    /// The one piece of evidence that must be there before *go*.
+    #[must_use]
+    pub const fn evidence(&self) -> Evidence {
+        match self {
+            Self::Namespace(_) => Evidence::Outside("/proc/PID/ns differs from ours"),
+            Self::Root(_) => Evidence::Outside("mountinfo: one read-only root, no mount that was not planned"),
+            Self::User { .. } => Evidence::Guest("getresuid, getresgid; /proc/PID/status outside"),
+            Self::Hostname(_) => Evidence::Guest("uname"),
+            Self::NoInnerNamespaces => Evidence::Guest("/proc/sys/user/max_*_namespaces read back"),
+            Self::NoNewPrivs => Evidence::Outside("/proc/PID/status NoNewPrivs"),
+            Self::NoCapabilities => Evidence::Outside("/proc/PID/status Cap*"),
+            Self::NoGroups => Evidence::Guest("getgroups"),
+            Self::KeptGroups(_) => Evidence::Outside("/proc/PID/status Groups"),
+            Self::RunMark => Evidence::Guest("prlimit"),
+            Self::NoDescriptors => Evidence::Guest("every open descriptor counted"),
+            Self::Undumpable => Evidence::Guest("PR_GET_DUMPABLE"),
+            Self::Session => Evidence::Guest("getsid"),
+            Self::Keyring => Evidence::Guest("KEYCTL_GET_KEYRING_ID before and after"),
+            Self::SignalScope => Evidence::Behaviour("a signal to a witness outside got through before and not after"),
+            Self::PayloadScope => Evidence::Behaviour("a child under the payload's layer could not signal the guest"),
+            Self::Umask(_) => Evidence::Outside("/proc/PID/status Umask"),
+            Self::Terminal { .. } => Evidence::Guest("the master's descriptor came out"),
+            Self::Label(_) => Evidence::Guest("attr/exec read back"),
+            Self::Mount { .. } => Evidence::Outside("mountinfo: options of the uppermost mount"),
+            Self::ReadOnlyOverlay => Evidence::Outside("mountinfo: kind of the uppermost mounts"),
+            Self::Overlay { .. } => Evidence::Outside("mountinfo: kind of the uppermost mount; its layer came out"),
+            Self::Copy { size: Some(_), .. } | Self::Tmpfs { .. } => Evidence::Outside("statfs: size and inodes"),
+            Self::Copy { size: None, .. } => Evidence::Armed("the copy was made"),
+            Self::Hide(_) => Evidence::Armed("covered in the layer"),
+            Self::Covered(_) => Evidence::Outside("mountinfo: a mount on each path that was found"),
+            Self::ProtectedMounts => Evidence::Outside("mountinfo: each protected path"),
+            Self::ProtectedAtApply => Evidence::Armed("changes are kept aside"),
+            Self::NoexecMounts => Evidence::Outside("mountinfo: noexec on each writable mount"),
+            Self::NoexecRules(_) | Self::Executables { .. } => {
+                Evidence::Behaviour("an open that the layer must refuse; its rules against the list")
+            }
+            Self::Landlock(_) => Evidence::Behaviour("an open that must fail and one that must work"),
+            Self::Rule { .. } => Evidence::Guest("number of rules; each granted path has one"),
+            Self::Filter(_) => Evidence::Behaviour("an allowed and a denied call of each group of rules"),
+            Self::Cgroup { .. } => Evidence::Outside("the group's file read back, the guest in it"),
+            Self::Rlimit { .. } => Evidence::Guest("prlimit"),
+            Self::EachFile(_) => Evidence::Guest("prlimit"),
+            Self::Watch(_) => Evidence::Armed("the watch is set"),
+            Self::Environment => Evidence::Guest("number of variables"),
+            Self::Audit => Evidence::Armed("run.planned is written"),
+            Self::CommandGate => Evidence::Armed("the command was judged"),
+            Self::ToolGate => Evidence::Armed("no channel to a tool"),
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! The mechanisms that hold clauses, as values.
+//!
+//! A backend's `support` answers with controls, a start applies exactly those, and before *go* each of them must have left
+//! the evidence that [`Control::evidence`] names. Enforcer, strength, overshoot and adversary of a plan's entry are all
+//! derived from its controls: there is no second list that could say something else.
+
+mod evidence;
+mod set;
+mod watch;
+
+use std::path::PathBuf;
+
+use crate::plan::Strength;
+use crate::units::{Bytes, Millis};
+use crate::value::{Over, Root, Threat, Threshold};
+
+pub use evidence::Evidence;
+pub use set::Controls;
+
+/// A kind of namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Namespace {
+    /// Users and capabilities.
+    User,
+    /// Mounts.
+    Mount,
+    /// Processes.
+    Pid,
+    /// Network.
+    Net,
+    /// System V and POSIX message queues, shared memory.
+    Ipc,
+    /// Host name.
+    Uts,
+    /// Control groups.
+    Cgroup,
+    /// Clocks since boot.
+    Time,
+}
+
+impl Namespace {
+    /// Every kind.
+    pub const ALL: [Self; 8] =
+        [Self::User, Self::Mount, Self::Pid, Self::Net, Self::Ipc, Self::Uts, Self::Cgroup, Self::Time];
+
+    /// The name in plans, e.g. `netns`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "userns",
+            Self::Mount => "mountns",
+            Self::Pid => "pidns",
+            Self::Net => "netns",
+            Self::Ipc => "ipcns",
+            Self::Uts => "utsns",
+            Self::Cgroup => "cgroupns",
+            Self::Time => "timens",
+        }
+    }
+}
+
+/// A resource of setrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// Processor seconds of one process.
+    Cpu,
+    /// Bytes of one file.
+    FileSize,
+    /// Bytes of a core dump.
+    Core,
+    /// Processes of the user in its user namespace.
+    Processes,
+    /// Open descriptors of one process.
+    OpenFiles,
+    /// Locked memory, bytes.
+    LockedMemory,
+    /// Queued signals.
+    PendingSignals,
+    /// Bytes of POSIX message queues.
+    MessageQueues,
+    /// How far the nice value may be raised.
+    Nice,
+    /// Real-time priority.
+    RealTimePriority,
+}
+
+impl Resource {
+    /// `RLIMIT_*` of Linux.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Cpu => 0,
+            Self::FileSize => 1,
+            Self::Core => 4,
+            Self::Processes => 6,
+            Self::OpenFiles => 7,
+            Self::LockedMemory => 8,
+            Self::PendingSignals => 11,
+            Self::MessageQueues => 12,
+            Self::Nice => 13,
+            Self::RealTimePriority => 14,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "rlimit:cpu",
+            Self::FileSize => "rlimit:fsize",
+            Self::Core => "rlimit:core",
+            // In a fresh user namespace the kernel counts the sandbox alone.
+            Self::Processes => "userns:nproc",
+            Self::OpenFiles => "rlimit:nofile",
+            Self::LockedMemory => "rlimit:memlock",
+            Self::PendingSignals => "rlimit:sigpending",
+            Self::MessageQueues => "rlimit:msgqueue",
+            Self::Nice => "rlimit:nice",
+            Self::RealTimePriority => "rlimit:rtprio",
+        }
+    }
+}
+
+/// A limit of a control group: the value that its file gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CgroupLimit {
+    /// Bytes; swap is 0.
+    Memory(u64),
+    /// Processes and threads, the guest itself included.
+    Pids(u64),
+    /// Microseconds of processor time in each period of so many microseconds.
+    Cpu {
+        /// Quota.
+        quota_us: u64,
+        /// Period.
+        period_us: u64,
+    },
+    /// Cores by number.
+    Cpuset(Vec<u32>),
+    /// Bytes a second read from a block device (major, minor).
+    IoRead {
+        /// Device.
+        device: (u32, u32),
+        /// Rate.
+        rate: u64,
+    },
+    /// Bytes a second written to a block device (major, minor).
+    IoWrite {
+        /// Device.
+        device: (u32, u32),
+        /// Rate.
+        rate: u64,
+    },
+}
+
+impl CgroupLimit {
+    /// The controller.
+    #[must_use]
+    pub const fn controller(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Pids(_) => "pids",
+            Self::Cpu { .. } => "cpu",
+            Self::Cpuset(_) => "cpuset",
+            Self::IoRead { .. } | Self::IoWrite { .. } => "io",
+        }
+    }
+}
+
+/// A part of the system call filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// The named profile.
+    Profile(String),
+    /// Calls added by name.
+    Allow(Vec<String>),
+    /// Calls closed by name.
+    Deny(Vec<String>),
+    /// No IPv4 or IPv6 socket can be made.
+    NoInet,
+    /// Of unix sockets only pairs of streams or of packets can be made.
+    NoUnix,
+    /// Calls that reach processes outside by number are narrowed to the caller itself.
+    SharedPids,
+    /// Nothing acts on a file of the host through a descriptor that only reads.
+    SharedFiles {
+        /// Locks of whole files are closed too: the program has no file of the host to write.
+        locks: bool,
+    },
+    /// No process becomes undumpable: the supervisor can look into each.
+    Visible,
+    /// No memory that shows neither in a process nor in a file.
+    CountedMemory,
+}
+
+/// What the supervisor watches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Watch {
+    /// The wall clock.
+    Wall(Millis),
+    /// Processor time of the tree; `counted`: by a control group, which misses no child.
+    CpuTime {
+        /// Limit.
+        limit: Millis,
+        /// By a control group.
+        counted: bool,
+    },
+    /// Memory of the tree.
+    Memory(Bytes),
+    /// Byte-range locks of the tree, which are memory of the kernel that no control group counts.
+    Locks(u64),
+    /// Processes of the tree.
+    Pids(u32),
+    /// Bytes in the folders of the run.
+    Disk(Bytes),
+    /// Files in the folders of the run.
+    Files(u64),
+    /// Bytes in the run's own temporary folder.
+    Tmp(Bytes),
+    /// Bytes of stdout and stderr.
+    Output {
+        /// Limit.
+        limit: Bytes,
+        /// What happens to more.
+        over: Over,
+    },
+    /// Usage that is reported.
+    Warn(Threshold),
+    /// Usage that ends the run.
+    Kill(Threshold),
+    /// Protected files of a workspace that others can write to as well.
+    Protected,
+}
+
+/// What is covered in trees of the host that are shown as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// Unix sockets.
+    Sockets,
+    /// Paths that match these globs.
+    Hidden(Vec<String>),
+}
+
+/// One mechanism with its parameters. Closed: a new one breaks the start and the proof until both know it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Control {
+    /// A namespace of its own.
+    Namespace(Namespace),
+    /// The root tree; the host's is detached, and every mount that is left is one that was planned.
+    Root(Root),
+    /// The user inside, and its id; one user and one group are mapped.
+    User {
+        /// Name.
+        name: String,
+        /// uid and gid inside.
+        id: u32,
+    },
+    /// The host name.
+    Hostname(String),
+    /// No further namespaces in the sandbox's user namespace.
+    NoInnerNamespaces,
+    /// `no_new_privs`.
+    NoNewPrivs,
+    /// Every capability set is empty, and stays so.
+    NoCapabilities,
+    /// No supplementary group.
+    NoGroups,
+    /// These supplementary groups of an ordinary caller, which the kernel lets nobody drop, and no other.
+    KeptGroups(Vec<u32>),
+    /// Every process of the run carries a limit that means nothing and is the run's alone: by it what a dead guest or
+    /// supervisor left is found, whoever its parent is.
+    RunMark,
+    /// No descriptor of the caller.
+    NoDescriptors,
+    /// The guest cannot be traced or read.
+    Undumpable,
+    /// A session of its own.
+    Session,
+    /// A session keyring of its own.
+    Keyring,
+    /// Landlock's scope keeps signals inside (process tier).
+    SignalScope,
+    /// The payload's own Landlock layer keeps it from signalling the guest.
+    PayloadScope,
+    /// The file mode creation mask.
+    Umask(u32),
+    /// A terminal of its own: a new instance of devpts, or the session's own pseudo terminal.
+    Terminal {
+        /// On a devpts of its own.
+        instance: bool,
+    },
+    /// The label of the payload, as the policy spells it.
+    Label(String),
+    /// A tree or file of the host, shown inside by a mount of its own.
+    Mount {
+        /// On the host.
+        from: PathBuf,
+        /// Inside.
+        at: PathBuf,
+        /// It can be written to.
+        write: bool,
+    },
+    /// Read-only trees are shown through an overlay, which refuses connections to sockets that lie in them.
+    ReadOnlyOverlay,
+    /// A layer of bounded size over a tree of the host.
+    Overlay {
+        /// On the host.
+        from: PathBuf,
+        /// Inside.
+        at: PathBuf,
+        /// Bytes of the layer.
+        bytes: u64,
+        /// Inodes of the layer.
+        inodes: u64,
+    },
+    /// A copy of a tree of the host, in a tmpfs of bounded size, or (`None`) in a folder of the run.
+    Copy {
+        /// On the host.
+        from: PathBuf,
+        /// Inside.
+        at: PathBuf,
+        /// Bytes and inodes of the tmpfs.
+        size: Option<(u64, u64)>,
+    },
+    /// A tmpfs of bounded size.
+    Tmpfs {
+        /// Inside.
+        at: &'static str,
+        /// Bytes.
+        bytes: u64,
+        /// Inodes.
+        inodes: u64,
+    },
+    /// Paths that match these globs are covered in the layer.
+    Hide(Vec<String>),
+    /// What is found in grants at the start is covered by an empty mount.
+    Covered(Cover),
+    /// Control files of a writable workspace are bound read-only.
+    ProtectedMounts,
+    /// Control files are only taken over by `apply`, each one by name.
+    ProtectedAtApply,
+    /// Writable mounts are `noexec`.
+    NoexecMounts,
+    /// Nothing that can be written can be executed, by Landlock of this ABI.
+    NoexecRules(u32),
+    /// The only executables, by Landlock of this ABI.
+    Executables {
+        /// ABI.
+        abi: u32,
+        /// Files.
+        files: Vec<PathBuf>,
+    },
+    /// A Landlock layer of this ABI: what has no rule is closed.
+    Landlock(u32),
+    /// A Landlock rule for a path of the host (process tier).
+    Rule {
+        /// On the host.
+        path: PathBuf,
+        /// It can be written to.
+        write: bool,
+    },
+    /// The system call filter.
+    Filter(Filter),
+    /// A limit of a control group.
+    Cgroup {
+        /// 1 or 2.
+        version: u8,
+        /// Limit.
+        limit: CgroupLimit,
+    },
+    /// A resource limit; soft and hard are the same.
+    Rlimit {
+        /// Resource.
+        resource: Resource,
+        /// Most that it may be.
+        value: u64,
+    },
+    /// Only the size of each file is bounded, not their number.
+    EachFile(Bytes),
+    /// The supervisor watches.
+    Watch(Watch),
+    /// The environment is the guest's to give: the caller's does not go in.
+    Environment,
+    /// The record of the run.
+    Audit,
+    /// The command gate.
+    CommandGate,
+    /// The tool gate.
+    ToolGate,
+}
+
+impl Control {
+    /// The mechanism's name without its parameters: what stands in the plan's `enforcer`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = match self {
+            Self::Namespace(kind) => kind.as_str(),
+            Self::Root(_) => "pivot_root",
+            Self::User { .. } => "userns:map",
+            Self::Hostname(_) => "utsns",
+            Self::NoInnerNamespaces => "userns:limits",
+            Self::NoNewPrivs => "no_new_privs",
+            Self::NoCapabilities => "capabilities",
+            Self::NoGroups => "groups",
+            Self::KeptGroups(_) => "groups:kept",
+            Self::RunMark => "rlimit:rttime",
+            Self::NoDescriptors => "descriptors",
+            Self::Undumpable => "dumpable",
+            Self::Session => "session",
+            Self::Keyring => "keyring",
+            Self::SignalScope => "landlock:scope",
+            Self::PayloadScope => "landlock:payload",
+            Self::Umask(_) => "umask",
+            Self::Terminal { instance: true } => "devpts:newinstance",
+            Self::Terminal { instance: false } => "pty:session",
+            Self::Label(label) => {
+                return format!("lsm:{}", label.split(':').next().unwrap_or_default());
+            }
+            Self::Mount { write: false, .. } => "mountns:ro",
+            Self::Mount { write: true, .. } => "mountns:rw",
+            Self::ReadOnlyOverlay => "overlay",
+            Self::Overlay { .. } => "overlay+tmpfs",
+            Self::Copy { size: Some(_), .. } => "tmpfs",
+            Self::Copy { size: None, .. } => "copy",
+            Self::Tmpfs { .. } => "tmpfs:size,nr_inodes",
+            Self::Hide(_) => "overlay:whiteout",
+            Self::Covered(_) => "mountns:cover",
+            Self::ProtectedMounts => "mountns:ro",
+            Self::ProtectedAtApply => "supervisor:apply",
+            Self::NoexecMounts => "mount:noexec",
+            Self::NoexecRules(abi) | Self::Executables { abi, .. } => return format!("landlock:{abi}:execute"),
+            Self::Landlock(abi) => return format!("landlock:{abi}"),
+            Self::Rule { .. } => "landlock",
+            Self::Filter(filter) => filter.name(),
+            Self::Cgroup { version, limit } => return format!("cgroup-v{version}:{}", limit.controller()),
+            Self::Rlimit { resource, .. } => resource.name(),
+            Self::EachFile(_) => "rlimit:fsize",
+            Self::Watch(watch) => watch.name(),
+            Self::Environment => "guest:environment",
+            Self::Audit => "supervisor:audit",
+            Self::CommandGate => "broker:commands",
+            Self::ToolGate => "broker:tools",
+        };
+        name.to_owned()
+    }
+
+    /// Who holds it.
+    #[must_use]
+    pub const fn strength(&self) -> Strength {
+        self.hold().0
+    }
+
+    /// Against whom it holds. What a hostile program can hide from holds against mistakes.
+    #[must_use]
+    pub const fn against(&self) -> Threat {
+        self.hold().1
+    }
+
+    /// How far what it holds may be passed before it acts; `None` = not at all.
+    #[must_use]
+    pub const fn overshoot(&self) -> Option<&'static str> {
+        self.hold().2
+    }
+
+    /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.
+    const fn hold(&self) -> (Strength, Threat, Option<&'static str>) {
+        use Strength::{Broker, Kernel, Supervisor};
+        use Threat::{Hostile, Mistakes};
+        match self {
+            Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
+            Self::Environment | Self::Audit | Self::ProtectedAtApply => (Supervisor, Hostile, None),
+            Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
+            Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
+            Self::ToolGate => (Broker, Hostile, None),
+            Self::Filter(Filter::SharedFiles { locks: false }) => {
+                (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
+            }
+            Self::KeptGroups(_) => (
+                Kernel,
+                Hostile,
+                Some("supplementary groups of the caller stay: what they may read or write is open where it is shown"),
+            ),
+            Self::Covered(_) => (Kernel, Hostile, Some("what a program of the host makes there while the run lasts")),
+            // Landlock judges `execve`, not `mmap`: a loader among the executables maps whatever it can read (measured).
+            Self::NoexecRules(_) => (
+                Kernel,
+                Mistakes,
+                Some(
+                    "a written file that is given to the dynamic loader runs, as a script does that is given to its interpreter",
+                ),
+            ),
+            // Landlock and `noexec` judge who executes, not what a loader maps.
+            Self::Executables { .. } => {
+                (Kernel, Hostile, Some("a readable file of a grant that is given to the dynamic loader runs"))
+            }
+            Self::Cgroup { version, limit } => {
+                let (against, overshoot) = limit.hold(*version);
+                (Kernel, against, overshoot)
+            }
+            Self::Namespace(_)
+            | Self::Root(_)
+            | Self::User { .. }
+            | Self::Hostname(_)
+            | Self::NoInnerNamespaces
+            | Self::NoNewPrivs
+            | Self::NoCapabilities
+            | Self::NoGroups
+            | Self::RunMark
+            | Self::NoDescriptors
+            | Self::Undumpable
+            | Self::Session
+            | Self::Keyring
+            | Self::SignalScope
+            | Self::PayloadScope
+            | Self::Umask(_)
+            | Self::Terminal { .. }
+            | Self::Label(_)
+            | Self::Mount { .. }
+            | Self::ReadOnlyOverlay
+            | Self::Overlay { .. }
+            | Self::Copy { .. }
+            | Self::Tmpfs { .. }
+            | Self::Hide(_)
+            | Self::ProtectedMounts
+            | Self::NoexecMounts
+            | Self::Landlock(_)
+            | Self::Rule { .. }
+            | Self::Filter(_)
+            | Self::Rlimit { .. } => (Kernel, Hostile, None),
+        }
+    }
+}
+
+impl CgroupLimit {
+    /// Against whom it holds, and what the kernel does not count.
+    const fn hold(&self, version: u8) -> (Threat, Option<&'static str>) {
+        match self {
+            // Measured: without a limit of its own 256 MiB waited in sockets of a run that may have 64.
+            Self::Memory(_) if version == 1 => (
+                Threat::Hostile,
+                Some(
+                    "a quarter more, in buffers of TCP and UDP: control groups v1 count those apart; with `loopback` messages that wait in netlink sockets, 208 KiB each",
+                ),
+            ),
+            Self::Memory(_) => {
+                (Threat::Hostile, Some("with `loopback` messages that wait in netlink sockets, 208 KiB each"))
+            }
+            Self::IoWrite { .. } if version == 1 => (
+                Threat::Mistakes,
+                Some("writes that the kernel carries out later: control groups v1 count none of them"),
+            ),
+            Self::IoWrite { .. } | Self::IoRead { .. } | Self::Pids(_) | Self::Cpu { .. } | Self::Cpuset(_) => {
+                (Threat::Hostile, None)
+            }
+        }
+    }
+}
+
+impl Filter {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::NoInet => "seccomp:socket",
+            Self::NoUnix => "seccomp:af_unix",
+            Self::Visible => "seccomp:dumpable",
+            Self::CountedMemory => "seccomp:memory",
+            Self::Profile(_) | Self::Allow(_) | Self::Deny(_) | Self::SharedPids | Self::SharedFiles { .. } => {
+                "seccomp"
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the supervisor watches: by which name, against whom, and how far it may be passed.
+
+use super::{Filter, Watch};
+use crate::value::Threat;
+
+impl Watch {
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Wall(_) => "supervisor:timer",
+            Self::Output { .. } => "supervisor:stream",
+            Self::Protected => "supervisor:inotify",
+            Self::CpuTime { .. }
+            | Self::Memory(_)
+            | Self::Locks(_)
+            | Self::Pids(_)
+            | Self::Disk(_)
+            | Self::Files(_)
+            | Self::Tmp(_)
+            | Self::Warn(_)
+            | Self::Kill(_) => "supervisor:sampling",
+        }
+    }
+
+    pub(super) const fn against(&self) -> Threat {
+        match self {
+            Self::CpuTime { counted: false, .. }
+            | Self::Memory(_)
+            | Self::Pids(_)
+            | Self::Disk(_)
+            | Self::Files(_)
+            | Self::Tmp(_) => Threat::Mistakes,
+            Self::Wall(_)
+            | Self::CpuTime { counted: true, .. }
+            | Self::Locks(_)
+            | Self::Output { .. }
+            | Self::Warn(_)
+            | Self::Kill(_)
+            | Self::Protected => Threat::Hostile,
+        }
+    }
+
+    /// Whether it is held by looking at the processes of the tree, from which a hostile program could hide: but not where
+    /// the filter closes what hides ([`Filter::Visible`], and for memory [`Filter::CountedMemory`]).
+    pub(super) const fn hidden_by(&self) -> Option<&'static [Filter]> {
+        match self {
+            Self::Memory(_) => Some(&[Filter::Visible, Filter::CountedMemory]),
+            Self::Pids(_) | Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(&[Filter::Visible]),
+            Self::Wall(_)
+            | Self::CpuTime { .. }
+            | Self::Locks(_)
+            | Self::Output { .. }
+            | Self::Warn(_)
+            | Self::Kill(_)
+            | Self::Protected => None,
+        }
+    }
+
+    pub(super) const fn overshoot(&self) -> Option<&'static str> {
+        match self {
+            Self::Wall(_) | Self::Output { .. } => None,
+            Self::CpuTime { counted: true, .. } => {
+                Some("what all cores use between two looks, 20 ms apart or ten times what a look takes")
+            }
+            Self::CpuTime { counted: false, .. } => Some(
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes; without a control group also children that nobody waited for",
+            ),
+            Self::Memory(_) => Some(
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; the first 64 sockets, 208 KiB each; what pipes, netlink sockets, epoll and rule sets of Landlock hold, up to 5 MiB for each open file",
+            ),
+            Self::Locks(_) => Some("16384 byte-range locks, 4 MiB, and what is locked within 100 ms"),
+            Self::Pids(_) => Some("what is started between two looks, 20 ms apart or ten times what a look takes"),
+            Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(
+                "what is written between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster",
+            ),
+            Self::Warn(_) | Self::Kill(_) => Some("what is used between two looks, 100 ms apart"),
+            Self::Protected => Some(
+                "a control file that is made, or one that somebody outside replaces, stands for up to 100 ms, longer while folders are made or moved by the thousand: then it is put aside",
+            ),
+        }
+    }
+}

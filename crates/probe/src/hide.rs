@@ -1,0 +1,82 @@
+//! Ways in which a program hides memory, files and locks from whoever counts by looking at its processes.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::{call, checked, last_errno};
+
+/// This process cannot be traced or read by its user's other processes any more.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn undumpable() -> rustix::io::Result<()> {
+    // SAFETY: the call takes numbers alone.
+    checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0_usize, 0_usize, 0_usize, 0_usize) }).map(|_| ())
+}
+
+/// Ends the calling thread alone; of the first one its process goes on without its folder in `/proc` showing anything.
+pub fn end_thread() {
+    let _never = call(libc::SYS_exit, [0; 6]);
+}
+
+/// The calling thread has descriptors of its own from now on.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn own_descriptors() -> rustix::io::Result<()> {
+    crate::task::unshare(libc::CLONE_FILES)
+}
+
+/// Shared memory without a file, written and then unmapped from the page tables: it is there until the process ends.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn shared_unseen(bytes: usize) -> rustix::io::Result<()> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(last_errno());
+    }
+    // SAFETY: the mapping made above, which is writable and of this size.
+    unsafe { std::ptr::write_bytes(at.cast::<u8>(), 1, bytes) };
+    // SAFETY: the same mapping; nobody has a reference into it.
+    checked(unsafe { libc::madvise(at, bytes, libc::MADV_DONTNEED) }).map(|_| ())
+}
+
+/// Maps one page of a file, which is there until the process ends.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn map_page(file: impl AsFd) -> rustix::io::Result<()> {
+    let (page, file) = (4096, file.as_fd().as_raw_fd());
+    // SAFETY: a new mapping at an address that the kernel chooses, which nobody reads.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, libc::MAP_SHARED, file, 0) };
+    if at == libc::MAP_FAILED { Err(last_errno()) } else { Ok(()) }
+}
+
+/// Sends a descriptor into a socket, where it waits.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn send(socket: BorrowedFd<'_>, file: &OwnedFd) -> rustix::io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    if !buffer.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(rustix::io::Errno::NOBUFS);
+    }
+    rustix::net::sendmsg(socket, &[std::io::IoSlice::new(b"x")], &mut buffer, SendFlags::empty()).map(|_| ())
+}
+
+/// A lock of one byte of a file, for this process.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn lock_byte(file: impl AsFd, at: i64) -> rustix::io::Result<()> {
+    let lock =
+        libc::flock { l_type: i16::try_from(libc::F_WRLCK).unwrap_or(1), l_whence: 0, l_start: at, l_len: 1, l_pid: 0 };
+    // SAFETY: the kernel reads the lock, which lives until the call returns.
+    checked(unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLK, &raw const lock) }).map(|_| ())
+}

@@ -1,0 +1,95 @@
+//! Which changes are not taken unless they are named.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::manifest::{Change, Entry, Kind, Manifest};
+use crate::protect::{self, List, REPOSITORY, Verdict, What, judge, objection, split};
+use crate::state::{Cross, Dir};
+
+/// A file of git's that is larger is not judged.
+const MAX_JUDGED: u64 = 256 << 20;
+
+/// Judges the changes of one run.
+pub(super) struct Guarding<'a> {
+    list: &'a List,
+    /// Folders that are held with all that is in them.
+    folders: Vec<(&'a Path, String)>,
+    /// The workspace and the contents of the run: git's configuration is compared, and held where either is missing.
+    host: Option<&'a Dir>,
+    blobs: Option<&'a Dir>,
+    /// Folders that git takes for its own when the changes are taken, whatever they are called.
+    repositories: BTreeSet<&'a Path>,
+}
+
+/// The folders above a path that git takes for its own: each has `HEAD`, `objects` and `refs`, from the run or on the host.
+fn repositories<'a>(manifest: &'a Manifest, host: Option<&Dir>) -> BTreeSet<&'a Path> {
+    let made: BTreeSet<&Path> =
+        manifest.entries.iter().filter(|e| e.change != Change::Removed).map(|e| e.path.as_path()).collect();
+    let whole = |folder: &&Path| {
+        let dir = host.and_then(|host| host.enter(folder, Cross::No).ok());
+        let there = |name: &str| dir.as_ref().is_some_and(|dir| dir.kind(name).is_ok_and(|kind| kind.is_some()));
+        REPOSITORY.iter().all(|name| made.contains(folder.join(name).as_path()) || there(name))
+    };
+    let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
+    folders.into_iter().filter(|folder| split(folder).is_none()).filter(whole).collect()
+}
+
+impl<'a> Guarding<'a> {
+    pub(super) fn of(list: &'a List, manifest: &'a Manifest, host: Option<&'a Dir>, blobs: Option<&'a Dir>) -> Self {
+        let new_folders = manifest.entries.iter().filter(|entry| what(entry) == What::NewFolder);
+        let folders = new_folders.filter_map(|entry| match judge(list, &entry.path, What::NewFolder) {
+            Verdict::Held(why) => Some((entry.path.as_path(), why)),
+            Verdict::Free | Verdict::Contents(_) => None,
+        });
+        // Who removes `HEAD` removes the repository: then nothing of it is taken, or what is left would be none.
+        let emptied = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
+        let emptied = emptied.filter_map(|entry| {
+            let (_, rest) = split(&entry.path)?;
+            let gone = rest == Path::new("HEAD") && !manifest.has_other(&entry.path, Change::Removed);
+            Some((entry.path.parent().filter(|_| gone)?, "version control: the repository would be gone".to_owned()))
+        });
+        let folders = folders.chain(emptied).collect();
+        Self { list, folders, host, blobs, repositories: repositories(manifest, host) }
+    }
+
+    /// Why an entry is held, if it is.
+    pub(super) fn why(&self, entry: &Entry) -> Option<String> {
+        if let Some((_, why)) = self.folders.iter().find(|(folder, _)| entry.path.starts_with(folder)) {
+            return Some(why.clone());
+        }
+        let folder = self.repositories.iter().find(|folder| entry.path.starts_with(folder));
+        let verdict = match folder.and_then(|folder| entry.path.strip_prefix(folder).ok()) {
+            // A path in a folder of git's by another name is judged as if it were called `.git`.
+            Some(rest) => judge(self.list, &Path::new(".git").join(rest), what(entry)),
+            None => judge(self.list, &entry.path, what(entry)),
+        };
+        match verdict {
+            Verdict::Free => None,
+            Verdict::Held(why) => Some(why),
+            Verdict::Contents(kind) => self.contents(kind, entry).map(|why| format!("version control: {why}")),
+        }
+    }
+
+    fn contents(&self, kind: protect::Kind, entry: &Entry) -> Option<String> {
+        let unread = || Some("it is too large to be judged, or cannot be read".to_owned());
+        let before = match &entry.base {
+            None => Some(Vec::new()),
+            Some(_) => self.host.and_then(|host| host.read(&entry.path, MAX_JUDGED).ok()),
+        };
+        let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
+        let (Some(before), Some(now)) = (before, now) else { return unread() };
+        objection(kind, &before, &now)
+    }
+}
+
+fn what(entry: &Entry) -> What {
+    match (entry.change, entry.kind) {
+        (Change::Removed, _) => What::Removed,
+        (Change::Added, Kind::Dir) => What::NewFolder,
+        (Change::Modified, Kind::Dir) => What::Folder,
+        (Change::Added | Change::Modified, Kind::Symlink) => What::Link,
+        (Change::Added, Kind::File | Kind::Special) => What::NewFile,
+        (Change::Modified, Kind::File | Kind::Special) => What::File,
+    }
+}

@@ -1,0 +1,331 @@
+//! The list of what changed, and where it is kept: `changes/RUN/manifest.json` and `changes/RUN/blobs/SHA256`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Stat};
+use rustix::io::{Errno, Result as KernelResult};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::ChangesError;
+use crate::state::{Cross, Dir, RunId, State, path_text};
+use policy::json::{canonical, hex, sha256_hex};
+
+/// Contents of the host up to this size are hashed, so that a conflict can be told from a touch.
+pub(super) const HASHED: u64 = 8 << 20;
+/// No manifest that we wrote is larger.
+const MAX_MANIFEST: u64 = 256 << 20;
+pub(super) const MANIFEST: &str = "manifest.json";
+/// The folder of contents in that of a run.
+pub const BLOBS: &str = "blobs";
+
+/// What happened to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// It is gone. Sorts first: what replaces it comes after.
+    Removed,
+    /// It is new.
+    Added,
+    /// Its content, target or mode is another.
+    Modified,
+}
+
+/// What a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A pipe, socket or device; only ever on the host's side.
+    Special,
+}
+
+/// What a path of the host was, so that a change by somebody else is seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// Kind.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Inode.
+    pub inode: u64,
+    /// Size.
+    pub size: u64,
+    /// Modification: seconds and nanoseconds.
+    pub mtime: (i64, u64),
+    /// Change of the inode: cannot be set back by a program.
+    pub ctime: (i64, u64),
+    /// Of small files.
+    pub sha256: Option<String>,
+    /// Of links, hex of the bytes.
+    pub target: Option<String>,
+}
+
+/// One changed path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Relative to the workspace.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// What happened.
+    pub change: Change,
+    /// What it is now; for a removed one what it was.
+    pub kind: Kind,
+    /// Permission bits now, without set-user-id, set-group-id and sticky.
+    pub mode: u32,
+    /// Size now.
+    pub size: u64,
+    /// Of a file.
+    pub sha256: Option<String>,
+    /// Of a link, hex of the bytes.
+    pub target: Option<String>,
+    /// It had a set-user-id or set-group-id bit, which was left behind.
+    pub stripped: bool,
+    /// What was there on the host.
+    pub base: Option<Fingerprint>,
+    /// Somebody changed it on the host while the run lasted.
+    pub touched: bool,
+}
+
+/// Something that is not carried over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Relative to the workspace.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// All changes of one run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Always 1.
+    pub schema: u32,
+    /// Run.
+    pub run: String,
+    /// The workspace on the host, without links.
+    #[serde(with = "path_text")]
+    pub workspace: PathBuf,
+    /// Its device and inode.
+    pub root: (u64, u64),
+    /// By path, a removal before what replaces it.
+    pub entries: Vec<Entry>,
+    /// Not carried over.
+    pub refused: Vec<Refused>,
+}
+
+impl Fingerprint {
+    /// Looks at a direct child of a folder of the host; `None` if nothing is there.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn of(dir: &Dir, name: &std::ffi::OsStr) -> KernelResult<Option<Self>> {
+        let Some(stat) = dir.stat(name)? else { return Ok(None) };
+        let mut found = Self::from_stat(&stat);
+        match found.kind {
+            Kind::Symlink => {
+                found.target = Some(hex(rustix::fs::readlinkat(dir, Path::new(name), Vec::new())?.as_bytes()));
+            }
+            Kind::File if found.size <= HASHED => {
+                // A file that cannot be read, or that just grew, has no hash; its times and inode still tell.
+                found.sha256 = dir.read(name, HASHED).map(|content| hex(&Sha256::digest(content))).ok();
+            }
+            Kind::File | Kind::Dir | Kind::Special => {}
+        }
+        Ok(Some(found))
+    }
+
+    /// Without looking inside.
+    #[must_use]
+    pub fn from_stat(stat: &Stat) -> Self {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Kind::Special,
+        };
+        Self {
+            kind,
+            mode: stat.st_mode & 0o7777,
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: (stat.st_mtime, stat.st_mtime_nsec),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec),
+            sha256: None,
+            target: None,
+        }
+    }
+
+    /// Whether what is there now is what was there then: untouched, or touched and yet the same.
+    #[must_use]
+    pub fn is_same(&self, now: &Self) -> bool {
+        if self.kind != now.kind || self.mode != now.mode {
+            return false;
+        }
+        match self.kind {
+            Kind::Dir => true,
+            Kind::Symlink => self.target == now.target,
+            Kind::File | Kind::Special => {
+                let untouched = self.inode == now.inode
+                    && self.size == now.size
+                    && self.mtime == now.mtime
+                    && self.ctime == now.ctime;
+                untouched || (self.sha256.is_some() && self.sha256 == now.sha256)
+            }
+        }
+    }
+}
+
+impl Manifest {
+    /// The entries that are chosen: all, or those at or below the paths given.
+    ///
+    /// # Errors
+    /// [`ChangesError::NoSuchPath`] for a path that names none, and nothing that is not carried over.
+    pub fn choose(&self, paths: Option<&[PathBuf]>) -> Result<Vec<&Entry>, ChangesError> {
+        let Some(paths) = paths else { return Ok(self.entries.iter().collect()) };
+        for path in paths {
+            if !self.has(path) && !self.refused.iter().any(|refused| refused.path.starts_with(path)) {
+                return Err(ChangesError::NoSuchPath { path: path.clone() });
+            }
+        }
+        Ok(self.entries.iter().filter(|entry| is_named(paths, &entry.path)).collect())
+    }
+
+    /// Whether there is an entry at or below a path.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.entries.iter().any(|entry| entry.path.starts_with(path))
+    }
+
+    /// Whether something else happened at this very path too.
+    pub(super) fn has_other(&self, path: &Path, change: Change) -> bool {
+        self.entries.iter().any(|entry| entry.path == path && entry.change != change)
+    }
+
+    /// What is not carried over: all, or what is at or below the paths given.
+    #[must_use]
+    pub fn left_behind(&self, paths: Option<&[PathBuf]>) -> Vec<Refused> {
+        let asked = |refused: &&Refused| paths.is_none_or(|paths| is_named(paths, &refused.path));
+        self.refused.iter().filter(asked).cloned().collect()
+    }
+
+    /// SHA-256 over the canonical form of the run, its workspace and these entries: what `diff --json` shows and
+    /// `apply --digest` takes.
+    #[must_use]
+    pub fn digest(&self, entries: &[&Entry]) -> String {
+        let value = serde_json::json!({ "run": self.run, "root": self.root, "entries": entries });
+        sha256_hex(canonical(&value).as_bytes())
+    }
+
+    pub(super) fn save(&self, dir: &Dir) -> KernelResult<()> {
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE | rustix::fs::OFlags::TRUNC;
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let mut file = std::io::BufWriter::new(dir.open_file("manifest.new", flags, mode)?);
+        serde_json::to_writer(&mut file, self).map_err(|e| crate::state::errno_of(&e.into()))?;
+        let file = file.into_inner().map_err(|e| crate::state::errno_of(e.error()))?;
+        rustix::fs::fsync(&file)?;
+        rustix::fs::renameat(dir, "manifest.new", dir, MANIFEST)
+    }
+}
+
+/// The changes of one run.
+///
+/// # Errors
+/// [`ChangesError::None`] or [`ChangesError::Damaged`].
+pub fn load(state: &State, run: &RunId) -> Result<(Manifest, Dir), ChangesError> {
+    let changes = state.changes()?;
+    let none = || ChangesError::None { of: format!("run {run}") };
+    let dir = changes.enter(run.as_str(), Cross::No).or(Err(none()))?;
+    let content = match dir.read(MANIFEST, MAX_MANIFEST) {
+        Ok(content) => content,
+        Err(Errno::NOENT) => return Err(none()),
+        Err(errno) => return Err(ChangesError::Read { path: state.path().join("changes").join(run.as_str()), errno }),
+    };
+    let damaged = || ChangesError::Damaged { run: run.to_string() };
+    let manifest: Manifest = serde_json::from_slice(&content).or(Err(damaged()))?;
+    let plain = |path: &Path| {
+        path.components().all(|c| matches!(c, std::path::Component::Normal(_))) && path.file_name().is_some()
+    };
+    if manifest.schema != 1 || manifest.run != run.as_str() || !manifest.entries.iter().all(|e| plain(&e.path)) {
+        return Err(damaged());
+    }
+    Ok((manifest, dir))
+}
+
+/// The runs that have changes, the one that ended last first.
+///
+/// # Errors
+/// [`ChangesError::State`].
+pub fn runs(state: &State) -> Result<Vec<RunId>, ChangesError> {
+    let runs = super::order::all(&state.changes()?);
+    let mut runs = runs.map_err(|errno| ChangesError::Read { path: state.path().join("changes"), errno })?;
+    runs.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(runs.into_iter().map(|(_, id)| id).collect())
+}
+
+/// The run with changes that ended last, of the workspace that `path` is, or lies in. `path` has no links in it.
+///
+/// # Errors
+/// [`ChangesError::None`] if there is none.
+pub fn newest(state: &State, path: &Path) -> Result<RunId, ChangesError> {
+    for run in runs(state)? {
+        match load(state, &run) {
+            Ok((manifest, _)) if path.starts_with(&manifest.workspace) => return Ok(run),
+            Ok(_) | Err(ChangesError::None { .. } | ChangesError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ChangesError::None { of: crate::fault::show_path(path) })
+}
+
+/// Throws the changes of a run away.
+///
+/// # Errors
+/// [`ChangesError::None`] if there are none.
+pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
+    let changes = state.changes()?;
+    if changes.kind(run.as_str()) != Ok(Some(FileType::Directory)) {
+        return Err(ChangesError::None { of: format!("run {run}") });
+    }
+    let path = state.path().join("changes").join(run.as_str());
+    changes.remove_tree(run.as_str()).map_err(|errno| ChangesError::Write { path, errno })
+}
+
+/// Whether a path is one of these or below one.
+fn is_named(paths: &[PathBuf], path: &Path) -> bool {
+    paths.iter().any(|named| path.starts_with(named))
+}
+
+/// Throws the changes at and below these paths away; those that are gone.
+///
+/// # Errors
+/// [`ChangesError::NoSuchPath`], and nothing was thrown away.
+pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<PathBuf>, ChangesError> {
+    let (mut manifest, store) = load(state, run)?;
+    let gone = manifest.choose(Some(paths))?.into_iter().map(|entry| entry.path.clone());
+    let gone = gone.chain(manifest.left_behind(Some(paths)).into_iter().map(|refused| refused.path)).collect();
+    manifest.entries.retain(|entry| !is_named(paths, &entry.path));
+    manifest.refused.retain(|refused| !is_named(paths, &refused.path));
+    if manifest.entries.is_empty() && manifest.refused.is_empty() {
+        discard(state, run)?;
+    } else {
+        super::store::keep(state, run, &manifest, &store)?;
+    }
+    Ok(gone)
+}
+
+/// A link's target as bytes.
+pub(super) fn target_bytes(target: &str) -> Option<OsString> {
+    policy::json::unhex(target).map(OsString::from_vec)
+}

@@ -1,0 +1,30 @@
+//! What a run did to its workspace, kept aside until somebody takes it or throws it away.
+//!
+//! Promises: whatever the run left in its layer - links, pipes, devices, forged overlay attributes, hostile names - is read
+//! without following, waiting for, or executing anything; set-user-id bits and owners stay behind; [`apply`] takes exactly
+//! what [`diff`] showed (by digest), all of it or nothing, never through a link, and never over what somebody changed on the
+//! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files.
+
+mod apply;
+mod copy;
+mod diff;
+mod error;
+mod guarded;
+mod manifest;
+mod marks;
+mod order;
+mod store;
+#[cfg(test)]
+mod tests;
+mod upper;
+
+pub use apply::{Applied, Conflict, Guarded, Request, apply};
+pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
+pub use diff::{Diff, Shown, diff};
+pub use error::ChangesError;
+pub use manifest::{
+    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs,
+};
+pub use marks::{Mark, leaves, marks};
+pub use store::{Bounds, MAX_DEPTH, Store};
+pub use upper::read_upper;

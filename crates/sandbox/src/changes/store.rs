@@ -1,0 +1,392 @@
+//! Taking what a run left into `changes/RUN`, within bounds.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::{Errno, Result as KernelResult};
+use sha2::{Digest as _, Sha256};
+
+use super::ChangesError;
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
+use crate::state::{Cross, Dir, RunId, State, StateError, errno_of, gc::changes_of};
+use policy::json::hex;
+
+/// How much is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of all contents together.
+    pub bytes: u64,
+    /// Paths.
+    pub entries: usize,
+    /// Bytes of the list of them: a name costs a run nearly nothing, and whoever reads the list memory and disk.
+    pub list: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { bytes: 4 << 30, entries: 200_000, list: 128 << 20 }
+    }
+}
+
+/// Deeper folders are not carried over: nothing on the host could use them.
+pub const MAX_DEPTH: usize = 128;
+
+/// Longer paths can be made step by step, and no system call takes them (PATH_MAX, with its end).
+const MAX_PATH: usize = 4095;
+const TOO_LONG: &str = "its path is longer than the kernel takes";
+
+/// The changes of one run while they are being read.
+#[derive(Debug)]
+pub struct Store {
+    dir: Dir,
+    blobs: Dir,
+    path: PathBuf,
+    /// When the run began, on the clock of the file system: what changed on the host after it is a conflict.
+    pub(super) started: (i64, u64),
+    left: Bounds,
+    /// Files with more names than one: their content is taken once.
+    linked: BTreeMap<(u64, u64), (String, u64)>,
+    /// Paths for which there was no room.
+    unlisted: u64,
+    /// What belongs to somebody else is not taken.
+    owner: Option<u32>,
+    manifest: Manifest,
+}
+
+/// Why what belongs to somebody else is not taken.
+pub(super) const FOREIGN: &str = "it belongs to another user than the run's";
+
+impl Store {
+    /// Begins; `workspace` is the host's folder without links, `started` the real time (s, ns) just before the run.
+    ///
+    /// # Errors
+    /// [`ChangesError`] if the state folder cannot be written.
+    pub fn begin(
+        state: &State,
+        run: &RunId,
+        workspace: &Path,
+        root: &Dir,
+        started: (i64, u64),
+        bounds: Bounds,
+    ) -> Result<Self, ChangesError> {
+        let dir = changes_of(state, run)?;
+        let path = state.path().join("changes").join(run.as_str());
+        let failed = |errno| ChangesError::Write { path: path.clone(), errno };
+        dir.make(BLOBS, Mode::RWXU).map_err(failed)?;
+        let blobs = dir.enter(BLOBS, Cross::No).map_err(failed)?;
+        super::order::number(&state.changes()?, &dir).map_err(failed)?;
+        let stat = rustix::fs::fstat(root).map_err(|errno| ChangesError::Read { path: workspace.into(), errno })?;
+        let manifest = Manifest {
+            schema: 1,
+            run: run.to_string(),
+            workspace: workspace.into(),
+            root: (stat.st_dev, stat.st_ino),
+            entries: Vec::new(),
+            refused: Vec::new(),
+        };
+        Ok(Self {
+            dir,
+            blobs,
+            path,
+            started,
+            left: bounds,
+            linked: BTreeMap::new(),
+            unlisted: 0,
+            owner: None,
+            manifest,
+        })
+    }
+
+    /// Ends: the list is written, and the folder removed again if nothing changed.
+    ///
+    /// # Errors
+    /// [`ChangesError::Write`].
+    pub fn finish(mut self, state: &State) -> Result<Manifest, ChangesError> {
+        if self.unlisted > 0 {
+            let why = format!("{} paths of the run have no room in the list of its changes", self.unlisted);
+            self.manifest.refused.push(Refused { path: ".".into(), why });
+        }
+        self.manifest.entries.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
+        let failed = |errno| ChangesError::Write { path: self.path.clone(), errno };
+        if self.manifest.entries.is_empty() && self.manifest.refused.is_empty() {
+            state.changes()?.remove_tree(OsStr::new(&self.manifest.run)).map_err(failed)?;
+        } else {
+            drop_blobs(&self.dir, &self.manifest).map_err(failed)?;
+            self.manifest.save(&self.dir).map_err(failed)?;
+        }
+        Ok(self.manifest)
+    }
+
+    /// Only what belongs to this user is taken from here on.
+    pub(super) fn of_owner(&mut self, uid: u32) {
+        self.owner = Some(uid);
+    }
+
+    pub(super) fn is_foreign(&self, uid: u32) -> bool {
+        self.owner.is_some_and(|owner| owner != uid)
+    }
+
+    /// Why a step of the walk failed at `at`: nothing that is only read answers that there is no room.
+    pub(super) fn failed(&self, at: PathBuf, errno: Errno) -> ChangesError {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::ROFS => {
+                StateError::NotWritable { path: self.path.clone(), variable: "FUMEHOOD_STATE", errno }.into()
+            }
+            errno => ChangesError::Read { path: at, errno },
+        }
+    }
+
+    pub(super) fn refuse(&mut self, path: &Path, why: impl Into<String>) {
+        if self.manifest.refused.len() < self.left.entries.max(1000) {
+            let refused = Refused { path: path.into(), why: why.into() };
+            if self.has_room(&refused) {
+                self.manifest.refused.push(refused);
+            }
+        }
+    }
+
+    /// Takes the room of one line of the list; once there is none for a line, there is none for those after it.
+    fn has_room(&mut self, line: &impl serde::Serialize) -> bool {
+        let mut length = Length(1);
+        let written = serde_json::to_writer(&mut length, line).is_ok();
+        let rest = self.left.list.checked_sub(length.0).filter(|_| written && self.unlisted == 0);
+        self.left.list = rest.unwrap_or(self.left.list);
+        self.unlisted += u64::from(rest.is_none());
+        rest.is_some()
+    }
+
+    /// [`Store::refuse`] as the end of a step: what is refused does not stop the rest.
+    #[expect(clippy::unnecessary_wraps, reason = "it stands where a step ends")]
+    pub(super) fn leave(&mut self, path: &Path, why: impl Into<String>) -> KernelResult<()> {
+        self.refuse(path, why);
+        Ok(())
+    }
+
+    /// Adds an entry; `touched` is found out here.
+    pub(super) fn add(&mut self, mut entry: Entry) {
+        if entry.path.as_os_str().len() > MAX_PATH {
+            return self.refuse(&entry.path, TOO_LONG);
+        }
+        if self.left.entries == 0 {
+            return self.refuse(&entry.path, "there are more changed paths than are kept");
+        }
+        if !self.has_room(&entry) {
+            return;
+        }
+        self.left.entries -= 1;
+        // A folder changes whenever something in it does: that alone is no conflict.
+        entry.touched = entry.base.as_ref().is_some_and(|base| base.kind != Kind::Dir && base.ctime > self.started);
+        self.manifest.entries.push(entry);
+    }
+
+    /// Everything at this path of the host is gone: one entry for each file and folder.
+    pub(super) fn removed(&mut self, parent: &Dir, name: &OsStr, path: &Path, depth: usize) -> KernelResult<()> {
+        let Some(base) = Fingerprint::of(parent, name)? else { return Ok(()) };
+        if base.kind == Kind::Special {
+            self.refuse(path, "a pipe, socket or device of the host was removed: remove it yourself");
+            return Ok(());
+        }
+        if base.kind == Kind::Dir {
+            if let Some(why) = too_deep(path, depth) {
+                return self.leave(path, why);
+            }
+            let dir = match parent.enter(name, Cross::No) {
+                Ok(dir) => dir,
+                Err(errno) => return self.leave(path, format!("what it held cannot be told: {errno}")),
+            };
+            for child in dir.names()? {
+                self.removed(&dir, &child, &path.join(&child), depth + 1)?;
+            }
+        }
+        self.add(Entry {
+            path: path.into(),
+            change: Change::Removed,
+            kind: base.kind,
+            mode: base.mode & 0o777,
+            size: base.size,
+            sha256: None,
+            target: None,
+            stripped: false,
+            base: Some(base),
+            touched: false,
+        });
+        Ok(())
+    }
+
+    /// Takes the content of a file; `None` if it is beyond the bounds.
+    pub(super) fn blob(&mut self, file: &File, size: u64) -> KernelResult<Option<(String, u64)>> {
+        if size > self.left.bytes {
+            return Ok(None);
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let mut to = self.blobs.open_file("incoming", flags, Mode::RUSR | Mode::WUSR)?;
+        let streamed = stream(file, &mut to, self.left.bytes);
+        if !matches!(streamed, Ok(Some(_))) {
+            // Half a content serves nobody, least of all where the disk is full.
+            rustix::fs::unlinkat(&self.blobs, "incoming", AtFlags::empty())?;
+        }
+        let Some((sum, length)) = streamed? else { return Ok(None) };
+        self.left.bytes -= length;
+        rustix::fs::renameat(&self.blobs, "incoming", &self.blobs, sum.as_str())?;
+        Ok(Some((sum, length)))
+    }
+
+    /// A file, link or folder as it is now.
+    pub(super) fn took(&mut self, path: &Path, now: &Fingerprint, sha256: Option<String>, base: Option<Fingerprint>) {
+        let change = if base.is_some() { Change::Modified } else { Change::Added };
+        self.add(Entry {
+            path: path.into(),
+            change,
+            kind: now.kind,
+            mode: now.mode & 0o777,
+            size: if now.kind == Kind::File { now.size } else { 0 },
+            sha256,
+            target: now.target.clone(),
+            stripped: now.kind == Kind::File && now.mode & 0o6000 != 0,
+            base,
+            touched: false,
+        });
+    }
+
+    /// A regular file of the run against what the host has there.
+    pub(super) fn file(
+        &mut self,
+        dir: &Dir,
+        name: &OsStr,
+        path: &Path,
+        now: &Fingerprint,
+        base: Option<Fingerprint>,
+    ) -> KernelResult<()> {
+        let file = match dir.open_file(name, OFlags::RDONLY, Mode::empty()) {
+            Ok(file) => file,
+            Err(errno) => return self.leave(path, format!("it cannot be read: {errno}")),
+        };
+        // What was looked at by name and what was opened must be one.
+        let opened = rustix::fs::fstat(&file)?;
+        if opened.st_ino != now.inode || Fingerprint::from_stat(&opened).kind != Kind::File {
+            return self.leave(path, "it was replaced while it was read");
+        }
+        if self.is_foreign(opened.st_uid) {
+            return self.leave(path, FOREIGN);
+        }
+        let known = self.linked.get(&(opened.st_dev, opened.st_ino)).cloned();
+        let taken = match known {
+            Some(known) => Some(known),
+            None => self.blob(&file, now.size)?,
+        };
+        let Some((sha256, size)) = taken else {
+            return self.leave(path, "it is larger than what is left of the bytes that are kept");
+        };
+        if opened.st_nlink > 1 {
+            self.linked.insert((opened.st_dev, opened.st_ino), (sha256.clone(), size));
+        }
+        let same = |b: &Fingerprint| {
+            b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)
+        };
+        if base.as_ref().is_some_and(same) {
+            if opened.st_nlink == 1 {
+                self.left.bytes += size;
+            }
+            return Ok(());
+        }
+        let mut now = now.clone();
+        now.size = size;
+        self.took(path, &now, Some(sha256), base);
+        Ok(())
+    }
+}
+
+/// Why nobody looks into a folder: what it holds could not be used on the host, and its names alone would be long.
+pub(super) fn too_deep(path: &Path, depth: usize) -> Option<&'static str> {
+    let long = (path.as_os_str().len() > MAX_PATH).then_some(TOO_LONG);
+    long.or_else(|| (depth >= MAX_DEPTH).then_some("too deep"))
+}
+
+/// Counts what is written to it.
+struct Length(u64);
+
+impl std::io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len() as u64);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Copies a file and hashes it on the way; `None` if it has more than `most` bytes.
+pub(super) fn stream(from: &File, to: &mut File, most: u64) -> KernelResult<Option<(String, u64)>> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 17];
+    let mut length: u64 = 0;
+    let mut from = from;
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return Ok(Some((hex(&hash.finalize()), length))),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(errno_of(&error)),
+        };
+        length = length.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+        if length > most {
+            return Ok(None);
+        }
+        let part = buffer.get(..read).ok_or(Errno::IO)?;
+        hash.update(part);
+        to.write_all(part).map_err(|e| errno_of(&e))?;
+    }
+}
+
+/// Writes down what is left of a run's changes, and removes the content of what is not.
+pub(super) fn keep(state: &State, run: &RunId, manifest: &Manifest, store: &Dir) -> Result<(), ChangesError> {
+    let failed = |errno| ChangesError::Write { path: state.path().join("changes").join(run.as_str()), errno };
+    manifest.save(store).map_err(failed)?;
+    drop_blobs(store, manifest).map_err(failed)
+}
+
+/// Removes blobs that no entry names any more.
+fn drop_blobs(dir: &Dir, manifest: &Manifest) -> KernelResult<()> {
+    let blobs = dir.enter(BLOBS, Cross::No)?;
+    let named: std::collections::BTreeSet<&str> = manifest.entries.iter().filter_map(|e| e.sha256.as_deref()).collect();
+    for name in blobs.names()? {
+        if !name.to_str().is_some_and(|name| named.contains(name)) {
+            rustix::fs::unlinkat(&blobs, Path::new(&name), AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Places;
+
+    #[test]
+    fn the_list_has_an_end_and_says_what_it_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let euid = rustix::process::geteuid().as_raw();
+        let places = Places { fumehood_state: Some(folder.path().join("state")), euid, ..Places::default() };
+        std::fs::create_dir(folder.path().join("work")).unwrap();
+        for i in 0..20 {
+            std::fs::write(folder.path().join(format!("work/{i}")), "x").unwrap();
+        }
+        let (state, work) = (State::open(&places).unwrap(), folder.path().join("work"));
+        let (run, root) = (RunId::new(jiff::Timestamp::now()).unwrap(), Dir::open(&work).unwrap());
+        let bounds = Bounds { list: 2000, ..Bounds::default() };
+        let mut store = Store::begin(&state, &run, &work, &root, (0, 0), bounds).unwrap();
+        for name in root.names().unwrap() {
+            store.removed(&root, &name, Path::new(&name), 0).unwrap();
+        }
+        let manifest = store.finish(&state).unwrap();
+        let listed = manifest.entries.len();
+        assert!((2..10).contains(&listed), "{listed}");
+        let why = format!("{} paths of the run have no room in the list of its changes", 20 - listed);
+        assert_eq!(manifest.refused, [Refused { path: ".".into(), why }]);
+    }
+}

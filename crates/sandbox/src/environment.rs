@@ -1,0 +1,53 @@
+//! The circumstances of a caller, as values: nothing in this crate asks the process for them.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use crate::state::Places;
+
+/// For whom and from where something is run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The directory to which relative paths belong; `None` if there is none any more.
+    pub cwd: Option<PathBuf>,
+    /// The home directory, if it is an absolute path.
+    pub home: Option<PathBuf>,
+    /// Effective user id.
+    pub euid: u32,
+    /// Variables; a run is given those that its policy passes.
+    pub env: BTreeMap<OsString, OsString>,
+    /// The variables that place our own files, as given.
+    pub state: Places,
+}
+
+impl Environment {
+    /// The caller with these variables in this directory. Empty variables and relative XDG folders count as unset.
+    #[must_use]
+    pub fn new(cwd: Option<PathBuf>, env: BTreeMap<OsString, OsString>, euid: u32) -> Self {
+        let path = |name: &str| env.get(OsStr::new(name)).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let absolute = |name: &str| path(name).filter(|path| path.is_absolute());
+        let home = absolute("HOME");
+        let state = Places {
+            fumehood_state: path("FUMEHOOD_STATE"),
+            fumehood_keys: path("FUMEHOOD_KEYS"),
+            xdg_state_home: absolute("XDG_STATE_HOME"),
+            home: home.clone(),
+            euid,
+        };
+        Self { cwd, home, euid, env, state }
+    }
+
+    /// A variable.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.env.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// The socket of the user's message bus, if the environment names a runtime folder.
+    #[must_use]
+    pub fn user_bus(&self) -> Option<PathBuf> {
+        let folder = PathBuf::from(self.variable("XDG_RUNTIME_DIR")?);
+        folder.is_absolute().then(|| folder.join("bus"))
+    }
+}

@@ -1,0 +1,126 @@
+//! A failure as its reader needs it: what, where, why, and what to do about it.
+//!
+//! Every room has an error enum of its own, by stage; each of them turns into a [`Fault`], which is what is printed and
+//! what `--json` shows. No part holds a line break or a control character.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// The longest user text shown in a message, in bytes.
+const SHOWN: usize = 200;
+
+/// What is said about a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Stable id, e.g. `state/not-writable`.
+    pub id: &'static str,
+    /// What failed.
+    pub what: String,
+    /// Where.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// Why.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  --> {}\n  why: {}\n  fix: {}", self.what, self.place, self.why, self.fix)
+    }
+}
+
+/// A character that a terminal acts on, or that hides or reorders text: never shown as it is.
+#[must_use]
+pub fn is_unsafe_to_show(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Text with everything that a terminal acts on written out as `\u{..}`.
+#[must_use]
+pub fn show_text(text: &str) -> String {
+    if !text.chars().any(is_unsafe_to_show) {
+        return text.to_owned();
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe_to_show(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// JSON text of ours with everything that a terminal acts on as JSON's own escapes: a reader gets the same value, and a
+/// terminal that shows the text sees letters. Line ends between the tokens stay.
+#[must_use]
+pub fn show_json(text: String) -> String {
+    let hidden = |c: char| is_unsafe_to_show(c) && c != '\n';
+    if !text.chars().any(hidden) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 64);
+    for c in text.chars() {
+        if hidden(c) {
+            // JSON counts in UTF-16; outside of strings there is nothing but ASCII.
+            shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Bytes that are mostly text: invalid UTF-8 as `\xNN`, and [`show_text`] for the rest.
+#[must_use]
+pub fn show_bytes(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        shown.push_str(&show_text(chunk.valid()));
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    shown
+}
+
+/// A path for a message: in backticks, escaped, cut at 200 bytes.
+#[must_use]
+pub fn show_path(path: &Path) -> String {
+    let mut shown = show_bytes(path.as_os_str().as_bytes());
+    if shown.len() > SHOWN {
+        let cut = shown.floor_char_boundary(SHOWN);
+        shown.truncate(cut);
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_is_shown_without_what_a_terminal_acts_on() {
+        let name = OsStr::from_bytes(b"a\n\x1b[31m\xff\xe2\x80\xaeb");
+        assert_eq!(show_path(Path::new(name)), "`a\\u{a}\\u{1b}[31m\\xff\\u{202e}b`");
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let shown = show_path(Path::new(&"ä".repeat(500)));
+        assert!(shown.len() < 210 && shown.ends_with("…`"), "{shown}");
+    }
+}

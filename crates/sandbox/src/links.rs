@@ -1,0 +1,87 @@
+//! Where the grants of a policy really lead. `policy` judges them by their names alone and may not look; what a link leads
+//! to is as dangerous as its own name, and an earlier run may have put that link into its workspace.
+
+use std::path::{Path, PathBuf};
+
+use policy::diagnostic::{Diagnostic, Where};
+use policy::value::{Grant, Root, WorkspaceMode};
+use policy::{ClauseId, Diagnostics, Loaded};
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::show_path;
+
+/// The folders of the log and of what runs left, and of the keys.
+pub(crate) fn ours(environment: &Environment) -> Vec<PathBuf> {
+    [environment.state.state(), environment.state.keys()].into_iter().flatten().map(|(folder, _)| folder).collect()
+}
+
+/// One path of the host that the policy names, and the grants that could spell it dangerous.
+struct Named<'a> {
+    clause: ClauseId,
+    path: &'a Path,
+    spelled: Option<(&'static str, &'a [Grant])>,
+}
+
+fn named(loaded: &Loaded) -> Vec<Named<'_>> {
+    let policy = &loaded.policy;
+    let (read, write) = (("read", &policy.fs.read[..]), ("write", &policy.fs.write[..]));
+    let mut all = Vec::new();
+    for (clause, spelled) in [(ClauseId::FsRead, read), (ClauseId::FsWrite, write)] {
+        let tame = spelled.1.iter().filter(|grant| !grant.dangerous);
+        all.extend(tame.map(|grant| Named { clause, path: &grant.from, spelled: Some(spelled) }));
+    }
+    let workspace = match policy.workspace.mode {
+        WorkspaceMode::None => None,
+        WorkspaceMode::Rw => Some(write),
+        WorkspaceMode::Ro | WorkspaceMode::Overlay | WorkspaceMode::Copy => Some(read),
+    };
+    if let (Some(path), Some(spelled)) = (&policy.workspace.path, workspace) {
+        all.push(Named { clause: ClauseId::Workspace, path, spelled: Some(spelled) });
+    }
+    if let Root::Dir(path) = &policy.fs.root {
+        all.push(Named { clause: ClauseId::FsRoot, path, spelled: None });
+    }
+    all
+}
+
+/// Refuses what leads to a dangerous place without saying so.
+///
+/// # Errors
+/// Every grant that does.
+pub(crate) fn lead_nowhere_dangerous(loaded: &Loaded, environment: &Environment) -> Result<(), Error> {
+    // What is not there, and what leads nowhere else, was judged already.
+    let real = |named: &Named<'_>| named.path.canonicalize().ok().filter(|real| real != named.path);
+    let led: Vec<_> = named(loaded).into_iter().filter_map(|named| Some((real(&named)?, named))).collect();
+    if led.is_empty() {
+        return Ok(());
+    }
+    let home = environment.home.as_deref().and_then(|home| home.canonicalize().ok());
+    let ours: Vec<_> = ours(environment)
+        .into_iter()
+        .map(|folder| folder.canonicalize().unwrap_or_else(|_missing| folder.clone()))
+        .collect();
+    let judge = |(real, Named { clause, path, spelled }): (PathBuf, Named<'_>)| {
+        let why = policy::danger::why(&real, home.as_deref(), &ours)?;
+        let is_said = |grant: &Grant| grant.dangerous && grant.from.canonicalize().is_ok_and(|from| from == real);
+        if spelled.is_some_and(|(_, grants)| grants.iter().any(is_said)) {
+            return None;
+        }
+        let fix = match spelled {
+            Some((word, _)) => {
+                format!("grant less, or spell it --dangerous-{word} {}", show_path(&real).trim_matches('`'))
+            }
+            None => "name a folder that holds a root tree and nothing else".to_owned(),
+        };
+        Some(Diagnostic {
+            id: "grant/dangerous".to_owned(),
+            clause: Some(clause),
+            what: format!("`{}` names {}, which leads to {}", clause.path(), show_path(path), show_path(&real)),
+            at: Where { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
+            why,
+            fix,
+        })
+    };
+    let list: Vec<_> = led.into_iter().filter_map(judge).collect();
+    if list.is_empty() { Ok(()) } else { Err(Error::Mistakes(Diagnostics { list })) }
+}

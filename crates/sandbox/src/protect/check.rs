@@ -1,0 +1,140 @@
+//! After a `rw` run: what slipped in is put aside.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, RenameFlags};
+use rustix::io::{Errno, Result};
+use serde::Serialize;
+
+use super::hold::{Held, Hold, Stands};
+use super::list::List;
+use super::plan::{ProtectPlan, parent_of, seen};
+use crate::state::{Cross, Dir, path_text};
+
+/// Characters of a path that are kept in the name of what was put aside.
+const MAX_FLAT: usize = 50;
+
+/// Numbers what was put aside, so that no name is tried twice.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A protected path that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Slipped {
+    /// Relative to the workspace.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// `appeared`, `changed` or `vanished`.
+    pub what: &'static str,
+    /// Where it was put; relative to the workspace if it begins with its name, else in the folder of the run.
+    pub moved_to: Option<String>,
+    /// Why it was left, if it was.
+    pub why: Option<String>,
+}
+
+/// Compares with the start. What appeared is moved into `aside`. What was there and changed is only told: inside it was
+/// read-only, so somebody changed it from outside. What was *replaced* lost its read-only mount then, and may have been
+/// written inside: it is put aside too, and a file is put back as it was at the start.
+///
+/// # Errors
+/// What the kernel answers when the workspace cannot be read.
+pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &List) -> Result<Vec<Slipped>> {
+    let mut slipped = Vec::new();
+    for path in plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers) {
+        let Some(held) = hold.of(path) else { continue };
+        slipped.extend(replaced(held, below, aside)?);
+    }
+    let undone: Vec<PathBuf> = slipped.iter().map(|one| one.path.clone()).collect();
+    let now = seen(below, list)?;
+    for (path, found) in now.iter().filter(|(path, _)| !undone.contains(path)) {
+        match plan.before.get(path) {
+            Some(before) if before == found => {}
+            Some(before) if before.target != found.target => {
+                slipped.push(relink(below, path, before.target.as_deref(), aside))
+            }
+            Some(before) if before.inode == found.inode && is_folder(found.mode) => {}
+            Some(_) => slipped.push(told(path, "changed", None)),
+            None => slipped.push(put_aside(below, path, aside, "appeared")),
+        }
+    }
+    let vanished = plan.before.keys().filter(|path| !now.contains_key(*path) && !undone.contains(path));
+    slipped.extend(vanished.map(|path| told(path, "vanished", None)));
+    Ok(slipped)
+}
+
+/// What stands in the place of a control file, if nobody can say who wrote it.
+fn replaced(held: &Held, below: &Dir, aside: &Dir) -> Result<Option<Slipped>> {
+    match held.stands(below)? {
+        Stands::Same | Stands::Nothing => return Ok(None),
+        Stands::Rewritten | Stands::Other => {}
+    }
+    let mut slipped = put_aside(below, &held.path, aside, "was replaced");
+    if slipped.moved_to.is_some() && !is_folder(held.mode) {
+        slipped.why = held.put_back(below).err().map(|errno| format!("the old one could not be put back: {errno}"));
+    }
+    Ok(Some(slipped))
+}
+
+/// A link that was replaced: the new thing is put aside, the old link made again.
+fn relink(below: &Dir, path: &Path, target: Option<&[u8]>, aside: &Dir) -> Slipped {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut slipped = put_aside(below, path, aside, "changed");
+    if let (Some(target), Some(_), Ok(Some((parent, name)))) = (target, &slipped.moved_to, parent_of(below, path)) {
+        let made = rustix::fs::symlinkat(Path::new(std::ffi::OsStr::from_bytes(target)), &parent, Path::new(&name));
+        slipped.why = made.err().map(|errno| format!("the link could not be made again: {errno}"));
+    }
+    slipped
+}
+
+/// Moves what has a name into the folder for it, or where that lies on another disk disarms it where it is.
+pub(super) fn put_aside(below: &Dir, path: &Path, aside: &Dir, what: &'static str) -> Slipped {
+    let Ok(Some((parent, name))) = parent_of(below, path) else {
+        return told(path, what, Some("its folder cannot be opened".into()));
+    };
+    // A folder that its owner may not write cannot be moved into another: its own `..` changes.
+    if let Ok(folder) = parent.enter(&name, Cross::No) {
+        rustix::fs::fchmod(&folder, Mode::RWXU).unwrap_or_default();
+    }
+    let flat = path.as_os_str().to_string_lossy().replace('/', "%");
+    // Names have 255 bytes at most; the end says more than the beginning.
+    let flat: String = flat.chars().skip(flat.chars().count().saturating_sub(MAX_FLAT)).collect();
+    let mut to = flat.clone();
+    loop {
+        match rustix::fs::renameat_with(&parent, Path::new(&name), aside, to.as_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => return Slipped { path: path.into(), what, moved_to: Some(to), why: None },
+            Err(Errno::EXIST) => to = format!("{flat}.{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
+            Err(Errno::XDEV) => return disarm(&parent, &name, path, what),
+            Err(errno) => return told(path, what, Some(errno.to_string())),
+        }
+    }
+}
+
+/// The state folder lies on another disk: a name that nobody reads, and no permissions, do as well.
+fn disarm(parent: &Dir, name: &std::ffi::OsStr, path: &Path, what: &'static str) -> Slipped {
+    loop {
+        let mut to = name.to_owned();
+        to.push(format!(".fumehood-put-aside-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        match rustix::fs::renameat_with(parent, Path::new(name), parent, Path::new(&to), RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                let closed = parent.enter(&to, Cross::No).and_then(|dir| rustix::fs::fchmod(&dir, Mode::empty()));
+                let closed = closed.or_else(|_| {
+                    let file = parent.open_file(&to, rustix::fs::OFlags::RDONLY, Mode::empty())?;
+                    rustix::fs::fchmod(&file, Mode::empty())
+                });
+                let moved_to = path.with_file_name(&to).to_string_lossy().into_owned();
+                let why = closed.err().map(|errno| format!("its permissions stay: {errno}"));
+                return Slipped { path: path.into(), what, moved_to: Some(moved_to), why };
+            }
+            Err(Errno::EXIST) => {}
+            Err(errno) => return told(path, what, Some(errno.to_string())),
+        }
+    }
+}
+
+fn told(path: &Path, what: &'static str, why: Option<String>) -> Slipped {
+    Slipped { path: path.into(), what, moved_to: None, why }
+}
+
+fn is_folder(mode: u32) -> bool {
+    rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory
+}

@@ -1,0 +1,517 @@
+//! What a run may change in a folder of git's: what is known to be harmless, and nothing else.
+//!
+//! git obeys what lies there: hooks and keys of `config` name programs, `commondir` and `alternates` lead to other folders,
+//! a half-done rebase runs what its list says. So this is an allowlist, for the folder itself and for those of submodules
+//! and worktrees in it, and a name that nobody here knows is held.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// What stands at a path of git's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A file that is new.
+    NewFile,
+    /// A file that has other bytes.
+    File,
+    /// A folder that is new.
+    NewFolder,
+    /// A folder that has another mode.
+    Folder,
+    /// A link.
+    Link,
+    /// Nothing any more.
+    Removed,
+}
+
+/// Whether a change in a folder of git's may reach the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It can name no program and no other place.
+    Harmless,
+    /// It depends on what is in it ([`objection`]).
+    Contents(Kind),
+    /// Not unasked, and why.
+    Held(&'static str),
+}
+
+/// Files of git's that are judged by what is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `config`
+    Config,
+    /// `HEAD`, where the branch is named.
+    Head,
+    /// `index`, which git trusts to hold no path that it would not have put there.
+    Index,
+}
+
+const UNKNOWN: &str = "git may obey it: it is not among what is known to be harmless";
+
+/// The folder of git's that a path of a workspace lies in, up to and with its first `.git`, and the rest.
+#[must_use]
+pub fn split(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let parts: Vec<&OsStr> = path.components().map(std::path::Component::as_os_str).collect();
+    let at = parts.iter().position(|part| part.eq_ignore_ascii_case(".git"))?;
+    let (folder, rest) = parts.split_at_checked(at.checked_add(1)?)?;
+    Some((folder.iter().collect(), rest.iter().collect()))
+}
+
+/// A folder with these names is one of git's, whatever it is called.
+pub const REPOSITORY: [&str; 3] = ["HEAD", "objects", "refs"];
+
+/// Whether git takes a folder with these names for one of its own.
+pub(super) fn is_repository<'a>(names: impl IntoIterator<Item = &'a OsStr>) -> bool {
+    let mut found = [false; 3];
+    for name in names {
+        for (there, wanted) in found.iter_mut().zip(REPOSITORY) {
+            *there = *there || name == wanted;
+        }
+    }
+    found == [true; 3]
+}
+
+/// Words of git's configuration that may be paths: hooks, programs, further files; and whether one may be a folder.
+pub(super) fn named(config: &[u8]) -> Vec<(String, bool)> {
+    let plain = ["remote", "branch", "user", "submodule"];
+    let values = keys(config).unwrap_or_default().into_iter();
+    let values = values.filter(|((section, _), _)| !plain.iter().any(|one| section.split('.').next() == Some(one)));
+    let words = values.flat_map(|((_, key), values)| {
+        let words = values.into_iter().flat_map(|value| {
+            let value = value.trim_start_matches('!').replace(['"', '\''], " ");
+            value.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        });
+        words.map(|word| (word, key == "hookspath")).collect::<Vec<_>>()
+    });
+    words.filter(|(word, _)| word.bytes().any(|b| b.is_ascii_alphanumeric())).collect()
+}
+
+/// Judges a path below a folder of git's.
+#[must_use]
+pub(super) fn judge(rest: &Path, what: What) -> Verdict {
+    let parts: Vec<&[u8]> = rest.components().map(|part| part.as_os_str().as_bytes()).collect();
+    let Some(last) = parts.last() else {
+        return match what {
+            What::Folder => Verdict::Harmless,
+            What::NewFolder => {
+                Verdict::Held("a new repository: git runs what it names as soon as somebody works there")
+            }
+            What::NewFile | What::File | What::Link => {
+                Verdict::Held("it says where git's folder is, hooks and configuration included")
+            }
+            What::Removed => Verdict::Held("the repository would be gone"),
+        };
+    };
+    if what == What::Link {
+        return Verdict::Held("a link in git's folder leads git to another place");
+    }
+    if last.ends_with(b".lock") {
+        return Verdict::Held("a lock that somebody left: git would wait for it");
+    }
+    let mut own = parts.as_slice();
+    if let [b"worktrees", _, inner @ ..] = own {
+        if inner.is_empty() {
+            return own_folder(what);
+        }
+        own = inner;
+    } else if own.first() == Some(&&b"modules"[..]) {
+        return module(own, what);
+    }
+    in_folder(own, what)
+}
+
+/// The folder of one more worktree or submodule: what is in it counts.
+const fn own_folder(what: What) -> Verdict {
+    match what {
+        What::Removed | What::Folder => Verdict::Harmless,
+        What::NewFile | What::File | What::NewFolder | What::Link => {
+            Verdict::Held("a new worktree or submodule brings a folder of its own")
+        }
+    }
+}
+
+/// Names of submodules may have slashes, so that nobody can say where the folder of one begins: what decides is the first
+/// part that git itself uses, and a name that steers git is held wherever it stands.
+fn module(parts: &[&[u8]], what: What) -> Verdict {
+    let steers = |part: &&[u8]| STEERING.iter().any(|name| part.eq_ignore_ascii_case(name));
+    if parts.iter().skip(1).rev().skip(1).any(steers) {
+        return Verdict::Held(UNKNOWN);
+    }
+    let begins = parts.iter().skip(2).position(|part| TOP.contains(part) || *part == b"config");
+    match begins.and_then(|at| parts.get(at.saturating_add(2)..)) {
+        Some([b"config"]) => in_folder(&[b"config"], what),
+        Some(inner) if !inner.last().is_some_and(steers) => in_folder(inner, what),
+        Some(_) => Verdict::Held(UNKNOWN),
+        None => own_folder(what),
+    }
+}
+
+/// Names that steer git, at the top of a folder of git's.
+const STEERING: [&[u8]; 9] = [
+    b"hooks",
+    b"config",
+    b"config.worktree",
+    b"commondir",
+    b"gitdir",
+    b"info",
+    b"alternates",
+    b"rebase-merge",
+    b"modules",
+];
+
+/// What is harmless at the top of a folder of git's, folders included.
+const TOP: [&[u8]; 16] = [
+    b"objects",
+    b"refs",
+    b"logs",
+    b"lfs",
+    b"HEAD",
+    b"packed-refs",
+    b"index",
+    b"COMMIT_EDITMSG",
+    b"MERGE_MSG",
+    b"MERGE_MODE",
+    b"MERGE_RR",
+    b"SQUASH_MSG",
+    b"TAG_EDITMSG",
+    b"AUTO_MERGE",
+    b"description",
+    b"gc.log",
+];
+
+fn in_folder(parts: &[&[u8]], what: What) -> Verdict {
+    let harmless = match parts {
+        [] => false,
+        [b"config"] if is_file(what) => return Verdict::Contents(Kind::Config),
+        [b"index"] if is_file(what) => return Verdict::Contents(Kind::Index),
+        [b"HEAD"] if is_file(what) => return Verdict::Contents(Kind::Head),
+        // A rebase that was begun outside may end inside; one that was begun inside would run its list outside.
+        [b"rebase-merge" | b"rebase-apply" | b"sequencer" | b"BISECT_LOG", ..] => what == What::Removed,
+        [b"HEAD"] if what == What::Removed => return Verdict::Held("the repository would be gone"),
+        // Without them git looks for a repository elsewhere.
+        [b"objects" | b"refs"] if !is_folder(what) => return Verdict::Held("the repository would be gone"),
+        // They show other contents than what is sent and fetched.
+        [b"refs", b"replace", ..] => false,
+        [b"objects", rest @ ..] => object(rest, what),
+        [b"lfs", rest @ ..] => matches!(rest, [] | [b"objects", ..]),
+        [b"refs" | b"logs", ..] => true,
+        [b"info"] => is_folder(what),
+        // For readers over plain HTTP.
+        [b"info", b"refs"] => true,
+        [name] => TOP.contains(name) || is_head(name),
+        [_, _, ..] => false,
+    };
+    if harmless { Verdict::Harmless } else { Verdict::Held(UNKNOWN) }
+}
+
+const fn is_file(what: What) -> bool {
+    matches!(what, What::NewFile | What::File)
+}
+
+const fn is_folder(what: What) -> bool {
+    matches!(what, What::Folder | What::NewFolder)
+}
+
+/// `ORIG_HEAD` and the like.
+fn is_head(name: &[u8]) -> bool {
+    name.strip_suffix(b"_HEAD").is_some_and(|stem| stem.iter().all(|b| b.is_ascii_uppercase() || *b == b'_'))
+}
+
+/// Names of objects are their contents: one that is there is never changed, and what git adds to packs for speed may be.
+fn object(rest: &[&[u8]], what: What) -> bool {
+    let hex = |part: &[u8]| part.iter().all(u8::is_ascii_hexdigit);
+    match rest {
+        [] | [b"pack" | b"info"] => is_folder(what),
+        [b"pack", name] => what != What::File || !(name.ends_with(b".pack") || name.ends_with(b".idx")),
+        [b"info", name, ..] => matches!(*name, b"commit-graph" | b"commit-graphs" | b"packs"),
+        [two] => two.len() == 2 && hex(two),
+        [two, name] => two.len() == 2 && hex(two) && what != What::File && hex(name),
+        [_, _, _, ..] => false,
+    }
+}
+
+/// Why a file that is judged by its contents may not take the place of another.
+#[must_use]
+pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
+    match kind {
+        Kind::Config => steering(before, now),
+        Kind::Head => {
+            (!is_plain_head(now)).then(|| "it names no branch: git would look for a repository elsewhere".to_owned())
+        }
+        Kind::Index => super::index::objection(now),
+    }
+}
+
+/// A branch, or a commit.
+fn is_plain_head(head: &[u8]) -> bool {
+    let head = head.trim_ascii_end();
+    let plain = |name: &[u8]| {
+        name.iter().all(|b| b.is_ascii_graphic() && *b != b'\\') && !name.windows(2).any(|two| two == b"..")
+    };
+    match head.strip_prefix(b"ref: refs/") {
+        Some(name) => !name.is_empty() && plain(name),
+        None => matches!(head.len(), 40 | 64) && head.iter().all(u8::is_ascii_hexdigit),
+    }
+}
+
+/// Keys of a configuration and their values in order, and `None` if a line is not understood.
+type Keys = BTreeMap<(String, String), Vec<String>>;
+
+/// The first key that differs and can name a program, a folder, a file or another server.
+fn steering(before: &[u8], now: &[u8]) -> Option<String> {
+    let (Some(before), Some(now)) = (keys(before), keys(now)) else {
+        return Some("it has lines that are not understood here".to_owned());
+    };
+    let changed = before.keys().chain(now.keys()).find(|key| {
+        let (old, new) = (before.get(*key), now.get(*key));
+        old != new && !is_harmless(key, old, new, &before)
+    });
+    changed.map(|(section, key)| format!("`{section}.{key}` can name a program or another place"))
+}
+
+fn is_harmless(
+    (section, key): &(String, String),
+    old: Option<&Vec<String>>,
+    new: Option<&Vec<String>>,
+    before: &Keys,
+) -> bool {
+    let (section, below) = section.split_once('.').unwrap_or((section, ""));
+    let values = || new.into_iter().flatten();
+    let plain = |value: &String| {
+        !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+*:".contains(&b))
+    };
+    match (section, key.as_str()) {
+        ("user" | "author" | "committer", "name" | "email") | ("init", "defaultbranch") => true,
+        ("core", "filemode" | "ignorecase" | "precomposeunicode" | "symlinks" | "logallrefupdates") => true,
+        ("branch", "merge") => values().all(|value| value.starts_with("refs/") && plain(value)),
+        // A server that the host knows by this name already: what is sent and fetched without a word goes to none else.
+        ("branch", "remote" | "pushremote") => {
+            values().all(|value| value == "." || before.contains_key(&(format!("remote.{value}"), "url".to_owned())))
+        }
+        ("branch", "rebase" | "description" | "vscode-merge-base" | "gh-merge-base") => true,
+        ("submodule", "active") => true,
+        ("remote", "fetch") => values().all(plain),
+        // A new remote; another address for an old one would send there what was meant for somebody else.
+        ("remote" | "submodule", "url") => {
+            !below.is_empty() && old.is_none() && values().all(|value| is_address(value))
+        }
+        _ => false,
+    }
+}
+
+/// `https://`, `ssh://` or `user@host:path`, without anything that a shell or git would read as an option or a helper.
+fn is_address(value: &str) -> bool {
+    let allowed = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+~:@%".contains(&b));
+    let host = value.strip_prefix("https://").or_else(|| value.strip_prefix("ssh://"));
+    let scp = || {
+        let (user, rest) = value.split_once('@')?;
+        let (host, path) = rest.split_once(':')?;
+        (!user.contains('/') && !path.starts_with(':')).then_some(host)
+    };
+    let host = host.or_else(scp);
+    allowed
+        && !value.contains("::")
+        && host.is_some_and(|host| host.starts_with(|c: char| c.is_ascii_alphanumeric()) && !host.contains("@-"))
+}
+
+/// The keys of a configuration, sections and keys in lower case, with what stands between the quotes as it is.
+fn keys(config: &[u8]) -> Option<Keys> {
+    let mut found = Keys::new();
+    let mut section = String::new();
+    for line in std::str::from_utf8(config).ok()?.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if line.ends_with('\\') {
+            return None;
+        }
+        if let Some(head) = line.strip_prefix('[') {
+            section = heading(head.strip_suffix(']')?)?;
+            continue;
+        }
+        let (key, value) = line.split_once('=').map_or((line, "true"), |(key, value)| (key.trim(), value.trim()));
+        let named = key.starts_with(|c: char| c.is_ascii_alphabetic())
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !named || section.is_empty() {
+            return None;
+        }
+        found.entry((section.clone(), key.to_ascii_lowercase())).or_default().push(value.to_owned());
+    }
+    Some(found)
+}
+
+/// `core`, `remote "origin"`.
+fn heading(head: &str) -> Option<String> {
+    let (name, below) =
+        head.split_once(char::is_whitespace).map_or((head, None), |(name, rest)| (name, Some(rest.trim())));
+    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    if name.is_empty() || !plain(name) {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    match below {
+        None => Some(name),
+        Some(quoted) => {
+            let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+            (!inner.contains(['"', '\\', ']'])).then(|| format!("{name}.{inner}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str, what: What) -> Verdict {
+        judge(Path::new(path), what)
+    }
+
+    #[test]
+    fn what_daily_work_writes_is_harmless() {
+        let packs =
+            ["objects/pack/pack-a1.pack", "objects/info/commit-graph", "objects/info/commit-graphs/commit-graph-chain"];
+        for path in [
+            "packed-refs",
+            "ORIG_HEAD",
+            "FETCH_HEAD",
+            "CHERRY_PICK_HEAD",
+            "COMMIT_EDITMSG",
+            "refs/heads/config",
+            "logs/refs/heads/hooks",
+            "objects/ab/0123456789abcdef0123456789abcdef012345",
+            "lfs/objects/ab/cd/x",
+            "modules/vendor/lib/refs/heads/main",
+            "modules/a/objects/ab/01",
+            "worktrees/w/ORIG_HEAD",
+        ]
+        .iter()
+        .chain(&packs)
+        {
+            assert_eq!(of(path, What::NewFile), Verdict::Harmless, "{path}");
+            assert!(matches!(of(path, What::Link), Verdict::Held(_)), "{path} as a link");
+        }
+        assert_eq!(of("config", What::File), Verdict::Contents(Kind::Config));
+        assert_eq!(of("modules/vendor/lib/config", What::File), Verdict::Contents(Kind::Config));
+        assert_eq!(of("HEAD", What::File), Verdict::Contents(Kind::Head));
+        assert_eq!(of("worktrees/w/index", What::NewFile), Verdict::Contents(Kind::Index));
+        assert_eq!(of("objects/info/commit-graph", What::File), Verdict::Harmless);
+        assert_eq!(of("rebase-merge/git-rebase-todo", What::Removed), Verdict::Harmless);
+    }
+
+    #[test]
+    fn what_steers_git_is_held_at_every_depth() {
+        for path in [
+            "hooks/pre-commit",
+            "hooks",
+            "commondir",
+            "gitdir",
+            "config.worktree",
+            "info/attributes",
+            "info/exclude",
+            "info/grafts",
+            "objects/info/alternates",
+            "objects/info/http-alternates",
+            "rebase-merge/git-rebase-todo",
+            "sequencer/todo",
+            "rebase-apply/applying",
+            "modules/a/hooks/x",
+            "modules/a/b/hooks/post-checkout",
+            "modules/a/commondir",
+            "modules/refs/hooks/x",
+            "modules/evil/objects/hooks/x",
+            "modules/evil/refs/config",
+            "modules/evil/objects/config",
+            "worktrees/w/commondir",
+            "worktrees/w/gitdir",
+            "worktrees/w/config.worktree",
+            "worktrees/new",
+            "modules/a/info/attributes",
+            "remotes/origin",
+            "branches/x",
+            "index.lock",
+            "refs/heads/main.lock",
+            "BISECT_RUN",
+            "fsmonitor--daemon.ipc",
+            "x",
+            "modules/evil/refs/modules/x/HEAD",
+            "HOOKS/pre-commit",
+            "",
+            "objects/ab/../../config",
+        ] {
+            let verdict = of(path, What::File);
+            assert!(matches!(verdict, Verdict::Held(_)), "{path}: {verdict:?}");
+        }
+        for path in [
+            "objects/ab/0123456789abcdef0123456789abcdef012345",
+            "objects/pack/pack-a1.pack",
+            "refs/replace/x",
+            "sharedindex.0a",
+        ] {
+            assert!(matches!(of(path, What::File), Verdict::Held(_)), "{path}");
+        }
+        assert!(matches!(of("HEAD", What::Removed), Verdict::Held(_)));
+        assert!(matches!(of("", What::NewFolder), Verdict::Held(_)) && of("", What::Folder) == Verdict::Harmless);
+        assert!(matches!(of("modules/evil", What::NewFolder), Verdict::Held(_)));
+    }
+
+    #[test]
+    fn a_path_is_split_at_its_first_git_folder() {
+        let split = |path: &str| {
+            split(Path::new(path)).map(|(a, b)| (a.to_str().unwrap().to_owned(), b.to_str().unwrap().to_owned()))
+        };
+        assert_eq!(split("a/.git/config"), Some(("a/.git".into(), "config".into())));
+        assert_eq!(split(".GIT"), Some((".GIT".into(), String::new())));
+        assert_eq!(split("a/.github/x"), None);
+    }
+
+    #[test]
+    fn a_head_names_a_branch_or_a_commit() {
+        for head in ["ref: refs/heads/main\n", "0123456789012345678901234567890123456789\n"] {
+            assert_eq!(objection(Kind::Head, b"", head.as_bytes()), None, "{head}");
+        }
+        for head in ["", "x", "ref: ../x", "ref: refs/", "ref: refs/heads/../../x", "ref: refs/heads/a b", "0123"] {
+            assert!(objection(Kind::Head, b"", head.as_bytes()).is_some(), "{head}");
+        }
+    }
+
+    #[test]
+    fn only_keys_that_steer_nothing_are_taken_over() {
+        let old = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://a.example/x.git\n";
+        let with = |more: &str| steering(old.as_bytes(), format!("{old}{more}").as_bytes());
+        for more in [
+            "",
+            "[user]\n name = x\n email = x@x\n",
+            "[branch \"x\"]\n\tremote = origin\n\tmerge = refs/heads/x\n",
+            "[remote \"up\"]\n\turl = git@host.example:a/b.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
+            "# a comment\n",
+        ] {
+            assert_eq!(with(more), None, "{more}");
+        }
+        for more in [
+            "[core]\n\tfsmonitor = /tmp/x\n",
+            "[alias]\n\tst = !sh\n",
+            "[include]\n\tpath = /tmp/x\n",
+            "[core]\n\thooksPath = x\n",
+            "[remote \"origin\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"e\"]\n\turl = ext::sh -c x\n",
+            "[remote \"e\"]\n\turl = /tmp/evil\n",
+            "[branch \"x\"]\n\tremote = ext::sh\n",
+            "[branch \"x\"]\n\tremote = ../evil\n",
+            "[filter \"x\"]\n\tclean = sh\n",
+            "[core]\n\tpager = sh\n",
+            "[branch \"main\"]\n\tpushRemote = up\n[remote \"up\"]\n\turl = https://evil.example/x\n",
+            "[x]\n\ty = \\\nz\n",
+            "[remote \"e\"]\n\turl = ssh://-oProxyCommand=x/y\n",
+            "[remote \"up\"]\n\tuploadpack = sh\n",
+            "[url \"https://evil/\"]\n\tinsteadOf = https://a.example/\n",
+            "[core]fsmonitor = x\n",
+            "fsmonitor = x\n[",
+            "[extensions]\n\tworktreeConfig = true\n",
+        ] {
+            assert!(with(more).is_some(), "{more}");
+        }
+        assert!(steering(b"", b"\xff").is_some());
+    }
+}

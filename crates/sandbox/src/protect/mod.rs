@@ -1,0 +1,26 @@
+//! Control files: what git, editors, shells and agents read without being asked, and so what a run must not plant.
+//!
+//! Promises: in a `rw` workspace each protected path that exists is in [`ProtectPlan::binds`], each folder of git's in
+//! `layers`, their parents in `pins`; nothing is followed through a symbolic link; [`Hold`] notices that somebody outside took
+//! a mount away; [`Sentry`] puts aside what is made while the run lasts, and [`check`] what slipped in all the same.
+//! Must not: mount anything. The plan is a description for a backend.
+
+mod check;
+mod git;
+mod gitdir;
+mod hold;
+mod index;
+mod links;
+mod list;
+mod plan;
+mod sentry;
+#[cfg(test)]
+mod tests;
+
+pub use check::{Slipped, check};
+pub use git::{GitElsewhere, GitProblem, elsewhere};
+pub use gitdir::{Kind, REPOSITORY, What, objection, split};
+pub use hold::Hold;
+pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
+pub use plan::{Bind, ProtectPlan, Seen, plan};
+pub use sentry::Sentry;

@@ -1,0 +1,337 @@
+//! What is protected in one workspace, found at start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::io::{Errno, Result};
+use serde::Serialize;
+
+use super::git::{self, GitElsewhere};
+use super::gitdir::{self, is_repository};
+use super::links::{DATA, files};
+use super::list::{List, Protected, Shape};
+use crate::state::{Cross, Dir, path_text};
+
+/// How many folders of a workspace are watched at most.
+const MAX_FOLDERS: usize = 200_000;
+/// A configuration of git's that is larger names nothing.
+const MAX_CONFIG: u64 = 1 << 20;
+/// As many links on one way as the kernel follows.
+const MAX_LINKS: usize = 40;
+/// How many names a `*` may stand for.
+const MAX_STARS: usize = 1000;
+
+/// A protected path that exists: to be bound read-only on itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bind {
+    /// Relative to the workspace; no part of it is a link.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// What it is on the disk.
+    pub kind: Shape,
+    /// For people.
+    pub category: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What a protected path was at start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// Inode.
+    pub inode: u64,
+    /// File type bits and mode.
+    pub mode: u32,
+    /// Size.
+    pub size: i64,
+    /// Modification, ns.
+    pub mtime: (i64, u64),
+    /// Where it leads, if it is a link.
+    pub target: Option<Vec<u8>>,
+}
+
+/// What is protected in one workspace, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProtectPlan {
+    /// The workspace.
+    #[serde(with = "path_text")]
+    pub root: PathBuf,
+    /// Exist: bind read-only.
+    pub binds: Vec<Bind>,
+    /// Folders of git's, relative to the workspace: shown below a layer, from which what is harmless is taken over at the
+    /// end.
+    pub layers: Vec<PathBuf>,
+    /// Parents of binds and layers, outermost first: bind on themselves, so that they cannot be renamed away.
+    pub pins: Vec<PathBuf>,
+    /// Every folder of the workspace but those in git's: in each one a folder of git's could be made.
+    #[serde(skip)]
+    pub folders: Vec<PathBuf>,
+    /// Links on the way from a control file to what it says: one that is made anew is put aside, as a control file is.
+    pub links: Vec<PathBuf>,
+    /// What is called `.git` and is a link, and where each leads: it stays while it leads there, and what it leads to is bound.
+    pub git_links: BTreeMap<PathBuf, PathBuf>,
+    /// The workspace is a folder of git's, or lies in one.
+    pub within_git: Option<PathBuf>,
+    /// There are more of them than can be watched.
+    pub too_many: bool,
+    /// Control files with other names (hard links) that were not all found: such a name could be written.
+    pub linked: Vec<PathBuf>,
+    /// What was there at start, by path.
+    #[serde(skip)]
+    pub before: BTreeMap<PathBuf, Seen>,
+}
+
+/// Looks through a workspace.
+///
+/// # Errors
+/// What the kernel answers when the workspace itself cannot be read.
+pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
+    let mut plan = ProtectPlan { root: root.into(), before: seen(below, list)?, ..ProtectPlan::default() };
+    // What is not shown needs no protection, and whoever shows it says so.
+    if let Ok(Some(found)) = git::leads(root, below) {
+        plan.git_within(&found);
+    }
+    for entry in &list.path {
+        plan.entry(below, entry)?;
+    }
+    plan.walk(below);
+    plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
+    plan.named(below);
+    plan.led_to(below);
+    plan.other_names(below)?;
+    let held = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers);
+    let pins: BTreeSet<_> = held.flat_map(|path| parents(path)).collect();
+    plan.pins = pins.into_iter().collect();
+    Ok(plan)
+}
+
+impl ProtectPlan {
+    fn entry(&mut self, below: &Dir, entry: &Protected) -> Result<()> {
+        for path in expand(below, &entry.pattern)? {
+            match look(below, &path)? {
+                // A file where a folder is expected (or the other way round) is still read by somebody.
+                Found::Is(kind) => {
+                    self.binds.push(Bind { path, kind, category: entry.category.clone(), why: entry.why.clone() });
+                }
+                Found::Link => self.lead(below, &path, true, &entry.why),
+                Found::Nothing | Found::Special => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `.git` leads to another place in the workspace: there is nothing to grant, and git's folder can only be read, unless it
+    /// is called so and found by [`Self::walk`].
+    fn git_within(&mut self, git: &GitElsewhere) {
+        for path in [&git.git_dir, &git.common_dir] {
+            let Ok(path) = path.strip_prefix(&self.root) else { continue };
+            if gitdir::split(path).is_none() && self.binds.iter().all(|bind| bind.path != path) {
+                self.bind_git(path.to_owned(), Shape::Dir, "steers git: the folder that `.git` leads to");
+            }
+        }
+    }
+
+    /// A folder of git's by another name.
+    fn bare(&mut self, path: PathBuf) {
+        if path.as_os_str().is_empty() {
+            self.within_git = Some(self.root.clone());
+        } else if self.binds.iter().all(|bind| bind.path != path) {
+            self.bind_git(path, Shape::Dir, "git takes it for a folder of its own");
+        }
+    }
+
+    /// What the configuration of a repository names in the workspace: hooks, programs, further files.
+    fn named(&mut self, below: &Dir) {
+        for layer in self.layers.clone() {
+            let config = below.read(layer.join("config"), MAX_CONFIG).unwrap_or_default();
+            let top = layer.parent().unwrap_or(Path::new("")).to_owned();
+            for (word, folders) in gitdir::named(&config) {
+                // Hooks and programs are looked for from the top of the working tree, further files from git's folder.
+                for base in [&top, &layer] {
+                    self.lead(below, &base.join(&word), folders, "git's configuration names it");
+                }
+            }
+        }
+    }
+
+    /// What links among the control files lead to.
+    fn led_to(&mut self, below: &Dir) {
+        let folders = self.binds.iter().filter(|bind| bind.kind == Shape::Dir).map(|bind| bind.path.clone());
+        let mut links: Vec<PathBuf> =
+            folders.flat_map(|folder| files(below, &folder, &[], FileType::Symlink)).collect();
+        links.extend(self.layers.iter().flat_map(|layer| files(below, layer, &DATA, FileType::Symlink)));
+        links.extend(self.git_links.keys().cloned());
+        for link in links {
+            self.lead(below, &link, true, "a control file leads to it");
+        }
+    }
+
+    /// Binds what a path leads to in the workspace, with every link on the way known.
+    fn lead(&mut self, below: &Dir, path: &Path, folders: bool, why: &str) {
+        let Some(mut at) = git::resolve(Path::new("/"), path) else { return };
+        for _ in 0..MAX_LINKS {
+            let Ok(inner) = at.strip_prefix("/") else { return };
+            let inner = inner.to_owned();
+            // The first part that is a link.
+            let link = inner
+                .ancestors()
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .find_map(|part| Some((part.to_owned(), link_target(below, part)?)));
+            let Some((link, target)) = link else { return self.bind_led(below, inner, folders, why) };
+            let rest = inner.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
+            let from = self.root.join(link.parent().unwrap_or(Path::new("")));
+            let Some(to) = git::resolve(&from, &target.join(rest)) else { return };
+            let held = self.layers.iter().any(|layer| link.starts_with(layer));
+            if !held && !self.links.contains(&link) {
+                self.links.push(link);
+            }
+            // What lies out of the workspace cannot be written.
+            let Ok(inside) = to.strip_prefix(&self.root) else { return };
+            at = Path::new("/").join(inside);
+        }
+    }
+
+    fn bind_led(&mut self, below: &Dir, path: PathBuf, folders: bool, why: &str) {
+        let held = |one: &Path| path.starts_with(one);
+        if path.as_os_str().is_empty() || self.layers.iter().any(|layer| held(layer) || layer.starts_with(&path)) {
+            return;
+        }
+        if self.binds.iter().all(|bind| !held(&bind.path))
+            && let Ok(Found::Is(kind)) = look(below, &path)
+            && (folders || kind == Shape::File)
+        {
+            self.bind_git(path, kind, why);
+        }
+    }
+
+    fn bind_git(&mut self, path: PathBuf, kind: Shape, why: &str) {
+        self.binds.push(Bind { path, kind, category: "version control".into(), why: why.to_owned() });
+    }
+
+    /// Every folder, and what is called `.git` in it.
+    fn walk(&mut self, below: &Dir) {
+        let mut queue = vec![PathBuf::new()];
+        while let Some(at) = queue.pop() {
+            if self.folders.len() == MAX_FOLDERS {
+                self.too_many = true;
+                return;
+            }
+            let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds()).unwrap_or_default();
+            if is_repository(names.iter().map(|(name, _)| name.as_os_str())) {
+                self.bare(at);
+                continue;
+            }
+            for (name, kind) in names {
+                let path = at.join(&name);
+                match (kind == FileType::Directory, name.eq_ignore_ascii_case(".git")) {
+                    (true, true) => self.layers.push(path),
+                    (true, false) => queue.push(path),
+                    (false, true) if kind == FileType::RegularFile => {
+                        let why = "says where git's folder is: another one brings its own hooks";
+                        self.bind_git(path, Shape::File, why);
+                    }
+                    (false, true) if kind == FileType::Symlink => {
+                        self.git_links.extend(link_target(below, &path).map(|target| (path, target)));
+                    }
+                    (false, _) => {}
+                }
+            }
+            self.folders.push(at);
+        }
+        self.layers.sort();
+    }
+}
+
+/// Everything on the list that is there now.
+pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> {
+    let mut all = BTreeMap::new();
+    let patterns = list.path.iter().map(|entry| entry.pattern.as_str()).chain([".git"]);
+    for pattern in patterns {
+        for path in expand(below, pattern)? {
+            let Some((parent, name)) = parent_of(below, &path)? else { continue };
+            let Some(stat) = reachable(parent.stat(&name))? else { continue };
+            let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                Some(rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new())?.into_bytes())
+            } else {
+                None
+            };
+            let mtime = (stat.st_mtime, stat.st_mtime_nsec);
+            all.insert(path, Seen { inode: stat.st_ino, mode: stat.st_mode, size: stat.st_size, mtime, target });
+        }
+    }
+    Ok(all)
+}
+
+/// What lies in a folder that may not be entered is out of everybody's reach.
+fn reachable(found: Result<Option<rustix::fs::Stat>>) -> Result<Option<rustix::fs::Stat>> {
+    if matches!(found, Err(Errno::ACCESS)) { Ok(None) } else { found }
+}
+
+enum Found {
+    Is(Shape),
+    Nothing,
+    Link,
+    Special,
+}
+
+fn look(below: &Dir, path: &Path) -> Result<Found> {
+    let Some((parent, name)) = parent_of(below, path)? else { return Ok(Found::Nothing) };
+    let Some(stat) = reachable(parent.stat(&name))? else { return Ok(Found::Nothing) };
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Found::Is(Shape::File),
+        FileType::Directory => Found::Is(Shape::Dir),
+        FileType::Symlink => Found::Link,
+        FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+            Found::Special
+        }
+    })
+}
+
+/// Where a path leads, if it is a link.
+pub(super) fn link_target(below: &Dir, path: &Path) -> Option<PathBuf> {
+    let (parent, name) = parent_of(below, path).ok()??;
+    let target = rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new()).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
+}
+
+/// The folder of a path, and its last part; `None` if the folder is missing or reached by a link.
+pub(super) fn parent_of(below: &Dir, path: &Path) -> Result<Option<(Dir, OsString)>> {
+    let name = path.file_name().unwrap_or(OsStr::new(".")).to_owned();
+    let parent = path.parent().unwrap_or(Path::new(""));
+    match below.enter(parent, Cross::Yes) {
+        Ok(dir) => Ok(Some((dir, name))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The paths that a pattern stands for now. Without `*` that is the path itself, whether it is there or not.
+fn expand(below: &Dir, pattern: &str) -> Result<Vec<PathBuf>> {
+    let mut paths = vec![PathBuf::new()];
+    for part in pattern.split('/') {
+        if part != "*" {
+            paths.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let mut longer = Vec::new();
+        for path in paths {
+            let Ok(dir) = below.enter(&path, Cross::Yes) else { continue };
+            dir.each_name(|name| {
+                longer.push(path.join(OsString::from_vec(name.to_vec())));
+                longer.len() < MAX_STARS
+            })?;
+        }
+        longer.sort();
+        paths = longer;
+    }
+    Ok(paths)
+}
+
+fn parents(path: &Path) -> Vec<PathBuf> {
+    path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned).collect()
+}

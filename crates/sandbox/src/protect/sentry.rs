@@ -1,0 +1,326 @@
+//! What is made while a `rw` run lasts: a control file that was not there is put aside as soon as it is seen.
+//!
+//! The kernel tells of every name that appears in a folder (inotify), and each folder of the workspace is watched, new ones
+//! as they come; so nothing of ours has to stand in the workspace. A thread of its own does it: it does not wait for the
+//! streams of the run. When the kernel's queue was too short, everything is looked through.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::{FileType, Mode};
+use rustix::io::{Errno, Result};
+
+use super::check::{Slipped, put_aside};
+use super::gitdir::{REPOSITORY, is_repository};
+use super::list::List;
+use super::plan::{ProtectPlan, link_target};
+use crate::state::{Cross, Dir};
+
+/// Between two looks at least: what a program makes in between is taken together.
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
+/// And at most, whatever a look took: the overshoot that the plan names.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+/// How many folders are looked into before names that appeared are looked at again.
+const AT_ONCE: usize = 200;
+/// A look may cost a tenth of one core.
+const PAUSE_PER_LOOK: u32 = 10;
+
+/// Watches a workspace until it is stopped.
+#[derive(Debug)]
+pub struct Sentry {
+    thread: JoinHandle<Vec<Slipped>>,
+    /// Closed to stop it.
+    stop: OwnedFd,
+    failed: Arc<Mutex<Option<Errno>>>,
+}
+
+impl Sentry {
+    /// Watches every folder of the plan; what appears is moved into `aside`.
+    ///
+    /// # Errors
+    /// ENOSPC: the user may watch no more folders (`fs.inotify.max_user_watches`). What the kernel answers.
+    pub fn start(plan: &ProtectPlan, below: Dir, aside: Dir, list: &'static List) -> Result<Self> {
+        let known = plan.binds.iter().map(|bind| bind.path.clone()).chain(plan.layers.iter().cloned()).collect();
+        let links = plan.links.iter().cloned().collect();
+        let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let failed = Arc::new(Mutex::new(None));
+        let mut eye = Eye {
+            queue,
+            below,
+            aside,
+            list,
+            known,
+            links,
+            before: plan.before.keys().cloned().collect(),
+            git_links: plan.git_links.clone(),
+            running: false,
+            folders: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            slipped: Vec::new(),
+        };
+        for folder in &plan.folders {
+            match eye.watch(folder) {
+                Ok(_) => {}
+                Err(errno) if is_passed_over(errno) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        eye.running = true;
+        let (end, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let told = Arc::clone(&failed);
+        let work = move || {
+            if let Err(errno) = eye.run(&end) {
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(errno);
+                // The run is ended for it.
+                eye.wait(&end);
+            }
+            // Nobody is left who could make anything: one look at everything says the rest.
+            eye.sweep();
+            eye.slipped
+        };
+        let thread = std::thread::Builder::new().name("control-files".to_owned()).spawn(work);
+        let thread = thread.map_err(|error| crate::state::errno_of(&error))?;
+        Ok(Self { thread, stop, failed })
+    }
+
+    /// Why it sees nothing any more.
+    #[must_use]
+    pub fn failed(&self) -> Option<Errno> {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks a last time, and says what was put aside.
+    #[must_use]
+    pub fn stop(self) -> Vec<Slipped> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What it sees with.
+struct Eye {
+    queue: OwnedFd,
+    below: Dir,
+    aside: Dir,
+    list: &'static List,
+    /// Held by mounts.
+    known: BTreeSet<PathBuf>,
+    /// Links on the way from a control file to what it says.
+    links: BTreeSet<PathBuf>,
+    /// What was there at the start at the top.
+    before: BTreeSet<PathBuf>,
+    /// What was called `.git` and was a link, and where each led.
+    git_links: BTreeMap<PathBuf, PathBuf>,
+    /// The payload may run: at the start nothing is changed.
+    running: bool,
+    /// By number of the watch.
+    folders: BTreeMap<i32, PathBuf>,
+    /// Folders that are still to be looked into.
+    pending: BTreeSet<PathBuf>,
+    slipped: Vec<Slipped>,
+}
+
+impl Eye {
+    fn run(&mut self, end: &OwnedFd) -> Result<()> {
+        loop {
+            let mut wanted = [PollFd::new(&self.queue, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match poll(&mut wanted, (!self.pending.is_empty()).then_some(&at_once)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            let stopped = wanted.get(1).is_some_and(|end| !end.revents().is_empty());
+            let began = Instant::now();
+            if stopped {
+                return Ok(());
+            }
+            self.look()?;
+            self.enter_some()?;
+            if !self.pending.is_empty() {
+                continue;
+            }
+            let pause = (began.elapsed() * PAUSE_PER_LOOK).clamp(LEAST_PAUSE, MAX_PAUSE);
+            let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+            match poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&pause)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Everything that the queue holds.
+    fn look(&mut self) -> Result<()> {
+        let mut seen = Vec::new();
+        let mut room = [MaybeUninit::uninit(); 1 << 14];
+        let mut reader = inotify::Reader::new(&self.queue, &mut room);
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+                    seen.push((event.wd(), event.events(), name));
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        // What came and went a thousand times is looked at once.
+        let mut appeared = BTreeSet::new();
+        for (number, events, name) in seen {
+            if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+                appeared.insert((PathBuf::new(), true));
+            } else if events.contains(ReadFlags::IGNORED) {
+                self.folders.remove(&number);
+            } else if events.contains(ReadFlags::ATTRIB) && !events.contains(ReadFlags::ISDIR) {
+                // Of rights only those of folders matter.
+            } else if let Some((path, name)) = self.folders.get(&number).zip(name) {
+                appeared.insert((path.join(name), events.contains(ReadFlags::ISDIR)));
+            }
+        }
+        appeared.into_iter().try_for_each(|(path, folder)| self.judge(path, folder))
+    }
+
+    /// A name that appeared.
+    fn judge(&mut self, path: PathBuf, folder: bool) -> Result<()> {
+        if self.known.contains(&path) {
+            return Ok(());
+        }
+        let name = path.file_name().unwrap_or_default();
+        if name.eq_ignore_ascii_case(".git") || self.links.contains(&path) || self.list.at_top(&path).is_some() {
+            self.take(&path);
+            return Ok(());
+        }
+        // A folder becomes one of git's when the last of these comes.
+        if REPOSITORY.iter().any(|part| name == *part)
+            && let Some(above) = path.parent()
+        {
+            let names = self.dir(above).and_then(|dir| dir.names()).unwrap_or_default();
+            self.repository(above, names.iter().map(OsString::as_os_str));
+        }
+        if folder {
+            self.pending.insert(path);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, path: &Path) {
+        let slipped = put_aside(&self.below, path, &self.aside, "appeared");
+        // What went away by itself is nothing to tell of.
+        if slipped.moved_to.is_some() || self.there(path) {
+            self.slipped.push(slipped);
+        }
+    }
+
+    /// Without its `HEAD` a folder is none of git's.
+    fn repository<'a>(&mut self, folder: &Path, names: impl IntoIterator<Item = &'a OsStr>) {
+        if is_repository(names) && !self.known.iter().any(|known| folder.starts_with(known)) {
+            self.take(&folder.join("HEAD"));
+        }
+    }
+
+    fn there(&self, path: &Path) -> bool {
+        super::plan::parent_of(&self.below, path)
+            .ok()
+            .flatten()
+            .is_some_and(|(parent, name)| parent.kind(&name).is_ok_and(|kind| kind.is_some()))
+    }
+
+    fn dir(&self, path: &Path) -> Result<Dir> {
+        self.below.enter(path, Cross::Yes)
+    }
+
+    /// Until nobody is left who could make anything.
+    fn wait(&self, end: &OwnedFd) {
+        while poll(&mut [PollFd::new(end, PollFlags::IN)], None) == Err(Errno::INTR) {}
+    }
+
+    /// Judges everything that is there.
+    fn sweep(&mut self) {
+        let mut queue = vec![PathBuf::new()];
+        while let Some(path) = queue.pop() {
+            let names = self.dir(&path).and_then(|dir| dir.kinds()).unwrap_or_default();
+            queue.extend(self.children(&path, names));
+        }
+    }
+
+    /// Judges what is in a folder; the folders that are to be looked into.
+    fn children(&mut self, path: &Path, names: Vec<(OsString, FileType)>) -> Vec<PathBuf> {
+        self.repository(path, names.iter().map(|(name, _)| name.as_os_str()));
+        let mut folders = Vec::new();
+        for (name, kind) in names {
+            let found = path.join(&name);
+            let held = self.known.contains(&found);
+            if !held && self.is_new(&found, &name) {
+                self.take(&found);
+            } else if !held && kind == FileType::Directory {
+                folders.push(found);
+            }
+        }
+        folders
+    }
+
+    /// Whether it is a control file that was not there at the start: links and the like are not held by mounts.
+    fn is_new(&self, path: &Path, name: &OsStr) -> bool {
+        if name.eq_ignore_ascii_case(".git") {
+            let led = self.git_links.get(path);
+            return led.is_none() || link_target(&self.below, path).as_ref() != led;
+        }
+        self.list.at_top(path).is_some() && !self.before.contains(path)
+    }
+
+    /// Watches some of the folders that are to be looked into, and judges what is there already: names that appear
+    /// meanwhile do not wait for all of them.
+    fn enter_some(&mut self) -> Result<()> {
+        for _ in 0..AT_ONCE {
+            let Some(path) = self.pending.pop_first() else { return Ok(()) };
+            let names = match self.watch(&path) {
+                Ok(dir) => dir.kinds().unwrap_or_default(),
+                Err(errno) if is_passed_over(errno) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let folders = self.children(&path, names);
+            self.pending.extend(folders);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, path: &Path) -> Result<Dir> {
+        let mut dir = self.dir(path);
+        // Who made it without the right to look into it has a right to come back: so have we.
+        if matches!(dir, Err(Errno::ACCESS)) && self.running {
+            self.open_up(path)?;
+            dir = self.dir(path);
+        }
+        let dir = dir?;
+        let wanted = WatchFlags::CREATE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::ATTRIB
+            | WatchFlags::ONLYDIR
+            | WatchFlags::EXCL_UNLINK;
+        let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsFd::as_fd(&dir).as_raw_fd());
+        let number = inotify::add_watch(&self.queue, by_descriptor, wanted)?;
+        self.folders.insert(number, path.to_owned());
+        Ok(dir)
+    }
+
+    fn open_up(&self, path: &Path) -> Result<()> {
+        let folder = self.below.place(path)?;
+        rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), Mode::RWXU)
+    }
+}
+
+/// A folder that went away, that nobody may read (nor may the run, which has no more rights), or whose path is longer than
+/// the kernel takes: whatever is moved from there to where it can be used comes by a folder that is watched.
+fn is_passed_over(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG)
+}

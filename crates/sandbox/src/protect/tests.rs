@@ -1,0 +1,403 @@
+//! Workspaces as people and attackers make them.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::state::Dir;
+use std::path::{Path, PathBuf};
+
+struct Work {
+    folder: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Work {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("work");
+        std::fs::create_dir(&root).unwrap();
+        let work = Self { folder, root };
+        for (name, text) in files {
+            work.put(name, text);
+        }
+        work
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn plan(&self) -> ProtectPlan {
+        plan(&self.root, &Dir::open(&self.root).unwrap(), list()).unwrap()
+    }
+
+    fn hold(&self, plan: &ProtectPlan) -> Hold {
+        Hold::take(plan, Dir::open(&self.root).unwrap()).unwrap()
+    }
+
+    /// As [`Self::held`], with what held from the beginning being of no account.
+    fn check(&self, plan: &ProtectPlan) -> Vec<Slipped> {
+        let nothing = ProtectPlan { binds: Vec::new(), pins: Vec::new(), layers: Vec::new(), ..plan.clone() };
+        self.held(plan, &self.hold(&nothing))
+    }
+
+    fn elsewhere(&self) -> Result<Option<GitElsewhere>, GitProblem> {
+        elsewhere(&self.root, &Dir::open(&self.root).unwrap())
+    }
+
+    fn sentry(&self) -> Sentry {
+        let aside = self.folder.path().join("aside");
+        std::fs::create_dir_all(&aside).unwrap();
+        let (below, aside) = (Dir::open(&self.root).unwrap(), Dir::open(&aside).unwrap());
+        Sentry::start(&self.plan(), below, aside, list()).unwrap()
+    }
+
+    fn held(&self, plan: &ProtectPlan, hold: &Hold) -> Vec<Slipped> {
+        let aside = self.folder.path().join("aside");
+        std::fs::create_dir_all(&aside).unwrap();
+        check(plan, hold, &Dir::open(&self.root).unwrap(), &Dir::open(&aside).unwrap(), list()).unwrap()
+    }
+}
+
+fn has(paths: impl IntoIterator<Item = impl AsRef<Path>>, path: &str) -> bool {
+    paths.into_iter().any(|p| p.as_ref() == Path::new(path))
+}
+
+const REPO: [(&str, &str); 4] = [
+    (".git/HEAD", "ref: refs/heads/main\n"),
+    (".git/config", "[core]\n"),
+    (".git/hooks/a.sample", ""),
+    (".git/objects/x", ""),
+];
+
+#[test]
+fn existing_paths_are_bound_gits_folders_layered_and_their_parents_pinned() {
+    let work = Work::new(&REPO);
+    for (path, text) in
+        [(".vscode/tasks.json", ""), ("a/b/.git/HEAD", ""), ("c/.git", "gitdir: x"), ("gradle/wrapper/x", "")]
+    {
+        work.put(path, text);
+    }
+    let plan = work.plan();
+    let binds: Vec<_> = plan.binds.iter().map(|b| &b.path).collect();
+    assert!(has(&binds, ".vscode") && has(&binds, "c/.git") && has(&binds, "gradle/wrapper"), "{binds:?}");
+    assert_eq!(plan.layers, [".git", "a/b/.git"].map(PathBuf::from));
+    assert_eq!(plan.pins, ["a", "a/b", "c", "gradle"].map(PathBuf::from));
+    assert!(has(&plan.folders, "") && has(&plan.folders, "a/b") && !has(&plan.folders, ".git"), "{:?}", plan.folders);
+}
+
+#[test]
+fn links_are_never_followed_and_put_back() {
+    let work = Work::new(&REPO);
+    symlink("/etc", work.root.join(".vscode")).unwrap();
+    let plan = work.plan();
+    assert!(!has(plan.binds.iter().map(|b| &b.path), ".vscode"));
+    assert_eq!(work.check(&plan), vec![]);
+    std::fs::remove_file(work.root.join(".vscode")).unwrap();
+    work.put(".vscode/tasks.json", "{}");
+    let slipped = work.check(&plan);
+    assert_eq!((slipped.len(), slipped[0].what), (1, "changed"));
+    assert_eq!(std::fs::read_link(work.root.join(".vscode")).unwrap(), Path::new("/etc"));
+    assert!(work.folder.path().join("aside/.vscode/tasks.json").exists());
+}
+
+#[test]
+fn what_a_linked_control_file_leads_to_within_the_workspace_is_bound() {
+    let work = Work::new(&[("dots/bashrc", ""), ("dots/claude/settings.json", ""), ("store.git/HEAD", "")]);
+    for name in ["config", "hooks/x", "objects/x"] {
+        work.put(&format!("store.git/{name}"), "");
+    }
+    symlink("dots/bashrc", work.root.join(".bashrc")).unwrap();
+    symlink("./dots/claude", work.root.join(".claude")).unwrap();
+    symlink("store.git", work.root.join(".git")).unwrap();
+    symlink(".", work.root.join(".vscode")).unwrap();
+    let plan = work.plan();
+    let binds: Vec<_> = plan.binds.iter().map(|b| b.path.to_str().unwrap()).collect();
+    for path in ["dots/bashrc", "dots/claude", "store.git"] {
+        assert!(binds.contains(&path), "{path}: {binds:?}");
+    }
+    assert!(work.elsewhere().unwrap().is_none() && !binds.contains(&""), "{binds:?}");
+    assert!(has(&plan.pins, "dots"));
+}
+
+#[test]
+fn what_appeared_is_put_aside() {
+    let work = Work::new(&[]);
+    let plan = work.plan();
+    for (name, text) in REPO {
+        work.put(name, text);
+    }
+    work.put(".mcp.json", "{}");
+    work.put(".claude/settings.json", "{}");
+    let slipped: Vec<_> = work.check(&plan).into_iter().map(|s| (s.path, s.what, s.moved_to.is_some())).collect();
+    let expected = [".claude", ".git", ".mcp.json"].map(|p| (PathBuf::from(p), "appeared", true));
+    assert_eq!(slipped, expected);
+    assert!(!work.root.join(".git").exists() && !work.root.join(".mcp.json").exists());
+    assert_eq!(work.check(&plan), vec![]);
+}
+
+/// Waits until it is so, for five seconds at most.
+#[expect(clippy::disallowed_methods, reason = "there is no descriptor to wait on")]
+fn soon(what: impl Fn() -> bool) -> bool {
+    (0..500).any(|_| {
+        what() || {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            false
+        }
+    })
+}
+
+#[test]
+fn what_is_made_while_somebody_watches_is_put_aside_at_once_at_every_depth() {
+    let work = Work::new(&[("deep/er/x", ""), (".vscode/tasks.json", ""), ("sub/.git/HEAD", "")]);
+    let sentry = work.sentry();
+    for path in [
+        ".envrc",
+        "deep/er/.git/config",
+        "new/folder/.git",
+        "new/.envrc",
+        "gradle/wrapper/x.jar",
+        "deep/y",
+        "sub/.git/index",
+    ] {
+        work.put(path, "x");
+    }
+    // A tree that was made elsewhere and is moved in.
+    work.put("z/.gitx/config", "x");
+    std::fs::rename(work.root.join("z/.gitx"), work.root.join("z/.GIT")).unwrap();
+    std::fs::create_dir_all(work.folder.path().join("tree/a/.git")).unwrap();
+    std::fs::rename(work.folder.path().join("tree"), work.root.join("moved")).unwrap();
+    // A path that is longer than the kernel takes ends nothing.
+    let mut at = Dir::open(&work.root).unwrap();
+    for _ in 0..20 {
+        let name = "d".repeat(250);
+        at.make(&name, rustix::fs::Mode::RWXU).unwrap();
+        at = at.enter(&name, crate::state::Cross::No).unwrap();
+    }
+    let gone = ["deep/er/.git", ".envrc", "new/folder/.git", "gradle/wrapper", "z/.GIT", "moved/a/.git"];
+    assert!(soon(|| gone.iter().all(|path| !work.root.join(path).exists())), "{gone:?}");
+    // A folder that has another name is seen by it.
+    std::fs::rename(work.root.join("deep"), work.root.join("shallow")).unwrap();
+    work.put("shallow/er/.git", "x");
+    assert!(soon(|| !work.root.join("shallow/er/.git").exists()));
+    assert_eq!(sentry.failed(), None);
+    let slipped = sentry.stop();
+    assert!(gone.iter().all(|path| has(slipped.iter().map(|one| &one.path), path)), "{slipped:?}");
+    for stays in ["new/.envrc", "shallow/y", "sub/.git/index", ".vscode/tasks.json"] {
+        assert!(work.root.join(stays).exists(), "{stays}");
+    }
+}
+
+#[test]
+fn a_folder_that_becomes_a_repository_loses_its_head() {
+    let work =
+        Work::new(&[("src/main.c", ""), ("old.git/HEAD", ""), ("old.git/objects/x", ""), ("old.git/refs/x", "")]);
+    let plan = work.plan();
+    assert!(has(plan.binds.iter().map(|b| &b.path), "old.git"));
+    let sentry = work.sentry();
+    for path in ["src/refs/x", "src/objects/x", "src/config", "src/HEAD"] {
+        work.put(path, "x");
+    }
+    assert!(soon(|| !work.root.join("src/HEAD").exists()));
+    assert_eq!(sentry.stop().len(), 1);
+    assert!(work.root.join("old.git/HEAD").exists() && work.root.join("src/config").exists());
+}
+
+#[test]
+fn what_control_files_and_configurations_lead_to_is_bound() {
+    let work = Work::new(&REPO);
+    for path in [
+        "scripts/hook",
+        "dots/claude.json",
+        "conf/real",
+        "tools/hooks/x",
+        "dev/gitconfig",
+        ".claude/x",
+        "store/git/HEAD",
+    ] {
+        work.put(path, "");
+    }
+    work.put(
+        ".git/config",
+        "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../dev/gitconfig\n[alias]\n\tx = !make store\n",
+    );
+    for (target, link) in [
+        ("../../scripts/hook", ".git/hooks/pre-commit"),
+        ("../dots/claude.json", ".claude/settings.json"),
+        ("conf/link", ".envrc"),
+        ("real", "conf/link"),
+    ] {
+        symlink(target, work.root.join(link)).unwrap();
+    }
+    let plan = work.plan();
+    let binds: Vec<_> = plan.binds.iter().map(|b| &b.path).collect();
+    for path in ["scripts/hook", "dots/claude.json", "conf/real", "tools/hooks", "dev/gitconfig"] {
+        assert!(has(&binds, path), "{path}: {binds:?}");
+    }
+    assert!(!has(&binds, "store"));
+    assert!(has(&plan.links, "conf/link") && has(&plan.links, ".envrc"), "{:?}", plan.links);
+}
+
+#[test]
+fn a_link_to_a_repository_that_was_there_stays_and_another_does_not() {
+    let work = Work::new(&[("store/a/x", ""), ("store/b/x", ""), ("sub/x", ""), ("other/x", "")]);
+    for folder in ["sub", "other"] {
+        symlink("../store/a", work.root.join(folder).join(".git")).unwrap();
+    }
+    symlink("store/a", work.root.join(".git")).unwrap();
+    assert_eq!(work.sentry().stop(), vec![], "nobody made anything");
+    let sentry = work.sentry();
+    std::fs::remove_file(work.root.join("other/.git")).unwrap();
+    symlink("../store/b", work.root.join("other/.git")).unwrap();
+    let slipped = sentry.stop();
+    assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("other/.git")]);
+    assert!(work.root.join("sub/.git").is_symlink() && work.root.join(".git").is_symlink());
+}
+
+#[test]
+fn a_workspace_of_git_itself_is_known() {
+    assert!(Work::new(&[("HEAD", ""), ("objects/x", ""), ("refs/x", "")]).plan().within_git.is_some());
+    assert!(Work::new(&REPO).plan().within_git.is_none());
+}
+
+#[test]
+fn nothing_is_put_aside_when_nobody_watches() {
+    let work = Work::new(&[]);
+    drop(work.sentry().stop());
+    work.put(".envrc", "x");
+    assert!(work.root.join(".envrc").exists());
+}
+
+#[test]
+fn a_linked_worktree_is_found_by_its_pointer_back() {
+    let work = Work::new(&[(".git", "gitdir: ../main/.git/worktrees/work\n")]);
+    let main = work.folder.path().join("main/.git");
+    let own = main.join("worktrees/work");
+    for (path, text) in
+        [("HEAD", ""), ("config", ""), ("hooks/x", ""), ("objects/x", ""), ("refs/x", ""), ("info/attributes", "")]
+    {
+        std::fs::create_dir_all(main.join(path).parent().unwrap()).unwrap();
+        std::fs::write(main.join(path), text).unwrap();
+    }
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("HEAD"), "").unwrap();
+    std::fs::write(own.join("commondir"), "../..\n").unwrap();
+    std::fs::write(own.join("gitdir"), format!("{}\n", work.root.join(".git").display())).unwrap();
+    let git = work.elsewhere().unwrap().unwrap();
+    assert_eq!((git.git_dir, git.common_dir), (own.clone(), main));
+    assert!(work.plan().binds.iter().any(|b| b.path == Path::new(".git")));
+    std::fs::write(own.join("gitdir"), "/elsewhere/.git\n").unwrap();
+    assert_eq!(work.elsewhere().unwrap_err().why, "it does not point back at this workspace");
+}
+
+#[test]
+fn a_planted_pointer_to_a_folder_that_is_not_gits_is_not_followed() {
+    let work = Work::new(&[]);
+    let secret = work.folder.path().join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    for text in ["gitdir: ../secret\n", "gitdir: /etc\n", "gitdir: ../../../../../../../..\n", "nonsense", ""] {
+        work.put(".git", text);
+        assert!(work.elsewhere().is_err(), "{text}");
+    }
+    // Nor a link to one that is.
+    for name in ["HEAD", "config", "objects/x"] {
+        work.put(&format!("../other/.git/{name}"), "");
+    }
+    std::fs::remove_file(work.root.join(".git")).unwrap();
+    for target in ["../secret", "../other/.git"] {
+        symlink(target, work.root.join(".git")).unwrap();
+        assert!(work.elsewhere().is_err(), "{target}");
+        std::fs::remove_file(work.root.join(".git")).unwrap();
+    }
+}
+
+#[test]
+fn a_submodule_must_name_its_worktree() {
+    let work = Work::new(&[(".git", "gitdir: ../super/.git/modules/work\n")]);
+    let own = work.folder.path().join("super/.git/modules/work");
+    std::fs::create_dir_all(own.join("objects")).unwrap();
+    std::fs::write(own.join("HEAD"), "").unwrap();
+    std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../work\n").unwrap();
+    let git = work.elsewhere().unwrap().unwrap();
+    assert_eq!((&git.git_dir, &git.common_dir), (&own, &own));
+    assert_eq!(git.pointer, Path::new("../super/.git/modules/work"));
+    std::fs::write(own.join("config"), "[core]\n\tworktree = ../../../../other\n").unwrap();
+    assert!(work.elsewhere().is_err());
+}
+
+/// As an editor that saves by rename.
+fn replace(work: &Work, name: &str, text: &str) {
+    work.put("new", text);
+    std::fs::rename(work.root.join("new"), work.root.join(name)).unwrap();
+}
+
+#[test]
+fn a_control_file_that_is_replaced_is_noticed_put_aside_and_put_back() {
+    let work = Work::new(&REPO);
+    work.put(".mcp.json", "{}");
+    let plan = work.plan();
+    let hold = work.hold(&plan);
+    assert_eq!(hold.lost(), None);
+    work.put("other", "work goes on");
+    work.put(".git/index", "");
+    assert_eq!((hold.lost(), work.held(&plan, &hold)), (None, vec![]));
+    replace(&work, ".mcp.json", r#"{"servers": "planted"}"#);
+    assert_eq!(hold.lost(), Some(PathBuf::from(".mcp.json")));
+    let slipped = work.held(&plan, &hold);
+    assert_eq!((slipped.len(), slipped[0].what, slipped[0].why.as_ref()), (1, "was replaced", None));
+    assert_eq!(std::fs::read_to_string(work.root.join(".mcp.json")).unwrap(), "{}");
+    let aside = work.folder.path().join("aside").join(slipped[0].moved_to.as_ref().unwrap());
+    assert!(std::fs::read_to_string(aside).unwrap().contains("planted"));
+}
+
+#[test]
+fn a_folder_above_control_files_that_is_replaced_is_noticed() {
+    let work = Work::new(&REPO);
+    let hold = work.hold(&work.plan());
+    std::fs::rename(work.root.join(".git"), work.root.join("old")).unwrap();
+    for (name, text) in REPO {
+        work.put(name, text);
+    }
+    assert_eq!(hold.lost(), Some(PathBuf::from(".git")));
+}
+
+#[test]
+fn another_name_of_a_control_file_is_as_protected() {
+    let work = Work::new(&REPO);
+    std::fs::create_dir_all(work.root.join("deep/node_modules")).unwrap();
+    let config = work.root.join(".git/config");
+    std::fs::hard_link(&config, work.root.join("deep/node_modules/x")).unwrap();
+    std::fs::hard_link(&config, work.folder.path().join("outside")).unwrap();
+    work.put(".vscode/deep/tasks.json", "");
+    work.put(".git/modules/a/b/hooks/x", "");
+    std::fs::hard_link(work.root.join(".vscode/deep/tasks.json"), work.root.join("deep/tasks")).unwrap();
+    std::fs::hard_link(work.root.join(".git/modules/a/b/hooks/x"), work.root.join("deep/hook")).unwrap();
+    let plan = work.plan();
+    assert!(has(plan.binds.iter().map(|b| &b.path), "deep/node_modules/x"), "{:?}", plan.binds);
+    assert!(["deep/tasks", "deep/hook"].iter().all(|path| has(plan.binds.iter().map(|b| &b.path), path)));
+    assert!(has(&plan.pins, "deep/node_modules") && plan.linked.is_empty());
+    assert!(!has(plan.binds.iter().map(|b| &b.path), ".git/config"), "that one lies below the layer");
+}
+
+#[test]
+fn what_holds_nothing_may_come_and_go() {
+    let work = Work::new(&REPO);
+    std::fs::create_dir(work.root.join(".vscode")).unwrap();
+    work.put(".envrc", "");
+    let plan = work.plan();
+    let hold = work.hold(&plan);
+    std::fs::remove_dir(work.root.join(".vscode")).unwrap();
+    std::fs::remove_file(work.root.join(".envrc")).unwrap();
+    assert_eq!(hold.lost(), None);
+    std::fs::create_dir(work.root.join(".vscode")).unwrap();
+    replace(&work, ".envrc", "");
+    assert_eq!(hold.lost(), None);
+    work.put(".envrc", "planted");
+    assert_eq!(hold.lost(), Some(PathBuf::from(".envrc")));
+    work.put(".vscode/tasks.json", "planted");
+    let slipped = work.held(&plan, &hold);
+    assert_eq!(slipped.iter().filter(|one| one.moved_to.is_some()).count(), 2, "{slipped:?}");
+    assert!(!work.root.join(".envrc").exists() && !work.root.join(".vscode").exists());
+}

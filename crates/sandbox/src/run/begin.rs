@@ -1,0 +1,298 @@
+//! From a recorded plan to a payload that runs: journal, preparation, start, verification, *go*.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use backends::Capabilities;
+use backends::native::{self, Launch, Prepared, Running};
+use policy::control::Control;
+use policy::value::{Tier, WorkspaceMode};
+use policy::{Plan, Policy};
+
+use super::commands::Forced;
+use super::git_layers::GitLayers;
+use super::guard::{Guard, Protected};
+use super::host_resources::HostResources;
+use super::launch;
+use super::options::{Options, Stdin, Stdio};
+use super::planning::Planned;
+use super::record::Recorded;
+use super::streams::{Budget, Input, Stream};
+use super::supervise::StdStreams;
+use super::terminal::Terminal;
+use super::watches::{Armed, Watches};
+use super::workspace::Layer;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::{Fault, show_bytes};
+use crate::state::{Journal, Resource};
+use crate::workload::Workload;
+
+/// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
+/// ends.
+pub(super) struct Begun {
+    prepared: Prepared,
+    program: String,
+    protected: Option<Protected>,
+    git: Option<GitLayers>,
+    home: HostResources,
+    watches: Watches,
+    armed: Armed,
+}
+
+/// A payload that runs, and all that belongs to it.
+pub(super) struct Stage {
+    pub(super) running: Running,
+    /// As it was asked for; for messages.
+    pub(super) program: String,
+    pub(super) carried: StdStreams,
+    pub(super) layer: Option<Layer>,
+    pub(super) protected: Option<Protected>,
+    pub(super) git: Option<GitLayers>,
+    pub(super) started: Instant,
+    pub(super) watches: Watches,
+    /// It goes after the guest and its groups.
+    pub(super) home: HostResources,
+}
+
+/// What is to be run, as it was judged.
+pub(super) struct Wanted<'a> {
+    pub(super) what: Workload,
+    pub(super) forced: Forced,
+    pub(super) options: &'a Options,
+    pub(super) environment: &'a Environment,
+}
+
+/// Writes the journal and prepares.
+pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: &Capabilities) -> Result<Begun, Error> {
+    let (policy, Wanted { what, forced, options, environment }) = (&plan.policy, wanted);
+    let mut home = journal(recorded, policy)?;
+    let tmp = match plan.tier {
+        Tier::Process => Some(own_folder(&mut home, recorded)?),
+        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
+    };
+    let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
+    let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
+    let guard = Guard::make(policy, plan.tier, &mut home)?;
+    let mut launch = Launch {
+        run: recorded.id.to_string(),
+        argv: program.argv,
+        show: guard.show,
+        git: guard.git,
+        protect: guard.protect,
+        covered: super::covers::covered(plan)?,
+        files: Vec::new(),
+        passed: passed(policy, environment),
+        forced,
+        stdio: inner(&options.stdio),
+        term: environment.variable("TERM").filter(|_| policy.process.tty).map(OsString::from),
+        tmp: tmp.clone(),
+        cache: crate::state::cache(environment.euid),
+        #[cfg(feature = "mutation")]
+        without: options.without().to_vec(),
+    };
+    let mut written = None;
+    if let Some((name, bytes)) = program.file {
+        match &tmp {
+            Some(tmp) => {
+                write_file(&tmp.join("fumehood"), &name, &bytes)?;
+                written = Some(name);
+            }
+            None => launch.files.push((name, bytes)),
+        }
+    }
+    let prepared = native::prepare(plan, host, &launch)?;
+    if let Some(tmp) = &tmp {
+        hand_over(tmp, written.as_deref(), prepared.owner(), host)?;
+    }
+    for path in prepared.groups(host) {
+        home.note(&Resource::Cgroup(path))?;
+    }
+    let (watches, armed) = (Watches::of(plan, options.without()), Armed::none(options.without().to_vec()));
+    Ok(Begun { prepared, program: named, protected: guard.protected, git: guard.layers, home, watches, armed })
+}
+
+/// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has
+/// swept. The look costs one readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and
+/// `gc` tells of it.
+fn journal(recorded: &Recorded, policy: &Policy) -> Result<HostResources, Error> {
+    let (state, now) = (&recorded.state, jiff::Timestamp::now());
+    drop(crate::state::sweep(state, now, crate::state::Scope::Start));
+    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    Ok(HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?))
+}
+
+fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsString> {
+    policy
+        .env
+        .pass
+        .iter()
+        .filter_map(|name| environment.variable(name).map(|value| (OsString::from(name), value.to_owned())))
+        .collect()
+}
+
+/// A 0700 folder for a run of the process tier. Its name is the run's id, which is random, and it must not exist.
+fn own_folder(home: &mut HostResources, recorded: &Recorded) -> Result<PathBuf, Error> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
+    home.note(&Resource::Temp(path.clone()))?;
+    home.own(path.clone());
+    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| {
+        Error::refused(Fault {
+            id: "run/no-tmp",
+            what: format!("`{}` cannot be made", path.display()),
+            place: "the folder where this run writes".to_owned(),
+            why: e.to_string().to_lowercase(),
+            fix: "make room in /tmp, or use `--tier container`".to_owned(),
+        })
+    })?;
+    Ok(path)
+}
+
+fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
+    made.and_then(|()| std::fs::write(folder.join(name), bytes)).map_err(|e| {
+        Error::failed(Fault {
+            id: "run/no-tmp",
+            what: format!("`{name}` cannot be written"),
+            place: folder.display().to_string(),
+            why: e.to_string().to_lowercase(),
+            fix: "make room in /tmp, or use `--tier container`".to_owned(),
+        })
+    })
+}
+
+/// As root the payload is somebody else: the folder and what is in it become theirs.
+fn hand_over(tmp: &Path, file: Option<&str>, (uid, gid): (u32, u32), host: &Capabilities) -> Result<(), Error> {
+    if !host.root() {
+        return Ok(());
+    }
+    let give = |path: &Path| std::os::unix::fs::lchown(path, Some(uid), Some(gid));
+    let all = || -> std::io::Result<()> {
+        if let Some(name) = file {
+            let folder = tmp.join("fumehood");
+            give(&folder.join(name))?;
+            give(&folder)?;
+        }
+        give(tmp)
+    };
+    all().map_err(|e| {
+        Error::failed(Fault {
+            id: "run/no-tmp",
+            what: format!("`{}` cannot be given to the run's user", tmp.display()),
+            place: "the folder where this run writes".to_owned(),
+            why: e.to_string().to_lowercase(),
+            fix: "use `--tier container`".to_owned(),
+        })
+    })
+}
+
+impl Begun {
+    /// Starts the guest, verifies its posture, and lets the payload go.
+    pub(super) fn start(
+        self,
+        planned: &Planned,
+        recorded: &Recorded,
+        host: &Capabilities,
+        stdio: Stdio,
+    ) -> Result<Stage, Error> {
+        let plan = &planned.plan;
+        // Before the guest, so that it goes after it.
+        let Self { prepared, program, mut protected, mut git, mut home, watches, mut armed } = self;
+        let mut layer = None;
+        let root = prepared.workspace().map(Path::to_owned);
+        let owner = prepared.owner();
+        if let (Some(to), Some(root)) = (prepared.copy_to().map(Path::to_owned), &root) {
+            let copied = |control: &Control| matches!(control, Control::Copy { size: None, .. });
+            armed.each(plan, copied, |_| {
+                layer = Some(super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?);
+                Ok::<(), Error>(())
+            })?;
+        }
+        let mut started = native::start(prepared, host)?;
+        // While the guest is busy with itself.
+        armed.each(plan, |control| matches!(control, Control::Audit), |_| recorded.plan(planned))?;
+        if let Some(protected) = protected.as_mut().filter(|_| watches.protected) {
+            protected.watch(recorded)?;
+        }
+        let mut layers = if started.exports() { started.layers()? } else { Vec::new() };
+        if let Some(git) = &mut git {
+            git.made(layers);
+        } else if let Some((_, fd)) = layers.pop() {
+            let mut made = Layer::new(fd, root.clone().unwrap_or_default());
+            let copy = plan.policy.workspace.mode == WorkspaceMode::Copy;
+            if copy {
+                made.fill(&plan.policy, owner, host)?;
+            }
+            let hidden = |control: &Control| matches!(control, Control::Hide(_));
+            armed.each(plan, hidden, |control| {
+                if let Control::Hide(globs) = control { made.hide(globs, &plan.policy, owner, host) } else { Ok(()) }
+            })?;
+            if copy || started.waits() {
+                started.filled()?;
+            }
+            layer = Some(made);
+        }
+        there_already(&mut armed, planned, layer.is_some());
+        armed.watches(&watches, home.tmp().is_some(), protected.is_some());
+        let mut running = started.confined()?.verify(armed.controls())?.go()?;
+        let carried = carry(&mut running, &watches, stdio)?;
+        // While the program runs: its start does not wait for it.
+        let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
+        root.iter().flat_map(unseen).for_each(|note| home.tell(note));
+        layer.iter().flat_map(Layer::not_copied).for_each(|note| home.tell(note));
+        Ok(Stage { running, carried, home, program, layer, protected, git, started: Instant::now(), watches })
+    }
+}
+
+/// Arms what is in place without anything more to be done.
+fn there_already(armed: &mut Armed, planned: &Planned, layered: bool) {
+    let by_gate = planned.judged.by_gate;
+    armed.there(&planned.plan, |control| {
+        // What is written lies in the layer, and nothing but `apply` takes it out of there.
+        (layered && *control == Control::ProtectedAtApply)
+            || (by_gate && *control == Control::CommandGate)
+            // A run has no channel to a tool: its streams are all that leads out.
+            || *control == Control::ToolGate
+    });
+}
+
+fn own_failure(error: impl std::fmt::Display) -> Error {
+    Error::failed(Fault {
+        id: "run/descriptors",
+        what: error.to_string(),
+        place: "before the program was started".to_owned(),
+        why: "nothing was run".to_owned(),
+        fix: "raise the limit of open files (ulimit -n)".to_owned(),
+    })
+}
+
+/// The streams as the backend makes them.
+const fn inner(stdio: &Stdio) -> native::Stdio {
+    match stdio {
+        Stdio::Terminal(screen) => native::Stdio::Terminal(screen.size.0, screen.size.1),
+        Stdio::Streams { stdin: Stdin::Nothing, stdout: _, stderr: _ } => native::Stdio::NoInput,
+        Stdio::Streams { stdin: Stdin::Bytes(_) | Stdin::Descriptor(_), stdout: _, stderr: _ } => native::Stdio::Pipes,
+    }
+}
+
+fn carry(running: &mut Running, watches: &Watches, stdio: Stdio) -> Result<StdStreams, Error> {
+    let inner = std::mem::take(&mut running.streams);
+    let budget = Budget::new(watches.output.map(|(limit, _)| limit.0));
+    let mut carried = StdStreams { input: None, streams: Vec::new(), terminal: None, budget };
+    match stdio {
+        Stdio::Terminal(screen) => {
+            let master = inner.terminal.ok_or_else(|| own_failure("no terminal came out of the sandbox"))?;
+            carried.terminal = Some(Terminal::new(master, screen).map_err(own_failure)?);
+        }
+        Stdio::Streams { stdin, stdout, stderr } => {
+            carried.input = inner.input.map(|to| Input::new(stdin, to));
+            let outputs = [(inner.output, stdout), (inner.errors, stderr)];
+            carried.streams.extend(outputs.into_iter().filter_map(|(source, sink)| Some(Stream::new(source?, sink))));
+        }
+    }
+    Ok(carried)
+}

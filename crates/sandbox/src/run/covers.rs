@@ -1,0 +1,239 @@
+//! What is not to be seen in trees of the host: paths that `fs.hide` names, and unix sockets.
+//!
+//! Both are looked for once, at start. In the layer or copy of a workspace what was found is not there at all; in a grant,
+//! and in a workspace that is shown as it is, an empty mount covers it.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use policy::control::{Control, Cover};
+use policy::value::{Grant, WorkspaceMode};
+use policy::{Plan, Policy};
+
+use crate::error::Error;
+use crate::fault::Fault;
+
+/// A tree with more paths than this is not searched: the run is refused rather than covered in part.
+const MAX: usize = 500_000;
+/// As deep as a path can be useful.
+const DEEPEST: usize = 256;
+/// Each is a mount of its own.
+const MAX_COVERED: usize = 1000;
+
+/// What the controls of a plan cover in grants and in a workspace that is shown as it is.
+///
+/// # Errors
+/// A tree cannot be searched whole, or a glob can match nothing that is shown.
+pub(super) fn covered(plan: &Plan) -> Result<Vec<Grant>, Error> {
+    let policy = &plan.policy;
+    let mut found = Vec::new();
+    for control in plan.controls() {
+        let Control::Covered(cover) = control else { continue };
+        let (wanted, places) = match cover {
+            Cover::Sockets => (Wanted::sockets(), writable(policy)),
+            Cover::Hidden(globs) => {
+                reaching(globs, policy)?;
+                (Wanted::hidden(globs)?, policy.fs.read.iter().chain(&policy.fs.write).cloned().collect())
+            }
+        };
+        for place in &places {
+            let paths = wanted.below(&place.from, &place.to)?;
+            let grant = |path: PathBuf| Grant {
+                from: joined(&place.from, &path),
+                to: joined(&place.to, &path),
+                dangerous: place.dangerous,
+            };
+            found.extend(paths.into_iter().map(grant));
+        }
+    }
+    if found.len() > MAX_COVERED {
+        let why = format!("{} paths would have to be covered, at most {MAX_COVERED} can be", found.len());
+        return Err(failed("the grants", &why));
+    }
+    Ok(found)
+}
+
+/// The paths of a workspace that the globs name, the outermost first; what lies below a hidden folder is not listed.
+///
+/// # Errors
+/// The workspace cannot be searched whole.
+pub(super) fn hidden(root: &Path, policy: &Policy, globs: &[String]) -> Result<Vec<PathBuf>, Error> {
+    Wanted::hidden(globs)?.below(root, policy.workspace.at.as_deref().unwrap_or(root))
+}
+
+fn joined(root: &Path, below: &Path) -> PathBuf {
+    // A trailing slash would make a file a folder.
+    if below == Path::new("") { root.to_owned() } else { root.join(below) }
+}
+
+/// What is shown of the host as it is, and can be written.
+fn writable(policy: &Policy) -> Vec<Grant> {
+    let workspace = policy.workspace.path.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw).map(|path| {
+        let from = path.canonicalize().unwrap_or_else(|_gone| path.clone());
+        Grant { to: policy.workspace.at.clone().unwrap_or_else(|| from.clone()), from, dangerous: false }
+    });
+    policy.fs.write.iter().cloned().chain(workspace).collect()
+}
+
+/// An absolute glob must begin at, above or below something that is shown: else it is a mistake that hides nothing.
+fn reaching(globs: &[String], policy: &Policy) -> Result<(), Error> {
+    let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| grant.to.as_path());
+    let workspace = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref());
+    let places: Vec<&Path> = grants.chain(workspace).collect();
+    for glob in globs.iter().filter(|glob| glob.starts_with('/')) {
+        let literal = glob.split(['*', '?', '[', '{']).next().unwrap_or_default();
+        let whole = literal.len() == glob.len();
+        let reaches = |place: &&Path| {
+            Path::new(literal).starts_with(place) || (!whole && place.to_string_lossy().starts_with(literal))
+        };
+        if !places.iter().any(reaches) {
+            return Err(failed(glob, "it lies in nothing that is shown, so that it hides nothing"));
+        }
+    }
+    Ok(())
+}
+
+/// What is looked for.
+struct Wanted {
+    /// Globs that match a path below the tree.
+    relative: GlobSet,
+    /// Globs that match the path that it has inside.
+    absolute: GlobSet,
+    sockets: bool,
+}
+
+impl Wanted {
+    fn sockets() -> Self {
+        Self { relative: GlobSet::empty(), absolute: GlobSet::empty(), sockets: true }
+    }
+
+    fn hidden(globs: &[String]) -> Result<Self, Error> {
+        let (mut relative, mut absolute) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for glob in globs {
+            let made = GlobBuilder::new(glob).literal_separator(true).build();
+            let made = made.map_err(|e| failed(glob, &e.to_string()))?;
+            if glob.starts_with('/') {
+                absolute.add(made)
+            } else {
+                relative.add(made)
+            };
+        }
+        let built = |set: GlobSetBuilder| set.build().map_err(|e| failed("fs.hide", &e.to_string()));
+        Ok(Self { relative: built(relative)?, absolute: built(absolute)?, sockets: false })
+    }
+
+    /// Where it is in a tree or file of the host, relative to it; `""` is the file itself.
+    fn below(&self, root: &Path, at: &Path) -> Result<Vec<PathBuf>, Error> {
+        let mut walk = Walk { root, at, wanted: self, seen: 0, found: Vec::new() };
+        let kind = root.metadata().map_err(|e| failed(&root.display().to_string(), &e.to_string()))?;
+        if kind.is_dir() {
+            walk.folder(Path::new(""), 0)?;
+        } else {
+            // A file that is granted by itself has its name alone.
+            let name = at.file_name().map(Path::new).unwrap_or(at);
+            if self.relative.is_match(name) || self.absolute.is_match(at) {
+                walk.found.push(PathBuf::new());
+            }
+        }
+        Ok(walk.found)
+    }
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    at: &'a Path,
+    wanted: &'a Wanted,
+    seen: usize,
+    found: Vec<PathBuf>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, below: &Path, depth: usize) -> Result<(), Error> {
+        let place = self.root.join(below);
+        let shown = place.display().to_string();
+        if depth > DEEPEST {
+            return Err(failed(&shown, "it is too deep to be searched"));
+        }
+        let entries = std::fs::read_dir(&place).map_err(|e| failed(&shown, &e.to_string()))?;
+        for entry in entries {
+            let entry = entry.map_err(|e| failed(&shown, &e.to_string()))?;
+            self.seen += 1;
+            if self.seen > MAX {
+                return Err(failed(&shown, "the tree has too many paths to be searched"));
+            }
+            let path = below.join(entry.file_name());
+            let kind = entry.file_type().map_err(|e| failed(&shown, &e.to_string()))?;
+            if self.matches(&path) || (self.wanted.sockets && kind.is_socket()) {
+                self.found.push(path);
+                continue;
+            }
+            // A link is not followed: what it leads to is searched where it lies, or is not shown.
+            if kind.is_dir() {
+                self.folder(&path, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn matches(&self, path: &Path) -> bool {
+        // Names need not be text, and globs match bytes.
+        !path.as_os_str().as_bytes().is_empty()
+            && (self.wanted.relative.is_match(path) || self.wanted.absolute.is_match(self.at.join(path)))
+    }
+}
+
+fn failed(what: &str, why: &str) -> Error {
+    Error::refused(Fault {
+        id: "run/hide",
+        what: format!("what is to be covered cannot be: `{}`", crate::fault::show_text(what)),
+        place: "the workspace and the grants".to_owned(),
+        why: why.to_lowercase(),
+        fix: "make the folder readable, name a smaller tree, or correct the glob; sockets need no search with `fs.sockets` false".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for file in [".env", "a/.env", "a/b/key.pem", "a/b/keys.txt", "secret/x", "secret/y/.env"] {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        root
+    }
+
+    fn found(root: &Path, at: &str, globs: &[&str]) -> Vec<PathBuf> {
+        let globs: Vec<String> = globs.iter().map(|s| (*s).to_owned()).collect();
+        let mut found = Wanted::hidden(&globs).unwrap().below(root, Path::new(at)).unwrap();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn globs_name_files_at_every_depth_and_folders_whole() {
+        let root = tree();
+        let all = found(root.path(), "/w", &["**/.env", "**/*.pem", "secret"]);
+        assert_eq!(all, [".env", "a/.env", "a/b/key.pem", "secret"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn an_absolute_glob_names_the_path_inside() {
+        let root = tree();
+        assert_eq!(found(root.path(), "/w", &["/w/a/b/key.pem", "/x/.env"]), [PathBuf::from("a/b/key.pem")]);
+        assert_eq!(found(&root.path().join(".env"), "/w/.env", &["**/.env"]), [PathBuf::new()]);
+    }
+
+    #[test]
+    fn sockets_are_found_and_nothing_else() {
+        let root = tree();
+        let _listener = std::os::unix::net::UnixListener::bind(root.path().join("a/s")).unwrap();
+        let all = Wanted::sockets().below(root.path(), Path::new("/w")).unwrap();
+        assert_eq!(all, [PathBuf::from("a/s")]);
+    }
+}

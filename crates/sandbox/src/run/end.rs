@@ -1,0 +1,306 @@
+//! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
+
+use std::path::Path;
+
+use backends::native::{Running, Sample};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use guest::frames::ExecFailure;
+use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
+use policy::value::Root;
+use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
+use serde_json::{Value, json};
+
+use super::begin::Stage;
+use super::git_layers::GitLayers;
+use super::guard::Protected;
+use super::outcome;
+use super::record::Recorded;
+use super::streams::{Kept, Last, Stream};
+use super::supervise::Watched;
+use super::violations::{self, Counters};
+use crate::error::Error;
+use crate::fault::{Fault, show_text};
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was planned.
+    pub plan: Plan,
+    /// The report.
+    pub report: Report,
+    /// What was kept of stdout.
+    pub stdout: Kept,
+    /// What was kept of stderr.
+    pub stderr: Kept,
+    /// How what was handed on to the caller ends: stdout (or the terminal), and stderr.
+    pub last: [Last; 2],
+    /// Why the program could not be executed.
+    pub not_started: Option<Fault>,
+    /// What failed when the program had run: told beside the report, of which it takes nothing away.
+    pub failed: Vec<Fault>,
+}
+
+/// What came of a step after the end; what failed is kept for the report.
+fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
+    step.unwrap_or_else(|stop| {
+        failed.extend(stop.into_faults());
+        T::default()
+    })
+}
+
+/// Ends a run: everything that it made is gone when this returns.
+pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
+    let mut failed = Vec::new();
+    let wall = stage.started.elapsed().as_secs_f64();
+    let Stage { running, carried, mut home, layer, protected, git, program, .. } = stage;
+    // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
+    // while the report is made.
+    let mut running = Some(running);
+    running.iter_mut().for_each(Running::begin_end);
+    if layer.is_some() || protected.is_some() || git.is_some() {
+        running.take().into_iter().for_each(Running::end);
+    }
+    // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
+    let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
+    let folder = home.tmp().map_or(0, super::workspace::written);
+    let disk = watched.written.max(layer_used).max(folder);
+    let mut workspace = match layer {
+        Some(layer) => told(layer.read_back(recorded, &plan.policy), &mut failed),
+        None => WorkspaceReport::default(),
+    };
+    workspace.notes = home.take_notes();
+    let slipped = guarded(protected, git, recorded, &plan.policy, (&mut workspace, &mut failed));
+    let produced = carried.budget.produced();
+    let counters = Counters {
+        pids_refused: watched.sample.pids_refused,
+        oom_kills: watched.sample.oom_kills,
+        sigsys: watched.facts.signal == Some(31),
+        sigxfsz: watched.facts.signal == Some(25),
+        full: watched.full.clone(),
+    };
+    let mut streams = carried.streams.into_iter();
+    let (out, mut err) = (streams.next(), streams.next());
+    let hints = err.as_mut().map(|stream| stream.hints().to_vec()).unwrap_or_default();
+    let lost = |(name, stream): (_, &Option<Stream>)| Some(not_handed_on(name, stream.as_ref()?.lost()?));
+    failed.extend([("stdout", &out), ("stderr", &err)].into_iter().find_map(lost));
+    let shown = carried.terminal.as_ref().map(super::terminal::Terminal::last);
+    let [out_last, err_last] = [&out, &err].map(|stream| stream.as_ref().map(Stream::last).unwrap_or_default());
+    let last = [shown.unwrap_or(out_last), err_last];
+    let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
+    let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
+    let mut list = violations::from_kernel(&counters, &plan.policy);
+    if let Some((limit, message)) = &watched.facts.ended_for
+        && let Some(end) = violations::from_end(*limit, message)
+        && !list.iter().any(|known| known.clause == end.clause)
+    {
+        list.push(end);
+    }
+    let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
+    // What the kernel shows needs no hint.
+    let hints = violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| !known.contains(&hint.clause));
+    list.extend(hints);
+    list.extend(slipped);
+    let (outcome, not_started) = end_of(watched, &program, &plan.policy);
+    let mut report = Report {
+        schema: 1,
+        run: recorded.id.to_string(),
+        policy: Named { name: plan.policy.name.clone(), digest: plan.policy_digest().to_owned() },
+        plan: Digest { digest: plan.digest().to_owned() },
+        tier: plan.tier.as_str().to_owned(),
+        backend: plan.backend.to_owned(),
+        outcome,
+        usage: usage(&watched.sample, watched.reaped, wall, disk, produced),
+        enforcers: plan.entries.iter().map(line).collect(),
+        weakened: plan.weakened.clone(),
+        warnings: watched.warnings.iter().map(|what| warning(what)).collect(),
+        violations: list,
+        workspace,
+        audit: policy::report::AuditPointer::default(),
+    };
+    report.audit = told(recorded.ended(&report), &mut failed);
+    running.into_iter().for_each(Running::end);
+    drop(home);
+    Finished { plan, report, stdout, stderr, last, not_started, failed }
+}
+
+/// What slipped in is put aside, and of git's folders what is harmless is taken over.
+fn guarded(
+    protected: Option<Protected>,
+    git: Option<GitLayers>,
+    recorded: &Recorded,
+    policy: &Policy,
+    (workspace, failed): (&mut WorkspaceReport, &mut Vec<Fault>),
+) -> Vec<Violation> {
+    let lost = protected.as_ref().is_some_and(|protected| protected.lost().is_some());
+    let mut list = told(super::guard::check(protected, recorded), failed);
+    // Where a mount was taken away from outside, nobody can say what the layer was laid over.
+    if let Some(git) = git.filter(|_| !lost) {
+        let (taken, kept) = told(git.take_over(recorded, policy), failed);
+        if taken > 0 {
+            workspace.notes.push(format!("{taken} paths of git's folders were taken over at the end"));
+        }
+        list.extend(kept);
+    }
+    list
+}
+
+fn line(entry: &policy::Entry) -> EnforcerLine {
+    EnforcerLine {
+        clause: entry.clause,
+        enforcer: entry.controls.enforcer(),
+        strength: entry.controls.strength(),
+        overshoot: entry.controls.overshoot(),
+    }
+}
+
+fn warning(what: &str) -> Warning {
+    Warning { clause: ClauseId::LimitsWarn, what: what.to_owned() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds as seconds: 2^53 of them are 285 years")]
+pub(super) fn usage(
+    sample: &Sample,
+    (user, system, resident): (u64, u64, u64),
+    wall: f64,
+    disk: u64,
+    output: u64,
+) -> Usage {
+    let seconds = |micros: u64| micros as f64 / 1e6;
+    Usage {
+        wall,
+        cpu_user: seconds(sample.user_us.max(user)),
+        cpu_system: seconds(sample.system_us.max(system)),
+        memory_peak: if sample.memory_peak > 0 { sample.memory_peak } else { resident },
+        pids_peak: sample.pids_peak.max(1),
+        io_read: sample.io_read,
+        io_written: sample.io_written,
+        disk,
+        output,
+    }
+}
+
+fn not_handed_on(stream: &str, errno: rustix::io::Errno) -> Fault {
+    Fault {
+        id: "out/unwritable",
+        what: format!("what the program wrote to {stream} could not all be handed on"),
+        place: stream.to_owned(),
+        why: errno.to_string().to_lowercase(),
+        fix: "make room, or send it elsewhere".to_owned(),
+    }
+}
+
+/// Whether a program's name is that of a folder of the host, as it is shown inside.
+fn is_folder(program: &str, policy: &Policy) -> bool {
+    let (root, at) = (policy.workspace.path.as_deref(), policy.workspace.at.as_deref());
+    let name = Path::new(program);
+    let below = match (root, at) {
+        (Some(root), Some(at)) => name.strip_prefix(at).ok().map(|rest| root.join(rest)),
+        (_, _) => None,
+    };
+    // What is not absolute is seen from the workspace.
+    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned()).is_dir()
+}
+
+/// Exit code, what is wrong, and what to do.
+fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'static str, String) {
+    let (code, what, fix) = match which {
+        ExecFailure::NotFound => return (127, "the program is not there inside", in_root("name a program", policy)),
+        ExecFailure::NoInterpreter => {
+            let what = "its interpreter (`#!` line or ELF loader) is not there inside";
+            return (127, what, in_root("install it", policy));
+        }
+        ExecFailure::NotExecutable if is_folder(program, policy) => {
+            (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
+        }
+        ExecFailure::NotExecutable => {
+            (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy")
+        }
+        ExecFailure::Cwd => {
+            (125, "the working directory cannot be entered", "check the owner and mode of the workspace")
+        }
+        ExecFailure::Resources => (
+            125,
+            "arguments and environment are too large, or memory is too small",
+            "pass less, or raise `limits.memory`",
+        ),
+    };
+    (code, what, fix.to_owned())
+}
+
+/// What to do about something that is not in the root tree of the policy.
+fn in_root(what: &str, policy: &Policy) -> String {
+    match &policy.fs.root {
+        Root::Host => format!("{what} below /usr, or grant its folder with `--read` and name it in `PATH` (`--env PATH=..`)"),
+        Root::Dir(folder) => {
+            format!("{what} below {}, which is the root here, or grant its folder with `--read`", folder.display())
+        }
+        Root::Empty | Root::Image(_) => {
+            "this root is empty: grant the program with its libraries and their loader (`--read /usr --read /lib --read \
+             /lib64`), or use `fs.root = \"host\"`"
+                .to_owned()
+        }
+    }
+}
+
+/// The outcome; a program that could not be started is told apart by its message and its fault.
+fn end_of(watched: &Watched, program: &str, policy: &Policy) -> (Outcome, Option<Fault>) {
+    if let Some((errno, which)) = watched.exec {
+        let (code, what, fix) = not_executed(which, program, policy);
+        let why = std::io::Error::from_raw_os_error(errno).to_string().to_lowercase();
+        let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
+        let fault = Fault {
+            id: "run/not-started",
+            what: format!("`{program}`: {what}"),
+            place: "the program".to_owned(),
+            why,
+            fix,
+        };
+        let message = format!("nothing was run: `{program}`: {what}");
+        let outcome = Outcome { kind, code: Some(code), signal: None, limit: None, message };
+        return (outcome, Some(fault));
+    }
+    if let Some(failed) = &watched.failed {
+        let outcome = Outcome {
+            kind: OutcomeKind::Failed,
+            code: Some(125),
+            signal: None,
+            limit: None,
+            message: show_text(failed),
+        };
+        return (outcome, None);
+    }
+    (outcome::judge(&watched.facts), None)
+}
+
+impl Finished {
+    /// Bytes of output that were not kept.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.stdout.dropped.saturating_add(self.stderr.dropped)
+    }
+
+    /// The report with what was kept of the output, and with what failed.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let dropped = self.dropped();
+        let mut value = json!(self.report);
+        if let Some(map) = value.as_object_mut() {
+            for (name, kept) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+                match std::str::from_utf8(&kept.bytes) {
+                    Ok(text) => map.insert(name.to_owned(), text.into()),
+                    Err(_) => map.insert(format!("{name}_base64"), BASE64_STANDARD.encode(&kept.bytes).into()),
+                };
+                if let Some(at) = kept.cut_at {
+                    map.insert(format!("{name}_cut_at"), at.into());
+                }
+            }
+            map.insert("cut".to_owned(), (dropped > 0).into());
+            map.insert("dropped".to_owned(), dropped.into());
+            if !self.failed.is_empty() {
+                map.insert("errors".to_owned(), json!(self.failed));
+            }
+        }
+        value
+    }
+}

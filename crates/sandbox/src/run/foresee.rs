@@ -1,0 +1,79 @@
+//! What a start on this host would refuse or leave out, looked at for `plan` without starting, making or recording
+//! anything: the paths of the policy, who the run is, what git and the protected files of the workspace need.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use backends::native::{self, Launch, Stdio};
+use backends::{Capabilities, StartError};
+use policy::Plan;
+use policy::value::{Sockets, Tier, WorkspaceMode};
+
+use super::guard::Guard;
+use super::host_resources::HostResources;
+use super::mounts::{self, Mounts};
+use crate::changes::MOUNTED;
+use crate::error::Error;
+
+/// What whoever reads the plan should know of the workspace, in words.
+///
+/// # Errors
+/// What a start would refuse.
+pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
+    let policy = &plan.policy;
+    let mut home = HostResources::of_nothing();
+    let guard = Guard::make(policy, plan.tier, &mut home)?;
+    let launch = Launch {
+        run: String::new(),
+        argv: Vec::new(),
+        show: guard.show,
+        files: Vec::new(),
+        git: guard.git,
+        protect: guard.protect,
+        covered: super::covers::covered(plan)?,
+        passed: BTreeMap::new(),
+        forced: Vec::new(),
+        stdio: Stdio::NoInput,
+        term: None,
+        tmp: (plan.tier == Tier::Process).then(|| PathBuf::from("/tmp")),
+        cache: None,
+        #[cfg(feature = "mutation")]
+        without: Vec::new(),
+    };
+    let prepared = native::prepare(plan, host, &launch)?;
+    let mounts = Mounts::default();
+    layers(plan, &prepared, host, &mounts)?;
+    if let Some(root) = prepared.workspace() {
+        for note in mounts.unseen(policy, plan.tier, root) {
+            home.tell(note);
+        }
+        if policy.workspace.mode == WorkspaceMode::Copy {
+            for at in mounts.below(root) {
+                home.tell(mounts::not_copied(&at, MOUNTED));
+            }
+        }
+    }
+    Ok(home.take_notes())
+}
+
+/// The kernel layers nothing over a tree below which something is mounted, unless the tree is cloned for other ids.
+fn layers(plan: &Plan, prepared: &native::Prepared, host: &Capabilities, mounts: &Mounts) -> Result<(), Error> {
+    let policy = &plan.policy;
+    if plan.tier != Tier::Container {
+        return Ok(());
+    }
+    let refused = |path: &Path| {
+        let first = mounts.below(path).into_iter().next()?;
+        let why = format!("file systems are mounted below it, as `{}`", path.join(first).display());
+        Some(Error::from(StartError::Layer { path: path.to_owned(), why }))
+    };
+    let shown = if host.overlay_readonly() && policy.fs.sockets != Sockets::Host { &policy.fs.read[..] } else { &[] };
+    let folders = shown.iter().filter_map(|grant| grant.from.canonicalize().ok()).filter(|path| path.is_dir());
+    let workspace = match policy.workspace.mode {
+        WorkspaceMode::Overlay => prepared.workspace(),
+        WorkspaceMode::Ro if host.overlay_readonly() && policy.fs.sockets != Sockets::Host => prepared.workspace(),
+        WorkspaceMode::Ro | WorkspaceMode::None | WorkspaceMode::Rw | WorkspaceMode::Copy => None,
+    };
+    let workspace = workspace.filter(|path| !prepared.maps(path)).map(Path::to_owned);
+    folders.chain(workspace).find_map(|path| refused(&path)).map_or(Ok(()), Err)
+}

@@ -1,0 +1,153 @@
+//! Folders of git's in a read-write workspace: what the run changes there lies in layers until its end. Then what is harmless
+//! is taken over, and the rest stays with the run, for `diff` and `apply`.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use policy::report::Seen;
+use policy::{ClauseId, Policy, Violation};
+
+use super::record::Recorded;
+use super::workspace::{bounds, real_time};
+use crate::changes::{Applied, BLOBS, Conflict, Guarded, Kind, Manifest, Request, Store, apply, load, read_upper};
+use crate::error::Error;
+use crate::fault::{Fault, show_path};
+use crate::protect;
+use crate::state::{Cross, Dir};
+
+/// How many paths are named.
+const MAX_NAMED: usize = 5;
+/// No reference is larger.
+const MAX_REF: u64 = 4096;
+
+/// The layers of one run.
+#[derive(Debug)]
+pub(super) struct GitLayers {
+    /// What their paths are relative to, and that folder as it was found.
+    root: PathBuf,
+    below: Dir,
+    /// Of a worktree: its own part of the shared folder.
+    own: Option<PathBuf>,
+    /// By number.
+    paths: Vec<PathBuf>,
+    uppers: Vec<Dir>,
+    began: (i64, u64),
+}
+
+impl GitLayers {
+    pub(super) fn new(root: PathBuf, paths: Vec<PathBuf>, own: Option<PathBuf>) -> Result<Self, Error> {
+        let below = Dir::open(&root).map_err(|errno| unread(&root, &errno.to_string()))?;
+        Ok(Self { root, below, own, paths, uppers: Vec::new(), began: (0, 0) })
+    }
+
+    /// The upper layers, as the guest handed them out.
+    pub(super) fn made(&mut self, mut layers: Vec<(u32, OwnedFd)>) {
+        layers.sort_by_key(|(number, _)| *number);
+        self.uppers = layers.into_iter().map(|(_, fd)| Dir::from(fd)).collect();
+        self.began = real_time();
+    }
+
+    /// After the end. How many paths were taken over, and what was not.
+    pub(super) fn take_over(self, recorded: &Recorded, policy: &Policy) -> Result<(usize, Vec<Violation>), Error> {
+        let failed = |errno: rustix::io::Errno| unread(&self.root, &errno.to_string());
+        let root = &self.below;
+        let bounds = bounds(policy);
+        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, self.began, bounds)?;
+        for (path, upper) in self.paths.iter().zip(&self.uppers) {
+            let lower = root.enter(path, Cross::Yes).map_err(failed)?;
+            read_upper(&mut store, upper, &lower, path)?;
+        }
+        let manifest = store.finish(&recorded.state)?;
+        if manifest.entries.is_empty() {
+            return Ok((0, manifest.refused.iter().map(|refused| violation(&[&refused.path], &refused.why)).collect()));
+        }
+        let paths = self.named(&manifest);
+        if paths.as_ref().is_some_and(Vec::is_empty) {
+            let left: Vec<&PathBuf> = manifest.entries.iter().map(|entry| &entry.path).collect();
+            return Ok((0, vec![violation(&left, "it is another worktree's")]));
+        }
+        let request = Request { paths, digest: None, guarded: Guarded::Leave, leaving_links: false };
+        let applied = apply(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+        Ok(match applied {
+            Applied::Done { paths, left: 0, .. } => (paths.len(), Vec::new()),
+            Applied::Done { paths, .. } => {
+                let (rest, _) = load(&recorded.state, &recorded.id)?;
+                let left: Vec<&PathBuf> = rest.entries.iter().map(|entry| &entry.path).collect();
+                (paths.len(), vec![violation(&left, "it is not known to be harmless to git")])
+            }
+            Applied::Conflicts(conflicts) => {
+                let changed: Vec<&Conflict> = conflicts.iter().filter(|one| one.id != "protected").collect();
+                let Some(first) = changed.first() else {
+                    let paths: Vec<&PathBuf> = conflicts.iter().map(|one| &one.path).collect();
+                    return Ok((0, vec![violation(&paths, "it is not known to be harmless to git")]));
+                };
+                let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
+                let heads = self.keep_objects(recorded)?;
+                (0, vec![violation(&paths, &format!("{}{heads}", first.why))])
+            }
+        })
+    }
+
+    /// Of a worktree: what it shares with others and what is its own, as far as that changed. The index and the branch of the
+    /// main one are no part of the workspace.
+    fn named(&self, manifest: &Manifest) -> Option<Vec<PathBuf>> {
+        let own = self.own.as_ref()?;
+        let shared = ["objects", "refs", "logs", "packed-refs"].map(PathBuf::from);
+        let all = self.paths.iter().flat_map(|top| shared.iter().chain([own]).map(|name| top.join(name)));
+        let changed = |path: &PathBuf| manifest.entries.iter().any(|entry| entry.path.starts_with(path));
+        Some(all.filter(changed).collect())
+    }
+
+    /// Where the host's repository moved on too, nothing of the run's history is lost: its objects are taken over, and the
+    /// branches are told by their hashes.
+    fn keep_objects(&self, recorded: &Recorded) -> Result<String, Error> {
+        let (manifest, store) = load(&recorded.state, &recorded.id)?;
+        let blobs = store.enter(BLOBS, Cross::No).map_err(|errno| unread(&self.root, &errno.to_string()))?;
+        let mut heads = String::new();
+        for entry in manifest.entries.iter().filter(|entry| entry.kind == Kind::File) {
+            let Some((_, rest)) = protect::split(&entry.path) else { continue };
+            let Ok(name) = rest.strip_prefix(Path::new("refs").join("heads")) else { continue };
+            let Some(hash) = entry.sha256.as_deref().and_then(|sum| blobs.read(sum, MAX_REF).ok()) else { continue };
+            let hash = String::from_utf8_lossy(&hash);
+            let hash = hash.trim();
+            if !hash.is_empty() && hash.bytes().all(|b| b.is_ascii_hexdigit()) {
+                heads.push_str(&format!("; the run's `{}` is {hash}", show_path(name)));
+            }
+        }
+        let objects = |path: &&PathBuf| manifest.entries.iter().any(|entry| entry.path.starts_with(path));
+        let objects: Vec<PathBuf> =
+            self.paths.iter().map(|path| path.join("objects")).filter(|path| objects(&path)).collect();
+        if !objects.is_empty() {
+            let request = Request { paths: Some(objects), digest: None, guarded: Guarded::Leave, leaving_links: false };
+            // Names of objects are their contents: what is in the way is the same. What cannot be taken stays with the run.
+            apply(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+        }
+        Ok(heads)
+    }
+}
+
+fn violation(paths: &[&PathBuf], why: &str) -> Violation {
+    let named: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| show_path(path)).collect();
+    let more = paths.len().saturating_sub(MAX_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Violation {
+        id: "fs.protect/kept".to_owned(),
+        clause: ClauseId::FsProtect,
+        what: format!("{}{more} did not reach the host", named.join(", ")),
+        why: format!("{why}; it is kept with the run (fs.protect)"),
+        instead: "look at it with `fumehood diff`, and take it with `fumehood apply -- PATH` or throw it away with `fumehood discard`"
+            .to_owned(),
+        count: u64::try_from(paths.len()).unwrap_or(u64::MAX),
+        seen: Seen::Kernel,
+    }
+}
+
+fn unread(root: &Path, why: &str) -> Error {
+    Error::failed(Fault {
+        id: "run/git",
+        what: "what the run changed in git's folder could not be taken over".to_owned(),
+        place: show_path(root),
+        why: why.to_lowercase(),
+        fix: "check owner, mode and free space".to_owned(),
+    })
+}

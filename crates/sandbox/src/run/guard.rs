@@ -1,0 +1,333 @@
+//! Control files of a read-write workspace: bound or pinned for as long as the run lasts, git's folders in layers; what is
+//! made meanwhile is put aside.
+
+use std::path::{Component, Path, PathBuf};
+
+use backends::native::{GitPart, Protect};
+use policy::report::Seen;
+use policy::value::{Grant, Policy, Tier, WorkspaceMode};
+use policy::{ClauseId, Violation};
+
+use super::git_layers::GitLayers;
+use super::host_resources::HostResources;
+use super::record::Recorded;
+use crate::error::Error;
+use crate::fault::{Fault, show_path, show_text};
+use crate::protect::{self, Hold, ProtectPlan, Sentry};
+use crate::state::{Cross, Dir};
+
+/// What the backend is told, and what is looked at again in the end.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    pub(super) protect: Vec<Protect>,
+    pub(super) show: Vec<Grant>,
+    pub(super) git: Vec<GitPart>,
+    pub(super) protected: Option<Protected>,
+    pub(super) layers: Option<GitLayers>,
+}
+
+/// Folders of git's that get a layer; more are read-only.
+const MAX_LAYERS: usize = 12;
+
+/// The control files of a read-write workspace: how they are protected, and what holds them.
+#[derive(Debug)]
+pub(super) struct Protected {
+    plan: ProtectPlan,
+    /// The workspace as it was found: its name may be another folder's by the end.
+    below: Dir,
+    hold: Hold,
+    sentry: Option<Sentry>,
+}
+
+impl Protected {
+    /// From here on what appears is put aside; before the payload runs.
+    pub(super) fn watch(&mut self, recorded: &Recorded) -> Result<(), Error> {
+        let root = &self.plan.root;
+        let below = self.below.enter(".", Cross::Yes).map_err(|e| unreadable(root, &e.to_string()))?;
+        let sentry = Sentry::start(&self.plan, below, aside(recorded, root)?, protect::list());
+        self.sentry = Some(sentry.map_err(|errno| unwatched(root, errno))?);
+        Ok(())
+    }
+
+    /// Somebody outside took a mount away, or nobody sees what is made; in words.
+    pub(super) fn lost(&self) -> Option<String> {
+        if let Some(errno) = self.sentry.as_ref().and_then(Sentry::failed) {
+            return Some(format!(
+                "new control files of the workspace are not seen any more ({errno}); the run was ended"
+            ));
+        }
+        let path = self.hold.lost()?;
+        Some(format!(
+            "the control file {} was replaced from outside, which takes away what made it read-only inside; the run was ended, \
+             and what stands there now is not trusted",
+            show_path(&path)
+        ))
+    }
+}
+
+impl Guard {
+    /// Looks through the workspace. Makes nothing.
+    pub(super) fn make(policy: &Policy, tier: Tier, home: &mut HostResources) -> Result<Self, Error> {
+        let mut guard = Self::default();
+        let (Some(path), Tier::Container) = (&policy.workspace.path, tier) else { return Ok(guard) };
+        if policy.workspace.mode == WorkspaceMode::None {
+            return Ok(guard);
+        }
+        let root = path.canonicalize().map_err(|e| unreadable(path, &e.to_string()))?;
+        let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
+        match protect::elsewhere(&root, &below) {
+            Ok(None) => {}
+            Ok(Some(git)) => guard.repository(&git, &root, policy, home)?,
+            Err(problem) => home.tell(format!(
+                "git does not work inside: `.git` leads to {}, and {}",
+                show_text(&problem.leads_to),
+                problem.why
+            )),
+        }
+        if policy.workspace.mode != WorkspaceMode::Rw || !policy.fs.protect {
+            return Ok(guard);
+        }
+        overlapping(&root, policy)?;
+        let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
+        if let Some(path) = &plan.within_git {
+            return Err(of_git(path));
+        }
+        if plan.too_many {
+            return Err(unwatched(&root, rustix::io::Errno::NOSPC));
+        }
+        guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
+        guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
+        guard.layers(&plan, home)?;
+        for linked in &plan.linked {
+            home.tell(format!(
+                "{} has other names that were not all found: such a name can be written",
+                show_path(linked)
+            ));
+        }
+        let held = below.enter(".", Cross::Yes).and_then(|again| Hold::take(&plan, again));
+        let hold = held.map_err(|e| unreadable(&root, &e.to_string()))?;
+        guard.protected = Some(Protected { plan, below, hold, sentry: None });
+        Ok(guard)
+    }
+
+    /// Git's folders in the workspace. Where git's folder lies elsewhere, that one has the layer.
+    fn layers(&mut self, plan: &ProtectPlan, home: &mut HostResources) -> Result<(), Error> {
+        let most = if self.layers.is_some() { 0 } else { MAX_LAYERS };
+        let (layered, read_only) = plan.layers.split_at_checked(most).unwrap_or((&plan.layers, &[]));
+        for path in read_only {
+            home.tell(format!("git's folder {} can only be read inside", show_path(path)));
+            self.protect.push(Protect::ReadOnly(path.clone()));
+        }
+        let numbered = (0..).zip(layered.iter().cloned());
+        self.protect.extend(numbered.map(|(slot, path)| Protect::Layered(path, slot)));
+        if !layered.is_empty() {
+            self.layers = Some(GitLayers::new(plan.root.clone(), layered.to_vec(), None)?);
+        }
+        Ok(())
+    }
+
+    /// A git folder that lies elsewhere: in a layer, of which a read-write workspace takes over what is harmless.
+    fn repository(
+        &mut self,
+        git: &protect::GitElsewhere,
+        root: &Path,
+        policy: &Policy,
+        home: &mut HostResources,
+    ) -> Result<(), Error> {
+        let (place, common) = (show_path(&git.common_dir), git.common_dir.clone());
+        self.links(git, root, policy);
+        match policy.workspace.mode {
+            WorkspaceMode::Rw => match protect::split(&git.common_dir) {
+                Some((folder, below)) => {
+                    let outer = folder.parent().unwrap_or(Path::new("/")).to_owned();
+                    let name = folder.file_name().map(PathBuf::from).unwrap_or_default();
+                    // Of a folder that is shared only what this worktree's own git writes.
+                    let own = git.git_dir.strip_prefix(&git.common_dir).ok().filter(|own| !own.as_os_str().is_empty());
+                    let own = own.map(Path::to_owned);
+                    self.layers = Some(GitLayers::new(outer, vec![name.join(below)], own)?);
+                    self.git.push(GitPart::Layered(common, Some(0)));
+                }
+                None => {
+                    home.tell(format!(
+                        "git's folder lies elsewhere ({place}), is not called `.git`, and can only be read"
+                    ));
+                    self.git.push(GitPart::ReadOnly(common));
+                }
+            },
+            WorkspaceMode::Overlay | WorkspaceMode::Copy => {
+                home.tell(format!(
+                    "git's folder lies elsewhere ({place}): a commit made inside ends with the run; commit after `fumehood apply`, or use `-w PATH:rw`"
+                ));
+                self.git.push(GitPart::Layered(common, None));
+            }
+            WorkspaceMode::Ro | WorkspaceMode::None => self.git.push(GitPart::ReadOnly(common)),
+        }
+        Ok(())
+    }
+
+    /// Where the workspace is seen under another path, git's pointers still lead somewhere: the one in the workspace, if
+    /// it is relative, and the one in git's folder that leads back. There stand links.
+    fn links(&mut self, git: &protect::GitElsewhere, root: &Path, policy: &Policy) {
+        let Some(at) = policy.workspace.at.as_deref().filter(|at| *at != root) else { return };
+        let granted = |path: &Path| {
+            policy.fs.read.iter().chain(&policy.fs.write).any(|grant| path.starts_with(&grant.to))
+                || path.starts_with(at)
+        };
+        let mut link = |at: PathBuf, to: &Path| {
+            if free(&at) && !granted(&at) && !at.starts_with(&git.common_dir) && at != to {
+                self.git.push(GitPart::Link { at, to: to.to_owned() });
+            }
+        };
+        if git.pointer.is_relative() {
+            link(spelled(&at.join(&git.pointer)), &git.git_dir);
+        }
+        link(root.to_owned(), at);
+    }
+}
+
+/// A path as the kernel walks it where nothing on it is a link: above the root there is the root.
+fn spelled(path: &Path) -> PathBuf {
+    let mut found = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                found.pop();
+            }
+            Component::Normal(name) => found.push(name),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether a name may be made there: not within what is ours or the host's.
+fn free(path: &Path) -> bool {
+    let taken = [
+        "/usr",
+        "/bin",
+        "/sbin",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/libx32",
+        "/etc",
+        "/dev",
+        "/proc",
+        "/sys",
+        "/run",
+        "/home/user",
+    ];
+    path.components().count() > 1 && !taken.iter().any(|name| path.starts_with(name))
+}
+
+/// Where what slipped in is moved: a folder in the changes of the run.
+fn aside(recorded: &Recorded, root: &Path) -> Result<Dir, Error> {
+    let changes = recorded.state.changes()?;
+    let name = aside_name(recorded);
+    let made = changes.make(&name, rustix::fs::Mode::RWXU).and_then(|_new| changes.enter(&name, Cross::No));
+    made.map_err(|e| unreadable(root, &e.to_string()))
+}
+
+fn aside_name(recorded: &Recorded) -> String {
+    format!("{}-aside", recorded.id)
+}
+
+/// After the run: what slipped in is told, and moved away if it stands still.
+pub(super) fn check(protected: Option<Protected>, recorded: &Recorded) -> Result<Vec<Violation>, Error> {
+    let Some(Protected { plan, below, hold, sentry }) = protected else { return Ok(Vec::new()) };
+    let mut slipped = sentry.map(Sentry::stop).unwrap_or_default();
+    let aside = aside(recorded, &plan.root)?;
+    match protect::check(&plan, &hold, &below, &aside, protect::list()) {
+        Ok(found) => slipped.extend(found),
+        // What was seen until then is told all the same.
+        Err(errno) => slipped.push(protect::Slipped {
+            path: PathBuf::from("."),
+            what: "could not be looked through at the end",
+            moved_to: None,
+            why: Some(errno.to_string()),
+        }),
+    }
+    if aside.names().is_ok_and(|names| names.is_empty()) {
+        // One that stays is empty, and goes after 14 days.
+        recorded.state.changes()?.remove_tree(aside_name(recorded)).unwrap_or_default();
+    }
+    Ok(slipped.iter().map(violation).collect())
+}
+
+/// A grant that can be written and reaches into the workspace is a second way to its control files.
+fn overlapping(root: &Path, policy: &Policy) -> Result<(), Error> {
+    let real =
+        |grant: &&Grant| grant.from.canonicalize().is_ok_and(|path| path.starts_with(root) || root.starts_with(&path));
+    let Some(grant) = policy.fs.write.iter().find(real) else { return Ok(()) };
+    Err(Error::refused(Fault {
+        id: "fs.protect/grant",
+        what: format!("the grant {} reaches into the workspace {}", show_path(&grant.from), show_path(root)),
+        place: "fs.write".to_owned(),
+        why: "what it shows can be written, control files included, which `fs.protect` keeps from being written"
+            .to_owned(),
+        fix: "drop the grant: an `rw` workspace can be written; or ask for `fs.protect = false`".to_owned(),
+    }))
+}
+
+/// A workspace that is a folder of git's, or lies in one.
+fn of_git(path: &Path) -> Error {
+    Error::refused(Fault {
+        id: "fs.protect/git-folder",
+        what: format!("{} is a folder of git's", show_path(path)),
+        place: "the workspace".to_owned(),
+        why: "all that is in it steers git, and none of it could be protected where it can be written".to_owned(),
+        fix: "use workspace mode `overlay`, work in a clone, or ask for `fs.protect = false`".to_owned(),
+    })
+}
+
+/// A `rw` workspace whose folders cannot all be watched.
+fn unwatched(root: &Path, errno: rustix::io::Errno) -> Error {
+    Error::refused(Fault {
+        id: "fs.protect/unwatched",
+        what: format!("new control files in {} could not be seen", show_path(root)),
+        place: "fs.protect".to_owned(),
+        why: if errno == rustix::io::Errno::NOSPC {
+            "it has more folders than one user may watch".to_owned()
+        } else {
+            errno.to_string().to_lowercase()
+        },
+        fix: "use workspace mode `overlay`; raise `fs.inotify.max_user_watches`; or ask for `fs.protect = false`"
+            .to_owned(),
+    })
+}
+
+fn violation(slipped: &protect::Slipped) -> Violation {
+    let where_to = match (&slipped.moved_to, &slipped.why) {
+        (Some(place), None) => format!("it was put aside as {place}"),
+        (Some(place), Some(why)) => format!("it was put aside as {place}; {why}"),
+        (None, Some(why)) => format!("it was left: {why}"),
+        (None, None) => "it was left".to_owned(),
+    };
+    Violation {
+        id: "fs.protect/slipped".to_owned(),
+        clause: ClauseId::FsProtect,
+        what: format!("{} {}", show_path(&slipped.path), slipped.what),
+        why: format!("control files of a workspace are protected; {where_to}"),
+        instead: "leave control files alone, or ask for `fs.protect = false`".to_owned(),
+        count: 1,
+        seen: Seen::Kernel,
+    }
+}
+
+fn unreadable(path: &Path, why: &str) -> Error {
+    let mistyped = path.as_os_str().as_encoded_bytes().contains(&b':');
+    let fix = if mistyped {
+        "check the path; what follows `:` is ro, rw, overlay or copy"
+    } else if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+        "name a directory"
+    } else {
+        "check the path, its owner and mode"
+    };
+    Error::refused(Fault {
+        id: "run/workspace",
+        what: format!("{} cannot be looked through", show_path(path)),
+        place: "the workspace".to_owned(),
+        why: why.to_lowercase(),
+        fix: fix.to_owned(),
+    })
+}

@@ -1,0 +1,238 @@
+//! A sandbox that runs, as its caller holds it.
+//!
+//! A thread of its own supervises it, so that no limit waits for the caller: who started it may do something else, or end
+//! its thread. The two speak by orders and a socket pair, which wakes the supervisor and tells the caller of its end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use backends::native::Sample;
+use policy::Usage;
+
+use super::end::{Finished, usage};
+use crate::error::Error;
+use crate::fault::Fault;
+
+/// What a caller asks of a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Signal(u8),
+    Resize(u16, u16),
+    Kill,
+}
+
+/// The supervisor's side.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    bell: OwnedFd,
+    orders: Receiver<Order>,
+    now: Arc<Now>,
+}
+
+/// What a caller may look at.
+#[derive(Debug)]
+struct Now {
+    started: Instant,
+    /// The last sample, and bytes of output.
+    last: Mutex<(Sample, u64)>,
+}
+
+/// Something of the caller that is waited for by a supervisor in the caller's own thread.
+pub struct Visitor<'a> {
+    /// Readable when there is something for it.
+    pub fd: BorrowedFd<'a>,
+    /// Called then.
+    pub ready: &'a mut dyn FnMut(&Handle),
+}
+
+impl std::fmt::Debug for Visitor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Visitor").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+/// Where a supervisor hears of orders.
+#[derive(Debug)]
+pub(super) struct Ear<'a> {
+    mailbox: Mailbox,
+    /// Somebody may still ring.
+    rings: bool,
+    visitor: Option<(Visitor<'a>, Handle)>,
+}
+
+impl<'a> Ear<'a> {
+    pub(super) const fn new(mailbox: Mailbox, visitor: Option<(Visitor<'a>, Handle)>) -> Self {
+        Self { mailbox, rings: true, visitor }
+    }
+
+    /// What to wait for.
+    pub(super) fn wants(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let visitor = self.visitor.as_ref().map(|(visitor, _)| visitor.fd);
+        visitor.into_iter().chain(self.rings.then(|| self.mailbox.bell.as_fd()))
+    }
+
+    /// One of them is ready.
+    pub(super) fn listen(&mut self) {
+        if let Some((visitor, handle)) = &mut self.visitor {
+            (visitor.ready)(handle);
+        }
+        let mut rung = [0; 64];
+        self.rings = match sys::channel::receive(&self.mailbox.bell, &mut rung, true) {
+            Ok(received) => received.count > 0,
+            Err(error) => error.is_again(),
+        };
+    }
+
+    /// The next order.
+    pub(super) fn next(&self) -> Option<Order> {
+        self.mailbox.orders.try_recv().ok()
+    }
+
+    /// What callers are told of usage until the next time.
+    pub(super) fn tell(&self, sample: Sample, output: u64) {
+        *self.mailbox.now.last.lock().unwrap_or_else(PoisonError::into_inner) = (sample, output);
+    }
+}
+
+/// What can be asked of a sandbox by anybody who has this, from any thread. It keeps nothing alive.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    orders: Sender<Order>,
+    bell: Arc<OwnedFd>,
+    now: Arc<Now>,
+    id: Arc<str>,
+    pid: i32,
+}
+
+impl Handle {
+    /// The id of the run, under which audit log, changes and journal know it.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The guest's process, by its number outside.
+    #[must_use]
+    pub const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Sends a signal to the program, whose own handler runs. One that has ended gets nothing.
+    pub fn signal(&self, number: u8) {
+        self.order(Order::Signal(number));
+    }
+
+    /// Gives the program's terminal another size.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        self.order(Order::Resize(rows, columns));
+    }
+
+    /// Ends everything inside at once.
+    pub fn kill(&self) {
+        self.order(Order::Kill);
+    }
+
+    /// What was used when the supervisor last looked: it looks every 100 ms, and every 20 ms where a limit is held by that.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let (sample, output) = *self.now.last.lock().unwrap_or_else(PoisonError::into_inner);
+        usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), 0, output)
+    }
+
+    fn order(&self, order: Order) {
+        // A sandbox that has ended hears nothing.
+        if self.orders.send(order).is_ok() && sys::channel::send(&*self.bell, &[0]).is_err() {}
+    }
+}
+
+/// A sandbox that runs. Dropping it ends everything inside, and does not wait for that: [`Sandbox::wait`] does.
+#[derive(Debug)]
+pub struct Sandbox {
+    handle: Handle,
+    supervisor: Option<JoinHandle<Finished>>,
+}
+
+impl Sandbox {
+    pub(super) const fn new(handle: Handle, supervisor: JoinHandle<Finished>) -> Self {
+        Self { handle, supervisor: Some(supervisor) }
+    }
+
+    /// What can be asked of it by others.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// The id of the run.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.handle.id()
+    }
+
+    /// As [`Handle::signal`].
+    pub fn signal(&self, number: u8) {
+        self.handle.signal(number);
+    }
+
+    /// As [`Handle::resize`].
+    pub fn resize(&self, rows: u16, columns: u16) {
+        self.handle.resize(rows, columns);
+    }
+
+    /// As [`Handle::usage`].
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.handle.usage()
+    }
+
+    /// As [`Handle::kill`].
+    pub fn kill(&self) {
+        self.handle.kill();
+    }
+
+    /// A descriptor that is readable when it has ended, for a caller that waits for something else as well.
+    #[must_use]
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.handle.bell.as_fd()
+    }
+
+    /// Waits for the end: nothing of it is left on the host then, but what `diff` shows.
+    ///
+    /// # Errors
+    /// The supervisor itself failed.
+    pub fn wait(mut self) -> Result<Finished, Error> {
+        let ended = self.supervisor.take().map(JoinHandle::join);
+        let lost = || {
+            Error::failed(Fault {
+                id: "run/lost",
+                what: "the supervisor of the run ended before it".to_owned(),
+                place: "the supervisor's thread".to_owned(),
+                why: "a fault of our own; everything inside was ended".to_owned(),
+                fix: "please report this with `fumehood doctor --json`".to_owned(),
+            })
+        };
+        ended.and_then(Result::ok).ok_or_else(lost)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if self.supervisor.is_some() {
+            self.kill();
+        }
+    }
+}
+
+/// The two sides of a sandbox that was started just now.
+pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mailbox), sys::error::Error> {
+    let (ours, theirs) = sys::channel::pair()?;
+    // One that is full has been rung.
+    sys::channel::set_nonblocking(&ours)?;
+    let (sender, orders) = channel();
+    let now = Arc::new(Now { started, last: Mutex::default() });
+    let handle = Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid };
+    Ok((handle, Mailbox { bell: theirs, orders, now }))
+}

@@ -1,0 +1,75 @@
+//! What a run has on the host: its journal, its folder. Dropped on every way out, so that a start that fails
+//! leaves nothing either; what cannot be removed stays in the journal, and the next start or `gc` takes it.
+
+use std::path::{Path, PathBuf};
+
+use policy::report::WorkspaceReport;
+
+use super::workspace;
+use crate::state::{Journal, Resource, StateError};
+
+/// The things of one run. Must be dropped after the guest and its groups are gone.
+#[derive(Debug)]
+pub(super) struct HostResources {
+    journal: Option<Journal>,
+    tmp: Option<PathBuf>,
+    notes: Vec<String>,
+    /// Notes for which there was no room.
+    more: usize,
+}
+
+impl HostResources {
+    pub(super) const fn new(journal: Journal) -> Self {
+        Self { journal: Some(journal), tmp: None, notes: Vec::new(), more: 0 }
+    }
+
+    /// Of what is only looked at: nothing can be made with it.
+    pub(super) const fn of_nothing() -> Self {
+        Self { journal: None, tmp: None, notes: Vec::new(), more: 0 }
+    }
+
+    /// Something about the workspace that whoever reads the report should know.
+    pub(super) fn tell(&mut self, note: String) {
+        // One place is kept for how many more there are.
+        if self.notes.len() + 1 < WorkspaceReport::MAX_NOTES {
+            self.notes.push(note);
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+
+    /// What was told.
+    pub(super) fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        if self.more > 0 {
+            notes.push(format!("and {} more of this kind", std::mem::take(&mut self.more)));
+        }
+        notes
+    }
+
+    /// Writes down what is about to be made.
+    pub(super) fn note(&mut self, thing: &Resource) -> Result<(), StateError> {
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.note(thing))
+    }
+
+    /// The folder in which the process tier writes.
+    pub(super) fn tmp(&self) -> Option<&Path> {
+        self.tmp.as_deref()
+    }
+
+    /// From now on this folder is removed with the run; the journal knows it already.
+    pub(super) fn own(&mut self, tmp: PathBuf) {
+        self.tmp = Some(tmp);
+    }
+}
+
+impl Drop for HostResources {
+    fn drop(&mut self) {
+        let Some(journal) = self.journal.take() else { return };
+        let folder_left = self.tmp.take().is_some_and(|tmp| workspace::remove_tree(&tmp).is_err());
+        if !folder_left {
+            // A journal that cannot be removed is found by the next start, which has nothing to do then.
+            drop(journal.end());
+        }
+    }
+}

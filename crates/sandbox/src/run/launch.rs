@@ -1,0 +1,133 @@
+//! What is to be run, as arguments and files inside.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use policy::value::{Policy, Root, Tier, WorkspaceMode};
+
+use crate::error::Error;
+use crate::fault::{Fault, show_bytes};
+use crate::workload::{Code, Script, Workload};
+
+/// Largest script or piece of code, bytes.
+const LARGEST: u64 = 16 << 20;
+/// Where scripts and code are shown in the container tier.
+pub(super) const SHOWN: &str = "/run/fumehood";
+/// Shells for a terminal, the best first.
+const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];
+/// Folders in which programs are looked for.
+const FOLDERS: [&str; 3] = ["usr/local/bin", "usr/bin", "bin"];
+
+/// Arguments, and a file that they name.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) argv: Vec<OsString>,
+    /// Name and content of a file that is shown read-only.
+    pub(super) file: Option<(String, Vec<u8>)>,
+}
+
+/// Decides the arguments; `shown` is the folder where a file of ours is shown.
+pub(super) fn program(what: Workload, policy: &Policy, tier: Tier, tmp: Option<&Path>) -> Result<Program, Error> {
+    let shown = match tmp {
+        Some(tmp) if tier == Tier::Process => tmp.join("fumehood"),
+        Some(_) | None => PathBuf::from(SHOWN),
+    };
+    match what {
+        Workload::Argv(argv) => Ok(Program { argv, file: None }),
+        Workload::Script(script) => from_script(script, policy, tier, &shown),
+        Workload::Code(code) => Ok(from_code(code, policy, &shown)),
+        Workload::Shell => {
+            let candidates: Vec<Vec<OsString>> =
+                SHELLS.iter().map(|words| words.iter().map(Into::into).collect()).collect();
+            Ok(Program { argv: choose(&candidates, policy), file: None })
+        }
+        Workload::Nothing => Err(Error::failed(nothing())),
+    }
+}
+
+fn nothing() -> Fault {
+    Fault {
+        id: "usage/no-program",
+        what: "no program was named".to_owned(),
+        place: "the call".to_owned(),
+        why: "there is nothing to run".to_owned(),
+        fix: "name a command, a script or code".to_owned(),
+    }
+}
+
+fn from_script(script: Script, policy: &Policy, tier: Tier, shown: &Path) -> Result<Program, Error> {
+    let mut argv = choose(&script.interpreter.candidates, policy);
+    // What was judged is what runs: a script that the run may write to is shown as a copy.
+    if let Some(inside) = in_workspace(&script.path, policy, tier).filter(|_| policy.commands.is_none()) {
+        argv.push(inside.into_os_string());
+        argv.extend(script.args);
+        return Ok(Program { argv, file: None });
+    }
+    let mut bytes = Vec::new();
+    script.file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(&script.path, &e.to_string()))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(unreadable(&script.path, &format!("it is larger than {LARGEST} bytes")));
+    }
+    let name = script.path.file_name().unwrap_or(OsStr::new("script")).to_owned();
+    // Names inside are text: what is no text would not survive the frames' logs.
+    let name = name.into_string().unwrap_or_else(|_bytes| "script".to_owned());
+    argv.push(shown.join(&name).into_os_string());
+    argv.extend(script.args);
+    Ok(Program { argv, file: Some((name, bytes)) })
+}
+
+fn from_code(code: Code, policy: &Policy, shown: &Path) -> Program {
+    let mut argv = choose(&code.interpreter.candidates, policy);
+    argv.push(shown.join(&code.name).into_os_string());
+    argv.extend(code.args);
+    Program { argv, file: Some((code.name, code.text)) }
+}
+
+pub(super) fn unreadable(path: &Path, why: &str) -> Error {
+    Error::failed(Fault {
+        id: "run/script-unreadable",
+        what: format!("`{}` cannot be read", show_bytes(path.as_os_str().as_encoded_bytes())),
+        place: "the script".to_owned(),
+        why: why.to_lowercase(),
+        fix: "check the file".to_owned(),
+    })
+}
+
+/// The path inside of a script that lies in the workspace.
+pub(super) fn in_workspace(script: &Path, policy: &Policy, tier: Tier) -> Option<PathBuf> {
+    if policy.workspace.mode == WorkspaceMode::None {
+        return None;
+    }
+    // A copy in the process tier lies elsewhere: then the script is shown like any other.
+    if tier == Tier::Process && policy.workspace.mode == WorkspaceMode::Copy {
+        return None;
+    }
+    let root = policy.workspace.path.as_ref()?.canonicalize().ok()?;
+    let below = script.canonicalize().ok()?;
+    let rest = below.strip_prefix(&root).ok()?;
+    Some(policy.workspace.at.clone().unwrap_or(root.clone()).join(rest))
+}
+
+/// The first command line whose program exists inside; the first of all when that cannot be known from here.
+fn choose(candidates: &[Vec<OsString>], policy: &Policy) -> Vec<OsString> {
+    let root = match &policy.fs.root {
+        Root::Host => Some(PathBuf::from("/")),
+        Root::Dir(path) => Some(path.clone()),
+        Root::Empty | Root::Image(_) => None,
+    };
+    let there = |name: &OsStr| {
+        let Some(root) = &root else { return false };
+        if Path::new(name).is_absolute() {
+            let below = Path::new(name).strip_prefix("/").unwrap_or(Path::new(name));
+            return root.join(below).symlink_metadata().is_ok();
+        }
+        FOLDERS.iter().any(|folder| root.join(folder).join(name).symlink_metadata().is_ok())
+    };
+    candidates
+        .iter()
+        .find(|words| words.first().is_some_and(|name| there(name)))
+        .or_else(|| candidates.first())
+        .cloned()
+        .unwrap_or_default()
+}

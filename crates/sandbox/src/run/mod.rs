@@ -1,0 +1,204 @@
+//! One run, from a policy to how it ended.
+//!
+//! The list of stages reads as the flow does: policy -> plan | refusal -> journal -> prepare -> start -> audit ->
+//! posture == plan -> go -> watch -> outcome -> report -> audit. Each stage takes the one before it by value, so none can be
+//! repeated or skipped. The plan is recorded while the guest confines itself, always before *go*.
+//!
+//! Promises: any number of sandboxes in one process, started from any thread; a thread that started one may end. Nothing is
+//! printed, and nothing that belongs to the whole process is changed: no signal mask of the caller, no umask, no limit, no
+//! affinity, no control group (but by [`Capabilities::probe_with`], which a caller may use instead of
+//! [`Capabilities::probe`]).
+
+mod begin;
+mod commands;
+mod covers;
+mod end;
+mod foresee;
+mod git_layers;
+mod guard;
+mod handle;
+mod host_resources;
+mod launch;
+mod mounts;
+mod options;
+mod outcome;
+mod planning;
+mod record;
+pub(crate) mod start_fault;
+mod streams;
+mod supervise;
+mod terminal;
+mod threshold;
+mod unseen;
+mod violations;
+mod watches;
+mod workspace;
+
+use std::path::Path;
+
+use backends::Capabilities;
+use policy::Plan;
+
+pub use commands::around as commands_around;
+pub use end::Finished;
+pub use foresee::foresee;
+pub use handle::{Handle, Sandbox, Visitor};
+pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
+pub use planning::{Planned, plan};
+pub use record::refused;
+pub use streams::{Kept, Last};
+
+use begin::{Stage, Wanted};
+use guard::Protected;
+use handle::{Ear, Mailbox};
+use record::Recorded;
+use supervise::{StopReason, Watch, Watched};
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::workload::Workload;
+
+/// A start has some dozens of descriptors open at once, and places those of the guest from 64 on.
+pub const DESCRIPTORS: u64 = 192;
+
+/// Stack of a supervisor: it walks folders as deep as a program can make them.
+const STACK: usize = 8 << 20;
+
+/// A program that was let go, and what its supervisor needs.
+struct Live {
+    stage: Stage,
+    recorded: Recorded,
+    plan: Plan,
+    mailbox: Mailbox,
+    events: OnEvent,
+}
+
+/// Starts what was planned. When this returns, each control of the plan has left its evidence and the program was let go;
+/// from here on a thread of its own supervises it.
+///
+/// # Errors
+/// A refusal, or our own failure; nothing was run then, or nothing runs any more, and the audit log knows why.
+pub fn start(
+    planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    options: Options,
+) -> Result<Sandbox, Error> {
+    let (live, handle) = go(planned, environment, host, options)?;
+    let supervise = move || {
+        // A signal is for the caller's threads.
+        sys::signals::block_all();
+        live.supervise(None)
+    };
+    let thread = std::thread::Builder::new().name("fumehood-run".to_owned()).stack_size(STACK);
+    let supervisor = thread.spawn(supervise).map_err(|error| unsupervised(&error))?;
+    Ok(Sandbox::new(handle, supervisor))
+}
+
+/// Starts what was planned and supervises it in the calling thread, for a program that has nothing else to do: `visitor` is
+/// called meanwhile, and asks what it wants by its handle.
+///
+/// # Errors
+/// As [`start`].
+pub fn run_here(
+    planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    options: Options,
+    visitor: Visitor<'_>,
+) -> Result<Finished, Error> {
+    let (live, handle) = go(planned, environment, host, options)?;
+    Ok(live.supervise(Some((visitor, handle))))
+}
+
+/// From a plan to a program that was let go.
+fn go(
+    mut planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    options: Options,
+) -> Result<(Live, Handle), Error> {
+    could_start(&planned.plan, &options).map_err(|stop| refused(stop, environment))?;
+    let recorded = record::open(&planned, environment)?;
+    let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
+    let forced = std::mem::take(&mut planned.judged.forced);
+    let wanted = Wanted { what, forced, options: &options, environment };
+    let begun = begin::begin(&planned.plan, wanted, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
+    let (stdio, events) = options.into_parts();
+    let stage = begun.start(&planned, &recorded, host, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
+    let pid = stage.running.pid();
+    recorded.started(&planned, pid).map_err(Error::after_go)?;
+    let (handle, mailbox) =
+        handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| unsupervised(&error))?;
+    Ok((Live { stage, recorded, plan: planned.plan, mailbox, events }, handle))
+}
+
+impl Live {
+    /// Supervises it to its end.
+    fn supervise(self, visitor: Option<(Visitor<'_>, Handle)>) -> Finished {
+        let Self { mut stage, recorded, plan, mailbox, mut events } = self;
+        let mut ear = Ear::new(mailbox, visitor);
+        let watched = watch(&mut stage, &recorded, &mut ear, &mut *events);
+        end::report(stage, &watched, plan, &recorded)
+    }
+}
+
+/// What a start needs of its caller.
+fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
+    let may = sys::rlimit::open_files();
+    if may < DESCRIPTORS {
+        return Err(Error::refused(Fault {
+            id: "run/few-descriptors",
+            what: format!("only {may} files may be open at once"),
+            place: "the caller's limits".to_owned(),
+            why: format!("a run needs {DESCRIPTORS}; nothing was run"),
+            fix: "raise the limit of open files (`ulimit -n`)".to_owned(),
+        }));
+    }
+    if plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
+        return Ok(());
+    }
+    let (what, why) = if plan.policy.process.tty {
+        ("`process.tty` asks for a terminal inside", "the caller gave none to connect it with")
+    } else {
+        ("a terminal was given", "the policy has no `process.tty`")
+    };
+    Err(Error::failed(Fault {
+        id: "usage/no-terminal",
+        what: what.to_owned(),
+        place: "the program's standard streams".to_owned(),
+        why: why.to_owned(),
+        fix: "give a terminal with `process.tty = true`, and only then".to_owned(),
+    }))
+}
+
+/// The program was let go, and is ended by whoever drops its stage.
+fn unsupervised(error: &dyn std::fmt::Display) -> Error {
+    Error::failed(Fault {
+        id: "run/descriptors",
+        what: "the run cannot be supervised".to_owned(),
+        place: "after the program was let go".to_owned(),
+        why: format!("{error}; everything inside was ended"),
+        fix: "raise the limits of open files and threads (`ulimit -n`, `ulimit -u`)".to_owned(),
+    })
+}
+
+/// Watches until nothing runs any more.
+fn watch(stage: &mut Stage, recorded: &Recorded, ear: &mut Ear<'_>, events: &mut dyn FnMut(Event)) -> Watched {
+    let mut warned = |words: &str| {
+        recorded.threshold(words);
+        events(Event::Warning(words.to_owned()));
+    };
+    let tmp = stage.home.tmp().filter(|_| stage.watches.folder()).map(Path::to_owned);
+    let (watches, protected) = (&stage.watches, stage.protected.as_ref().filter(|_| stage.watches.protected));
+    let mut extra = |unlinked: u64| {
+        if let Some(words) = protected.and_then(Protected::lost) {
+            return Some(StopReason::Lost(words));
+        }
+        let tmp = tmp.as_deref()?;
+        let (limit, words) = workspace::over_limit(tmp, unlinked, watches)?;
+        Some(StopReason::Limit(limit, words))
+    };
+    Watch::new(watches, &mut stage.running, &mut stage.carried, ear, &mut warned, &mut extra).run()
+}

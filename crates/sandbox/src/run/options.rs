@@ -1,0 +1,114 @@
+//! What a caller says about a start beside the plan: where the program's streams lead, and who hears of events.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+/// Where the program reads from.
+#[derive(Debug)]
+pub enum Stdin {
+    /// Nowhere: a null device.
+    Nothing,
+    /// These bytes, and then the end.
+    Bytes(Vec<u8>),
+    /// A descriptor of the caller, to its end.
+    Descriptor(OwnedFd),
+}
+
+/// Where one of the program's outputs goes.
+#[derive(Debug)]
+pub enum Sink {
+    /// It is kept in memory, up to `limits.output`.
+    Keep,
+    /// To a descriptor of the caller. It is written only when it takes data, so that a slow reader stops no watch.
+    Descriptor(OwnedFd),
+}
+
+/// A terminal of the caller, to which the program's own is connected. Its modes are the caller's to set.
+#[derive(Debug)]
+pub struct Screen {
+    /// What is typed.
+    pub input: OwnedFd,
+    /// What is shown.
+    pub output: OwnedFd,
+    /// Rows and columns.
+    pub size: (u16, u16),
+}
+
+/// The program's standard streams.
+#[derive(Debug)]
+pub enum Stdio {
+    /// Three streams.
+    Streams {
+        /// Standard input.
+        stdin: Stdin,
+        /// Standard output.
+        stdout: Sink,
+        /// Standard error.
+        stderr: Sink,
+    },
+    /// A terminal, which `process.tty` of the policy asks for.
+    Terminal(Screen),
+}
+
+impl Stdio {
+    /// Nothing to read, and both outputs kept.
+    #[must_use]
+    pub const fn kept() -> Self {
+        Self::Streams { stdin: Stdin::Nothing, stdout: Sink::Keep, stderr: Sink::Keep }
+    }
+}
+
+/// Something that happened while the program runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Usage passed `limits.warn`; in words.
+    Warning(String),
+}
+
+/// Who hears of events: called by the supervisor's thread, which enforces nothing meanwhile.
+pub type OnEvent = Box<dyn FnMut(Event) + Send>;
+
+/// What a start needs beside the plan.
+pub struct Options {
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// Who hears of events.
+    pub events: OnEvent,
+    /// Tests of the proof alone: these controls are left out, and the start must fail.
+    #[cfg(feature = "mutation")]
+    pub without: Vec<policy::Control>,
+}
+
+impl Options {
+    /// With these streams, and nobody who hears of events.
+    #[must_use]
+    pub fn new(stdio: Stdio) -> Self {
+        Self {
+            stdio,
+            events: Box::new(|_| ()),
+            #[cfg(feature = "mutation")]
+            without: Vec::new(),
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (Stdio, OnEvent) {
+        (self.stdio, self.events)
+    }
+
+    #[cfg(feature = "mutation")]
+    pub(super) fn without(&self) -> &[policy::Control] {
+        &self.without
+    }
+
+    #[cfg(not(feature = "mutation"))]
+    #[expect(clippy::unused_self, reason = "the other build has one")]
+    pub(super) const fn without(&self) -> &[policy::Control] {
+        &[]
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("stdio", &self.stdio).finish_non_exhaustive()
+    }
+}

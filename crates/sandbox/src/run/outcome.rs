@@ -1,0 +1,157 @@
+//! How a run ended: one word that tells a limit, a signal, the program and ourselves apart, and one sentence.
+
+use policy::report::Limit;
+use policy::{Bytes, Outcome, OutcomeKind};
+
+use super::violations::limit_of;
+
+/// What is known when nothing is left running.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// Exit code of the payload, when it exited.
+    pub(super) code: Option<i32>,
+    /// Signal that ended the payload.
+    pub(super) signal: Option<i32>,
+    /// The limit for which the supervisor ended the run, and what it measured.
+    pub(super) ended_for: Option<(Limit, String)>,
+    /// Kernel out-of-memory kills in the tree.
+    pub(super) oom_kills: u64,
+    /// `limits.memory`.
+    pub(super) memory: Option<Bytes>,
+    /// There is a limit of processor time.
+    pub(super) cpu_limited: bool,
+    /// The caller had everything killed.
+    pub(super) killed: bool,
+    /// The caller asked us to stop, with this signal.
+    pub(super) interrupted: Option<i32>,
+}
+
+/// Judges the end of a run. A limit outranks the way in which the payload died of it.
+#[must_use]
+pub(super) fn judge(facts: &Facts) -> Outcome {
+    if let Some((limit, message)) = &facts.ended_for {
+        return limited(*limit, message.clone(), facts);
+    }
+    if facts.oom_kills > 0 {
+        let limit = limit_of(facts.memory);
+        return limited(Limit::Memory, format!("the kernel ended it: memory of the tree reached {limit}"), facts);
+    }
+    match (facts.code, facts.signal) {
+        // RLIMIT_CPU's own signal (setrlimit(2)).
+        (_, Some(24)) if facts.cpu_limited => {
+            limited(Limit::CpuTime, "processor time of one process reached the limit (SIGXCPU)".to_owned(), facts)
+        }
+        (_, Some(signal)) => Outcome {
+            kind: OutcomeKind::Signalled,
+            code: None,
+            signal: Some(signal),
+            limit: None,
+            message: signalled(signal, facts.interrupted),
+        },
+        (Some(code), None) => Outcome {
+            kind: OutcomeKind::Exited,
+            code: Some(code),
+            signal: None,
+            limit: None,
+            message: format!("the program exited with {code}"),
+        },
+        // The guest died with all others, and said nothing.
+        (None, None) if facts.killed => Outcome {
+            kind: OutcomeKind::Signalled,
+            code: None,
+            signal: Some(9),
+            limit: None,
+            message: signalled(9, facts.interrupted),
+        },
+        (None, None) => Outcome {
+            kind: OutcomeKind::Failed,
+            code: Some(125),
+            signal: None,
+            limit: None,
+            message: "the guest ended without saying how the program did".to_owned(),
+        },
+    }
+}
+
+fn limited(limit: Limit, message: String, facts: &Facts) -> Outcome {
+    Outcome { kind: OutcomeKind::Limit, code: facts.code, signal: facts.signal, limit: Some(limit), message }
+}
+
+fn signalled(signal: i32, interrupted: Option<i32>) -> String {
+    let name = signal_name(signal);
+    match interrupted {
+        Some(by) if by == signal || signal == 9 => {
+            format!("ended by {name} after {} was asked for from outside", signal_name(by))
+        }
+        Some(_) | None => format!("{name} ended the program; no limit of the policy was reached"),
+    }
+}
+
+/// The kernel's name of a signal (signal(7)).
+#[must_use]
+pub(super) fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return format!("signal {signal}"),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_oom_kill_is_a_memory_limit_and_not_a_sigkill() {
+        let facts = Facts { signal: Some(9), oom_kills: 1, memory: Some(Bytes(1 << 20)), ..Facts::default() };
+        let outcome = judge(&facts);
+        assert_eq!((outcome.kind, outcome.limit, outcome.exit_code()), (OutcomeKind::Limit, Some(Limit::Memory), 124));
+    }
+
+    #[test]
+    fn a_sigkill_without_a_limit_is_a_signal() {
+        let outcome = judge(&Facts { signal: Some(9), ..Facts::default() });
+        assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Signalled, 137));
+    }
+
+    #[test]
+    fn an_oom_kill_of_a_child_ends_the_run_though_the_program_exited_with_zero() {
+        let outcome = judge(&Facts { code: Some(0), oom_kills: 1, ..Facts::default() });
+        assert_eq!(outcome.exit_code(), 124);
+    }
+
+    #[test]
+    fn the_programs_own_124_is_told_apart_by_its_kind() {
+        let outcome = judge(&Facts { code: Some(124), ..Facts::default() });
+        assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Exited, 124));
+    }
+
+    #[test]
+    fn whoever_is_killed_at_the_callers_word_died_of_a_signal() {
+        let outcome = judge(&Facts { killed: true, interrupted: Some(2), ..Facts::default() });
+        assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Signalled, 137));
+        assert_eq!(outcome.message, "ended by SIGKILL after SIGINT was asked for from outside");
+    }
+
+    #[test]
+    fn a_silent_guest_is_our_failure() {
+        assert_eq!(judge(&Facts::default()).exit_code(), 125);
+    }
+}

@@ -1,0 +1,56 @@
+//! From a policy and what is to be run to a plan, or every reason why not.
+
+use backends::{Backend, Capabilities};
+use policy::value::Tier;
+use policy::{Candidate, Choice, Clause, Loaded, Plan};
+
+use super::commands::{self, Judged};
+use crate::error::Error;
+use crate::workload::Workload;
+
+/// A plan, what it is for, and what was said about it.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// Why this tier.
+    pub why: String,
+    /// Legal, but probably not meant.
+    pub lints: Vec<policy::lint::Lint>,
+    /// What was judged is what runs.
+    pub(super) judged: Judged,
+}
+
+/// Plans on this host what is to be run under a policy, or only the policy ([`Workload::Nothing`]). Nothing is started,
+/// made or recorded.
+///
+/// # Errors
+/// Mistakes of the policy, a command that it does not allow, or every clause that cannot be held.
+pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<Planned, Error> {
+    let judged = commands::judge(&mut loaded, what)?;
+    let Choice { plan, why } = choose(&loaded, host)?;
+    Ok(Planned { plan, why, lints: loaded.lints, judged })
+}
+
+/// One backend's answers.
+type Ask<'a> = Box<dyn Fn(&Clause<'_>) -> policy::Support + 'a>;
+
+/// Puts a policy to the backends of this host.
+///
+/// # Errors
+/// Every clause that cannot be held.
+fn choose(loaded: &Loaded, host: &Capabilities) -> Result<Choice, Error> {
+    let backends = backends::all();
+    let answers: Vec<(Tier, &'static str, Ask<'_>)> = backends
+        .iter()
+        .map(|backend| {
+            let policy = loaded.policy_on(backend.tier()).into_owned();
+            let backend: &'static dyn Backend = *backend;
+            let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
+            (backend.tier(), backend.name(), Box::new(ask) as Ask<'_>)
+        })
+        .collect();
+    let candidates: Vec<Candidate<'_>> =
+        answers.iter().map(|(tier, backend, ask)| Candidate { tier: *tier, backend, answers: ask }).collect();
+    policy::choose(loaded, &candidates).map_err(Error::Unheld)
+}

@@ -1,0 +1,132 @@
+//! The audit record of a run: what was planned before anything starts, and how it ended.
+
+use std::cell::RefCell;
+
+use crate::error::Error;
+use policy::report::AuditPointer;
+use policy::value::Content;
+use policy::{Report, Violation};
+use serde_json::{Value, json};
+
+use super::planning::Planned;
+use crate::audit::{Kind, Log, Options, Redactor};
+use crate::environment::Environment;
+use crate::state::{RunId, State};
+use crate::workload::Workload;
+
+/// The open record of a run.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) state: State,
+    pub(super) id: RunId,
+    log: Log,
+    /// What is run, until `run.planned` is written.
+    what: RefCell<Option<Value>>,
+}
+
+/// Opens the log. One that cannot be opened for writing refuses the run.
+pub(super) fn open(planned: &Planned, environment: &Environment) -> Result<Recorded, Error> {
+    let (state, id) = (State::open(&environment.state)?, RunId::new(jiff::Timestamp::now())?);
+    let audit = &planned.plan.policy.audit;
+    let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
+    let log = Log::open(&state, audit.path.as_deref(), options)?;
+    Ok(Recorded { state, id, log, what: RefCell::new(Some(what(&planned.judged.what, audit.content))) })
+}
+
+/// Records a refusal as far as there is a log to write to; the refusal stands either way.
+#[must_use]
+pub fn refused(stop: Error, environment: &Environment) -> Error {
+    if let Ok(state) = State::open(&environment.state)
+        && let Ok(id) = RunId::new(jiff::Timestamp::now())
+        && let Ok(log) = Log::open(&state, None, Options::default())
+    {
+        drop(log.append(id.as_str(), &Kind::run_refused(), &stop.to_json()));
+    }
+    stop
+}
+
+/// What is run, as far as `audit.content` wants it kept.
+fn what(what: &Workload, content: Content) -> Value {
+    let (kind, bytes): (&str, Vec<u8>) = match what {
+        Workload::Argv(words) => {
+            let words: Vec<&[u8]> = words.iter().map(|w| w.as_encoded_bytes()).collect();
+            ("command", words.join(&b' '))
+        }
+        Workload::Script(script) => ("script", script.path.as_os_str().as_encoded_bytes().to_vec()),
+        Workload::Code(code) => ("code", code.text.clone()),
+        Workload::Shell => ("shell", Vec::new()),
+        Workload::Nothing => ("nothing", Vec::new()),
+    };
+    match content {
+        Content::None => json!({ "kind": kind }),
+        Content::Hash => json!({ "kind": kind, "sha256": policy::json::sha256_hex(&bytes) }),
+        Content::Full => json!({ "kind": kind, "text": String::from_utf8_lossy(&bytes) }),
+    }
+}
+
+/// Of variables that the policy sets only the names are recorded: a value may be a secret. That it was the same can be told
+/// by the digest of the plan.
+fn hide_values(plan: &mut Value) {
+    let clauses = plan.get_mut("clauses").and_then(Value::as_array_mut);
+    for clause in clauses.into_iter().flatten().filter(|one| one.get("clause").is_some_and(|id| id == "env.set")) {
+        if let Some(value) = clause.get_mut("value") {
+            let names = value.as_object().map(|set| set.keys().cloned().map(Value::String).collect());
+            *value = Value::Array(names.unwrap_or_default());
+        }
+    }
+}
+
+impl Recorded {
+    fn add(&self, kind: &Kind, body: &Value) -> Result<AuditPointer, Error> {
+        Ok(self.log.append(self.id.as_str(), kind, body)?)
+    }
+
+    /// Writes what is planned, once; always before *go*, or before the run is said to be aborted. It may be written while
+    /// the guest is busy with itself: nobody's program runs yet, and an unwritable log refuses the run all the same.
+    pub(super) fn plan(&self, planned: &Planned) -> Result<(), Error> {
+        let Some(what) = self.what.take() else { return Ok(()) };
+        let plan = &planned.plan;
+        let mut body = plan.to_json();
+        hide_values(&mut body);
+        if let Some(map) = body.as_object_mut() {
+            map.insert("policy".to_owned(), json!({ "name": plan.policy.name, "digest": plan.policy_digest() }));
+            map.insert("what".to_owned(), what);
+        }
+        self.add(&Kind::run_planned(), &body).map(drop)
+    }
+
+    /// The payload was let go.
+    pub(super) fn started(&self, planned: &Planned, pid: i32) -> Result<(), Error> {
+        let body = json!({ "tier": planned.plan.tier.as_str(), "plan": planned.plan.digest(), "guest": pid });
+        self.add(&Kind::run_started(), &body).map(drop)
+    }
+
+    /// The run was ended by us before *go*.
+    pub(super) fn abort(&self, stop: Error, planned: &Planned) -> Error {
+        let body = stop.to_json();
+        // The reason is told to the user in any case.
+        drop(self.plan(planned).and_then(|()| self.add(&Kind::run_aborted(), &body)));
+        stop
+    }
+
+    /// A usage threshold was passed. A log that fails now fails the run at its end.
+    pub(super) fn threshold(&self, words: &str) {
+        drop(self.add(&Kind::run_threshold(), &json!({ "usage": words })));
+    }
+
+    /// How it ended; where that stands.
+    pub(super) fn ended(&self, report: &Report) -> Result<AuditPointer, Error> {
+        for violation in &report.violations {
+            self.violation(violation)?;
+        }
+        let body = json!({
+            "outcome": report.outcome, "usage": report.usage, "workspace": report.workspace,
+            "violations": report.violations.len(),
+        });
+        self.add(&Kind::run_ended(), &body)
+    }
+
+    fn violation(&self, violation: &Violation) -> Result<(), Error> {
+        self.add(&Kind::run_violation(), &json!(violation)).map(drop)
+    }
+}

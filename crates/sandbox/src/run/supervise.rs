@@ -1,0 +1,569 @@
+//! While the payload runs: one loop over descriptors that carries the streams, forwards signals and terminal sizes,
+//! samples usage, and ends the run when a limit is passed. What it watches is what the plan's controls say.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use backends::native::{Exhausted, Running, Sample};
+use guest::frames::{End, ExecFailure, FromGuest};
+use policy::Millis;
+use policy::report::Limit;
+use policy::value::Over;
+use sys::channel::Interest;
+
+use super::handle::{Ear, Order};
+use super::outcome::Facts;
+use super::streams::{Budget, Input, Room, Stream};
+use super::terminal::Terminal;
+use super::threshold::Lasting;
+use super::unseen::{self, Blindness};
+use super::violations::limit_of;
+use super::watches::Watches;
+use crate::quantity::bytes;
+
+/// Between two samples while something is watched by sampling.
+const CLOSE: Duration = Duration::from_millis(20);
+/// A look may cost so much of one core: after a longer one there is a longer pause, named as overshoot.
+const LOOKING_PERCENT: u32 = 10;
+/// Between two samples otherwise: a late out-of-memory kill of a child is noticed within this.
+const EASY: Duration = Duration::from_millis(100);
+/// Thresholds are judged over at least this time.
+const JUDGED: Duration = Duration::from_millis(100);
+/// So long buffers of TCP and UDP may have all that they may have: traffic comes and goes, and what is kept stays.
+const SOCKETS_FULL: Duration = Duration::from_millis(500);
+/// SIGKILL.
+const KILL: i32 = 9;
+/// The guest has this long to report the end after we killed everything, before it is killed itself.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What goes in and out of the payload.
+#[derive(Debug)]
+pub(super) struct StdStreams {
+    /// Its stdin.
+    pub(super) input: Option<Input>,
+    /// Its stdout and stderr.
+    pub(super) streams: Vec<Stream>,
+    /// Its terminal, instead.
+    pub(super) terminal: Option<Terminal>,
+    /// Their budget.
+    pub(super) budget: Budget,
+}
+
+/// What the loop leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// For judging the end.
+    pub(super) facts: Facts,
+    /// Last sample.
+    pub(super) sample: Sample,
+    /// Usage of all that the guest reaped: user and system microseconds, largest resident set in bytes.
+    pub(super) reaped: (u64, u64, u64),
+    /// The program could not be started.
+    pub(super) exec: Option<(i32, ExecFailure)>,
+    /// A step of the payload's own start failed.
+    pub(super) failed: Option<String>,
+    /// Thresholds that were passed and reported.
+    pub(super) warnings: Vec<String>,
+    /// Places that were found full.
+    pub(super) full: Vec<Exhausted>,
+    /// Bytes that the places of limited size held at the end.
+    pub(super) written: u64,
+}
+
+/// Why a look at the host ends the run.
+#[derive(Debug)]
+pub(super) enum StopReason {
+    /// A limit that is held by counting what lies in a folder of ours.
+    Limit(Limit, String),
+    /// Something that the plan says is not so any more.
+    Lost(String),
+}
+
+/// Looks at what no sample shows: a folder of ours, to which so many bytes are added that lie in files without a name; and
+/// what holds the control files.
+pub(super) type Look<'a> = &'a mut dyn FnMut(u64) -> Option<StopReason>;
+
+/// Watches until nothing runs any more.
+pub(super) struct Watch<'a, 'v> {
+    watches: &'a Watches,
+    running: &'a mut Running,
+    carried: &'a mut StdStreams,
+    ear: &'a mut Ear<'v>,
+    started: Instant,
+    ended_at: Option<Instant>,
+    sampled_at: Instant,
+    judged_at: Instant,
+    locked_at: Instant,
+    /// Processor time of the last look.
+    looking: Duration,
+    blindness: Blindness,
+    sockets_full: Option<Instant>,
+    done: bool,
+    /// Everything inside has ended.
+    ended: bool,
+    warn: Lasting,
+    kill: Lasting,
+    result: Watched,
+    on_warning: &'a mut dyn FnMut(&str),
+    extra: Look<'a>,
+}
+
+impl std::fmt::Debug for Watch<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("started", &self.started).field("result", &self.result).finish_non_exhaustive()
+    }
+}
+
+enum Source {
+    Control,
+    Orders,
+    InputRead,
+    InputWrite,
+    Read(usize),
+    Write(usize),
+    TerminalIn,
+    TerminalOut,
+}
+
+impl<'a, 'v> Watch<'a, 'v> {
+    /// A watch over a payload that was just let go.
+    pub(super) fn new(
+        watches: &'a Watches,
+        running: &'a mut Running,
+        carried: &'a mut StdStreams,
+        ear: &'a mut Ear<'v>,
+        on_warning: &'a mut dyn FnMut(&str),
+        extra: Look<'a>,
+    ) -> Self {
+        let now = Instant::now();
+        let mut result = Watched::default();
+        result.facts.memory = watches.memory_limit;
+        result.facts.cpu_limited = watches.cpu_limited;
+        Self {
+            watches,
+            running,
+            carried,
+            ear,
+            started: now,
+            ended_at: None,
+            sampled_at: now,
+            judged_at: now,
+            locked_at: now,
+            looking: Duration::ZERO,
+            blindness: Blindness::default(),
+            sockets_full: None,
+            done: false,
+            ended: false,
+            warn: Lasting::since(now),
+            kill: Lasting::since(now),
+            result,
+            on_warning,
+            extra,
+        }
+    }
+
+    /// Runs the loop; returns when the guest has ended.
+    #[must_use]
+    pub(super) fn run(mut self) -> Watched {
+        let mut room = Room::new();
+        while !self.done {
+            let (ready, sources) = {
+                let (interests, sources) = self.interests();
+                let ready = sys::channel::wait(&interests, Some(self.next_deadline()));
+                (ready.unwrap_or_default(), sources)
+            };
+            for (source, ready) in sources.iter().zip(ready) {
+                if ready {
+                    self.serve(source, &mut room);
+                }
+            }
+            self.limits();
+        }
+        if !self.ended
+            && let Err(why) = self.running.end_left()
+        {
+            self.result.failed.get_or_insert(why);
+        }
+        self.last_look();
+        let ear = &mut *self.ear;
+        let mut interrupted = false;
+        for stream in &mut self.carried.streams {
+            let mut waits = |fd: BorrowedFd<'_>| {
+                interrupted = interrupted || !has_room(fd, ear);
+                !interrupted
+            };
+            stream.finish(&mut self.carried.budget, &mut room, &mut waits);
+        }
+        if let Some(terminal) = &mut self.carried.terminal {
+            terminal.finish(&mut self.carried.budget, &mut room);
+        }
+        self.result
+    }
+
+    /// The end may have come between two samples: what it left is judged all the same.
+    fn last_look(&mut self) {
+        let before = self.result.sample;
+        let sample = if self.ended { self.running.last_sample() } else { self.running.sample() };
+        self.result.sample = Sample {
+            memory_peak: sample.memory_peak.max(before.memory_peak),
+            pids_peak: sample.pids_peak.max(before.pids_peak),
+            user_us: sample.user_us.max(before.user_us),
+            system_us: sample.system_us.max(before.system_us),
+            ..sample
+        };
+        self.result.facts.oom_kills = sample.oom_kills;
+        self.result.written = self.running.written_bytes();
+        self.look_for_full();
+        // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
+        // is looked at when the control files are.
+        if self.result.facts.ended_for.is_none()
+            && let Some(StopReason::Limit(limit, words)) = (self.extra)(sample.unlinked)
+        {
+            self.result.facts.ended_for = Some((limit, words));
+        }
+    }
+
+    fn look_for_full(&mut self) {
+        for full in self.running.full_places() {
+            if !self.result.full.iter().any(|known| known.place == full.place) {
+                self.result.full.push(full);
+            }
+        }
+    }
+
+    fn interests(&self) -> (Vec<Interest<'_>>, Vec<Source>) {
+        let mut list: Vec<Interest<'_>> = Vec::with_capacity(8);
+        let mut sources = Vec::with_capacity(8);
+        let mut add = |fd, write, source| {
+            list.push(Interest { fd, write });
+            sources.push(source);
+        };
+        add(self.running.control.as_fd(), false, Source::Control);
+        self.ear.wants().for_each(|fd| add(fd, false, Source::Orders));
+        if let Some(input) = &self.carried.input {
+            if let Some(fd) = input.wants_read() {
+                add(fd, false, Source::InputRead);
+            }
+            if let Some(fd) = input.wants_write() {
+                add(fd, true, Source::InputWrite);
+            }
+        }
+        for (index, stream) in self.carried.streams.iter().enumerate() {
+            if let Some(fd) = stream.wants_read() {
+                add(fd, false, Source::Read(index));
+            }
+            if let Some(fd) = stream.wants_write() {
+                add(fd, true, Source::Write(index));
+            }
+        }
+        if let Some(terminal) = &self.carried.terminal {
+            for (fd, write) in terminal.wants() {
+                add(fd, write, if write { Source::TerminalOut } else { Source::TerminalIn });
+            }
+        }
+        (list, sources)
+    }
+
+    fn serve(&mut self, source: &Source, room: &mut Room) {
+        match source {
+            Source::Control => self.frames(),
+            Source::Orders => self.orders(),
+            Source::InputRead => {
+                if let Some(input) = &mut self.carried.input {
+                    input.read(room);
+                }
+            }
+            Source::InputWrite => {
+                if let Some(input) = &mut self.carried.input {
+                    input.write();
+                }
+            }
+            Source::Read(index) => {
+                if let Some(stream) = self.carried.streams.get_mut(*index) {
+                    stream.read(&mut self.carried.budget, room);
+                }
+            }
+            Source::Write(index) => {
+                if let Some(stream) = self.carried.streams.get_mut(*index) {
+                    stream.write();
+                }
+            }
+            Source::TerminalIn | Source::TerminalOut => {
+                if let Some(terminal) = &mut self.carried.terminal {
+                    terminal.serve(&mut self.carried.budget, room);
+                }
+            }
+        }
+    }
+
+    fn frames(&mut self) {
+        if let Err(error) = self.running.control.read() {
+            self.result.failed.get_or_insert(error.to_string());
+            self.running.kill_guest();
+            self.done = true;
+        }
+        while let Some(frame) = self.running.control.take() {
+            match frame {
+                FromGuest::Exited(exited) => {
+                    match exited.end {
+                        End::Code(code) => self.result.facts.code = Some(i32::from(code)),
+                        End::Signal { number, core: _ } => self.result.facts.signal = Some(i32::from(number)),
+                    }
+                    self.result.reaped = (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
+                    (self.done, self.ended) = (true, true);
+                }
+                FromGuest::ExecFailed { errno, which } => {
+                    self.result.exec = Some((errno, which));
+                    self.done = true;
+                }
+                FromGuest::Failed { step, errno, detail: _ } => {
+                    let why = std::io::Error::from_raw_os_error(errno);
+                    self.result.failed = Some(format!("the guest stopped at step `{}`: {why}", step.name()));
+                    self.done = true;
+                }
+                FromGuest::Started { pid } => {
+                    if let Err(why) = self.running.check_label(pid) {
+                        self.result.failed = Some(format!("the program does not have its label: {why}"));
+                        self.running.kill_guest();
+                        self.done = true;
+                    }
+                }
+                FromGuest::Continued
+                | FromGuest::Stopped(_)
+                | FromGuest::Pong
+                | FromGuest::Settled
+                | FromGuest::Mounted(_)
+                | FromGuest::Terminal
+                | FromGuest::Posture(_) => {}
+            }
+        }
+        if self.running.control.closed() {
+            self.done = true;
+        }
+    }
+
+    /// What the caller asks for.
+    fn orders(&mut self) {
+        self.ear.listen();
+        while let Some(order) = self.ear.next() {
+            match order {
+                Order::Signal(number) => {
+                    self.result.facts.interrupted = Some(i32::from(number));
+                    if self.running.signal(number).is_err() {
+                        self.kill();
+                    }
+                }
+                Order::Resize(rows, columns) => {
+                    if let Some(terminal) = &self.carried.terminal {
+                        terminal.resize(rows, columns);
+                    }
+                }
+                Order::Kill => {
+                    self.result.facts.interrupted.get_or_insert(KILL);
+                    self.result.facts.killed = true;
+                    self.kill();
+                }
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.running.kill();
+        self.ended_at.get_or_insert_with(Instant::now);
+    }
+
+    fn next_deadline(&self) -> Duration {
+        let now = Instant::now();
+        let sampling = self.period().saturating_sub(now.saturating_duration_since(self.sampled_at));
+        let wall = self.watches.wall.map_or(sampling, |wall| self.left(wall, now));
+        sampling.min(wall).max(Duration::from_millis(1))
+    }
+
+    fn left(&self, wall: Millis, now: Instant) -> Duration {
+        Duration::from_millis(wall.0).saturating_sub(now.saturating_duration_since(self.started))
+    }
+
+    fn period(&self) -> Duration {
+        let close = self.running.memory_by_survey() || self.watches.samples() || self.watches.folder();
+        let least = if close { CLOSE } else { EASY };
+        // What a look takes is the program's to say: it has as many processes, files and locks as it likes.
+        least.max(self.looking.saturating_mul(100 / LOOKING_PERCENT))
+    }
+
+    fn limits(&mut self) {
+        let now = Instant::now();
+        if let Some(at) = self.ended_at {
+            if now.saturating_duration_since(at) > GRACE {
+                self.running.kill_guest();
+                self.done = true;
+            }
+            return;
+        }
+        // One that ended by itself did so in time, however late we hear of it.
+        if let Some(wall) = self.watches.wall
+            && !self.ended
+            && self.left(wall, now).is_zero()
+        {
+            self.frames();
+            if self.ended {
+                return;
+            }
+            self.end(Limit::Wall, format!("wall time reached its limit of {wall}"));
+            return;
+        }
+        if let Some((limit, Over::Kill)) = self.watches.output
+            && self.carried.budget.exceeded()
+        {
+            self.end(Limit::Output, format!("output passed {}", limit_of(Some(limit))));
+            return;
+        }
+        // The end has a look of its own.
+        if !self.done && now.saturating_duration_since(self.sampled_at) >= self.period() {
+            self.sample(now);
+        }
+    }
+
+    fn sample(&mut self, now: Instant) {
+        let began = sys::caller::thread_time();
+        let before = self.result.sample;
+        let sample = self.running.sample();
+        self.sampled_at = now;
+        self.result.sample = Sample {
+            memory_peak: sample.memory_peak.max(before.memory_peak),
+            pids_peak: sample.pids_peak.max(before.pids_peak),
+            ..sample
+        };
+        self.ear.tell(self.result.sample, self.carried.budget.produced());
+        self.look_for_full();
+        let passed = self.looked(&sample, now);
+        self.looking = sys::caller::thread_time().saturating_sub(began);
+        match passed {
+            None => {}
+            Some(StopReason::Limit(limit, message)) => return self.end(limit, message),
+            Some(StopReason::Lost(message)) => {
+                self.result.failed.get_or_insert(message);
+                return self.kill();
+            }
+        }
+        // Processes are counted in ticks of 10 ms: over a shorter time a busy tree would look idle every other look.
+        if now.saturating_duration_since(self.judged_at) >= JUDGED {
+            self.judged_at = now;
+            self.thresholds(&sample, now);
+        }
+    }
+
+    /// What ends the run, of all that was looked at.
+    fn looked(&mut self, sample: &Sample, now: Instant) -> Option<StopReason> {
+        let file_size = self.watches.file_size;
+        let at_most = match self.blindness.look(sample.unseen, file_size, now) {
+            Ok(at_most) => at_most,
+            Err(why) => match self.watches.by_looking() {
+                Some(limit) => {
+                    let words = format!("what the program uses cannot be known any more: {why}");
+                    return Some(StopReason::Limit(limit, words));
+                }
+                None => unseen::AtMost::default(),
+            },
+        };
+        let sample = Sample { memory: sample.memory.saturating_add(at_most.memory), ..*sample };
+        let passed = self.passed(&sample).or_else(|| self.locks(now));
+        passed
+            .map(|(limit, words)| StopReason::Limit(limit, words))
+            .or_else(|| (self.extra)(sample.unlinked.saturating_add(at_most.disk)))
+    }
+
+    /// Byte-range locks, which are looked at no more often than they need.
+    fn locks(&mut self, now: Instant) -> Option<(Limit, String)> {
+        let most = self.watches.locks.filter(|_| now.saturating_duration_since(self.locked_at) >= EASY)?;
+        self.locked_at = now;
+        match self.running.locks(most) {
+            Ok(found) if found <= most => None,
+            Ok(_more) => {
+                let words = format!("more than {most} byte-range locks, which are memory of the kernel");
+                Some((Limit::Memory, words))
+            }
+            Err(why) => Some((Limit::Memory, format!("byte-range locks cannot be counted any more: {why}"))),
+        }
+    }
+
+    /// Limits that are held by sampling, and out-of-memory kills that the kernel counted.
+    fn passed(&mut self, sample: &Sample) -> Option<(Limit, String)> {
+        let watches = self.watches;
+        if !sample.sockets_full {
+            self.sockets_full = None;
+        } else if self.sockets_full.get_or_insert_with(Instant::now).elapsed() > SOCKETS_FULL {
+            let limit = limit_of(watches.memory_limit);
+            return Some((Limit::Memory, format!("buffers of TCP and UDP took all of their part of {limit}")));
+        }
+        if sample.oom_kills > 0 {
+            let limit = limit_of(watches.memory_limit);
+            let words = format!("memory of the tree reached {limit}: the kernel killed a process of it");
+            return Some((Limit::Memory, words));
+        }
+        if let Some((limit, _)) = watches.cpu_time {
+            let used = (sample.user_us + sample.system_us) / 1000;
+            if used >= limit.0 {
+                let words = format!("processor time of the tree, {}, reached its limit of {limit}", Millis(used));
+                return Some((Limit::CpuTime, words));
+            }
+        }
+        if let Some(limit) = watches.memory
+            && sample.memory > limit.0
+        {
+            let words = format!("memory of the tree, {}, passed its limit of {limit}", bytes(sample.memory));
+            return Some((Limit::Memory, words));
+        }
+        if let Some(limit) = watches.pids
+            && sample.pids > u64::from(limit)
+        {
+            let words = format!("{} processes and threads, the limit is {limit}", sample.pids);
+            return Some((Limit::Pids, words));
+        }
+        None
+    }
+
+    fn thresholds(&mut self, sample: &Sample, now: Instant) {
+        if let Some(threshold) = self.watches.kill
+            && let Some(words) = self.kill.judge(&threshold, sample, now)
+        {
+            self.end(Limit::Threshold, format!("usage stayed above the threshold: {words}"));
+            return;
+        }
+        if let Some(threshold) = self.watches.warn
+            && self.result.warnings.is_empty()
+            && let Some(words) = self.warn.judge(&threshold, sample, now)
+        {
+            (self.on_warning)(&words);
+            self.result.warnings.push(words);
+        }
+    }
+
+    fn end(&mut self, limit: Limit, message: String) {
+        self.result.facts.ended_for = Some((limit, message));
+        self.running.kill();
+        self.ended_at = Some(Instant::now());
+    }
+}
+
+/// Waits until a reader takes more; `false` if the caller asked for the end first, which no program is left to hear.
+fn has_room(fd: BorrowedFd<'_>, ear: &mut Ear<'_>) -> bool {
+    loop {
+        let ready = {
+            let orders = ear.wants().map(|fd| Interest { fd, write: false });
+            let interests: Vec<_> = std::iter::once(Interest { fd, write: true }).chain(orders).collect();
+            sys::channel::wait(&interests, None)
+        };
+        let Ok(ready) = ready else { return true };
+        if ready.iter().skip(1).any(|ready| *ready) {
+            ear.listen();
+            while let Some(order) = ear.next() {
+                if !matches!(order, Order::Resize(..)) {
+                    return false;
+                }
+            }
+        }
+        if ready.first() == Some(&true) {
+            return true;
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Attempts that were stopped, in words useful to the model that made them.
+//!
+//! Two sources, never mixed: counters of the kernel (`seen: kernel`), and error texts that the program itself printed
+//! (`seen: output`), which are a hint and never evidence, since the program may print what it likes.
+
+use std::path::Path;
+
+use backends::native::{Exhausted, ExhaustedResource};
+use policy::report::{Limit, Seen};
+use policy::value::{NetMode, Policy, Workspace, WorkspaceMode};
+use policy::{Bytes, ClauseId, Violation};
+
+/// Most violations in a report; the rest is counted in the last one.
+const MAX: usize = 32;
+/// How much of the error stream is read for hints.
+const READ: usize = 64 * 1024;
+const DENIED: &str = "Permission denied";
+const OOM: &str = "limits.memory/oom";
+
+/// What the kernel counted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counters {
+    /// Forks refused by the process limit.
+    pub(super) pids_refused: u64,
+    /// Kernel out-of-memory kills.
+    pub(super) oom_kills: u64,
+    /// The payload died of SIGSYS: a system call that no honest program makes.
+    pub(super) sigsys: bool,
+    /// The payload died of SIGXFSZ: a file would have become larger than it may.
+    pub(super) sigxfsz: bool,
+    /// Places that were found full.
+    pub(super) full: Vec<Exhausted>,
+}
+
+/// Violations seen by the kernel.
+#[must_use]
+pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation> {
+    let mut list = Vec::new();
+    if counters.pids_refused > 0 {
+        let limit = policy.limits.pids.unwrap_or(0);
+        let why = format!("the limit of {limit} processes and threads was reached");
+        list.push(Violation { seen: Seen::Kernel, count: counters.pids_refused, ..more_tasks(why) });
+    }
+    if counters.oom_kills > 0 {
+        let limit = limit_of(policy.limits.memory);
+        let why = format!("{limit} for the whole tree was reached; files below /tmp count too");
+        list.push(Violation { seen: Seen::Kernel, count: counters.oom_kills, ..more_memory(OOM, why) });
+    }
+    if counters.sigsys {
+        list.push(kernel(
+            "syscalls/killed",
+            ClauseId::SyscallsProfile,
+            "a system call of a foreign architecture, or one that the profile forbids outright".to_owned(),
+            format!("the profile `{}` ends a program that makes it", policy.syscalls.profile),
+            "use the native system calls of this machine".to_owned(),
+            1,
+        ));
+    }
+    if counters.sigxfsz {
+        list.push(Violation { seen: Seen::Kernel, ..large_file(policy) });
+    }
+    list.extend(counters.full.iter().map(|full| no_room(full, policy)));
+    list
+}
+
+/// The violation of a limit for which the supervisor ended the run, since nobody else counts here.
+#[must_use]
+pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
+    let why = message.to_owned();
+    let found = match limit {
+        Limit::Memory => more_memory(OOM, why),
+        Limit::Pids => more_tasks(why),
+        Limit::Disk => more_disk(why),
+        // The end alone says it: nothing was tried that something else could replace.
+        Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold => return None,
+    };
+    Some(Violation { seen: Seen::Kernel, ..found })
+}
+
+fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String, count: u64) -> Violation {
+    Violation { id: id.to_owned(), clause, what, why, instead, count, seen: Seen::Kernel }
+}
+
+/// Hints read from what the program printed on its error stream.
+#[must_use]
+pub(super) fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
+    let start = stderr.len().saturating_sub(READ);
+    let text = String::from_utf8_lossy(stderr.get(start..).unwrap_or_default());
+    let mut list: Vec<Violation> = Vec::new();
+    let mut before = "";
+    for line in text.lines() {
+        // A traceback names what it was about one line before the error.
+        let of_socket = line.ends_with(DENIED) && before.contains("socket") && path_of(line, &[DENIED]).is_none();
+        let found = if of_socket && policy.net.mode == NetMode::None {
+            Some(closed(policy))
+        } else {
+            hint(line, before, policy)
+        };
+        before = line;
+        let Some(hint) = found else { continue };
+        if let Some(same) = list.iter_mut().find(|v| v.id == hint.id && v.what == hint.what) {
+            same.count = same.count.saturating_add(1);
+        } else if list.len() < MAX {
+            list.push(hint);
+        } else if let Some(last) = list.last_mut() {
+            last.count = last.count.saturating_add(1);
+        }
+    }
+    list
+}
+
+fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
+    if policy.net.mode != NetMode::Allow && no_network(line, policy) {
+        return Some(closed(policy));
+    }
+    if line.contains("could not lock config file") && policy.fs.protect {
+        return Some(output(
+            "fs.protect/git-config",
+            ClauseId::FsProtect,
+            "writing the configuration of git".to_owned(),
+            "`fs.protect` guards it: a key of it can name a program that git on the host would run".to_owned(),
+            "`git -c KEY=VALUE` for one command, a workspace of mode `overlay`, or ask the person who started this"
+                .to_owned(),
+        ));
+    }
+    if line.contains("hardlink different from source") && policy.workspace.mode == WorkspaceMode::Overlay {
+        return Some(output(
+            "workspace/hard-link",
+            ClauseId::Workspace,
+            "linking files of the workspace".to_owned(),
+            "in the layer above them a linked file gets another number, and git takes it for another file".to_owned(),
+            "`git clone --no-hardlinks`, or a workspace of mode `copy`".to_owned(),
+        ));
+    }
+    if ["File size limit exceeded", "File too large", "EFBIG"].iter().any(|text| line.contains(text)) {
+        return Some(large_file(policy));
+    }
+    if let Some(path) = path_of(line, &[DENIED, "EACCES", "Operation not permitted", "EPERM"]) {
+        // What was written there may be read and written: executed is all that it may not be.
+        if policy.fs.noexec && tells_of_execution(line, before, path) && is_writable(path, policy) {
+            return Some(not_executed(path));
+        }
+        return Some(outside(path, policy, "is not granted"));
+    }
+    if let Some(path) = path_of(line, &["Read-only file system", "EROFS"]) {
+        return Some(read_only(path, policy));
+    }
+    if let Some(path) = path_of(line, &["No such file or directory", "ENOENT"]) {
+        // Hidden or merely absent: only paths that a host usually has are worth a word.
+        let known = ["/etc/", "/home/", "/root/", "/var/", "/proc/", "/sys/", "/boot/", "/srv/", "/mnt/", "/opt/"];
+        if known.iter().any(|prefix| path.starts_with(prefix)) {
+            return Some(outside(path, policy, "is not there inside"));
+        }
+        return None;
+    }
+    if line.contains("No space left on device") || line.contains("ENOSPC") {
+        return Some(more_disk("a writable place is full".to_owned()));
+    }
+    let no_fork = ["Resource temporarily unavailable", "can't start new thread", "Cannot fork"];
+    if no_fork.iter().any(|text| line.contains(text)) {
+        return Some(more_tasks(format!("at most {} may run", policy.limits.pids.unwrap_or(0))));
+    }
+    if line.contains("MemoryError") || line.contains("Cannot allocate memory") {
+        return Some(more_memory("limits.memory/refused", "an allocation was refused".to_owned()));
+    }
+    None
+}
+
+/// Whose limit it was: the policy's, in the unit in which policies write it, or one that the host sets by itself.
+#[must_use]
+pub(super) fn limit_of(limit: Option<Bytes>) -> String {
+    limit.map_or_else(|| "the limit of the host".to_owned(), |bytes| format!("the limit of {bytes}"))
+}
+
+fn more_tasks(why: String) -> Violation {
+    output(
+        "limits.pids/refused",
+        ClauseId::LimitsPids,
+        "starting another process or thread".to_owned(),
+        why,
+        "use fewer workers, or ask for a larger `limits.pids`".to_owned(),
+    )
+}
+
+fn more_memory(id: &str, why: String) -> Violation {
+    output(
+        id,
+        ClauseId::LimitsMemory,
+        "using more memory".to_owned(),
+        why,
+        "work on smaller pieces, or ask for a larger `limits.memory`".to_owned(),
+    )
+}
+
+fn more_disk(why: String) -> Violation {
+    output(
+        "limits.disk/full",
+        ClauseId::LimitsDisk,
+        "writing more".to_owned(),
+        why,
+        "write less, or ask for a larger `limits.disk`, `limits.files` or `fs.tmp`".to_owned(),
+    )
+}
+
+/// A place that the kernel keeps small, found without room.
+fn no_room(full: &Exhausted, policy: &Policy) -> Violation {
+    let why = match full.of {
+        ExhaustedResource::Bytes(bytes) => format!("all of its {} were in use", Bytes(bytes)),
+        ExhaustedResource::Files(files) => format!("all of its {files} files and folders were in use"),
+    };
+    let limit = match (full.of, full.place.as_str()) {
+        // Without `limits.files` a place has as many as its bytes allow.
+        (ExhaustedResource::Files(_), _) if policy.limits.files.is_some() => "limits.files",
+        (_, "/tmp") => "fs.tmp",
+        (_, "/dev/shm") => "fs.shm",
+        (_, "/run") => "fs.run",
+        _ => "limits.disk",
+    };
+    // The places share `limits.disk`.
+    let limit = match policy.limits.disk {
+        Some(_) if limit.starts_with("fs.") => format!("`{limit}` or `limits.disk`"),
+        _ => format!("`{limit}`"),
+    };
+    Violation {
+        what: format!("writing more to {}", full.place),
+        instead: format!("write less there, remove what is not needed, or ask for a larger {limit}"),
+        seen: Seen::Kernel,
+        ..more_disk(why)
+    }
+}
+
+fn large_file(policy: &Policy) -> Violation {
+    output(
+        "limits.file_size/refused",
+        ClauseId::LimitsFileSize,
+        "writing a larger file".to_owned(),
+        format!("{} for one file was reached", limit_of(policy.limits.file_size)),
+        "write smaller files, or ask for a larger `limits.file_size`".to_owned(),
+    )
+}
+
+fn closed(policy: &Policy) -> Violation {
+    let why = match policy.net.mode {
+        NetMode::Loopback => "the policy has no network but the run's own `lo`",
+        NetMode::None | NetMode::Allow => "the policy has no network",
+    };
+    output(
+        "net.mode/closed",
+        ClauseId::NetMode,
+        "reaching the network".to_owned(),
+        why.to_owned(),
+        "work with the files that are there; bring in what is needed by `--read`".to_owned(),
+    )
+}
+
+/// Whether a line tells of a connection that could not be made. The filter answers EACCES where there is no network at
+/// all, and runtimes name no path then.
+fn no_network(line: &str, policy: &Policy) -> bool {
+    // In small letters, since each runtime has its own: Go's are small throughout.
+    let small = line.to_lowercase();
+    let failed = [
+        "network is unreachable",
+        "name or service not known",
+        "temporary failure in name resolution",
+        "no address associated with hostname",
+        "name does not resolve",
+        "could not resolve host",
+        "couldn't resolve host",
+        "unable to resolve",
+        "failed to lookup address information",
+        "no such host",
+        "unknownhostexception",
+        "eai_again",
+        "getaddrinfo enotfound",
+        "code enotfound",
+        "code: 'enotfound'",
+        "enetunreach",
+    ];
+    let closed = ["permission denied", "eacces", "couldn't connect to server"];
+    let callers = ["connect", "socket", "urlopen", "getaddrinfo"];
+    failed.iter().any(|text| small.contains(text))
+        // Go asks a name server on its own `lo`, where the file of name servers is empty.
+        || small.contains("lookup ") && small.contains(":53: ")
+        || (policy.net.mode == NetMode::None
+            && (small.contains("address family not supported")
+                || (closed.iter().any(|text| small.contains(text))
+                    && callers.iter().any(|word| small.contains(word)))))
+}
+
+fn output(id: &str, clause: ClauseId, what: String, why: String, instead: String) -> Violation {
+    Violation { id: id.to_owned(), clause, what, why, instead, count: 1, seen: Seen::Output }
+}
+
+fn outside(path: &str, policy: &Policy, how: &str) -> Violation {
+    let instead = match (&policy.workspace.mode, &policy.workspace.at) {
+        (WorkspaceMode::None, _) => "work below /tmp; other paths need `--read` or `--write`".to_owned(),
+        (_, Some(at)) => format!("the workspace is {}; other paths need `--read` or `--write`", at.display()),
+        (_, None) => "stay in the workspace; other paths need `--read` or `--write`".to_owned(),
+    };
+    output(
+        "fs.read/outside",
+        ClauseId::FsRead,
+        path.to_owned(),
+        format!("outside the granted paths: it {how}"),
+        instead,
+    )
+}
+
+/// Whether a path lies where the run may write, as far as its spelling tells.
+fn is_writable(path: &str, policy: &Policy) -> bool {
+    let Workspace { mode, at, path: host } = &policy.workspace;
+    let shown = at.as_deref().or(host.as_deref());
+    let has_workspace = matches!(mode, WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy);
+    let in_workspace = |path: &Path| shown.is_some_and(|top| path.starts_with(top));
+    let path = Path::new(path);
+    let own = ["/tmp", "/dev/shm", "/run", "/home/user"];
+    // A relative one is seen from the working directory: the workspace, or /tmp where there is none.
+    (path.is_relative() && (has_workspace || *mode == WorkspaceMode::None))
+        || own.iter().any(|place| path.starts_with(place))
+        || has_workspace && in_workspace(path)
+}
+
+/// Whether what could not be done to a path was executing it: by the shells (`sh: 1: ./x: Permission denied`), by
+/// programs that start others, or by Python, whose traceback shows it in the line before.
+fn tells_of_execution(line: &str, before: &str, path: &str) -> bool {
+    let head = line.split(path).next().unwrap_or_default().trim_end_matches(['\'', '"', '\u{2018}']);
+    let by_shell = head.strip_suffix(": ").is_some_and(|head| head.ends_with(|c: char| c.is_ascii_digit()));
+    by_shell
+        || ["env: ", "make: ", "xargs: ", "run command", "exec", "spawn"].iter().any(|word| head.contains(word))
+        || ["child_exception_type", "os.exec", "posix_spawn"].iter().any(|call| before.contains(call))
+}
+
+fn not_executed(path: &str) -> Violation {
+    output(
+        "fs.noexec/refused",
+        ClauseId::FsNoexec,
+        format!("executing {path}"),
+        "nothing that lies in a writable place may be executed".to_owned(),
+        "give it to its interpreter (`sh FILE`, `python3 FILE`), or ask for `fs.noexec = false`".to_owned(),
+    )
+}
+
+fn read_only(path: &str, policy: &Policy) -> Violation {
+    let instead = match policy.workspace.mode {
+        WorkspaceMode::None | WorkspaceMode::Ro => "write below /tmp".to_owned(),
+        WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy => {
+            "write in the workspace or below /tmp".to_owned()
+        }
+    };
+    // A writable place with a file in it that is not: one that other programs run unasked.
+    if policy.fs.protect && policy.workspace.mode == WorkspaceMode::Rw && is_writable(path, policy) {
+        return output(
+            "fs.protect/read-only",
+            ClauseId::FsProtect,
+            path.to_owned(),
+            "a control file, which `fs.protect` guards: other programs run or obey it without asking".to_owned(),
+            "leave it as it is; in a workspace of mode `overlay` it can be written, and waits to be applied".to_owned(),
+        );
+    }
+    output("fs.write/read-only", ClauseId::FsWrite, path.to_owned(), "this place is read-only".to_owned(), instead)
+}
+
+/// The path that an error line with one of `texts` speaks of, in the usual shapes of Python (`... denied:
+/// '/etc/shadow'`), shells and the coreutils (`cat: /etc/shadow: Permission denied`, `cannot create .git/x: ...`), and
+/// Node (`open '/x'`): the first word with a slash, or the one before the text.
+fn path_of<'a>(line: &'a str, texts: &[&str]) -> Option<&'a str> {
+    let text = texts.iter().find_map(|text| line.find(text))?;
+    let path = match line.find('/') {
+        Some(slash) => {
+            let (head, rest) = line.split_at_checked(slash)?;
+            let start = head.rfind(is_around).map_or(0, |at| at + head.get(at..).map_or(1, first_size));
+            let quote = head.get(..start).and_then(|before| before.chars().next_back());
+            let end = match quote.map(closing) {
+                Some(Some(quote)) => rest.find(quote),
+                _ => rest.find(|c| is_around(c) || c == ',' || c == ')'),
+            };
+            line.get(start..slash + end.unwrap_or(rest.len()))?
+        }
+        // `sh: 1: cannot create a.txt: Read-only file system`; other lines name no path at all.
+        None => {
+            let (before, name) = line.get(..text)?.trim_end().strip_suffix(':')?.rsplit_once(is_around)?;
+            // `warning: Error disabling address space randomization: Operation not permitted` names none.
+            let is_named = before.ends_with([':', '\'', '"', '`', '\u{2018}'])
+                || ["cannot ", "can't ", "could not "].iter().any(|word| before.contains(word));
+            if !is_named {
+                return None;
+            }
+            name
+        }
+    };
+    let plain = path.len() > 1 || path.starts_with(char::is_alphanumeric);
+    (plain && path.len() < 4096 && !path.starts_with('[')).then_some(path)
+}
+
+fn is_around(c: char) -> bool {
+    matches!(c, ':' | ' ' | '(') || closing(c).is_some() || c == '\u{2019}'
+}
+
+fn closing(quote: char) -> Option<char> {
+    match quote {
+        '\'' | '"' | '`' => Some(quote),
+        '\u{2018}' => Some('\u{2019}'),
+        _ => None,
+    }
+}
+
+fn first_size(text: &str) -> usize {
+    text.chars().next().map_or(1, char::len_utf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{path_of, tells_of_execution};
+
+    #[test]
+    fn executing_is_told_from_writing() {
+        let of = |line: &str, before: &str| tells_of_execution(line, before, "./x");
+        for line in [
+            "sh: 1: ./x: Permission denied",
+            "bash: line 1: ./x: Permission denied",
+            "env: \u{2018}./x\u{2019}: Permission denied",
+            "Error: spawn ./x EACCES",
+        ] {
+            assert!(of(line, ""), "{line}");
+        }
+        assert!(of("PermissionError: [Errno 13] Permission denied: './x'", "  raise child_exception_type(errno_num)"));
+        for line in [
+            "sh: 1: cannot create ./x: Permission denied",
+            "PermissionError: [Errno 13] Permission denied: './x'",
+            "cat: ./x: Permission denied",
+        ] {
+            assert!(!of(line, ""), "{line}");
+        }
+    }
+
+    #[test]
+    fn paths_are_found_in_the_usual_error_shapes() {
+        let denied = &["Permission denied"];
+        assert_eq!(path_of("cat: /etc/shadow: Permission denied", denied), Some("/etc/shadow"));
+        assert_eq!(
+            path_of("PermissionError: [Errno 13] Permission denied: '/etc/my file'", denied),
+            Some("/etc/my file")
+        );
+        assert_eq!(path_of("all is well in /etc/shadow", denied), None);
+        for (line, path) in [
+            ("sh: 1: cannot create .git/hooks/pre-commit: Permission denied", Some(".git/hooks/pre-commit")),
+            ("sh: 1: cannot create a.txt: Permission denied", Some("a.txt")),
+            ("mkdir: cannot create directory \u{2018}/my x\u{2019}: Permission denied", Some("/my x")),
+            ("touch: cannot touch './a b': Permission denied", Some("./a b")),
+            ("Error: EACCES: Permission denied, open '/x/y'", Some("/x/y")),
+            ("PermissionError: [Errno 13] Permission denied", None),
+            ("Permission denied", None),
+            ("warning: disabling randomization: Permission denied", None),
+            ("bash: line 1: a.txt: Permission denied", Some("a.txt")),
+        ] {
+            assert_eq!(path_of(line, denied), path, "{line}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The layer of a workspace: filled before the run when it is a copy, read back after it; and the folder in which the
+//! process tier writes.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use backends::Capabilities;
+use policy::Policy;
+use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+
+use super::record::Recorded;
+use super::watches::Watches;
+use crate::changes::{Baseline, Bounds, Change, MAX_DEPTH, Store, copy_in, read_copy, read_upper};
+use crate::error::Error;
+use crate::fault::{Fault, show_bytes};
+use crate::quantity::bytes;
+use crate::state::{Cross, Dir};
+
+/// What is needed to read a layer back.
+#[derive(Debug)]
+pub(super) struct Layer {
+    /// Root of the overlay's upper or of the copy; it outlives the mount namespace.
+    place: Dir,
+    /// The workspace on the host, canonical.
+    root: PathBuf,
+    /// The folder of a copy that shares its file system with others.
+    folder: Option<PathBuf>,
+    /// Of a copy: what was copied.
+    baseline: Option<Baseline>,
+    /// Paths that are hidden from the run: no changes of it.
+    hidden: Vec<PathBuf>,
+    /// Real time just before the run: what changes on the host afterwards is a conflict.
+    began: (i64, u64),
+}
+
+impl Layer {
+    /// The upper of an overlay, or the empty file system of a copy.
+    pub(super) fn new(fd: OwnedFd, root: PathBuf) -> Self {
+        Self::of(Dir::from(fd), root)
+    }
+
+    fn of(place: Dir, root: PathBuf) -> Self {
+        Self { place, root, folder: None, baseline: None, hidden: Vec::new(), began: real_time() }
+    }
+
+    /// Hides what `fs.hide` names: taken out of a copy, covered in an overlay. Nothing of the payload runs yet, and
+    /// nobody has looked at these names in the overlay, so what is put into its upper layer now is what it shows.
+    pub(super) fn hide(
+        &mut self,
+        globs: &[String],
+        policy: &Policy,
+        owner: (u32, u32),
+        host: &Capabilities,
+    ) -> Result<(), Error> {
+        self.hidden = super::covers::hidden(&self.root, policy, globs)?;
+        if self.hidden.is_empty() {
+            return Ok(());
+        }
+        let _rights = rights(None, owner, host)?;
+        for path in &self.hidden {
+            let name = path.file_name().unwrap_or_default();
+            let told = |e: rustix::io::Errno| failed(&format!("hiding `{}`", path.display()), &e.to_string());
+            let parent = self.parent(path).map_err(told)?;
+            match &mut self.baseline {
+                Some(baseline) => {
+                    parent.remove_tree(name).map_err(told)?;
+                    baseline.entries.retain(|copied, _| !copied.starts_with(path));
+                }
+                None => {
+                    // A character device 0/0 is overlayfs's mark of a name that is not there.
+                    let (kind, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::empty());
+                    rustix::fs::mknodat(&parent, Path::new(name), kind, mode, 0).map_err(told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes our mark away before the layer is read back. What the run put in its place stays, as a change of the run.
+    fn uncover(&self, path: &Path) {
+        let name = path.file_name().unwrap_or_default();
+        let Ok(parent) = self.parent(path) else { return };
+        let ours = parent.stat(name).is_ok_and(|stat| {
+            stat.is_some_and(|stat| {
+                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+                kind == rustix::fs::FileType::CharacterDevice && stat.st_rdev == 0
+            })
+        });
+        if ours {
+            // A mark that stays would only be read back as a removal, which `apply` shows before it does it.
+            if parent.remove_tree(name).is_err() {}
+        }
+    }
+
+    /// The folder of the layer that holds a path; in an overlay's upper it is made as it is below.
+    fn parent(&self, path: &Path) -> rustix::io::Result<Dir> {
+        let mut at = self.place.enter(".", Cross::Yes)?;
+        for part in path.parent().unwrap_or(Path::new("")) {
+            if self.baseline.is_none() {
+                at.make(
+                    part,
+                    rustix::fs::Mode::RWXU
+                        | rustix::fs::Mode::RGRP
+                        | rustix::fs::Mode::XGRP
+                        | rustix::fs::Mode::ROTH
+                        | rustix::fs::Mode::XOTH,
+                )?;
+            }
+            at = at.enter(part, Cross::No)?;
+        }
+        Ok(at)
+    }
+
+    /// Copies the workspace into the layer.
+    pub(super) fn fill(&mut self, policy: &Policy, owner: (u32, u32), host: &Capabilities) -> Result<(), Error> {
+        let from = self.source()?;
+        let _rights = rights(Some(&from), owner, host)?;
+        self.baseline = Some(copy_in(&from, &self.place, bounds(policy))?);
+        Ok(())
+    }
+
+    /// What a copy lacks, in words.
+    pub(super) fn not_copied(&self) -> Vec<String> {
+        let refused = self.baseline.iter().flat_map(|baseline| &baseline.refused);
+        refused.map(|refused| super::mounts::not_copied(&refused.path, &refused.why)).collect()
+    }
+
+    fn source(&self) -> Result<Dir, Error> {
+        Dir::open(&self.root).map_err(|e| failed("opening the workspace", &e.to_string()))
+    }
+
+    /// Bytes that the layer holds.
+    pub(super) fn used(&self) -> u64 {
+        if let Some(folder) = &self.folder {
+            let mut count = Count::default();
+            count.folder(folder);
+            return count.bytes;
+        }
+        rustix::fs::fstatvfs(&self.place)
+            .map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
+    }
+
+    /// Takes what the run left in the layer into `changes/RUN`, and says how much that is.
+    pub(super) fn read_back(self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Error> {
+        let root = self.source()?;
+        // A layer holds no more than its limit, but files with holes look larger than all of it: reading and keeping those
+        // would cost the host what the limit is there to save.
+        let bounds = bounds(policy);
+        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, &root, self.began, bounds)?;
+        match &self.baseline {
+            Some(baseline) => read_copy(&mut store, &self.place, baseline)?,
+            None => {
+                for path in &self.hidden {
+                    self.uncover(path);
+                }
+                read_upper(&mut store, &self.place, &root, Path::new(""))?;
+            }
+        }
+        let manifest = store.finish(&recorded.state)?;
+        let mut report = WorkspaceReport::default();
+        let mut tell = |path: &Path, change: &str| {
+            *report.counts.entry(change.to_owned()).or_insert(0) += 1;
+            if report.changes.len() < WorkspaceReport::MAX {
+                report
+                    .changes
+                    .push(WorkspaceChange { path: show_bytes(path.as_os_str().as_bytes()), change: change.to_owned() });
+            }
+        };
+        for entry in &manifest.entries {
+            let change = match entry.change {
+                Change::Added => "added",
+                Change::Modified => "modified",
+                Change::Removed => "removed",
+            };
+            tell(&entry.path, change);
+        }
+        for refused in &manifest.refused {
+            tell(&refused.path, "refused");
+        }
+        Ok(report)
+    }
+}
+
+/// As root the files of a layer are made as the run's user: its file system may know nobody else, and where it is shared
+/// that user could put other things in the place of ours. What is copied is read with the same rights, so that what the
+/// owner of a workspace may not read does not get into the copy either; of root's own workspace all is.
+fn rights(from: Option<&Dir>, (uid, gid): (u32, u32), host: &Capabilities) -> Result<Option<sys::fsids::As>, Error> {
+    if !host.root() {
+        return Ok(None);
+    }
+    let reads_all = match from {
+        Some(from) => {
+            let stat = rustix::fs::fstat(from).map_err(|e| failed("looking at the workspace", &e.to_string()))?;
+            stat.st_uid == 0
+        }
+        None => false,
+    };
+    let become_user = if reads_all { sys::fsids::As::user_who_reads_all } else { sys::fsids::As::user };
+    become_user(uid, gid).map(Some).map_err(|e| failed("becoming the run's user for its files", &e.to_string()))
+}
+
+/// Seconds and nanoseconds, as file systems have them.
+pub(super) fn real_time() -> (i64, u64) {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    (now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+pub(super) fn bounds(policy: &Policy) -> Bounds {
+    let default = Bounds::default();
+    Bounds {
+        bytes: policy.limits.disk.map_or(default.bytes, |disk| disk.0),
+        entries: policy.limits.files.map_or(default.entries, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        list: default.list,
+    }
+}
+
+/// The copy of a workspace in the process tier: a folder of ours that belongs to the run's user.
+pub(super) fn copy_to_folder(
+    root: &Path,
+    to: &Path,
+    policy: &Policy,
+    owner: (u32, u32),
+    host: &Capabilities,
+) -> Result<Layer, Error> {
+    let made = |e: Errno| failed("making the copy of the workspace", &e.to_string());
+    let (Some(folder), Some(name)) = (to.parent(), to.file_name()) else { return Err(made(Errno::INVAL)) };
+    let from = Dir::open(root).map_err(|e| failed("opening the workspace", &e.to_string()))?;
+    let folder = Dir::open(folder).map_err(made)?;
+    // The folder is the run's user's already: all that is made in it is made as that user.
+    let _rights = rights(Some(&from), owner, host)?;
+    if !folder.make(name, Mode::RWXU).map_err(made)? {
+        return Err(made(Errno::EXIST));
+    }
+    let mut layer = Layer::of(folder.enter(name, Cross::No).map_err(made)?, root.to_owned());
+    layer.folder = Some(to.to_owned());
+    layer.baseline = Some(copy_in(&from, &layer.place, bounds(policy))?);
+    Ok(layer)
+}
+
+/// The limit that the folder of a run has passed, if any: bytes and inodes, counted by walking it.
+pub(super) fn over_limit(tmp: &Path, unlinked: u64, watches: &Watches) -> Option<(Limit, String)> {
+    let mut count = Count { bytes: unlinked, ..Count::default() };
+    // The copy of a workspace lies in the same folder, and is no part of what `fs.tmp` bounds.
+    let copy = watches.copied.then_some("workspace");
+    count.below(Dir::open(tmp), 0, copy);
+    if let Some(size) = watches.tmp
+        && count.bytes > size.0
+    {
+        let words = format!("{} were written to TMPDIR, its size is {size}", bytes(count.bytes));
+        return Some((Limit::Disk, words));
+    }
+    if let Some(copy) = copy {
+        count.folder(&tmp.join(copy));
+    }
+    if let Some(why) = count.unseen {
+        // To go on would be to hold a limit that nobody can see.
+        let words = format!("what a folder in TMPDIR or the copy of the workspace holds cannot be counted: {why}");
+        return Some((Limit::Disk, words));
+    }
+    if let Some(disk) = watches.disk
+        && count.bytes > disk.0
+    {
+        return Some((Limit::Disk, format!("{} were written, the limit is {disk}", bytes(count.bytes))));
+    }
+    if let Some(files) = watches.files
+        && count.files > files
+    {
+        return Some((Limit::Disk, format!("{} files were made, the limit is {files}", count.files)));
+    }
+    None
+}
+
+/// Bytes in the folder of a run.
+pub(super) fn written(folder: &Path) -> u64 {
+    let mut count = Count::default();
+    count.folder(folder);
+    count.bytes
+}
+
+/// What lies in a folder of the run: walked by descriptors, since a path may be longer than the kernel takes.
+#[derive(Default)]
+struct Count {
+    bytes: u64,
+    files: u64,
+    /// Why the rest could not be looked at.
+    unseen: Option<String>,
+}
+
+impl Count {
+    fn folder(&mut self, folder: &Path) {
+        self.below(Dir::open(folder), 0, None);
+    }
+
+    fn below(&mut self, folder: rustix::io::Result<Dir>, depth: usize, but: Option<&str>) {
+        let names = folder.and_then(|dir| dir.names().map(|names| (dir, names)));
+        let Some((dir, names)) = self.seen(names) else { return };
+        for name in names.iter().filter(|name| but.is_none_or(|but| *name != but)) {
+            let Some(Some(stat)) = self.seen(dir.stat(name)) else { continue };
+            self.files = self.files.saturating_add(1);
+            let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+            self.bytes = self.bytes.saturating_add(blocks.saturating_mul(512));
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                continue;
+            }
+            if depth < MAX_DEPTH {
+                self.below(dir.enter(name, Cross::No), depth + 1, None);
+            } else {
+                self.unseen.get_or_insert_with(|| format!("folders are more than {MAX_DEPTH} deep"));
+            }
+        }
+    }
+
+    /// What was found; nothing if it went away meanwhile, or is another thing now.
+    fn seen<T>(&mut self, found: rustix::io::Result<T>) -> Option<T> {
+        match found {
+            Ok(found) => Some(found),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => None,
+            Err(errno) => {
+                self.unseen.get_or_insert_with(|| errno.to_string().to_lowercase());
+                None
+            }
+        }
+    }
+}
+
+/// Removes a folder of ours and all below it, whatever modes the run left.
+pub(super) fn remove_tree(path: &Path) -> Result<(), Error> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    // Most runs leave it empty.
+    if rustix::fs::rmdir(path).is_ok() {
+        return Ok(());
+    }
+    Dir::open(parent)
+        .and_then(|dir| dir.remove_tree(name))
+        .map_err(|e| failed("removing the folder of the run", &e.to_string()))
+}
+
+fn failed(what: &str, why: &str) -> Error {
+    Error::failed(Fault {
+        id: "run/workspace",
+        what: format!("{what} failed"),
+        place: "the workspace".to_owned(),
+        why: why.to_lowercase(),
+        fix: "check owner, mode and free space; or use another workspace mode".to_owned(),
+    })
+}

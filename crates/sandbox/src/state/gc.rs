@@ -1,0 +1,249 @@
+//! Taking away what dead runs left: their processes, cgroups and temporary trees, and changes nobody wanted.
+//!
+//! Promises: never anything of a run that lives, in whatever pid namespace; the same sweep twice removes nothing more; a
+//! name or a mode made to trip it is reported and does not stop the rest. Nothing is removed by a path alone: a cgroup must
+//! lie in a cgroup file system and carry the run's id, a tree must carry the id.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::cgroup;
+use super::journal::{MAX_JOURNAL, Resource, parse};
+use super::{Cross, Dir, RunId, State, StateError, path_text, rights_of};
+
+/// Changes are kept for so long.
+pub const KEEP_CHANGES: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// A journal without a first line is one that is being begun, unless it is older than this.
+const BEGINNING_SECONDS: i64 = 60;
+/// How many journals the look at each start judges; a busy host has as many live runs.
+const QUICK: usize = 16;
+
+/// How thoroughly to sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// At each start: a few journals, nothing else.
+    Start,
+    /// `fumehood gc`: everything.
+    All,
+}
+
+/// One thing that was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Run.
+    pub run: String,
+    /// `processes`, `cgroup`, `temp`, `changes` or `journal`.
+    pub what: &'static str,
+    /// Where it was.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+}
+
+/// One thing that could not be removed, or is not ours to remove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Run.
+    pub run: String,
+    /// Where it is.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// Why it stays.
+    pub why: String,
+}
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sweep {
+    /// Removed.
+    pub removed: Vec<Removed>,
+    /// Left.
+    pub kept: Vec<Kept>,
+    /// Runs that live.
+    pub live: u64,
+}
+
+/// Removes what dead runs left.
+///
+/// # Errors
+/// [`StateError`] if the state folder cannot be read; what cannot be removed is in the answer.
+pub fn sweep(state: &State, now: Timestamp, scope: Scope) -> Result<Sweep, StateError> {
+    let mut sweep = Sweep::default();
+    let runs = state.runs()?;
+    let mut names = Vec::new();
+    runs.each_name(|name| {
+        names.push(name.to_vec());
+        scope == Scope::All || names.len() < QUICK
+    })
+    .map_err(|errno| StateError::NotReadable { path: state.path().join("runs"), errno })?;
+    names.sort_unstable();
+    for name in names {
+        let id = std::str::from_utf8(&name).ok().and_then(|n| n.strip_suffix(".json")?.parse::<RunId>().ok());
+        match id {
+            Some(id) => sweep.run(state, &runs, &id, now),
+            None => sweep.kept.push(Kept {
+                run: String::new(),
+                path: state.path().join("runs").join(crate::fault::show_bytes(&name)),
+                why: "it is no journal of ours".into(),
+            }),
+        }
+    }
+    if scope == Scope::All {
+        sweep.old_changes(state, &runs, now)?;
+    }
+    Ok(sweep)
+}
+
+impl Sweep {
+    fn run(&mut self, state: &State, runs: &Dir, id: &RunId, now: Timestamp) {
+        let name = format!("{id}.json");
+        let path = state.path().join("runs").join(&name);
+        let things = match dead(runs, &name, now) {
+            Ok(Some(things)) => things,
+            Ok(None) => return self.live += 1,
+            Err(Errno::NOENT) => return,
+            Err(errno) => return self.keep(id, path, errno.to_string()),
+        };
+        let before = self.kept.len();
+        match backends::native::end_marked(&id.to_string()) {
+            Ok(0) => {}
+            Ok(_) => self.gone(id, "processes", PathBuf::from("/proc")),
+            Err(why) => self.keep(id, PathBuf::from("/proc"), why),
+        }
+        // Processes first, so that nothing writes while the rest is removed.
+        let (groups, rest): (Vec<_>, Vec<_>) = things.into_iter().partition(|t| matches!(t, Resource::Cgroup(_)));
+        for thing in groups.into_iter().chain(rest) {
+            self.thing(id, thing);
+        }
+        if self.kept.len() == before {
+            match rustix::fs::unlinkat(runs, name.as_str(), AtFlags::empty()) {
+                Ok(()) => self.gone(id, "journal", path),
+                Err(Errno::NOENT) => {}
+                Err(errno) => self.keep(id, path, errno.to_string()),
+            }
+        }
+    }
+
+    fn thing(&mut self, id: &RunId, thing: Resource) {
+        match thing {
+            Resource::Cgroup(path) => match cgroup::remove(&path, id) {
+                Ok(true) => self.gone(id, "cgroup", path),
+                Ok(false) => {}
+                Err(why) => self.keep(id, path, why),
+            },
+            Resource::Temp(path) => match remove_temp(&path, id) {
+                Ok(true) => self.gone(id, "temp", path),
+                Ok(false) => {}
+                Err(why) => self.keep(id, path, why),
+            },
+        }
+    }
+
+    fn old_changes(&mut self, state: &State, runs: &Dir, now: Timestamp) -> Result<(), StateError> {
+        let changes = state.changes()?;
+        let folder = state.path().join("changes");
+        let names = changes.names().map_err(|errno| StateError::NotReadable { path: folder.clone(), errno })?;
+        for name in names {
+            // What was put aside at the end of a run lies beside its changes.
+            let of = name.to_str().map(|name| name.strip_suffix("-aside").unwrap_or(name));
+            let Some(id) = of.and_then(|n| n.parse::<RunId>().ok()) else { continue };
+            let lives = runs.stat(format!("{id}.json")).is_ok_and(|journal| journal.is_some());
+            let made = changes.stat(&name).unwrap_or(None).and_then(|s| Timestamp::from_second(s.st_mtime).ok());
+            let keep =
+                if is_half_kept(&changes, &name) { SignedDuration::from_secs(BEGINNING_SECONDS) } else { KEEP_CHANGES };
+            if lives || made.is_none_or(|made| now.duration_since(made) < keep) {
+                continue;
+            }
+            match changes.remove_tree(&name) {
+                Ok(()) => self.gone(&id, "changes", folder.join(&name)),
+                Err(errno) => self.keep(&id, folder.join(&name), errno.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, id: &RunId, what: &'static str, path: PathBuf) {
+        self.removed.push(Removed { run: id.to_string(), what, path });
+    }
+
+    fn keep(&mut self, id: &RunId, path: PathBuf, why: String) {
+        self.kept.push(Kept { run: id.to_string(), path, why });
+    }
+}
+
+/// Whether a run ended while its changes were being kept, or the disk was full then: without a list they are no use.
+fn is_half_kept(changes: &Dir, name: &OsStr) -> bool {
+    let has = |file| changes.enter(name, Cross::No).and_then(|of| of.stat(file)).map(|there| there.is_some());
+    has("blobs") == Ok(true) && has("manifest.json") == Ok(false)
+}
+
+/// What a dead run wrote down; `None` while it lives.
+fn dead(runs: &Dir, name: &str, now: Timestamp) -> rustix::io::Result<Option<Vec<Resource>>> {
+    let file = runs.open_file(name, OFlags::RDONLY, Mode::empty())?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        other => other?,
+    }
+    let (head, things) = parse(&runs.read(name, MAX_JOURNAL)?);
+    match head {
+        // Begun and not locked yet, if it is young.
+        None => {
+            let made = rustix::fs::fstat(&file)?.st_mtime;
+            let young = now.as_second().saturating_sub(made) < BEGINNING_SECONDS;
+            Ok(if young { None } else { Some(Vec::new()) })
+        }
+        Some(head) if head.owner.is_running() => Ok(None),
+        Some(_) => Ok(Some(things)),
+    }
+}
+
+fn remove_temp(path: &Path, id: &RunId) -> Result<bool, String> {
+    if !carries(path, id) {
+        return Err("its path does not carry the run's id".into());
+    }
+    let Some((parent, name)) = parent_of(path) else { return Ok(false) };
+    match parent.kind(name) {
+        Ok(None) => return Ok(false),
+        Ok(Some(_)) => {}
+        Err(errno) => return Err(errno.to_string()),
+    }
+    let _rights = rights_of(&parent).map_err(|errno| errno.to_string())?;
+    // An empty one goes whosesoever it is: `apply` may have died before it gave it away.
+    if rustix::fs::unlinkat(&parent, Path::new(name), AtFlags::REMOVEDIR).is_ok() {
+        return Ok(true);
+    }
+    parent.remove_tree(name).map(|()| true).map_err(|errno| errno.to_string())
+}
+
+pub(super) fn parent_of(path: &Path) -> Option<(Dir, &OsStr)> {
+    let name = path.file_name()?;
+    Dir::open(path.parent()?).ok().map(|dir| (dir, name))
+}
+
+/// Whether a part of the path holds the run's id.
+pub(super) fn carries(path: &Path, id: &RunId) -> bool {
+    let holds = |part: std::path::Component<'_>| {
+        part.as_os_str().as_encoded_bytes().windows(id.as_str().len()).any(|w| w == id.as_str().as_bytes())
+    };
+    path.is_absolute()
+        && !path.components().any(|c| c == std::path::Component::ParentDir)
+        && path.components().any(holds)
+}
+
+/// Opens the folder of one run's changes, made if it is missing.
+///
+/// # Errors
+/// [`StateError::NotWritable`].
+pub fn changes_of(state: &State, id: &RunId) -> Result<Dir, StateError> {
+    let changes = state.changes()?;
+    let made = changes.make(id.as_str(), Mode::RWXU).and_then(|_| changes.enter(id.as_str(), Cross::No));
+    made.map_err(|errno| StateError::NotWritable {
+        path: state.path().join("changes").join(id.as_str()),
+        variable: "FUMEHOOD_STATE",
+        errno,
+    })
+}

@@ -1,0 +1,88 @@
+//! A control that the supervisor itself holds and did not set up ends the start: each of them is left out once.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use policy::Control;
+use policy::control::Evidence;
+use sandbox::{Capabilities, Environment, Error, Inputs, Options, PolicyLayer, Sandbox, Stdio, Workload};
+
+fn start(set: &[String], place: &Path, without: Option<Control>) -> (Vec<Control>, Result<Sandbox, Error>) {
+    let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", place.join("state"))];
+    let env: BTreeMap<OsString, OsString> =
+        variables.into_iter().map(|(name, value)| (name.into(), value.into_os_string())).collect();
+    let environment = Environment::new(Some(place.to_owned()), env, rustix::process::geteuid().as_raw());
+    let host = Capabilities::probe();
+    let mut layers = vec![PolicyLayer::Document("strict".to_owned())];
+    layers.extend(set.iter().cloned().map(PolicyLayer::Set));
+    let loaded = sandbox::load(&layers, &environment, Inputs::Now).unwrap();
+    let planned = sandbox::plan(loaded, Workload::Argv(vec!["ls".into()]), &host).unwrap();
+    let controls = planned.plan.controls().cloned().collect();
+    let mut options = Options::new(Stdio::kept());
+    options.without.extend(without);
+    (controls, sandbox::start(planned, &environment, &host, options))
+}
+
+/// Leaves each control of this policy out that is proven by being armed; their names.
+fn each(set: &[&str]) -> Vec<String> {
+    let place = tempfile::tempdir().unwrap();
+    let work = place.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    std::fs::write(work.join("secret.pem"), "x").unwrap();
+    rustix::fs::chown(&work, Some(rustix::fs::Uid::from_raw(1000)), None).unwrap_or_default();
+    let work = format!("workspace.path={}", work.display());
+    let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).chain([work]).collect();
+    let (controls, whole) = start(&set, place.path(), None);
+    assert_eq!(whole.unwrap().wait().unwrap().report.outcome.exit_code(), 0);
+    let armed = |control: &Control| matches!(control.evidence(), Evidence::Armed(_));
+    let mut names = Vec::new();
+    let mut tried: Vec<Control> = Vec::new();
+    for control in controls.into_iter().filter(armed) {
+        if tried.contains(&control) {
+            continue;
+        }
+        let (_, started) = start(&set, place.path(), Some(control.clone()));
+        let Err(Error::Failed(faults)) = started else { panic!("{control:?} was not missed") };
+        let says = faults[0].id == "run/posture" && faults[0].why.contains("nobody set it up");
+        assert!(says || matches!(control, Control::Copy { .. }), "{control:?}: {faults:?}");
+        names.push(format!("{control:?}").split([' ', '{']).next().unwrap_or_default().to_owned());
+        tried.push(control);
+    }
+    names
+}
+
+const WATCHED: [&str; 3] = [
+    "limits.cpu_time=20s",
+    "limits.warn={ cpu_percent = 90, for = \"9s\" }",
+    "limits.kill={ cpu_percent = 99, for = \"9s\" }",
+];
+
+#[test]
+fn in_the_container_tier_each_missing_one_is_noticed() {
+    let names = each(
+        &[&WATCHED[..], &["workspace.mode=overlay", "fs.hide=[\"**/*.pem\"]", "commands.presets=[\"inspect\"]"]]
+            .concat(),
+    );
+    for name in [
+        "Watch(Wall(Millis(",
+        "Watch(Output",
+        "Watch(Kill(Threshold",
+        "Audit",
+        "Hide([\"**/*.pem\"])",
+        "ProtectedAtApply",
+        "CommandGate",
+    ] {
+        assert!(names.iter().any(|found| found.starts_with(name)), "{name} in {names:?}");
+    }
+}
+
+#[test]
+fn in_the_process_tier_each_missing_one_is_noticed() {
+    let names = each(&[&WATCHED[..], &["tier=process", "threat=mistakes", "workspace.mode=copy"]].concat());
+    for name in ["Watch(Tmp", "Watch(Disk", "Copy", "Audit", "ProtectedAtApply"] {
+        assert!(names.iter().any(|found| found.starts_with(name)), "{name} in {names:?}");
+    }
+}

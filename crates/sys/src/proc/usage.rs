@@ -1,0 +1,267 @@
+//! What the processes of a tree use, as `/proc` shows it.
+//!
+//! *Promises*: what cannot be looked into is an error and never counts as nothing.
+//!
+//! *Kernel facts*: when its first thread ended, a process shows its memory and descriptors in `task/TID` of the others alone.
+//! `Pss` counts neither page tables nor huge pages of a pool. `scm_fds` of a socket's fdinfo (5.5) is the number of
+//! descriptors that were sent to it and not received.
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{LARGE, Process, SMALL};
+use crate::error::{Error, Named as _, Result};
+
+/// An open file without a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unlinked {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+    /// Bytes that it occupies.
+    pub bytes: u64,
+}
+
+/// What a process holds open, as far as it counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Regular files that no name leads to any more: memory files, and what was removed.
+    pub unlinked: Vec<Unlinked>,
+    /// Sockets: inode, and how many descriptors wait in it.
+    pub sockets: Vec<(u64, u64)>,
+}
+
+/// A mapped file that no name leads to any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// (major, minor) of its device.
+    pub device: (u32, u32),
+    /// Inode.
+    pub inode: u64,
+    /// Its last name, as the kernel shows it.
+    pub path: String,
+}
+
+impl Process {
+    /// Where its memory and descriptors show: itself, or a thread that lives when the first one ended. `None`: all of it
+    /// ended, and waits to be reaped.
+    ///
+    /// # Errors
+    /// ESRCH: it is gone.
+    pub fn living(&self) -> Result<Option<Self>> {
+        if self.lives()? {
+            return Self::at(self.name.clone()).map(Some);
+        }
+        for thread in self.threads()? {
+            match Self::at(format!("{}/task/{thread}", self.name)).and_then(|task| Ok((task.lives()?, task))) {
+                Ok((true, task)) => return Ok(Some(task)),
+                Ok((false, _)) => {}
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether its first thread has not ended.
+    ///
+    /// # Errors
+    /// ESRCH: it is gone.
+    pub fn lives(&self) -> Result<bool> {
+        let text = self.text("stat", SMALL)?;
+        let state = text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        state.map(|state| !matches!(state, 'Z' | 'X')).ok_or_else(|| self.bad("stat"))
+    }
+
+    /// What its memory counts without pages of files in memory (its share of what is resident, what was swapped out, huge
+    /// pages, page tables), and its share of the pages of those files, in bytes.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. EACCES: not allowed to look at it. EBADMSG: a line is missing or unreadable.
+    pub fn resident_bytes(&self) -> Result<(u64, u64)> {
+        let text = self.text("smaps_rollup", SMALL)?;
+        let all = kib(&text, "Pss:").ok_or_else(|| self.bad("smaps_rollup"))?;
+        let shared = kib(&text, "Pss_Shmem:").unwrap_or(0);
+        // What was swapped out is as much its own as what stayed; a kernel without huge pages has no line for them.
+        let besides = ["SwapPss:", "Private_Hugetlb:", "Shared_Hugetlb:"].iter().filter_map(|name| kib(&text, name));
+        let tables = kib(&self.text("status", SMALL)?, "VmPTE:").unwrap_or(0);
+        Ok((all.saturating_sub(shared).saturating_add(besides.sum()).saturating_add(tables), shared))
+    }
+
+    /// What it holds open.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. EACCES: not allowed to look at its descriptors.
+    pub fn descriptors(&self) -> Result<Descriptors> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(&self.folder, "fd", flags, Mode::empty()).named("open", || self.path("fd"))?;
+        let mut found = Descriptors::default();
+        for entry in rustix::fs::Dir::read_from(&folder).named("readdir", || self.path("fd"))? {
+            let entry = entry.named("readdir", || self.path("fd"))?;
+            // A descriptor that was closed meanwhile is no file any more.
+            let Ok(stat) = rustix::fs::statat(&folder, entry.file_name(), AtFlags::empty()) else { continue };
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind == FileType::RegularFile && stat.st_nlink == 0 {
+                let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+                found.unlinked.push(Unlinked { device: stat.st_dev, inode: stat.st_ino, bytes });
+            } else if kind == FileType::Socket {
+                let name = entry.file_name().to_str().unwrap_or_default();
+                found.sockets.push((stat.st_ino, self.waiting_in(name)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Descriptors that wait in a socket; one that was closed meanwhile has none.
+    fn waiting_in(&self, descriptor: &str) -> u64 {
+        let info = self.text(&format!("fdinfo/{descriptor}"), SMALL).unwrap_or_default();
+        let line = info.lines().find_map(|line| line.strip_prefix("scm_fds:"));
+        line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// What it has mapped of files that no name leads to any more.
+    ///
+    /// # Errors
+    /// ESRCH, EACCES as above; EFBIG: it has more mappings than anybody could look through.
+    pub fn mapped_unlinked(&self) -> Result<Vec<Mapped>> {
+        let bytes = self.bytes("maps", LARGE)?;
+        Ok(String::from_utf8_lossy(&bytes).lines().filter_map(mapped).collect())
+    }
+
+    /// An upper bound of what waits in the sockets of its network namespace, in bytes: `each` for a unix socket after the
+    /// first `free`, whatever waits in those of TCP and UDP.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. EFBIG: there are more sockets than anybody could look through.
+    pub fn socket_bytes(&self, free: u64, each: u64) -> Result<u64> {
+        let mut sum = 0_u64;
+        for file in ["net/unix", "net/tcp", "net/tcp6", "net/udp", "net/udp6"] {
+            let text = match self.text(file, LARGE) {
+                Ok(text) => text,
+                Err(error) if error.errno == Errno::NOENT => continue,
+                Err(error) => return Err(error),
+            };
+            let lines = text.lines().skip(1);
+            sum = sum.saturating_add(match file {
+                "net/unix" => unix_buffers(lines).saturating_sub(free).saturating_mul(each),
+                _ => lines.map(inet_bytes).fold(0, u64::saturating_add),
+            });
+        }
+        Ok(sum)
+    }
+}
+
+/// `Name:   123 kB`.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// `7f0-7f1 rw-s 00000000 00:01 1234      /memfd:name (deleted)`.
+fn mapped(line: &str) -> Option<Mapped> {
+    let mut words = line.splitn(6, ' ');
+    let (device, inode, path) = (words.nth(3)?, words.next()?, words.next()?);
+    let path = path.trim_start().strip_suffix(" (deleted)")?;
+    let (major, minor) = device.split_once(':')?;
+    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    Some(Mapped { device, inode: inode.parse().ok()?, path: path.to_owned() })
+}
+
+/// How many buffers wait at most in the sockets of these lines: one for each of a pair, and for a socket that takes
+/// datagrams as many as wait in its queue (`net.unix.max_dgram_qlen`, which a new namespace has at 10).
+fn unix_buffers<'a>(lines: impl Iterator<Item = &'a str>) -> u64 {
+    lines.map(|line| if line.split_ascii_whitespace().nth(4) == Some("0002") { 11 } else { 1 }).sum()
+}
+
+/// Bytes that wait in a socket of TCP or UDP, with what the kernel needs besides: `tx_queue:rx_queue` is the fifth word.
+fn inet_bytes(line: &str) -> u64 {
+    const SOCKET: u64 = 4096;
+    let queues = line.split_ascii_whitespace().nth(4).and_then(|word| word.split_once(':'));
+    let bytes = |hex: &str| u64::from_str_radix(hex, 16).unwrap_or(0);
+    let waiting = queues.map_or(0, |(out, into)| bytes(out).saturating_add(bytes(into)));
+    waiting.saturating_mul(2).saturating_add(SOCKET)
+}
+
+/// Whether two processes share one memory, as a parent and its child do between vfork(2) and execve(2). `false` also where
+/// the kernel does not tell.
+#[must_use]
+pub fn same_memory(one: i32, other: i32) -> bool {
+    const KCMP_VM: libc::c_long = 1;
+    let (one, other) = (libc::c_long::from(one), libc::c_long::from(other));
+    // SAFETY: the call takes numbers alone.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0_usize, 0_usize) == 0 }
+}
+
+/// The number of byte-range locks of processes that `ours` names, at most `most` and one more: nothing is read further.
+///
+/// # Errors
+/// `/proc/locks` cannot be read.
+pub fn locks(most: u64, ours: impl Fn(i32) -> bool) -> Result<u64> {
+    use std::io::BufRead as _;
+    const FILE: &str = "/proc/locks";
+    let error = |error: &std::io::Error| Error::new("read", FILE, Errno::from_io_error(error).unwrap_or(Errno::IO));
+    let file = std::fs::File::open(FILE).map_err(|e| error(&e))?;
+    let mut found = 0_u64;
+    for line in std::io::BufReader::with_capacity(1 << 16, file).lines() {
+        let line = line.map_err(|e| error(&e))?;
+        if lock_of(&line).is_some_and(&ours) {
+            found = found.saturating_add(1);
+            if found > most {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 0 EOF`, or `1: -> POSIX ...` for one that waits.
+fn lock_of(line: &str) -> Option<i32> {
+    let mut words = line.split_ascii_whitespace().skip(1).filter(|word| *word != "->");
+    matches!(words.next()?, "POSIX" | "FLOCK").then(|| words.nth(2)?.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mapped_and_has_no_name_is_told_from_the_rest() {
+        let line = "7f00-7f01 rw-s 00000000 00:01 1234                       /memfd:a b (deleted)";
+        assert_eq!(mapped(line), Some(Mapped { device: (0, 1), inode: 1234, path: "/memfd:a b".to_owned() }));
+        assert_eq!(mapped("7f00-7f01 rw-p 00000000 00:00 0"), None);
+        assert_eq!(mapped("7f00-7f01 r-xp 00000000 fe:00 99       /usr/bin/true"), None);
+        assert_eq!(mapped("7f00-7f01 rw-p 00000000 00:00 0          [heap]"), None);
+    }
+
+    #[test]
+    fn a_lock_names_its_process() {
+        assert_eq!(lock_of("1: POSIX  ADVISORY  WRITE 1234 08:01:5678 0 EOF"), Some(1234));
+        assert_eq!(lock_of("1: -> POSIX  ADVISORY  WRITE 77 08:01:5678 0 EOF"), Some(77));
+        assert_eq!(lock_of("2: FLOCK  ADVISORY  WRITE 5 08:01:5678 0 EOF"), Some(5));
+        assert_eq!(lock_of("3: LEASE  ACTIVE    READ 5 08:01:5678 0 EOF"), None);
+        assert_eq!(lock_of("2: OFDLCK ADVISORY  WRITE -1 08:01:5678 0 EOF"), None);
+    }
+
+    #[test]
+    fn queues_are_counted_with_what_the_kernel_needs_besides() {
+        let line = " 0: 0100007F:1F90 00000000:0000 0A 00000010:00000020 00:00000000 00000000 0 0 1 1 0";
+        assert_eq!(inet_bytes(line), 48 * 2 + 4096);
+        let unix = ["0: 00000002 00000000 00010000 0001 01 12 /a", "0: 00000002 00000000 00000000 0002 01 13 /b"];
+        assert_eq!(unix_buffers(unix.into_iter()), 12);
+    }
+
+    #[test]
+    fn own_memory_descriptors_and_locks_are_seen() {
+        let own = Process::own().unwrap();
+        let living = own.living().unwrap().unwrap();
+        assert!(living.resident_bytes().unwrap().0 > 4096);
+        let memory = rustix::fs::memfd_create("seen", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let stat = rustix::fs::fstat(&memory).unwrap();
+        let found = living.descriptors().unwrap().unlinked;
+        assert!(found.iter().any(|file| (file.device, file.inode) == (stat.st_dev, stat.st_ino)));
+        let own = std::process::id().cast_signed();
+        assert!(same_memory(own, own) && !same_memory(own, -1));
+        assert!(locks(10, |_| false).is_ok());
+    }
+}

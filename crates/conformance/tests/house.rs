@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 10] = [
+const ROOMS: [Room; 13] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -97,6 +97,22 @@ const ROOMS: [Room; 10] = [
             "zeroize",
         ]),
     },
+    // The protocol of live sandboxes, and the program inside that speaks it: no runtime, no policy.
+    Room {
+        package: "fumehood-agent",
+        rooms: &["fumehood-sys"],
+        others: Some(&["rustix", "serde", "serde_json", "tar"]),
+    },
+    Room {
+        package: "fumehood-live",
+        rooms: &["fumehood-agent", "fumehood-policy", "fumehood-sandbox", "fumehood-sys"],
+        others: None,
+    },
+    Room {
+        package: "fumehood-server",
+        rooms: &["fumehood-agent", "fumehood-live", "fumehood-policy", "fumehood-sandbox", "fumehood-sys"],
+        others: None,
+    },
     Room {
         package: "fumehood",
         rooms: &[
@@ -107,6 +123,9 @@ const ROOMS: [Room; 10] = [
             "fumehood-gate",
             "fumehood-gateway",
             "fumehood-sandbox",
+            "fumehood-agent",
+            "fumehood-live",
+            "fumehood-server",
             "fumehood-probe",
         ],
         others: None,
@@ -121,6 +140,9 @@ const ROOMS: [Room; 10] = [
             "fumehood-gate",
             "fumehood-gateway",
             "fumehood-sandbox",
+            "fumehood-agent",
+            "fumehood-live",
+            "fumehood-server",
             "fumehood-probe",
             "fumehood",
         ],

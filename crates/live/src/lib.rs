@@ -1,0 +1,8 @@
+//! Live sandboxes: created once, worked in for as long as they live.
+//!
+//! A live sandbox is one supervisor process that holds one run, whose program is the agent. It is found by its id in the state
+//! folder and answers on a unix socket there. There is no daemon: whoever creates one leaves its supervisor running, and
+//! everybody else (command line, server, SDK) is a [`client`].
+#![forbid(unsafe_code)]
+
+pub mod words;

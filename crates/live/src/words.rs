@@ -1,0 +1,260 @@
+//! What a caller can ask a supervisor, beside what it hands on to the agent ([`agent::words::Request`], but for `hello` and
+//! `start`). Frames and flow are those of [`agent::frame`].
+
+use std::collections::BTreeMap;
+
+use agent::words::{Program, Size};
+use serde::{Deserialize, Serialize};
+
+/// How a sandbox is doing. States change only by its supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Its supervisor runs.
+    Running,
+    /// Its processes are frozen.
+    Paused,
+    /// Nothing of it runs any more; its record and its changes are there.
+    Ended,
+}
+
+/// Why a sandbox ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Somebody asked for it.
+    Killed,
+    /// Its life (`--timeout`) was over.
+    Timeout,
+    /// Nothing was asked of it and nothing ran for `--idle`.
+    Idle,
+    /// A limit of the policy that holds for the whole sandbox; `message` says which.
+    Limit,
+    /// Its memory was used up and the agent was ended for it.
+    Memory,
+    /// A program inside ended the agent, or the agent broke the protocol.
+    Agent,
+    /// The supervisor was told to stop by a signal (a shutdown of the host).
+    Signal,
+    /// The supervisor is gone and said nothing: it was killed, or the host went down.
+    Lost,
+    /// Our own failure; `message` says it.
+    Failed,
+}
+
+/// A program to run for a caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// The program.
+    pub program: Program,
+    /// After so many milliseconds its whole tree is killed; never without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// It lives on when the caller that started it is gone; without, a lost connection kills its tree.
+    #[serde(default)]
+    pub detach: bool,
+    /// A word of the caller's by which it can be found, e.g. E2B's `tag`; need not be unique.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+}
+
+/// Which program of the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// By its word (`p1`, `p2`, ...), as `exec` told it.
+    Id(String),
+    /// By its pid inside.
+    Pid(u32),
+    /// By its tag; the newest.
+    Tag(String),
+}
+
+/// What a caller asks of a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Ask {
+    /// All about the sandbox. End: [`Info`].
+    Info {},
+    /// Runs a program. Reply: [`Running`]; data both ways, controls [`agent::words::ProgramControl`]; End: [`Report`].
+    Exec(Exec),
+    /// Listens to a program that runs, and may write to it: as the stream of its `exec`, from now on. One that ended less than
+    /// 30 s ago is answered with Reply and End.
+    Attach {
+        /// The program.
+        which: Which,
+    },
+    /// What a program has printed so far, as it was kept (the newest MiB of each lane). Data; End: empty.
+    Logs {
+        /// The program.
+        which: Which,
+        /// Go on with what comes, until the program ends.
+        #[serde(default)]
+        follow: bool,
+    },
+    /// The programs that `exec` started: those that run, and those that ended less than 30 s ago. End: [`Programs`].
+    Programs {},
+    /// Signals a program; End: empty; `not_found` if none such runs.
+    Signal {
+        /// The program.
+        which: Which,
+        /// The signal's number.
+        number: u8,
+        /// To everything that descends from it.
+        #[serde(default)]
+        tree: bool,
+    },
+    /// Writes to a program's input or terminal, after what was written before. End: empty; `invalid` where it has no input.
+    Input {
+        /// The program.
+        which: Which,
+        /// What to write, base64.
+        bytes: String,
+    },
+    /// Closes a program's input. End: empty.
+    CloseInput {
+        /// The program.
+        which: Which,
+    },
+    /// Gives a program's terminal another size. End: empty.
+    Resize {
+        /// The program.
+        which: Which,
+        /// Rows and columns.
+        size: Size,
+    },
+    /// Ends the sandbox. End: [`Info`], when nothing is left of it.
+    Kill {},
+    /// Freezes it. End: [`Info`]; `unsupported` where the host has no freezer.
+    Pause {},
+    /// Thaws it. End: [`Info`].
+    Resume {},
+    /// Its life is over so many milliseconds from now. End: [`Info`].
+    Timeout {
+        /// Milliseconds from now; 0 = at once.
+        ms: u64,
+        /// Only if that is later than its end is now.
+        #[serde(default)]
+        only_later: bool,
+    },
+    /// Waits for its end. End: [`Info`], which has the report of the run.
+    Wait {},
+}
+
+/// A program that `exec` started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// Its word: `p1`, `p2`, ...
+    pub id: String,
+    /// Its pid inside.
+    pub pid: u32,
+    /// Its tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// As it was asked for.
+    pub program: Program,
+    /// When it was started: milliseconds since 1970.
+    pub started_ms: i64,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+}
+
+/// All programs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Programs {
+    /// In the order of their start.
+    pub programs: Vec<Running>,
+}
+
+/// How a program of a live sandbox ended. The outcome is one of [`policy::OutcomeKind`], as in the report of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// `exited`, `signalled`, `limit`, `refused` or `failed`.
+    pub outcome: String,
+    /// Exit code; absent when a signal ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// Signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Which limit: `wall` (its own timeout), `output`, `memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// One sentence.
+    pub message: String,
+    /// Seconds from start to end.
+    pub wall: f64,
+    /// Seconds of processor time, user mode.
+    pub cpu_user: f64,
+    /// Seconds of processor time, in the kernel.
+    pub cpu_system: f64,
+    /// Largest resident set of one of its processes, bytes.
+    pub memory_peak: u64,
+    /// Bytes that it printed.
+    pub output: u64,
+    /// Bytes of output that nobody was given, beyond `limits.output`.
+    pub dropped: u64,
+}
+
+/// All about a sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// Its id, `[a-z0-9]{20}`.
+    pub id: String,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whatever the caller wants to remember; E2B's `metadata`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// How it is doing.
+    pub state: State,
+    /// The id of its run: under it `diff`, `apply`, `discard` and `audit` know it.
+    pub run: String,
+    /// `container` or `process`.
+    pub tier: String,
+    /// Name and digest of the policy.
+    pub policy: String,
+    /// Digest of the plan.
+    pub plan: String,
+    /// What it was made from; empty = nothing.
+    #[serde(default)]
+    pub template: String,
+    /// When it was created: milliseconds since 1970.
+    pub created_ms: i64,
+    /// When its life is over: milliseconds since 1970; absent = never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_ms: Option<i64>,
+    /// `--idle`, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<i64>,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<EndReason>,
+    /// Why it ended, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The supervisor's process, outside.
+    pub pid: u32,
+    /// The agent's own words: user, home, working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<agent::words::Hello>,
+    /// `limits.memory`, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
+    /// `limits.cpus`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<f64>,
+    /// `limits.disk`, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_limit: Option<u64>,
+    /// Usage so far, as in the report of a run.
+    pub usage: serde_json::Value,
+    /// The report of its run, when it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<serde_json::Value>,
+}

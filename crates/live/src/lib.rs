@@ -5,4 +5,7 @@
 //! everybody else (command line, server, SDK) is a [`client`].
 #![forbid(unsafe_code)]
 
+pub mod client;
+mod place;
+mod wire;
 pub mod words;

@@ -313,4 +313,31 @@ mod tests {
     fn a_missing_program_is_an_error_and_not_a_status() {
         assert_eq!(Command::new("/no/such").output(b"", 1, LIMIT).unwrap_err().errno, Errno::NOENT);
     }
+
+    #[test]
+    fn a_session_is_its_own_with_or_without_a_terminal() {
+        // Fields 1, 5, 6 and 7 of proc(5): pid, group, session, terminal.
+        let script = "set -- $(cat /proc/$$/stat); echo $1 $5 $6 $7 $0";
+        let pair = crate::terminal::open(crate::terminal::Size { rows: 1, columns: 80 }).unwrap();
+        let (read, write) = crate::channel::pipe().unwrap();
+        let null = crate::channel::dev_null().unwrap();
+        for (session, stdin) in [(Session::Plain, &null), (Session::Terminal, &pair.slave)] {
+            let command = Command::new("/bin/sh").named("called").args(["-c", script]).session(session);
+            let command = command.env("PATH", "/usr/bin:/bin");
+            let child = command.start(stdin.as_fd(), write.as_fd(), null.as_fd()).unwrap();
+            assert_eq!(pidfd::wait(&child.pidfd).unwrap().0, End::Exited(0));
+            let mut text = [0; 200];
+            let count = rustix::io::read(&read, &mut text).unwrap();
+            let text = String::from_utf8_lossy(&text[..count]).into_owned();
+            let fields: Vec<&str> = text.split_whitespace().collect();
+            let pid = child.pid.to_string();
+            assert_eq!((fields[0], fields[1], fields[2], fields[4]), (&*pid, &*pid, &*pid, "called"), "{text}");
+            assert_eq!(fields[3] != "0", session == Session::Terminal, "{text}");
+        }
+        // The control: without one it stays in ours.
+        let output = Command::new("/bin/cat").arg("/proc/self/stat").output(b"", 4096, LIMIT).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        assert_ne!(fields[0], fields[5]);
+    }
 }

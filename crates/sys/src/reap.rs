@@ -20,3 +20,33 @@ pub fn any() -> Option<(i32, End, Used)> {
     };
     Some((pid, end, Used::of(&usage)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, Session};
+
+    /// In a copy of this process: no other test's children may be reaped.
+    #[test]
+    fn whoever_has_ended_is_told_with_its_end() {
+        let pid = crate::fork::run(|| {
+            let null = crate::channel::dev_null().unwrap();
+            let start = |text: &str| {
+                let command = Command::new("/bin/sh").args(["-c", text]).session(Session::Plain);
+                command.start_with(&[(std::os::fd::AsFd::as_fd(&null), 0)]).unwrap().pid
+            };
+            assert!(any().is_none());
+            let (one, other) = (start("exit 3"), start("kill -9 $$"));
+            let mut seen = Vec::new();
+            while seen.len() < 2 {
+                seen.extend(any());
+            }
+            let has = |pid, end| seen.iter().any(|(number, how, _)| (*number, *how) == (pid, end));
+            let right = has(one, End::Exited(3)) && has(other, End::Signalled { signal: 9, core: false });
+            i32::from(!right)
+        })
+        .unwrap();
+        let pidfd = crate::pidfd::open(pid).unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, End::Exited(0));
+    }
+}

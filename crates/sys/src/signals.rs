@@ -175,4 +175,18 @@ mod tests {
         assert!(Signals::take(&[libc::SIGHUP, 4000]).is_err());
         assert_eq!(blocked(), before);
     }
+
+    #[test]
+    fn numbers_that_mean_many_processes_are_refused() {
+        for pid in [i32::MIN, -1, 0, 1] {
+            let refused = super::send(pid, false, libc::SIGCONT).unwrap_err();
+            assert_eq!(refused.errno, rustix::io::Errno::INVAL);
+        }
+        let own = crate::caller::pid();
+        // The control: one process, with a signal that does nothing to it.
+        if own > 1 {
+            super::send(own, false, libc::SIGCONT).unwrap();
+        }
+        assert_eq!(super::send(own.max(2), false, 0).unwrap_err().errno, rustix::io::Errno::INVAL);
+    }
 }

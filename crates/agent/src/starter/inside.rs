@@ -25,6 +25,9 @@ const SIGNALS: u64 = 2;
 /// Where a program is looked for if its environment does not say.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// By how much a program is the likelier one to be ended when memory is used up.
+const LATER: i32 = 200;
+
 struct Inside<'a> {
     socket: &'a OwnedFd,
     inbox: Vec<u8>,
@@ -40,8 +43,7 @@ pub(super) fn run(socket: &OwnedFd) -> i32 {
     let Ok(children) = Signals::take(&[CHILD]) else { return 1 };
     // Orphans come to us where that is allowed, else to whoever is init here.
     let _reaps = sys::bare::become_subreaper();
-    // When memory is used up, programs go before the agent does.
-    drop(std::fs::write("/proc/self/oom_score_adj", "300"));
+    go_first();
     let guarded = confine();
     let mut inside =
         Inside { socket: &socket, inbox: Vec::new(), descriptors: VecDeque::new(), running: BTreeMap::new() };
@@ -57,6 +59,19 @@ pub(super) fn run(socket: &OwnedFd) -> i32 {
             // The agent is gone, and with it whoever could hear of anything.
             return 0;
         }
+    }
+}
+
+/// When memory is used up, programs go before the agent does: they inherit this.
+fn go_first() {
+    // The file is ours only while we may be looked into; no program is there yet that could.
+    let hidden = sys::bare::set_dumpable(true).is_ok();
+    let file = "/proc/self/oom_score_adj";
+    if let Some(now) = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i32>().ok()) {
+        drop(std::fs::write(file, now.saturating_add(LATER).min(1000).to_string()));
+    }
+    if hidden {
+        let _hidden = sys::bare::set_dumpable(false);
     }
 }
 

@@ -120,7 +120,7 @@ impl Running {
                 Told::Failed(failure) => return Err(failure),
                 Told::Exited(exited) => self.end(exited),
                 Told::Gone => {
-                    self.pid.into_iter().for_each(tree::end);
+                    self.pid.filter(|_| self.ended.is_none()).into_iter().for_each(tree::end);
                     return Err(failure(Code::Failed, "a program inside ended the process that starts programs"));
                 }
             }
@@ -303,8 +303,10 @@ impl Task for Running {
                 Told::Failed(_) | Told::Gone => {}
             }
         }
-        // Its session is its own even when it has ended: what it left there goes too.
-        self.pid.into_iter().for_each(tree::end);
+        // The number of one that has ended may be another's by now, and what it left behind lives on.
+        if self.ended.is_none() {
+            self.pid.into_iter().for_each(tree::end);
+        }
         for output in self.outputs.drain(..).filter(|output| !output.closed) {
             inside.leftovers.add(output.fd);
         }

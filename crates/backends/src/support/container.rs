@@ -193,11 +193,13 @@ fn landlock(policy: &Policy, host: &Capabilities) -> Option<Support> {
 }
 
 fn protect(policy: &Policy) -> Support {
-    when(policy.fs.protect, || match policy.workspace.mode {
-        WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
+    let grants = policy.fs.write_protected().then(|| watched(Watch::Protected));
+    when(policy.fs.protect, || match (policy.workspace.mode, grants) {
+        (WorkspaceMode::None | WorkspaceMode::Ro, None) => Support::NotAsked,
+        (WorkspaceMode::None | WorkspaceMode::Ro, Some(grants)) => held(grants),
         // The kernel takes a mount away when somebody outside replaces what it stands on; nobody inside can.
-        WorkspaceMode::Rw => held_with(Control::ProtectedMounts, [watched(Watch::Protected)]),
-        WorkspaceMode::Overlay | WorkspaceMode::Copy => held(Control::ProtectedAtApply),
+        (WorkspaceMode::Rw, _) => held_with(Control::ProtectedMounts, [watched(Watch::Protected)]),
+        (WorkspaceMode::Overlay | WorkspaceMode::Copy, grants) => held_with(Control::ProtectedAtApply, grants),
     })
 }
 

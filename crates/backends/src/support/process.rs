@@ -176,11 +176,13 @@ fn too_old(policy: &Policy, host: &Capabilities) -> Option<Support> {
 }
 
 fn protect(policy: &Policy) -> Support {
-    match policy.workspace.mode {
-        WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
+    let grants = policy.fs.write_protected().then(|| watched(Watch::Protected));
+    match (policy.workspace.mode, grants) {
+        (WorkspaceMode::None | WorkspaceMode::Ro, None) => Support::NotAsked,
+        (WorkspaceMode::None | WorkspaceMode::Ro, Some(grants)) => held(grants),
         // An overlay is refused by the workspace clause; it would hold this one.
-        WorkspaceMode::Copy | WorkspaceMode::Overlay => held(Control::ProtectedAtApply),
-        WorkspaceMode::Rw => {
+        (WorkspaceMode::Copy | WorkspaceMode::Overlay, grants) => held_with(Control::ProtectedAtApply, grants),
+        (WorkspaceMode::Rw, _) => {
             container_only("fs.protect/needs-container", "Landlock cannot take control files out of a writable tree")
         }
     }

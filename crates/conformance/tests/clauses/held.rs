@@ -3,13 +3,19 @@
 
 use std::path::{Path, PathBuf};
 
-use conformance::case::CONTAINER;
+use conformance::case::{BOTH, CONTAINER};
 use conformance::fixture::{text, there};
 use conformance::live::{Live, until};
 use conformance::{Case, Cell, Fixture, Held, Wrong, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
+    Case {
+        clause: ClauseId::FsProtect,
+        tiers: BOTH,
+        sentence: "a write grant with control files in it is refused, and in another one none stays that the run made",
+        cell: Cell::Enforced(granted),
+    },
     Case {
         clause: ClauseId::FsProtect,
         tiers: CONTAINER,
@@ -224,3 +230,33 @@ fn overlapping(scene: &Fixture) -> Held {
 }
 
 const PLANT: &str = "echo planted >.envrc; mkdir -p deep/.git/hooks; sleep 0.3";
+
+fn granted(scene: &Fixture) -> Held {
+    let out = scene.dir("out")?;
+    let at = out.display();
+    let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
+    let grant = format!("fs.write=[\"{at}\"]");
+    let plant = format!(
+        "echo 1 >{at}/result; echo planted >{at}/.envrc; mkdir -p {at}/a/.git/hooks; echo planted >{at}/a/.git/hooks/x"
+    );
+    let ended = scene.shell(&[&grant, prefer], &format!("{plant}; true"))?;
+    check(ended.code == Some(0) && ended.violations().contains(&"fs.protect/slipped"), || ended.said())?;
+    check(there(&out.join("result")), || "ordinary work did not pass".to_owned())?;
+    let planted = || [".envrc", "a/.git"].into_iter().find(|name| there(&out.join(name)));
+    check(planted().is_none(), || format!("{:?} was planted", planted()))?;
+    // As it would be without: by the clause, by the spelling of the grant, and by the plain program.
+    let danger = format!("fs.dangerous-write=[\"{at}\"]");
+    for values in [[&grant, prefer, "fs.protect=false"], [&danger, prefer, "fs.protect=true"]] {
+        let ended = scene.shell(&values, &plant)?;
+        check(ended.code == Some(0) && planted().is_some(), || ended.said())?;
+        scene.control_shell(&format!("rm -rf {at}/.envrc {at}/a"))?;
+    }
+    scene.control_shell(&plant)?;
+    for name in [".envrc", "a"] {
+        let ended = scene.shell(&[&grant, prefer], &format!("echo 2 >{at}/result"))?;
+        check(ended.code == Some(126) && ended.refusals() == ["fs.protect/in-grant"], || ended.said())?;
+        scene.control_shell(&format!("rm -rf {at}/{name}"))?;
+    }
+    let ended = scene.shell(&[&grant, prefer], &format!("echo 2 >{at}/result"))?;
+    check(ended.code == Some(0) && text(&out.join("result"))? == "2\n", || ended.said())
+}

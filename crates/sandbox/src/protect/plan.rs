@@ -109,6 +109,12 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
 }
 
 impl ProtectPlan {
+    /// What is there and protected, relative to the root.
+    pub fn control_files(&self) -> impl Iterator<Item = &Path> {
+        let binds = self.binds.iter().map(|bind| bind.path.as_path());
+        binds.chain(self.layers.iter().map(PathBuf::as_path)).chain(self.git_links.keys().map(PathBuf::as_path))
+    }
+
     fn entry(&mut self, below: &Dir, entry: &Protected) -> Result<()> {
         for path in expand(below, &entry.pattern)? {
             match look(below, &path)? {

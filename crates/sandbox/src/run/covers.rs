@@ -40,6 +40,11 @@ pub(super) fn covered(plan: &Plan) -> Result<Vec<Grant>, Error> {
         };
         for place in &places {
             let paths = wanted.below(&place.from, &place.to)?;
+            if let Some(link) =
+                paths.iter().map(|path| joined(&place.from, path)).find(|path| is_link_below(path, place))
+            {
+                return Err(link_hidden(&link));
+            }
             let grant = |path: PathBuf| Grant {
                 from: joined(&place.from, &path),
                 to: joined(&place.to, &path),
@@ -53,6 +58,25 @@ pub(super) fn covered(plan: &Plan) -> Result<Vec<Grant>, Error> {
         return Err(failed("the grants", &why));
     }
     Ok(found)
+}
+
+/// A grant that is itself a link is shown as what it leads to.
+fn is_link_below(path: &Path, place: &Grant) -> bool {
+    *path != place.from && path.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+}
+
+/// No mount stands on a symbolic link: the kernel takes none.
+fn link_hidden(link: &Path) -> Error {
+    Error::refused(Fault {
+        id: "run/hide-link",
+        what: format!("`{}` cannot be hidden", crate::fault::show_text(&link.display().to_string())),
+        place: "fs.hide".to_owned(),
+        why: "it is a symbolic link in a grant: what is hidden there is covered by a mount, and none can stand on a link"
+            .to_owned(),
+        fix: "grant folders without it, take the link away, or correct the glob (what a link leads to is hidden by its own \
+              name); a workspace with mode `overlay` or `copy` hides links too"
+            .to_owned(),
+    })
 }
 
 /// The paths of a workspace that the globs name, the outermost first; what lies below a hidden folder is not listed.

@@ -12,6 +12,12 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsProtect,
+        tiers: CONTAINER,
+        sentence: "what a run plants in the moment in which its supervisor is killed is put aside by the next start, or gc",
+        cell: Cell::Enforced(killed),
+    },
+    Case {
+        clause: ClauseId::FsProtect,
         tiers: BOTH,
         sentence: "a write grant with control files in it is refused, and in another one none stays that the run made",
         cell: Cell::Enforced(granted),
@@ -259,4 +265,32 @@ fn granted(scene: &Fixture) -> Held {
     }
     let ended = scene.shell(&[&grant, prefer], &format!("echo 2 >{at}/result"))?;
     check(ended.code == Some(0) && text(&out.join("result"))? == "2\n", || ended.said())
+}
+
+fn killed(scene: &Fixture) -> Held {
+    let tree = tree(scene)?;
+    let plant = "mkdir -p deep/.git/hooks && echo planted >deep/.git/hooks/x && echo planted >.envrc && echo 1 >plain && sleep 60";
+    let planted = [tree.join("deep/.git"), tree.join(".envrc")];
+    for sweeper in ["gc", "run"] {
+        let live = begin(scene, &tree, &[], plant)?;
+        // A supervisor that stands still (SIGSTOP) sees nothing, as one that is killed in that moment.
+        live.signal(19)?;
+        go(scene)?;
+        check(until(PATIENCE, || there(&tree.join("plain"))), || "the run did not go on".to_owned())?;
+        live.signal(9)?;
+        live.end()?;
+        check(planted.iter().all(|path| there(path)), || "the attack planted nothing".to_owned())?;
+        let told = if sweeper == "gc" {
+            scene.product(&["gc", "--json"])?.end()?.out()
+        } else {
+            scene.shell(&[], "true")?.report.pointer("/workspace/notes").map(ToString::to_string).unwrap_or_default()
+        };
+        check(planted.iter().all(|path| !there(path)), || format!("{sweeper} left it: {told}"))?;
+        check(told.contains("deep/.git") && told.contains(".envrc"), || format!("{sweeper} told nothing: {told}"))?;
+        check(there(&tree.join("plain")) && there(&tree.join(".git/HEAD")), || "ordinary work is gone".to_owned())?;
+        for name in ["ready", "go", "plain"] {
+            std::fs::remove_file(tree.join(name))?;
+        }
+    }
+    Ok(())
 }

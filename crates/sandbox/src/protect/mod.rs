@@ -25,4 +25,4 @@ pub use gitdir::{Kind, REPOSITORY, What, objection, split};
 pub use hold::Hold;
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
 pub use plan::{Bind, ProtectPlan, Seen, plan};
-pub use sentry::Sentry;
+pub use sentry::{Sentry, late};

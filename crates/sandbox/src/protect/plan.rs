@@ -13,7 +13,7 @@ use super::git::{self, GitElsewhere};
 use super::gitdir::{self, is_repository};
 use super::links::{DATA, files};
 use super::list::{List, Protected, Shape};
-use crate::state::{Cross, Dir, path_text};
+use crate::state::{Cross, Dir, PathText, Watched, path_text};
 
 /// How many folders of a workspace are watched at most.
 const MAX_FOLDERS: usize = 200_000;
@@ -109,6 +109,23 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
 }
 
 impl ProtectPlan {
+    /// What a later look needs to know ([`super::late`]).
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn watched(&self, below: &Dir) -> Result<Watched> {
+        let stat = rustix::fs::fstat(below)?;
+        let held = self.binds.iter().map(|bind| &bind.path).chain(&self.layers);
+        let text = |path: &PathBuf| PathText(path.clone());
+        Ok(Watched {
+            root: self.root.clone(),
+            is: (stat.st_dev, stat.st_ino),
+            held: held.map(text).collect(),
+            before: self.before.keys().map(text).collect(),
+            git_links: self.git_links.iter().map(|(path, led)| (text(path), text(led))).collect(),
+        })
+    }
+
     /// What is there and protected, relative to the root.
     pub fn control_files(&self) -> impl Iterator<Item = &Path> {
         let binds = self.binds.iter().map(|bind| bind.path.as_path());

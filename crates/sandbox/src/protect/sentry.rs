@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{FileType, Mode};
+use rustix::fs::{AtFlags, FileType, Mode, StatxFlags};
 use rustix::io::{Errno, Result};
 
 use super::check::{Slipped, put_aside};
 use super::gitdir::{REPOSITORY, is_repository};
 use super::list::List;
 use super::plan::{ProtectPlan, link_target};
-use crate::state::{Cross, Dir};
+use crate::state::{Cross, Dir, Watched};
 
 /// Between two looks at least: what a program makes in between is taken together.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
@@ -64,6 +64,7 @@ impl Sentry {
             before: plan.before.keys().cloned().collect(),
             git_links: plan.git_links.clone(),
             running: false,
+            until: None,
             folders: BTreeMap::new(),
             pending: BTreeSet::new(),
             slipped: Vec::new(),
@@ -107,6 +108,31 @@ impl Sentry {
     }
 }
 
+/// The look that a watch of a killed supervisor did not come to: puts aside what is a control file now and was none then, if
+/// it was born until then (seconds of real time).
+///
+/// # Errors
+/// What the kernel answers when there is no queue to be had.
+pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec<Slipped>> {
+    let mut eye = Eye {
+        queue: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+        below,
+        aside,
+        list: super::list::list(),
+        known: watched.held.iter().map(|path| path.0.clone()).collect(),
+        links: BTreeSet::new(),
+        before: watched.before.iter().map(|path| path.0.clone()).collect(),
+        git_links: watched.git_links.iter().map(|(path, led)| (path.0.clone(), led.0.clone())).collect(),
+        running: false,
+        until: Some(until),
+        folders: BTreeMap::new(),
+        pending: BTreeSet::new(),
+        slipped: Vec::new(),
+    };
+    eye.sweep();
+    Ok(eye.slipped)
+}
+
 /// What it sees with.
 struct Eye {
     queue: OwnedFd,
@@ -123,6 +149,8 @@ struct Eye {
     git_links: BTreeMap<PathBuf, PathBuf>,
     /// The payload may run: at the start nothing is changed.
     running: bool,
+    /// What was born later is somebody else's work: seconds.
+    until: Option<i64>,
     /// By number of the watch.
     folders: BTreeMap<i32, PathBuf>,
     /// Folders that are still to be looked into.
@@ -214,6 +242,9 @@ impl Eye {
     }
 
     fn take(&mut self, path: &Path) {
+        if self.until.is_some_and(|until| self.born(path).is_some_and(|born| born > until)) {
+            return;
+        }
         let slipped = put_aside(&self.below, path, &self.aside, "appeared");
         // What went away by itself is nothing to tell of.
         if slipped.moved_to.is_some() || self.there(path) {
@@ -226,6 +257,13 @@ impl Eye {
         if is_repository(names) && !self.known.iter().any(|known| folder.starts_with(known)) {
             self.take(&folder.join("HEAD"));
         }
+    }
+
+    fn born(&self, path: &Path) -> Option<i64> {
+        let (parent, name) = super::plan::parent_of(&self.below, path).ok()??;
+        let found = rustix::fs::statx(&parent, Path::new(&name), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
+        let told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        told.then_some(found.stx_btime.tv_sec)
     }
 
     fn there(&self, path: &Path) -> bool {

@@ -14,7 +14,7 @@ use super::record::Recorded;
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
 use crate::protect::{self, Hold, ProtectPlan, Sentry};
-use crate::state::{Cross, Dir};
+use crate::state::{Cross, Dir, Resource, beat};
 
 /// What the backend is told, and what is looked at again in the end.
 #[derive(Debug, Default)]
@@ -33,6 +33,8 @@ const MAX_LAYERS: usize = 12;
 #[derive(Debug, Default)]
 pub(super) struct Protected {
     trees: Vec<Tree>,
+    /// Says for as long as they are looked at that the run lives.
+    pulse: Option<std::fs::File>,
 }
 
 /// One tree: how its control files are protected, and what holds them.
@@ -55,7 +57,19 @@ impl Protected {
 
     /// Somebody outside took a mount away, or nobody sees what is made; in words.
     pub(super) fn lost(&self) -> Option<String> {
+        self.pulse.iter().for_each(beat);
         self.trees.iter().find_map(Tree::lost)
+    }
+
+    /// One more tree, of which the journal knows: what a killed supervisor did not put aside is found by a later start.
+    fn add(&mut self, tree: Tree, home: &mut HostResources) -> Result<(), Error> {
+        let watched = tree.plan.watched(&tree.below).map_err(|e| unreadable(&tree.plan.root, &e.to_string()))?;
+        home.note(&Resource::Watched(watched))?;
+        if self.pulse.is_none() {
+            self.pulse = home.pulse();
+        }
+        self.trees.push(tree);
+        Ok(())
     }
 }
 
@@ -132,7 +146,7 @@ impl Guard {
                 show_path(linked)
             ));
         }
-        guard.protected.get_or_insert_default().trees.push(Tree::of(plan, below, false)?);
+        guard.protected.get_or_insert_default().add(Tree::of(plan, below, false)?, home)?;
         Ok(guard)
     }
 
@@ -159,7 +173,7 @@ impl Guard {
             if let Some(there) = there {
                 return Err(holds_control_files(&root, there));
             }
-            protected.trees.push(Tree::of(plan, below, true)?);
+            protected.add(Tree::of(plan, below, true)?, home)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use policy::{ClauseId, Support};
 
 use super::{
     bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory,
-    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some, writes_to_host,
+    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::Capabilities;
 
@@ -137,7 +137,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             Control::SignalScope,
             Control::RunMark,
             Control::Filter(Filter::SharedPids),
-            Control::Filter(Filter::SharedFiles { locks: !writes_to_host(policy) }),
+            Control::Filter(Filter::SharedFiles { locks: !policy.writes_to_host() }),
         ]
         .into_iter()
         .chain(confinement(host)),
@@ -212,7 +212,7 @@ fn workspace(policy: &Policy) -> Support {
 }
 
 fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
-    if writes_to_host(policy) {
+    if policy.writes_to_host() {
         let each = policy.limits.file_size.or(policy.limits.disk).unwrap_or(policy::Bytes(u64::MAX));
         return unmet_but(
             id,

@@ -139,7 +139,7 @@ impl Handle {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (sample, output) = *self.now.last.lock().unwrap_or_else(PoisonError::into_inner);
-        usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), 0, output)
+        usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), None, output)
     }
 
     fn order(&self, order: Order) {

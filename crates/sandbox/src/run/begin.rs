@@ -82,7 +82,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         show: guard.show,
         git: guard.git,
         protect: guard.protect,
-        covered: super::covers::covered(plan)?,
+        covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
         passed: passed(policy, environment),
         forced,

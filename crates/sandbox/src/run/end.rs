@@ -53,11 +53,12 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, carried, mut home, layer, protected, git, program, .. } = stage;
+    let Stage { running, carried, mut home, layer, mut protected, git, program, .. } = stage;
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
     running.iter_mut().for_each(Running::begin_end);
+    protected.iter_mut().for_each(Protected::ending);
     if layer.is_some() || protected.is_some() || git.is_some() {
         running.take().into_iter().for_each(Running::end);
     }

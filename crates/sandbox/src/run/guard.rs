@@ -61,6 +61,17 @@ impl Protected {
         self.trees.iter().find_map(Tree::lost)
     }
 
+    /// Everything inside is told to die: from here on nothing is watched, and [`check`] looks at everything when it is dead.
+    pub(super) fn ending(&mut self) {
+        self.trees.iter_mut().filter_map(|tree| tree.sentry.as_mut()).for_each(Sentry::ending);
+    }
+
+    /// Unix sockets of a tree that was walked for its control files, and the folders of git's in which nobody looked.
+    pub(super) fn sockets(&self, root: &Path) -> Option<(&[PathBuf], &[PathBuf])> {
+        let tree = self.trees.iter().find(|tree| tree.plan.root == root)?;
+        Some((tree.plan.sockets.as_deref()?, &tree.plan.layers))
+    }
+
     /// One more tree, of which the journal knows: what a killed supervisor did not put aside is found by a later start.
     fn add(&mut self, tree: Tree, home: &mut HostResources) -> Result<(), Error> {
         let watched = tree.plan.watched(&tree.below).map_err(|e| unreadable(&tree.plan.root, &e.to_string()))?;
@@ -312,7 +323,11 @@ pub(super) fn check(protected: Option<Protected>, recorded: &Recorded) -> Result
 impl Tree {
     fn check(self, recorded: &Recorded) -> Result<Vec<protect::Slipped>, Error> {
         let Self { plan, below, hold, sentry, granted } = self;
-        let mut slipped = sentry.map(Sentry::stop).unwrap_or_default();
+        let mut slipped = sentry
+            .map(Sentry::stop)
+            .transpose()
+            .map_err(|errno| unreadable(&plan.root, &errno.to_string()))?
+            .unwrap_or_default();
         let aside = aside(recorded, &plan.root)?;
         match protect::check(&plan, &hold, &below, &aside, protect::list()) {
             Ok(found) => slipped.extend(found),

@@ -6,6 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod create;
+mod engine;
+mod error;
 mod place;
+pub mod record;
+pub mod supervisor;
 mod wire;
 pub mod words;
+
+pub use error::LiveError;
+pub use record::{Claim, Home};

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a stream has brought so far.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) reply: Option<Value>,
     pub(crate) events: Vec<Value>,
@@ -28,6 +28,25 @@ pub(crate) struct Heard {
     pub(crate) owed: u32,
     /// Bytes that the agent lets us send.
     pub(crate) window: u64,
+}
+
+impl std::fmt::Debug for Heard {
+    /// Not megabytes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let some = |bytes: &[u8]| {
+            format!("{} bytes, {:?}", bytes.len(), bytes.get(..200).unwrap_or(bytes).escape_ascii().to_string())
+        };
+        let events = self.events.len();
+        let words = format!("reply {:?}, {events} events, eof {}, end {:?}", self.reply, self.eof, self.end);
+        write!(
+            f,
+            "{words}, owed {}, window {}, out {}, err {}",
+            self.owed,
+            self.window,
+            some(&self.out),
+            some(&self.err)
+        )
+    }
 }
 
 pub(crate) struct Agent {

@@ -69,3 +69,46 @@ fn it_is_static_and_small() {
     assert!(headers.chunks_exact(56).all(|header| header[..4] != [3, 0, 0, 0]), "it has an interpreter");
     assert!(agent::ELF.len() < 1600 * 1024, "{} bytes", agent::ELF.len());
 }
+
+#[test]
+#[ignore = "prints times"]
+fn measure() {
+    use std::time::Instant;
+    let root = installed();
+    let command = Command::new(root.path().join("agent")).env("HOME", "/tmp").env("PATH", "/usr/bin:/bin");
+    let (mut agent, child) = start(&command, root.path());
+    agent.ask::<Hello>(&HELLO).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid)).unwrap();
+    println!("{}", status.lines().filter(|line| line.contains("Rss")).collect::<Vec<_>>().join("; "));
+    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", child.pid)).unwrap();
+    println!(
+        "{}",
+        smaps
+            .lines()
+            .filter(|line| line.starts_with("Private") || line.starts_with("Pss:"))
+            .collect::<Vec<_>>()
+            .join("; ")
+    );
+    let rounds = 500;
+    let began = Instant::now();
+    for _ in 0..rounds {
+        let (stream, _) = agent.start(program(&["/bin/true"]));
+        agent.end(stream);
+    }
+    println!("true in it: {:?}", began.elapsed() / rounds);
+    let null = sys::channel::dev_null().unwrap();
+    let began = Instant::now();
+    for _ in 0..rounds {
+        let child = Command::new("/bin/true").start(null.as_fd(), null.as_fd(), null.as_fd()).unwrap();
+        sys::pidfd::wait(&child.pidfd).unwrap();
+    }
+    println!("true plain: {:?}", began.elapsed() / rounds);
+    let bytes = vec![7; 1 << 20];
+    let began = Instant::now();
+    for _ in 0..100 {
+        agent.write("/tmp/measured", &bytes).unwrap();
+        agent.read("/tmp/measured").unwrap();
+    }
+    println!("1 MiB written and read: {:?}", began.elapsed() / 100);
+    std::fs::remove_file("/tmp/measured").unwrap();
+}

@@ -116,7 +116,7 @@ fn a_supervisor_that_breaks_the_protocol_ends_the_agent() {
         ("too many streams", many),
     ] {
         let mut agent = Agent::new();
-        agent.write_raw(&bytes);
+        agent.write_loosely(&bytes);
         let error = agent.ended(what).expect_err(what);
         assert!(error.contains("broke the protocol"), "{what}: {error}");
     }

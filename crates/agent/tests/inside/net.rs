@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use agent::words::{Code, Processes, Request};
 
-use crate::client::{Agent, shell};
+use crate::client::{Agent, program};
 
 #[test]
 fn bytes_go_both_ways_and_each_side_ends_its_own() {
@@ -64,7 +64,7 @@ fn a_server_that_hangs_up_ends_the_stream() {
 #[test]
 fn processes_are_shown_with_their_arguments() {
     let mut agent = Agent::new();
-    let (stream, pid) = agent.start(shell("exec sleep 1234"));
+    let (stream, pid) = agent.start(program(&["sleep", "1234"]));
     let found: Processes = agent.ask(&Request::Processes {}).unwrap();
     let sleeper = found.processes.iter().find(|process| process.pid == pid).unwrap();
     assert_eq!(sleeper.argv, ["sleep", "1234"]);

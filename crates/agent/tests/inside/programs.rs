@@ -327,7 +327,9 @@ fn a_starter_that_is_ended_is_told_and_made_anew() {
     let mut agent = Agent::new();
     let (sleeper, pid) = agent.start(shell("exec sleep 1000"));
     // Its parent is the starter, with which it ends.
-    let heard = agent.shell("kill -9 $PPID; sleep 5");
+    let (killer, _) = agent.start(Program { stdin: true, ..shell("read go; kill -9 $PPID; sleep 5") });
+    agent.send(killer, b"go\n");
+    let heard = agent.end(killer);
     let failure = heard.result::<()>().unwrap_err();
     assert_eq!(failure.code, Code::Failed);
     assert!(failure.message.contains("ended the process that starts programs"), "{failure}");

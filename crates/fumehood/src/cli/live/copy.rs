@@ -65,7 +65,9 @@ fn side(word: &OsStr) -> Result<Side, Failure> {
 }
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let [from, to] = call.parsed.words.as_slice() else { return Err(missing("a source or a target", "cp SRC ID:PATH")) };
+    let [from, to] = call.parsed.words.as_slice() else {
+        return Err(missing("a source or a target", "cp SRC ID:PATH"));
+    };
     let home = home(call)?;
     let (id, inwards, inside, here) = match (side(from)?, side(to)?) {
         (Side::Inside(id, path), Side::Here(here)) => (id, false, path, Some(here)),
@@ -271,7 +273,8 @@ async fn receive(mut stream: Stream, pieces: Sender<Vec<u8>>) -> Result<Vec<Stri
 /// Unpacks what came out of a sandbox, at `here` or, if that is a folder, into it.
 fn unpack(from: Taken, here: &Path) -> IoResult<Vec<String>> {
     let into = here.is_dir();
-    let folder = if into { here } else { here.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new(".")) };
+    let folder =
+        if into { here } else { here.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new(".")) };
     std::fs::create_dir_all(folder)?;
     let folder = std::fs::canonicalize(folder)?;
     let mut skipped = Vec::new();
@@ -304,12 +307,7 @@ fn under(path: &Path, here: &Path) -> PathBuf {
 }
 
 /// Makes one entry below a folder, whose parts are no links.
-fn place(
-    entry: &mut tar::Entry<'_, Taken>,
-    folder: &Path,
-    name: &Path,
-    hard: Option<(&Path, bool)>,
-) -> IoResult<()> {
+fn place(entry: &mut tar::Entry<'_, Taken>, folder: &Path, name: &Path, hard: Option<(&Path, bool)>) -> IoResult<()> {
     let outside = || IoError::new(ErrorKind::PermissionDenied, "a link stands in its way, and none is followed");
     let full = folder.join(name);
     let parent = full.parent().unwrap_or(folder);

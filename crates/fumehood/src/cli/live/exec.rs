@@ -139,7 +139,9 @@ fn not_started(error: Error, id: &str, name: &str) -> Failure {
     let failure = error.failure();
     let (code, kind, fix) = match failure.code {
         Code::NotFound => (127, "live/no-program", "look what is there: `fumehood exec ID -- sh -c 'echo $PATH'`"),
-        Code::NotExecutable | Code::Denied => (126, "live/not-executable", "name a program that may be executed inside"),
+        Code::NotExecutable | Code::Denied => {
+            (126, "live/not-executable", "name a program that may be executed inside")
+        }
         Code::NoCwd => (125, "live/no-directory", "`--cwd` names a folder inside"),
         Code::Exists
         | Code::NotADirectory
@@ -199,15 +201,17 @@ fn signals() -> std::io::Result<UnboundedReceiver<i32>> {
     for number in FORWARDED {
         let mut arrivals = signal(SignalKind::from_raw(number))?;
         let to = to.clone();
-        tokio::spawn(async move {
-            while arrivals.recv().await.is_some() && to.send(number).is_ok() {}
-        });
+        tokio::spawn(async move { while arrivals.recv().await.is_some() && to.send(number).is_ok() {} });
     }
     Ok(from)
 }
 
 /// Passes on what it prints and what the caller is told by signals, until its end.
-async fn attended(stream: &mut Stream, signals: &mut UnboundedReceiver<i32>, output: &mut Output) -> Result<Report, Error> {
+async fn attended(
+    stream: &mut Stream,
+    signals: &mut UnboundedReceiver<i32>,
+    output: &mut Output,
+) -> Result<Report, Error> {
     let mut interrupts: u32 = 0;
     loop {
         tokio::select! {
@@ -251,7 +255,11 @@ struct Output {
 impl Output {
     async fn take(&mut self, stream: &Stream, errors: bool, bytes: Vec<u8>) -> Result<(), Error> {
         if self.keep {
-            if errors { self.err.extend(bytes) } else { self.out.extend(bytes) }
+            if errors {
+                self.err.extend(bytes)
+            } else {
+                self.out.extend(bytes)
+            }
             return Ok(());
         }
         let written = if errors {

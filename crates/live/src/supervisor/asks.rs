@@ -33,7 +33,7 @@ fn parse(payload: &[u8]) -> Result<Asked, Failure> {
 
 impl Hub {
     /// A frame of a client. What no client may say cuts his connection.
-    pub(super) fn asked(&mut self, id: ClientId, frame: Owned) {
+    pub(super) fn asked(&mut self, id: ClientId, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let stream = frame.stream;
         if frame.kind == Kind::Open {
@@ -50,11 +50,11 @@ impl Hub {
         match client.streams.get(&stream) {
             Some(What::Relay { line, .. }) => {
                 let line = *line;
-                self.pass_on(id, line, &frame);
+                self.pass_on(id, line, frame);
             }
             Some(What::Reader { program, role, .. }) => {
                 let (program, role) = (*program, *role);
-                self.from_reader((id, stream), program, role, &frame);
+                self.heard((id, stream), program, role, frame);
             }
             Some(What::End) if frame.kind == Kind::Cancel => {
                 client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
@@ -68,11 +68,13 @@ impl Hub {
         let asked = parse(payload)?;
         let answers_always = matches!(
             asked,
-            Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {} | Ask::Timeout { .. } | Ask::Resume {} | Ask::Pause {})
+            Asked::Us(
+                Ask::Info {} | Ask::Wait {} | Ask::Kill {} | Ask::Timeout { .. } | Ask::Resume {} | Ask::Pause {}
+            )
         );
-        if let Some((_, message)) = self.ending.as_ref().filter(|_| {
-            !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {}))
-        }) {
+        if let Some((_, message)) =
+            self.ending.as_ref().filter(|_| !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {})))
+        {
             return Err(failure(Code::Ended, format!("the sandbox has ended: {message}")));
         }
         if self.setup.info.state == State::Paused && !answers_always {

@@ -107,11 +107,11 @@ impl Problem {
         self.with_hints(json_response(self.status, &body))
     }
 
-    /// As RFC 9457 has it, with the record.
+    /// As RFC 9457 has it, with the record, and those of all that was wrong.
     #[must_use]
-    pub fn problem(&self) -> Response<Body> {
+    pub fn problem(&self, all: &[Self]) -> Response<Body> {
         let mut body = json!({
-            "type": format!("urn:fumehood:{}", self.id), "title": self.what, "status": self.status.as_u16(), "detail": self.why,
+            "type": format!("urn:fumehood:{}", self.id), "title": self.what, "status": self.status.as_u16(), "detail": self.why, "refused": all.iter().map(Self::record).collect::<Vec<_>>(),
         });
         if let (Json::Object(body), Json::Object(record)) = (&mut body, self.record()) {
             body.extend(record);

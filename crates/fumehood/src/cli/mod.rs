@@ -16,6 +16,7 @@ mod explain;
 pub mod flags;
 mod gc;
 mod house;
+mod keys;
 pub mod languages;
 mod man;
 mod mcp;
@@ -56,6 +57,9 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &keys::ADD,
+    &keys::LS,
+    &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
     &approvals::LS,

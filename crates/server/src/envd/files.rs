@@ -183,7 +183,7 @@ fn of_file(entry: &Entry, body: Body, length: u64) -> Response<Body> {
 }
 
 /// Sends the bytes of a file; what breaks on the way breaks the answer off.
-async fn send(mut stream: Stream, to: tokio::sync::mpsc::Sender<std::io::Result<Bytes>>) {
+pub(crate) async fn send(mut stream: Stream, to: tokio::sync::mpsc::Sender<std::io::Result<Bytes>>) {
     loop {
         let piece = match stream.next().await {
             Some(Incoming::Out(bytes)) => Ok(bytes.into()),

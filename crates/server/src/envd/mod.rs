@@ -32,7 +32,14 @@ use crate::desk::Desk;
 use crate::tokens::{Purpose, Signed};
 use crate::{backend, clock, e2b, labels};
 
+pub(crate) use content::CutStream;
+pub(crate) use files::send as send_file;
 pub(crate) use watch::Watchers;
+
+/// The bytes of an upload as they come.
+pub(crate) fn pieces(request: Request) -> multipart::Pieces {
+    multipart::pieces(request, multipart::Packing::Plain)
+}
 
 /// The port of this interface.
 pub(crate) const PORT: u16 = 49983;

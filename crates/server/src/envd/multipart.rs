@@ -19,7 +19,7 @@ const STEP: usize = 4096;
 const QUEUE: usize = 4;
 
 /// The pieces of an upload.
-pub(super) type Pieces = ReceiverStream<io::Result<Bytes>>;
+pub(crate) type Pieces = ReceiverStream<io::Result<Bytes>>;
 
 /// How a body is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,9 @@ use crate::frames::{ExecFailure, FromGuest, MAX_TEXTS, Start};
 use crate::paths::Path;
 use crate::step::Step;
 
+/// Where a program's first process has the program that it becomes, if that has no path; closed by the exec.
+const PROGRAM: u32 = 3;
+
 /// Why the payload does not run.
 #[derive(Clone, Copy)]
 pub(crate) enum Failed {
@@ -67,6 +70,8 @@ impl<'a> Ready<'a> {
 struct Wanted<'a> {
     /// The program, by path or by name.
     name: &'a CStr,
+    /// Where it stands instead.
+    program: Option<Fd>,
     cwd: &'a CStr,
     /// Its streams; `None` = those that the guest itself was given, or its terminal.
     streams: Option<&'a Three>,
@@ -79,10 +84,12 @@ pub(crate) fn start(guest: &mut Guest<'_>) -> Result<i32, Failed> {
         Some(ready) => ready,
         None => Ready::new(&view).map_err(at(Step::Spawn))?,
     };
-    let wanted = Wanted { name: view.argv.iter().next().unwrap_or(c""), cwd: view.cwd, streams: None };
+    let program = view.program.map(Fd::new);
+    let wanted = Wanted { name: view.argv.iter().next().unwrap_or(c""), program, cwd: view.cwd, streams: None };
     let pid = launch(guest, &mut ready, &wanted)?;
     // The payload's streams end when the payload closes them, and not when we do. It cannot fail for this range.
     let _closed = bare::close_range(0, 2);
+    program.into_iter().for_each(bare::close);
     if view.stay {
         guest.ready = Some(ready.emptied());
     } else {
@@ -109,7 +116,8 @@ pub(crate) fn start_another(guest: &mut Guest<'_>, start: &Start<'_>, streams: &
     let none = Failed::Exec(Errno::E2BIG, ExecFailure::Resources);
     let ready = guest.ready.take().ok_or(none)?;
     let (mut ready, all) = ready.filled(start.argv, start.env);
-    let wanted = Wanted { name: start.argv.iter().next().unwrap_or(c""), cwd: start.cwd, streams: Some(streams) };
+    let name = start.argv.iter().next().unwrap_or(c"");
+    let wanted = Wanted { name, program: None, cwd: start.cwd, streams: Some(streams) };
     let started = if all { launch(guest, &mut ready, &wanted) } else { Err(none) };
     guest.ready = Some(ready.emptied());
     started
@@ -124,6 +132,10 @@ fn launch(guest: &Guest<'_>, ready: &mut Ready<'_>, wanted: &Wanted<'_>) -> Resu
         let mut work = || {
             // Only a failure comes back from an exec.
             *failed = Some(match setup(guest, wanted) {
+                Ok(()) if wanted.program.is_some() => {
+                    let errno = bare::execute_descriptor(Fd::new(PROGRAM), arguments, environment);
+                    Failed::Exec(errno, judge(errno, wanted.name))
+                }
                 Ok(()) => execute(&guest.view, wanted.name, arguments, environment),
                 Err(failed) => failed,
             });
@@ -153,7 +165,14 @@ fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
     }
     let cwd = if wanted.cwd.is_empty() { c"/" } else { wanted.cwd };
     bare::change_dir(cwd).map_err(|errno| Failed::Exec(errno, ExecFailure::Cwd))?;
-    bare::close_range(3, u32::MAX).map_err(&setup)?;
+    let beyond = match wanted.program {
+        Some(program) => {
+            bare::duplicate_to(program, Fd::new(PROGRAM), false).map_err(&setup)?;
+            PROGRAM.saturating_add(1)
+        }
+        None => 3,
+    };
+    bare::close_range(beyond, u32::MAX).map_err(&setup)?;
     bare::block_all(false).map_err(&setup)
 }
 

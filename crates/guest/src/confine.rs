@@ -207,10 +207,11 @@ fn read_config(link: Link) -> Taken<View<'static>> {
 
 fn descriptors(guest: &mut Guest<'_>) -> Taken {
     let named = || {
-        guest.view.sources.iter().filter_map(|source| match source {
+        let sources = guest.view.sources.iter().filter_map(|source| match source {
             Source::Fd(number) => Some(number),
             Source::Path { .. } => None,
-        })
+        });
+        sources.chain(guest.view.program)
     };
     let last = named().fold(CONFIG, u32::max);
     let most = CONFIG.saturating_add(u32::try_from(MAX_SOURCES).unwrap_or(u32::MAX));

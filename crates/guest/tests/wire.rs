@@ -93,6 +93,7 @@ fn everything() -> Config {
         env: vec![c("K=V")],
         cwd: c("/tmp"),
         search: vec![c("/bin"), c("/usr/bin")],
+        program: Some(7),
     }
 }
 
@@ -106,7 +107,7 @@ fn a_config_is_read_as_it_was_built() {
         (Mode::Process, true, true, true, true, true, true)
     );
     assert_eq!((view.ids, view.umask, view.oom_score_adj), (config.ids, config.umask, config.oom_score_adj));
-    assert_eq!(view.ignored, config.ignored);
+    assert_eq!((view.ignored, view.program), (config.ignored, config.program));
     assert_eq!((view.nice, view.tty, view.hostname), (config.nice, config.tty, &config.hostname[..]));
     assert_eq!((view.label_file, view.label), (config.label_file.as_c_str(), &config.label[..]));
     // The encodings of both forms are the same bytes, so their text form tells whether the values are.

@@ -6,6 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod error;
 mod place;
+pub mod record;
+pub mod supervisor;
 mod wire;
 pub mod words;
+
+pub use error::LiveError;
+pub use record::{Claim, Home};

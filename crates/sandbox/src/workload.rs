@@ -15,6 +15,8 @@ pub enum Workload {
     Code(Code),
     /// A shell, for a terminal.
     Shell,
+    /// The agent of a live sandbox: a static executable of ours, which starts what callers ask for.
+    Agent(&'static [u8]),
     /// Nothing: it is only planned.
     Nothing,
 }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
 use crate::pidfd::{self, End, Used};
+pub use crate::spawn::launch::Session;
 use crate::spawn::launch::{Launch, Program};
 use crate::spawn::{Child, SpawnError, Step};
 
@@ -27,6 +28,7 @@ pub struct Command {
     argv: Vec<CString>,
     env: Vec<CString>,
     directory: Option<CString>,
+    session: Option<Session>,
     wrong: Option<Errno>,
 }
 
@@ -48,8 +50,14 @@ pub struct Output {
 impl Command {
     /// The program at `path`, which is not searched for.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        let mut command =
-            Self { program: CString::default(), argv: Vec::new(), env: Vec::new(), directory: None, wrong: None };
+        let mut command = Self {
+            program: CString::default(),
+            argv: Vec::new(),
+            env: Vec::new(),
+            directory: None,
+            session: None,
+            wrong: None,
+        };
         command.program = command.text(path.as_ref().as_os_str().as_bytes());
         command.argv.push(command.program.clone());
         command
@@ -92,6 +100,23 @@ impl Command {
         self
     }
 
+    /// The name by which it is called (its argument 0); else its path.
+    #[must_use]
+    pub fn named(mut self, name: impl AsRef<OsStr>) -> Self {
+        let name = self.text(name.as_ref().as_bytes());
+        if let Some(first) = self.argv.first_mut() {
+            *first = name;
+        }
+        self
+    }
+
+    /// A session of its own.
+    #[must_use]
+    pub fn session(mut self, session: Session) -> Self {
+        self.session = Some(session);
+        self
+    }
+
     /// Starts it with these three standard descriptors.
     ///
     /// # Errors
@@ -126,6 +151,7 @@ impl Command {
             ambient: 0,
             reset_signals: true,
             directory: self.directory.as_deref(),
+            session: self.session,
             fds,
             program: Program::Path(&self.program),
             argv: &argv,

@@ -19,6 +19,8 @@ pub enum Stdio {
     NoInput,
     /// A terminal of its own, of this size (rows, columns).
     Terminal(u16, u16),
+    /// A socket as its stdin, to speak with the supervisor; what it prints is thrown away.
+    Socket,
 }
 
 /// What a start needs beside the plan.
@@ -28,6 +30,8 @@ pub struct Launch {
     pub run: String,
     /// Program and arguments.
     pub argv: Vec<OsString>,
+    /// The program itself, where it is one of ours and has no path inside: a static executable.
+    pub program: Option<&'static [u8]>,
     /// Shown read-only beside the policy's grants: a script, our own probe.
     pub show: Vec<Grant>,
     /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).

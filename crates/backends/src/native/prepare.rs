@@ -11,7 +11,7 @@ use policy::{Plan, Policy};
 use super::blueprint::Blueprint;
 use super::label::Label;
 use super::landlock::Rules;
-use super::launch::{Launch, Protect, Stdio};
+use super::launch::{FIRST_EXTRA, Launch, Protect, Stdio};
 use super::{environment, filter, identity, process, source, tree};
 use crate::StartError;
 use crate::host::Capabilities;
@@ -39,6 +39,8 @@ pub struct Prepared {
     pub(super) limits: sys::cgroup::Limits,
     pub(super) run: String,
     pub(super) stdio: Stdio,
+    /// The payload itself, where it has no path.
+    pub(super) program: Option<&'static [u8]>,
     pub(super) workspace: Option<PathBuf>,
     pub(super) rootless: bool,
     pub(super) blueprint: Blueprint,
@@ -133,6 +135,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     if let Some(label) = &label {
         (config.label_file, config.label) = (label.file(), label.command());
     }
+    config.program = launch.program.map(|_| number_after(mapped.len()));
     layers(&mut config, &blueprint, &rules);
     probes(&mut config, plan, filter.as_ref(), blueprint.container);
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
@@ -151,6 +154,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         covered,
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
+        program: launch.program,
         stdio: launch.stdio,
         rootless: !host.root(),
         tier: plan.tier,
@@ -168,6 +172,11 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         placed,
         filter,
     })
+}
+
+/// The descriptor behind those of `mapped` folders.
+fn number_after(mapped: usize) -> u32 {
+    FIRST_EXTRA.saturating_add(u32::try_from(mapped).unwrap_or(u32::MAX))
 }
 
 fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &Launch) -> Config {
@@ -191,7 +200,7 @@ fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &
         umask: blueprint.umask.unwrap_or_default(),
         tty: match launch.stdio {
             Stdio::Terminal(rows, cols) if blueprint.terminal => Some(Size { rows, cols }),
-            Stdio::Terminal(..) | Stdio::Pipes | Stdio::NoInput => None,
+            Stdio::Terminal(..) | Stdio::Pipes | Stdio::NoInput | Stdio::Socket => None,
         },
         hostname: blueprint.hostname.clone().filter(|_| blueprint.container).unwrap_or_default().into_bytes(),
         rlimits: rlimits(blueprint, &launch.run),

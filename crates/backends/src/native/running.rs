@@ -22,6 +22,8 @@ pub struct Streams {
     pub errors: Option<OwnedFd>,
     /// Master of its terminal, instead of the three.
     pub terminal: Option<OwnedFd>,
+    /// The other end of the socket that is its stdin.
+    pub socket: Option<OwnedFd>,
 }
 
 impl Streams {
@@ -108,6 +110,23 @@ impl Running {
         let asked = self.control.send(ToGuest::Kill);
         let grouped = self.held.group.as_ref().map(|group| group.kill(std::time::Duration::from_secs(2)));
         drop((asked, grouped));
+    }
+
+    /// Whether [`Running::freeze`] can work: there is a control group with a freezer.
+    #[must_use]
+    pub fn can_freeze(&self) -> bool {
+        self.held.group.as_ref().is_some_and(sys::cgroup::Group::can_freeze)
+    }
+
+    /// Stops everything inside at once, the guest too, or lets it go on.
+    ///
+    /// # Errors
+    /// There is no freezer, or something does not stop within 5 s; it goes on then.
+    pub fn freeze(&self, frozen: bool) -> Result<(), StartError> {
+        let none = || StartError::Internal("this run has no control group, and so no freezer".to_owned());
+        let group = self.held.group.as_ref().ok_or_else(none)?;
+        let failed = |error: sys::cgroup::CgroupError| StartError::Internal(error.to_string());
+        group.freeze(frozen, std::time::Duration::from_secs(5)).map_err(failed)
     }
 
     /// Kills the guest itself, for one that does not answer.

@@ -32,6 +32,8 @@ pub(super) struct Order {
     theirs: OwnedFd,
     inner: Inner,
     mapped: Vec<OwnedFd>,
+    /// The payload, where it is one of ours.
+    payload: Option<OwnedFd>,
     pub(super) group: Option<Group>,
 }
 
@@ -56,6 +58,8 @@ impl Order {
             IdMaps::BySelf { outside_uid: host.euid, outside_gid: host.egid, inside_uid: inside, inside_gid: inside };
         let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
             .map_err(|e| StartError::system("making the guest's memory file", e))?;
+        let payload = prepared.program.map(|bytes| sys::memfd::program(c"fumehood-agent", bytes)).transpose();
+        let payload = payload.map_err(|e| StartError::system("making the agent's memory file", e))?;
         let config = sys::memfd::Later::new(c"fumehood-config")
             .map_err(|e| StartError::system("making the guest's config", e))?;
         let shared = config.as_fd().try_clone_to_owned();
@@ -73,6 +77,7 @@ impl Order {
             theirs,
             inner,
             mapped,
+            payload,
             group: group(prepared, host)?,
         };
         Ok((order, Kept { config, control: Control::new(ours), streams }))
@@ -89,7 +94,7 @@ impl Order {
             (self.config.as_fd(), 4),
         ];
         let first = i32::try_from(FIRST_EXTRA).unwrap_or(5);
-        fds.extend(self.mapped.iter().zip(first..).map(|(mount, at)| (mount.as_fd(), at)));
+        fds.extend(self.mapped.iter().chain(&self.payload).zip(first..).map(|(fd, at)| (fd.as_fd(), at)));
         let tasks = self.group.as_ref().map(Group::tasks).unwrap_or_default();
         let spawn = Spawn {
             namespaces: self.namespaces,

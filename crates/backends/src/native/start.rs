@@ -407,11 +407,16 @@ impl Streams {
         if let Stdio::Terminal(..) = stdio {
             return Ok((Self::default(), [null()?, null()?, null()?]));
         }
+        if stdio == Stdio::Socket {
+            let (ours, theirs) = sys::channel::pair().map_err(error)?;
+            return Ok((Self { socket: Some(ours), ..Self::default() }, [theirs, null()?, null()?]));
+        }
         let (output, output_inner) = sys::channel::pipe().map_err(error)?;
         let (errors, errors_inner) = sys::channel::pipe().map_err(error)?;
         let (input_inner, input) = match stdio {
             Stdio::NoInput => (null()?, None),
-            Stdio::Pipes | Stdio::Terminal(..) => {
+
+            Stdio::Pipes | Stdio::Terminal(..) | Stdio::Socket => {
                 let (read, write) = sys::channel::pipe().map_err(error)?;
                 sys::channel::set_nonblocking(&write).map_err(error)?;
                 (read, Some(write))
@@ -420,7 +425,7 @@ impl Streams {
         for fd in [&output, &errors] {
             sys::channel::set_nonblocking(fd).map_err(error)?;
         }
-        let streams = Self { input, output: Some(output), errors: Some(errors), terminal: None };
+        let streams = Self { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
         Ok((streams, [input_inner, output_inner, errors_inner]))
     }
 }

@@ -299,8 +299,10 @@ impl Proof<'_> {
     }
 
     fn descriptors(&self) -> Evident {
-        // 0 to 3, the config, and one more while the posture is gathered; both sides of a terminal. Nothing else is open.
-        let known = if self.started.prepared.config.tty.is_some() { 8 } else { 6 };
+        let config = &self.started.prepared.config;
+        // 0 to 3, the config, and one more while the posture is gathered; both sides of a terminal; a program without a
+        // path. Nothing else is open.
+        let known = 6 + if config.tty.is_some() { 2 } else { 0 } + u32::from(config.program.is_some());
         must(self.started.prepared.blueprint.close_descriptors, || "they were not closed".to_owned())?;
         must(!self.posture.more_descriptors && self.posture.descriptors >> known == 0, || {
             format!("open descriptors are {:#x}", self.posture.descriptors)

@@ -86,6 +86,8 @@ pub struct Config {
     pub cwd: CString,
     /// Where a program without `/` is searched.
     pub search: Vec<CString>,
+    /// The descriptor at which the program stands, which is not looked for then.
+    pub program: Option<u32>,
 }
 
 impl Config {
@@ -136,6 +138,7 @@ impl Config {
         self.env.put(&mut out);
         self.cwd.as_c_str().put(&mut out);
         self.search.put(&mut out);
+        self.program.put(&mut out);
         out
     }
 }

@@ -53,6 +53,7 @@ pub struct View<'a> {
     pub env: List<'a, &'a CStr>,
     pub cwd: &'a CStr,
     pub search: List<'a, &'a CStr>,
+    pub program: Option<u32>,
 }
 
 impl<'a> View<'a> {
@@ -109,6 +110,7 @@ impl<'a> View<'a> {
             env: List::read(r)?,
             cwd: r.text()?,
             search: List::read(r)?,
+            program: r.option(Reader::u32)?,
         })
     }
 

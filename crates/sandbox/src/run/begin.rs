@@ -73,12 +73,14 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         Tier::Process => Some(own_folder(&mut home, recorded)?),
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
     };
+    let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let guard = Guard::make(policy, plan.tier, &mut home)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
         argv: program.argv,
+        program: program.own,
         show: guard.show,
         git: guard.git,
         protect: guard.protect,
@@ -110,7 +112,8 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
-    let (watches, armed) = (Watches::of(plan, options.without()), Armed::none(options.without().to_vec()));
+    let watches = Watches { live, ..Watches::of(plan, options.without()) };
+    let armed = Armed::none(options.without().to_vec());
     Ok(Begun { prepared, program: named, protected: guard.protected, git: guard.layers, home, watches, armed })
 }
 
@@ -274,6 +277,7 @@ fn own_failure(error: impl std::fmt::Display) -> Error {
 const fn inner(stdio: &Stdio) -> native::Stdio {
     match stdio {
         Stdio::Terminal(screen) => native::Stdio::Terminal(screen.size.0, screen.size.1),
+        Stdio::Socket => native::Stdio::Socket,
         Stdio::Streams { stdin: Stdin::Nothing, stdout: _, stderr: _ } => native::Stdio::NoInput,
         Stdio::Streams { stdin: Stdin::Bytes(_) | Stdin::Descriptor(_), stdout: _, stderr: _ } => native::Stdio::Pipes,
     }
@@ -282,12 +286,13 @@ const fn inner(stdio: &Stdio) -> native::Stdio {
 fn carry(running: &mut Running, watches: &Watches, stdio: Stdio) -> Result<StdStreams, Error> {
     let inner = std::mem::take(&mut running.streams);
     let budget = Budget::new(watches.output.map(|(limit, _)| limit.0));
-    let mut carried = StdStreams { input: None, streams: Vec::new(), terminal: None, budget };
+    let mut carried = StdStreams { input: None, streams: Vec::new(), terminal: None, socket: None, budget };
     match stdio {
         Stdio::Terminal(screen) => {
             let master = inner.terminal.ok_or_else(|| own_failure("no terminal came out of the sandbox"))?;
             carried.terminal = Some(Terminal::new(master, screen).map_err(own_failure)?);
         }
+        Stdio::Socket => carried.socket = inner.socket,
         Stdio::Streams { stdin, stdout, stderr } => {
             carried.input = inner.input.map(|to| Input::new(stdin, to));
             let outputs = [(inner.output, stdout), (inner.errors, stderr)];

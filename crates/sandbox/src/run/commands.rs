@@ -71,13 +71,14 @@ fn is_bash(what: &Workload) -> bool {
         Workload::Code(Code { interpreter, .. }) | Workload::Script(Script { interpreter, .. }) => {
             interpreter.name == "bash"
         }
-        Workload::Argv(_) | Workload::Shell | Workload::Nothing => false,
+        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Nothing => false,
     }
 }
 
 fn judged(judge: &Judge, what: Workload, policy: &Policy, tier: Tier) -> Result<Workload, Error> {
     match what {
         Workload::Nothing => Ok(Workload::Nothing),
+        Workload::Agent(_) => Err(Error::refused(live())),
         Workload::Shell => Err(Error::refused(interactive())),
         Workload::Argv(words) => {
             let launch = judge.launch_argv(&words).map_err(|reasons| refused("the command", &reasons))?;
@@ -159,6 +160,16 @@ fn refused(place: &str, reasons: &[Blocked]) -> Error {
         fix: show_text(&reason.instead),
     };
     Error::Refused(reasons.iter().map(fault).collect())
+}
+
+fn live() -> Fault {
+    Fault {
+        id: "commands/live",
+        what: "a live sandbox cannot be created under a policy of commands".to_owned(),
+        place: "`commands` of the policy".to_owned(),
+        why: "what `exec` starts would be judged by nobody".to_owned(),
+        fix: "`fumehood run -- CMD ARGS` for each command, or a policy without `commands`".to_owned(),
+    }
 }
 
 fn interactive() -> Fault {

@@ -26,6 +26,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     let launch = Launch {
         run: String::new(),
         argv: Vec::new(),
+        program: None,
         show: guard.show,
         files: Vec::new(),
         git: guard.git,

@@ -7,20 +7,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use backends::native::Sample;
-use policy::Usage;
+use policy::{Millis, Usage};
 
 use super::end::{Finished, usage};
 use crate::error::Error;
 use crate::fault::Fault;
 
 /// What a caller asks of a supervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Order {
     Signal(u8),
     Resize(u16, u16),
+    /// `limits.wall` is this from now on, counted from the start.
+    Wall(Millis),
+    /// Everything stands still, or goes on; how that went.
+    Freeze(bool, Sender<Result<(), String>>),
     Kill,
 }
 
@@ -142,6 +146,33 @@ impl Handle {
         usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), 0, output)
     }
 
+    /// Out-of-memory kills inside, as far as the kernel counted them when the supervisor last looked.
+    #[must_use]
+    pub fn out_of_memory(&self) -> u64 {
+        self.now.last.lock().unwrap_or_else(PoisonError::into_inner).0.oom_kills
+    }
+
+    /// How long it has run.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.now.started.elapsed()
+    }
+
+    /// Ends it so long after its start, instead of what `limits.wall` of the policy says.
+    pub fn set_wall(&self, wall: Duration) {
+        self.order(Order::Wall(Millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX))));
+    }
+
+    /// Stops everything inside at once, or lets it go on; limits of time go on counting.
+    ///
+    /// # Errors
+    /// In words: there is no freezer, something inside does not stop, or the sandbox has ended.
+    pub fn freeze(&self, frozen: bool) -> Result<(), String> {
+        let (done, answer) = channel();
+        self.order(Order::Freeze(frozen, done));
+        answer.recv().unwrap_or_else(|_ended| Err("the sandbox has ended".to_owned()))
+    }
+
     fn order(&self, order: Order) {
         // A sandbox that has ended hears nothing.
         if self.orders.send(order).is_ok() && sys::channel::send(&*self.bell, &[0]).is_err() {}
@@ -153,11 +184,17 @@ impl Handle {
 pub struct Sandbox {
     handle: Handle,
     supervisor: Option<JoinHandle<Finished>>,
+    socket: Option<OwnedFd>,
 }
 
 impl Sandbox {
-    pub(super) const fn new(handle: Handle, supervisor: JoinHandle<Finished>) -> Self {
-        Self { handle, supervisor: Some(supervisor) }
+    pub(super) const fn new(handle: Handle, supervisor: JoinHandle<Finished>, socket: Option<OwnedFd>) -> Self {
+        Self { handle, supervisor: Some(supervisor), socket }
+    }
+
+    /// The socket to the agent, of a start with [`super::Stdio::Socket`]; once.
+    pub const fn take_socket(&mut self) -> Option<OwnedFd> {
+        self.socket.take()
     }
 
     /// What can be asked of it by others.

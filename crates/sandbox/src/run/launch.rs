@@ -25,6 +25,8 @@ pub(super) struct Program {
     pub(super) argv: Vec<OsString>,
     /// Name and content of a file that is shown read-only.
     pub(super) file: Option<(String, Vec<u8>)>,
+    /// The program itself, where it is ours and has no path inside.
+    pub(super) own: Option<&'static [u8]>,
 }
 
 /// Decides the arguments; `shown` is the folder where a file of ours is shown.
@@ -34,14 +36,15 @@ pub(super) fn program(what: Workload, policy: &Policy, tier: Tier, tmp: Option<&
         Some(_) | None => PathBuf::from(SHOWN),
     };
     match what {
-        Workload::Argv(argv) => Ok(Program { argv, file: None }),
+        Workload::Argv(argv) => Ok(Program { argv, file: None, own: None }),
         Workload::Script(script) => from_script(script, policy, tier, &shown),
         Workload::Code(code) => Ok(from_code(code, policy, &shown)),
         Workload::Shell => {
             let candidates: Vec<Vec<OsString>> =
                 SHELLS.iter().map(|words| words.iter().map(Into::into).collect()).collect();
-            Ok(Program { argv: choose(&candidates, policy), file: None })
+            Ok(Program { argv: choose(&candidates, policy), file: None, own: None })
         }
+        Workload::Agent(bytes) => Ok(Program { argv: vec!["fumehood-agent".into()], file: None, own: Some(bytes) }),
         Workload::Nothing => Err(Error::failed(nothing())),
     }
 }
@@ -62,7 +65,7 @@ fn from_script(script: Script, policy: &Policy, tier: Tier, shown: &Path) -> Res
     if let Some(inside) = in_workspace(&script.path, policy, tier).filter(|_| policy.commands.is_none()) {
         argv.push(inside.into_os_string());
         argv.extend(script.args);
-        return Ok(Program { argv, file: None });
+        return Ok(Program { argv, file: None, own: None });
     }
     let mut bytes = Vec::new();
     script.file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(&script.path, &e.to_string()))?;
@@ -74,14 +77,14 @@ fn from_script(script: Script, policy: &Policy, tier: Tier, shown: &Path) -> Res
     let name = name.into_string().unwrap_or_else(|_bytes| "script".to_owned());
     argv.push(shown.join(&name).into_os_string());
     argv.extend(script.args);
-    Ok(Program { argv, file: Some((name, bytes)) })
+    Ok(Program { argv, file: Some((name, bytes)), own: None })
 }
 
 fn from_code(code: Code, policy: &Policy, shown: &Path) -> Program {
     let mut argv = choose(&code.interpreter.candidates, policy);
     argv.push(shown.join(&code.name).into_os_string());
     argv.extend(code.args);
-    Program { argv, file: Some((code.name, code.text)) }
+    Program { argv, file: Some((code.name, code.text)), own: None }
 }
 
 pub(super) fn unreadable(path: &Path, why: &str) -> Error {

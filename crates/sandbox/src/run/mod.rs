@@ -85,7 +85,8 @@ pub fn start(
     host: &Capabilities,
     options: Options,
 ) -> Result<Sandbox, Error> {
-    let (live, handle) = go(planned, environment, host, options)?;
+    let (mut live, handle) = go(planned, environment, host, options)?;
+    let socket = live.stage.carried.socket.take();
     let supervise = move || {
         // A signal is for the caller's threads.
         sys::signals::block_all();
@@ -93,7 +94,7 @@ pub fn start(
     };
     let thread = std::thread::Builder::new().name("fumehood-run".to_owned()).stack_size(STACK);
     let supervisor = thread.spawn(supervise).map_err(|error| unsupervised(&error))?;
-    Ok(Sandbox::new(handle, supervisor))
+    Ok(Sandbox::new(handle, supervisor, socket))
 }
 
 /// Starts what was planned and supervises it in the calling thread, for a program that has nothing else to do: `visitor` is
@@ -156,7 +157,9 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             fix: "raise the limit of open files (`ulimit -n`)".to_owned(),
         }));
     }
-    if plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
+    // The agent has none, and makes those of the programs that it starts.
+    let agent = matches!(options.stdio, Stdio::Socket);
+    if agent || plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
         return Ok(());
     }
     let (what, why) = if plan.policy.process.tty {

@@ -48,6 +48,9 @@ pub enum Stdio {
     },
     /// A terminal, which `process.tty` of the policy asks for.
     Terminal(Screen),
+    /// The agent's: its standard input is a socket, whose other end is [`super::Sandbox::take_socket`]'s. What it prints is
+    /// thrown away.
+    Socket,
 }
 
 impl Stdio {

@@ -55,6 +55,7 @@ fn what(what: &Workload, content: Content) -> Value {
         Workload::Script(script) => ("script", script.path.as_os_str().as_encoded_bytes().to_vec()),
         Workload::Code(code) => ("code", code.text.clone()),
         Workload::Shell => ("shell", Vec::new()),
+        Workload::Agent(_) => ("live", Vec::new()),
         Workload::Nothing => ("nothing", Vec::new()),
     };
     match content {

@@ -1,7 +1,7 @@
 //! While the payload runs: one loop over descriptors that carries the streams, forwards signals and terminal sizes,
 //! samples usage, and ends the run when a limit is passed. What it watches is what the plan's controls say.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use backends::native::{Exhausted, Running, Sample};
@@ -45,6 +45,8 @@ pub(super) struct StdStreams {
     pub(super) streams: Vec<Stream>,
     /// Its terminal, instead.
     pub(super) terminal: Option<Terminal>,
+    /// The socket to it, until its caller has it.
+    pub(super) socket: Option<OwnedFd>,
     /// Their budget.
     pub(super) budget: Budget,
 }
@@ -90,6 +92,8 @@ pub(super) struct Watch<'a, 'v> {
     carried: &'a mut StdStreams,
     ear: &'a mut Ear<'v>,
     started: Instant,
+    /// `limits.wall`, as it is now.
+    wall: Option<Millis>,
     ended_at: Option<Instant>,
     sampled_at: Instant,
     judged_at: Instant,
@@ -145,6 +149,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             carried,
             ear,
             started: now,
+            wall: watches.wall,
             ended_at: None,
             sampled_at: now,
             judged_at: now,
@@ -211,7 +216,10 @@ impl<'a, 'v> Watch<'a, 'v> {
             system_us: sample.system_us.max(before.system_us),
             ..sample
         };
-        self.result.facts.oom_kills = sample.oom_kills;
+        // A live sandbox goes on when one program was out of memory; it matters where the agent itself was ended for it.
+        if !(self.watches.live && self.result.facts.killed) {
+            self.result.facts.oom_kills = sample.oom_kills;
+        }
         self.result.written = self.running.written_bytes();
         self.look_for_full();
         // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
@@ -358,6 +366,11 @@ impl<'a, 'v> Watch<'a, 'v> {
                         terminal.resize(rows, columns);
                     }
                 }
+                Order::Wall(wall) => self.wall = Some(wall),
+                Order::Freeze(frozen, done) => {
+                    // Who asked may be gone.
+                    drop(done.send(self.running.freeze(frozen).map_err(|error| error.to_string())));
+                }
                 Order::Kill => {
                     self.result.facts.interrupted.get_or_insert(KILL);
                     self.result.facts.killed = true;
@@ -375,7 +388,7 @@ impl<'a, 'v> Watch<'a, 'v> {
     fn next_deadline(&self) -> Duration {
         let now = Instant::now();
         let sampling = self.period().saturating_sub(now.saturating_duration_since(self.sampled_at));
-        let wall = self.watches.wall.map_or(sampling, |wall| self.left(wall, now));
+        let wall = self.wall.map_or(sampling, |wall| self.left(wall, now));
         sampling.min(wall).max(Duration::from_millis(1))
     }
 
@@ -400,7 +413,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             return;
         }
         // One that ended by itself did so in time, however late we hear of it.
-        if let Some(wall) = self.watches.wall
+        if let Some(wall) = self.wall
             && !self.ended
             && self.left(wall, now).is_zero()
         {
@@ -495,7 +508,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             let limit = limit_of(watches.memory_limit);
             return Some((Limit::Memory, format!("buffers of TCP and UDP took all of their part of {limit}")));
         }
-        if sample.oom_kills > 0 {
+        if sample.oom_kills > 0 && !watches.live {
             let limit = limit_of(watches.memory_limit);
             let words = format!("memory of the tree reached {limit}: the kernel killed a process of it");
             return Some((Limit::Memory, words));

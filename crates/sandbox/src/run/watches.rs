@@ -29,6 +29,8 @@ pub(super) struct Watches {
     pub(super) cpu_limited: bool,
     /// `limits.memory`, by whomever it is held: for what is said of an end.
     pub(super) memory_limit: Option<Bytes>,
+    /// A live sandbox: one program out of memory is not its end.
+    pub(super) live: bool,
     /// The largest file that there can be: what a descriptor that cannot be looked at counts for.
     pub(super) file_size: Option<Bytes>,
 }

@@ -3,11 +3,12 @@
 use core::ffi::CStr;
 use core::marker::PhantomData;
 
-use linux_raw_sys::general::__NR_execve;
+use linux_raw_sys::general::{__NR_execve, __NR_execveat, AT_EMPTY_PATH};
 
 use super::errno::{Errno, Result};
+use super::fd::Fd;
 use super::memory::map_words;
-use super::raw::{call, read, text};
+use super::raw::{call, read, text, uint};
 
 /// A NULL-terminated table of texts.
 #[derive(Debug)]
@@ -49,5 +50,13 @@ impl<'a> Pointers<'a> {
 pub fn execve(path: &CStr, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> Errno {
     // SAFETY: a C string and two tables of C strings that end with NULL, by their invariant.
     let failed = unsafe { call(__NR_execve, [text(path), read(&*arguments.words), read(&*environment.words)]) };
+    failed.err().unwrap_or(Errno::EIO)
+}
+
+/// Becomes the program that stands at a descriptor; returns only to say why not.
+pub fn execute_descriptor(program: Fd, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> Errno {
+    let (argv, envp) = (read(&*arguments.words), read(&*environment.words));
+    // SAFETY: an empty C string and two tables of C strings that end with NULL, by their invariant.
+    let failed = unsafe { call(__NR_execveat, [program.raw(), text(c""), argv, envp, uint(AT_EMPTY_PATH)]) };
     failed.err().unwrap_or(Errno::EIO)
 }

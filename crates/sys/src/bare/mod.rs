@@ -29,7 +29,7 @@ mod tty;
 pub use attempt::{attempt, can_attempt};
 pub use capability::*;
 pub use errno::{Errno, Result};
-pub use exec::{Pointers, execve};
+pub use exec::{Pointers, execute_descriptor, execve};
 pub use fd::{Fd, Owned, Together, close, close_range, duplicate_to, open_bitmap, poll_readable};
 pub use file::*;
 pub use identity::*;

@@ -340,6 +340,36 @@ impl Group {
         self.kill_frozen(limit).unwrap();
     }
 
+    /// Whether the group's processes can be stopped all at once.
+    #[must_use]
+    pub fn can_freeze(&self) -> bool {
+        self.freezer().is_some()
+    }
+
+    /// Stops all processes of the group, and waits for `limit` until they stand; or lets them go on.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP: there is no freezer. EBUSY: one does not stop (it waits for a disk, say); all go on then.
+    pub fn freeze(&self, frozen: bool, limit: Duration) -> Result<(), CgroupError> {
+        let deadline = Instant::now().checked_add(limit);
+        let missing = |errno| CgroupError::from(Error::new("freeze", "the control group", errno));
+        let (part, file, freeze, thaw) = self.freezer().ok_or_else(|| missing(Errno::OPNOTSUPP))?;
+        limits::write(part, file, if frozen { freeze } else { thaw })?;
+        let (state, stands) = match part.version {
+            Version::V1 => (file, freeze),
+            Version::V2 => ("cgroup.events", "frozen 1"),
+        };
+        let mut pause = Pause::new();
+        while frozen && !read(&part.folder, state)?.lines().any(|line| line.trim() == stands) {
+            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+                limits::write(part, file, thaw)?;
+                return Err(missing(Errno::BUSY));
+            }
+            pause.sleep();
+        }
+        Ok(())
+    }
+
     fn freezer(&self) -> Option<(&Part, &'static str, &'static str, &'static str)> {
         let v1 = self.parts.iter().find(|part| part.controllers.contains(&Controller::Freezer));
         let v2 = self.parts.iter().find(|part| part.version == Version::V2 && exists(&part.folder, "cgroup.freeze"));

@@ -133,6 +133,11 @@ impl Io<'_> {
         usize::try_from(self.flow.credit).unwrap_or(usize::MAX).min(MAX_DATA - 1)
     }
 
+    /// Whether only the common queue is in the way.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.flow.has_credit()
+    }
+
     /// Sends data, no more than [`Io::may_send`] said.
     pub(crate) fn data(&mut self, lane: Lane, bytes: &[u8]) {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

@@ -6,6 +6,7 @@ mod port;
 mod program;
 mod read;
 mod remove;
+mod tar;
 mod watch;
 mod write;
 
@@ -83,9 +84,8 @@ pub(crate) fn of(request: Request, inside: &mut Inside) -> Result<Box<dyn Task>,
         Request::Write { path, mode, metadata } => Box::new(write::Write::new(&inside.path(&path)?, mode, metadata)?),
         Request::Remove { path } => Box::new(remove::Remove::new(&inside.path(&path)?)?),
         Request::Watch { path, recursive } => Box::new(watch::Watch::new(&inside.path(&path)?, recursive)?),
-        Request::Archive { .. } | Request::Extract { .. } => {
-            return Err(failure(Code::Unsupported, "tar streams are not there yet"));
-        }
+        Request::Archive { path } => Box::new(tar::Archive::new(&inside.path(&path)?)?),
+        Request::Extract { path } => Box::new(tar::Extract::new(&inside.path(&path)?)?),
         Request::Port { port } => Box::new(port::Port::new(port)?),
         request @ (Request::Hello { .. }
         | Request::Stat { .. }

@@ -156,11 +156,10 @@ impl Running {
         }
     }
 
-    /// The foreground group of its terminal, never one that is ours.
+    /// The foreground group of its terminal: one of its own session, never one of ours.
     fn foreground(&self) -> Option<i32> {
         let terminal = self.outputs.first().filter(|_| self.tty)?;
-        let group = rustix::termios::tcgetpgrp(&terminal.fd).ok()?;
-        (group != rustix::process::getpgrp()).then(|| group.as_raw_nonzero().get())
+        rustix::termios::tcgetpgrp(&terminal.fd).ok().map(|group| group.as_raw_nonzero().get())
     }
 
     /// Writes what came; true if something moved.

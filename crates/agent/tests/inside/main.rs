@@ -10,3 +10,4 @@
 mod client;
 mod files;
 mod programs;
+mod tar;

@@ -9,13 +9,14 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod answer;
+pub mod answer;
 pub mod backend;
 mod ceiling;
 mod clock;
 pub mod desk;
 mod e2b;
 mod envd;
+pub mod folder;
 pub mod http;
 mod json;
 pub mod keys;

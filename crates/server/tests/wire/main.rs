@@ -1,0 +1,7 @@
+//! The server on the wire, over supervisors and agents in this process.
+
+mod clients;
+mod control;
+mod data;
+mod native;
+mod stage;

@@ -9,8 +9,9 @@ use crate::stage::stage;
 async fn serve_for_clients() {
     let stage = stage().await;
     let key = stage.keys.add("by-hand", None, None).unwrap();
+    let other = stage.keys.add("other", None, None).unwrap();
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2b");
-    std::fs::write(&path, format!("{}\n{key}\n", stage.base)).unwrap();
+    std::fs::write(&path, format!("{}\n{key}\n{other}\n", stage.base)).unwrap();
     for _ in 0..600 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         if !path.exists() {

@@ -21,9 +21,13 @@ async fn nothing_is_served_without_a_key_but_health() {
     let (_stage, caller, _) = two().await;
     let nobody = Caller { headers: Vec::new(), ..caller.clone() };
     assert_eq!(nobody.json("GET", "/health", Value::Null).await.status, 200);
-    for (method, path) in
-        [("GET", "/sandboxes"), ("POST", "/v2/sandboxes"), ("GET", "/v1/sandboxes"), ("GET", "/nothing"), ("GET", "/v1/openapi.json")]
-    {
+    for (method, path) in [
+        ("GET", "/sandboxes"),
+        ("POST", "/v2/sandboxes"),
+        ("GET", "/v1/sandboxes"),
+        ("GET", "/nothing"),
+        ("GET", "/v1/openapi.json"),
+    ] {
         let answer = nobody.json(method, path, Value::Null).await;
         assert_eq!(answer.status, 401, "{method} {path}");
         let wrong = nobody.with("x-api-key", "e2b_0000000000000000000000000000000000000000");
@@ -50,7 +54,10 @@ async fn a_sandbox_lives_from_its_creation_to_its_end() {
     assert_eq!((&made["templateID"], &made["envdVersion"]), (&json!("base"), &json!("0.6.13")));
     let one = caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json();
     assert_eq!((&one["state"], &one["metadata"]), (&json!("running"), &json!({ "a": "b" })));
-    assert_eq!((&one["memoryMB"], &one["cpuCount"], &one["lifecycle"]["onTimeout"]), (&json!(1024), &json!(2), &json!("kill")));
+    assert_eq!(
+        (&one["memoryMB"], &one["cpuCount"], &one["lifecycle"]["onTimeout"]),
+        (&json!(1024), &json!(2), &json!("kill"))
+    );
     let all = caller.json("GET", "/v2/sandboxes?metadata=a%3Db", Value::Null).await.json();
     assert_eq!(all.as_array().unwrap().len(), 1);
     assert_eq!(caller.json("POST", &format!("/sandboxes/{id}/timeout"), json!({ "timeout": 600 })).await.status, 204);
@@ -116,7 +123,8 @@ async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
         "network": { "denyOut": ["0.0.0.0/0"], "allowPublicTraffic": true },
     });
     let made = created(&caller, adapters).await;
-    let one = caller.json("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()), Value::Null).await.json();
+    let one =
+        caller.json("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()), Value::Null).await.json();
     assert_eq!(one["lifecycle"], json!({ "autoResume": true, "onTimeout": "pause" }));
     for path in ["/volumes", "/secrets", "/snapshots", "/v3/templates"] {
         let method = if path.starts_with("/v3") { "POST" } else { "GET" };
@@ -156,7 +164,10 @@ async fn a_pause_is_a_pause_until_somebody_connects() {
     assert_eq!((gone.status, &gone.json()["message"]), (502, &json!("The sandbox was not found")));
     let paused = caller.json("GET", "/v2/sandboxes?state=paused", Value::Null).await.json();
     assert_eq!(paused[0]["sandboxID"], id);
-    assert_eq!(caller.json("POST", &format!("/v2/sandboxes/{id}/connect"), json!({ "memory": false })).await.status, 400);
+    assert_eq!(
+        caller.json("POST", &format!("/v2/sandboxes/{id}/connect"), json!({ "memory": false })).await.status,
+        400
+    );
     assert_eq!(caller.json("POST", &format!("/v2/sandboxes/{id}/connect"), json!({ "timeout": 30 })).await.status, 201);
     assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 204);
     assert_eq!(caller.json("POST", &format!("/sandboxes/{id}/resume"), json!({})).await.status, 409);
@@ -182,7 +193,11 @@ async fn a_life_that_is_over_pauses_where_asked_and_traffic_wakes() {
     assert_eq!(state(&plain).await.status, 404, "one that does not pause has ended");
     let inside = caller.inside(&made);
     let stranger = inside.with("x-access-token", "0");
-    assert_eq!(stranger.rpc("/filesystem.Filesystem/Stat", json!({ "path": "/" })).await.status, 502, "no stranger wakes it");
+    assert_eq!(
+        stranger.rpc("/filesystem.Filesystem/Stat", json!({ "path": "/" })).await.status,
+        502,
+        "no stranger wakes it"
+    );
     assert_eq!(inside.rpc("/filesystem.Filesystem/Stat", json!({ "path": "/" })).await.status, 200);
     assert_eq!(state(&made).await.json()["state"], "running");
 }
@@ -215,9 +230,14 @@ async fn a_key_has_its_share_and_its_ceiling() {
 async fn no_page_and_no_other_host_comes_in() {
     let (_stage, caller, _) = two().await;
     for (name, value) in [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")] {
-        assert_eq!(caller.with(name, value).json("GET", "/v2/sandboxes", Value::Null).await.status, 403, "{name} {value}");
+        assert_eq!(
+            caller.with(name, value).json("GET", "/v2/sandboxes", Value::Null).await.status,
+            403,
+            "{name} {value}"
+        );
     }
-    let rebound = caller.with("host", "evil.example").with("origin", "http://evil.example").with("sec-fetch-site", "same-origin");
+    let rebound =
+        caller.with("host", "evil.example").with("origin", "http://evil.example").with("sec-fetch-site", "same-origin");
     assert_eq!(rebound.json("GET", "/v2/sandboxes", Value::Null).await.status, 403);
     assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.status, 200);
     let large = "x".repeat(2 << 20);

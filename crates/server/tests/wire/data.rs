@@ -32,7 +32,10 @@ async fn a_program_starts_speaks_and_ends() {
     assert_eq!(output(&events, "stdout"), format!("out\n{}\n", stage.home.display()));
     assert_eq!(output(&events, "stderr"), "err\n");
     let last = &events.last().unwrap()["event"]["end"];
-    assert_eq!((&last["exitCode"], &last["status"], &last["exited"]), (&json!(3), &json!("exit status 3"), &json!(true)));
+    assert_eq!(
+        (&last["exitCode"], &last["status"], &last["exited"]),
+        (&json!(3), &json!("exit status 3"), &json!(true))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +74,10 @@ async fn programs_are_written_to_listed_and_killed() {
     let gone = inside.rpc("/process.Process/SendSignal", signal).await;
     assert_eq!((gone.status, &gone.json()["code"]), (404, &json!("not_found")));
     let (events, end) = inside.events("/process.Process/Connect", json!({ "process": process })).await;
-    assert!(events[0]["event"]["start"]["pid"].is_u64() && end == Ok(json!({})), "an ended one is still known: {events:?}");
+    assert!(
+        events[0]["event"]["start"]["pid"].is_u64() && end == Ok(json!({})),
+        "an ended one is still known: {events:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +175,10 @@ async fn a_signed_address_opens_one_file() {
     assert_eq!(nobody.send("GET", &format!("/files?path=other&{good}"), "").await.status, 401);
     assert_eq!(nobody.send("POST", &format!("/files?path=s.txt&{good}"), "").await.status, 401);
     let late = signature(format!("s.txt:read::{token}:1000"));
-    assert_eq!(nobody.send("GET", &format!("/files?path=s.txt&signature_expiration=1000&{late}"), "").await.status, 401);
+    assert_eq!(
+        nobody.send("GET", &format!("/files?path=s.txt&signature_expiration=1000&{late}"), "").await.status,
+        401
+    );
     assert_eq!(nobody.send("GET", "/files?path=s.txt", "").await.status, 401);
 }
 
@@ -228,8 +237,13 @@ async fn watchers_tell_what_changed_since_they_were_asked() {
 async fn a_stream_breaks_off_when_its_sandbox_is_killed_or_paused() {
     for method in ["DELETE", "POST"] {
         let (_stage, caller, inside, made) = sandbox().await;
-        let path = format!("/sandboxes/{}{}", made["sandboxID"].as_str().unwrap(), if method == "POST" { "/pause" } else { "" });
-        let following = tokio::spawn(async move { inside.events("/process.Process/Start", bash("echo up; sleep 20")).await });
+        let path = format!(
+            "/sandboxes/{}{}",
+            made["sandboxID"].as_str().unwrap(),
+            if method == "POST" { "/pause" } else { "" }
+        );
+        let following =
+            tokio::spawn(async move { inside.events("/process.Process/Start", bash("echo up; sleep 20")).await });
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         let begun = std::time::Instant::now();
         assert_eq!(caller.json(method, &path, Value::Null).await.status, 204);
@@ -262,5 +276,8 @@ async fn ports_are_reached_by_name_and_by_headers() {
     let answer = by_name.send("GET", "/", "").await;
     assert_eq!(String::from_utf8(answer.body).unwrap(), format!("GET / {name} false"));
     let closed = inside.with("e2b-sandbox-port", "1").send("GET", "/", "").await;
-    assert_eq!((closed.status, &closed.json()["message"]), (502, &json!("The sandbox is running but port is not open")));
+    assert_eq!(
+        (closed.status, &closed.json()["message"]),
+        (502, &json!("The sandbox is running but port is not open"))
+    );
 }

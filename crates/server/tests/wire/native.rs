@@ -8,12 +8,17 @@ use crate::stage::{Caller, stage};
 async fn a_sandbox_is_created_worked_in_and_ended() {
     let stage = stage().await;
     let caller = Caller::new(&stage, "one");
-    let made = caller.json("POST", "/v1/sandboxes", json!({ "name": "box", "timeout": "5m", "labels": { "a": "b" } })).await;
+    let made =
+        caller.json("POST", "/v1/sandboxes", json!({ "name": "box", "timeout": "5m", "labels": { "a": "b" } })).await;
     assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
     let made = made.json();
-    assert_eq!((&made["name"], &made["labels"], &made["state"]), (&json!("box"), &json!({ "a": "b" }), &json!("running")));
+    assert_eq!(
+        (&made["name"], &made["labels"], &made["state"]),
+        (&json!("box"), &json!({ "a": "b" }), &json!("running"))
+    );
     let path = format!("/v1/sandboxes/{}", made["id"].as_str().unwrap());
-    let run = json!({ "cmd": ["sh", "-c", "cat; echo $X >&2; exit 7"], "stdin": "in", "env": { "X": "e" }, "timeout": 10 });
+    let run =
+        json!({ "cmd": ["sh", "-c", "cat; echo $X >&2; exit 7"], "stdin": "in", "env": { "X": "e" }, "timeout": 10 });
     let ran = caller.json("POST", &format!("{path}/exec"), run).await.json();
     assert_eq!((&ran["stdout"], &ran["stderr"], &ran["report"]["code"]), (&json!("in"), &json!("e\n"), &json!(7)));
     let events = caller.with("accept", "text/event-stream");
@@ -27,7 +32,10 @@ async fn a_sandbox_is_created_worked_in_and_ended() {
     assert_eq!(caller.send("GET", &format!("{path}/files?path=f.txt"), "").await.status, 404);
     assert_eq!(caller.json("POST", &format!("{path}/pause"), Value::Null).await.json()["state"], "paused");
     assert_eq!(caller.json("POST", &format!("{path}/exec"), json!({ "cmd": ["true"] })).await.status, 409);
-    assert_eq!(caller.json("POST", &format!("{path}/resume"), json!({ "timeout": 60 })).await.json()["state"], "running");
+    assert_eq!(
+        caller.json("POST", &format!("{path}/resume"), json!({ "timeout": 60 })).await.json()["state"],
+        "running"
+    );
     let ended = caller.json("DELETE", &path, Value::Null).await.json();
     assert_eq!((&ended["state"], &ended["reason"]), (&json!("ended"), &json!("killed")));
     assert_eq!(caller.json("GET", &path, Value::Null).await.json()["state"], "ended");

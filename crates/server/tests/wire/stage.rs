@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent::words::Failure;
+use live::Home;
 use live::supervisor::{Carrier, Finish, Run, Setup, Supervisor};
 use live::words::{EndReason, Info, State};
-use live::Home;
 use sandbox::Environment;
 use sandbox::state::{Places, State as Folder};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ pub(crate) struct Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            drop(stop.send(()));
+            let _nobody = stop.send(());
         }
     }
 }
@@ -79,6 +79,7 @@ fn info(id: &str, wanted: &Wanted) -> Info {
     serde_json::from_value(json!({
         "id": id, "name": wanted.name, "labels": wanted.labels, "state": "running", "run": "r-20261123-000000-000000",
         "tier": "container", "policy": "base", "plan": "digest", "template": wanted.template, "created_ms": now_ms(),
+        "ends_ms": wanted.timeout_ms.map(|life| now_ms() + i64::try_from(life).unwrap()),
         "pid": std::process::id(), "memory_limit": 1_u64 << 30, "cpus": 2.0, "disk_limit": 1_u64 << 30, "usage": {},
     }))
     .unwrap()
@@ -154,7 +155,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", String::from_utf8_lossy(&self.body)))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|_| panic!("no JSON: {}", String::from_utf8_lossy(&self.body)))
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod create;
+mod engine;
 mod error;
 mod place;
 pub mod record;

@@ -281,7 +281,10 @@ impl Hub {
         info.report = finish.report;
         let body = json!({ "sandbox": info.id, "reason": reason, "message": message });
         self.record(&Event::live_ended(), &body);
-        self.write_down();
+        // One that never began leaves nothing.
+        if self.setup.info.agent.is_some() {
+            self.write_down();
+        }
         self.setup.claim.close_socket();
         self.last_words(&message);
         self.over = true;

@@ -186,17 +186,16 @@ impl Hub {
         }
     }
 
-    /// Lets the program print more. What waits for the one whose `exec` it is slows it while nobody else listens; everybody
-    /// else is skipped when he is too far behind.
+    /// Lets the program print more. While the one is there whose `exec` it is, it is as fast as the fastest who listens, and
+    /// who is too far behind that one is skipped. A program that was let go waits for nobody.
     pub(super) fn refill(&mut self, number: u64) {
         let Some(program) = self.programs.get(&number).filter(|program| !program.is_over()) else { return };
-        let mut held = 0;
-        if let (Some((id, stream)), 1) = (program.owner, program.readers.len())
-            && let Some(client) = self.clients.get(&id)
-            && let Some(What::Reader { pump, .. }) = client.streams.get(&stream)
-        {
-            held = u32::try_from(pump.waiting()).unwrap_or(u32::MAX);
-        }
+        let waiting = program.readers.iter().filter_map(|(id, stream)| match self.clients.get(id)?.streams.get(stream)? {
+            What::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
+            What::Reader { .. } | What::Relay { .. } | What::End | What::Freezer | What::Input => None,
+        });
+        let held = program.owner.and_then(|_| waiting.min()).unwrap_or_default();
+        let held = u32::try_from(held).unwrap_or(u32::MAX);
         let owed = WINDOW.saturating_sub(self.agent.out_left(program.line)).saturating_sub(held);
         if owed >= WINDOW / 4 {
             self.agent.credit(program.line, owed);

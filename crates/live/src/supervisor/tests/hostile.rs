@@ -38,7 +38,6 @@ async fn each_breach_of_the_protocol_ends_the_sandbox_and_says_which() {
         (|s| words(Kind::Event, s, b"{}").unwrap(), "no event"),
         (|s| data(s, Lane::In, b"x").unwrap(), "nobody asked"),
         (|s| words(Kind::Data, s, b"\x07x").unwrap(), "lane"),
-        (|s| (0..5).flat_map(|_| data(s, Lane::Out, &[0; 60_000]).unwrap()).collect(), "window"),
         (|s| credit(s, 1).unwrap(), "credit"),
         (|s| words(Kind::Open, s, b"{}").unwrap(), "only the supervisor"),
         (|s| words(Kind::Control, s, b"{}").unwrap(), "only the supervisor"),
@@ -53,7 +52,7 @@ async fn each_breach_of_the_protocol_ends_the_sandbox_and_says_which() {
             "not open",
         ),
         (|s| [words(Kind::Eof, s, b"").unwrap(), data(s, Lane::Out, b"x").unwrap()].concat(), "nobody asked"),
-        (|_| vec![0xff; 9], "length"),
+        (|s| [vec![1, 0, 0, 0], vec![9], s.to_le_bytes().to_vec()].concat(), "length"),
         (|_| vec![5, 0, 0, 0, 99, 1, 0, 0, 0], "kind 99"),
     ];
     for (hostile, why) in breaches {
@@ -62,6 +61,27 @@ async fn each_breach_of_the_protocol_ends_the_sandbox_and_says_which() {
         assert_eq!(info.reason, Some(EndReason::Agent), "{why}");
         assert!(message.contains(why), "{message} should say {why}");
     }
+}
+
+#[tokio::test]
+async fn more_than_its_window_is_a_breach_when_nobody_gave_it_more() {
+    for (frames, breach) in [(4, false), (5, true)] {
+        let flood: Hostile = if breach { |s| flood(s, 5) } else { |s| flood(s, 4) };
+        let live = live(With { hostile: Some(flood), life: Some(Duration::from_secs(1)), ..With::default() }).await;
+        // Over the bare socket, so that nobody gives credit.
+        let mut socket = crate::place::connect(&live.home.socket_of(&live.id)).await.unwrap();
+        let read = Request::Read { path: "/a".to_owned(), offset: 0, length: None };
+        socket.write_all(&words(Kind::Open, 1, &serde_json::to_vec(&read).unwrap()).unwrap()).await.unwrap();
+        let info = live.over().await;
+        assert_eq!(info.reason, Some(if breach { EndReason::Agent } else { EndReason::Timeout }), "{frames}");
+        assert_eq!(info.message.unwrap().contains("window"), breach);
+    }
+}
+
+fn flood(stream: u32, frames: usize) -> Vec<u8> {
+    let mut bytes = words(Kind::Reply, stream, &serde_json::to_vec(&entry()).unwrap()).unwrap();
+    (0..frames).for_each(|_| bytes.extend(data(stream, Lane::Out, &[0; 60_000]).unwrap()));
+    bytes
 }
 
 #[tokio::test]
@@ -120,14 +140,17 @@ async fn events_that_nobody_reads_end_their_request_and_nothing_else() {
     let mut socket = crate::place::connect(&live.home.socket_of(&live.id)).await.unwrap();
     let list = serde_json::to_vec(&Request::List { path: "/".to_owned(), depth: 1 }).unwrap();
     socket.write_all(&words(Kind::Open, 1, &list).unwrap()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     let mut frames = crate::wire::Frames::new(socket);
-    let end = loop {
-        let frame = frames.next().await.unwrap().unwrap();
-        if frame.kind == Kind::End {
-            break frame;
+    let reading = async {
+        loop {
+            let frame = frames.next().await.unwrap().unwrap();
+            if frame.kind == Kind::End {
+                return frame;
+            }
         }
     };
+    let end = tokio::time::timeout(LONG, reading).await.expect("the request goes on");
     assert!(String::from_utf8(end.payload).unwrap().contains("too_many"));
     let client = live.client().await;
     assert_eq!(client.call::<Info>(&Ask::Info {}).await.unwrap().state, State::Running);
@@ -140,7 +163,7 @@ async fn a_client_that_breaks_the_protocol_is_cut_and_the_sandbox_goes_on() {
     let exec = |words: &[&str]| serde_json::to_vec(&Ask::Exec(super::exec(words))).unwrap();
     let open = words(Kind::Open, 1, &exec(&["deaf"])).unwrap();
     let window = usize::try_from(WINDOW).unwrap();
-    let too_much: Vec<u8> = (0..=window / 60_000).flat_map(|_| data(1, Lane::In, &[0; 60_000]).unwrap()).collect();
+    let too_much: Vec<u8> = (0..=2 * window / 60_000).flat_map(|_| data(1, Lane::In, &[0; 60_000]).unwrap()).collect();
     let breaches = [
         [open.clone(), open.clone()].concat(),
         [open.clone(), data(1, Lane::Out, b"x").unwrap()].concat(),

@@ -18,6 +18,7 @@ async fn it_ends_when_it_is_told_to_and_everybody_hears_why() {
     let (one, other) = (live.client().await, live.client().await);
     let waiting = tokio::spawn(async move { other.call::<Info>(&Ask::Wait {}).await.unwrap() });
     let home = live.home.socket_of(&live.id);
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let info = kill(&one).await;
     assert_eq!((info.state, info.reason), (State::Ended, Some(EndReason::Killed)));
     assert_eq!(waiting.await.unwrap(), info);

@@ -139,3 +139,66 @@ fn metadata_is_kept_with_the_file() {
         }
     }
 }
+
+#[test]
+fn ten_thousand_files_and_names_that_are_no_text_are_listed_in_order() {
+    let mut agent = Agent::new();
+    std::fs::create_dir(agent.path("many")).unwrap();
+    for number in 0..10_000 {
+        std::fs::write(agent.path("many").join(format!("{number:05}")), "").unwrap();
+    }
+    let bytes = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff\x01\n");
+    std::fs::write(agent.path("many").join(bytes), "").unwrap();
+    let stream = agent.open(&Request::List { path: "many".into(), depth: 1 });
+    let heard = agent.end(stream);
+    assert!(heard.events.len() > 1);
+    let names: Vec<String> = heard
+        .events
+        .into_iter()
+        .flat_map(|event| serde_json::from_value::<Entries>(event).unwrap().entries)
+        .map(|entry| entry.name)
+        .collect();
+    assert_eq!(names.len(), 10_001);
+    assert!(names[..10_000].is_sorted() && names[10_000] == "\u{fffd}\u{1}\n");
+    assert_eq!(agent.fails(&Request::List { path: "many/00001".into(), depth: 1 }), Code::NotADirectory);
+    assert_eq!(agent.fails(&Request::List { path: "many".into(), depth: 0 }), Code::Invalid);
+    let stream = agent.open(&Request::Archive { path: "many".into() });
+    assert_eq!(agent.end(stream).result::<agent::words::Skipped>().unwrap().taken, 10_002);
+}
+
+#[test]
+fn long_names_fit_into_the_frames() {
+    let mut agent = Agent::new();
+    // Each byte becomes six as JSON.
+    let name = "\u{1}".repeat(255);
+    let deep = (0..10).fold(agent.path("deep"), |path, _| path.join(&name));
+    std::fs::create_dir_all(&deep).unwrap();
+    for number in 0..50 {
+        std::os::unix::fs::symlink("\u{1}".repeat(4000), deep.join(format!("{number}"))).unwrap();
+    }
+    let stream = agent.open(&Request::List { path: "deep".into(), depth: 20 });
+    let heard = agent.end(stream);
+    heard.result::<()>().unwrap();
+    let count: usize = heard.events.iter().map(|event| event["entries"].as_array().unwrap().len()).sum();
+    assert_eq!(count, 60);
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_is_left() {
+    let mut agent = Agent::new();
+    let full = agent.path("full");
+    std::fs::create_dir(&full).unwrap();
+    // The tests have mounts of their own.
+    let size = c"size=256k";
+    if let Err(errno) = rustix::mount::mount("tmpfs", &full, "tmpfs", rustix::mount::MountFlags::empty(), Some(size)) {
+        println!("skipped: no file system of its own: {errno}");
+        return;
+    }
+    agent.write("full/kept", b"kept").unwrap();
+    assert_eq!(agent.write("full/kept", &vec![1; 1 << 20]).unwrap_err().code, Code::NoSpace);
+    assert_eq!(agent.read("full/kept").unwrap(), b"kept");
+    let names = std::fs::read_dir(&full).unwrap().count();
+    assert_eq!(names, 1);
+    agent.write("full/fits", &vec![1; 100 << 10]).unwrap();
+    rustix::mount::unmount(&full, rustix::mount::UnmountFlags::DETACH).unwrap();
+}

@@ -8,6 +8,11 @@
 )]
 
 mod client;
+#[cfg(feature = "embed")]
+mod embedded;
 mod files;
+mod flow;
+mod net;
 mod programs;
 mod tar;
+mod watch;

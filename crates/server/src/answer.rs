@@ -40,6 +40,13 @@ impl Problem {
         }
     }
 
+    /// A problem with this status; 500 for a number that is none.
+    #[must_use]
+    pub fn of(status: u16, id: &str, what: impl Into<String>, why: &str, instead: &str) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self::new(status, id, what, why, instead)
+    }
+
     /// The same, about a clause or a field.
     #[must_use]
     pub fn about(self, clause: &str) -> Self {
@@ -131,6 +138,24 @@ impl Problem {
         }
         response
     }
+}
+
+/// What a refusal of a run says, as `--json` prints it: `refused` of a plan, or `errors`. 126 is the caller's to change.
+#[must_use]
+pub fn refused(code: u8, json: &Json) -> Vec<Problem> {
+    let status = if code == 126 { 400 } else { 500 };
+    let list = ["/refused/refused", "/refused", "/errors"];
+    let found = list.iter().find_map(|path| json.pointer(path)?.as_array());
+    let told = found.into_iter().flatten().map(|reason| {
+        let text = |name: &str| reason.get(name).and_then(Json::as_str).unwrap_or_default();
+        Problem::of(status, text("id"), text("what"), text("why"), text("fix")).about(text("clause"))
+    });
+    let told: Vec<Problem> = told.collect();
+    if told.is_empty() {
+        let why = "its supervisor refused it";
+        return vec![Problem::of(status, "serve/refused", format!("no sandbox: {json}"), why, "see `fumehood run`")];
+    }
+    told
 }
 
 impl From<Failure> for Problem {

@@ -27,6 +27,7 @@ mod policy;
 pub mod request;
 mod run;
 mod serve;
+mod server;
 pub mod spec;
 pub mod target;
 mod tools;
@@ -57,6 +58,7 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &server::SPEC,
     &keys::ADD,
     &keys::LS,
     &keys::RM,

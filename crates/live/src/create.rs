@@ -206,7 +206,8 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
         };
         // From here on it lives whoever started it; before the answer, since nobody could end it otherwise.
         let answered = let_go() && answer(&Answer::Created(Box::new(supervisor.info()))) && close_streams();
-        if !answered && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).is_err() {
+        if !answered && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).is_err()
+        {
             return 125;
         }
         supervisor.serve().await;

@@ -49,7 +49,11 @@ impl Run for Engine {
 ///
 /// # Errors
 /// As `sandbox::start`.
-pub(crate) fn start(planned: Planned, environment: &Environment, host: &Capabilities) -> Result<(Carrier, String), Error> {
+pub(crate) fn start(
+    planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+) -> Result<(Carrier, String), Error> {
     let mut sandbox = sandbox::start(planned, environment, host, Options::new(Stdio::Socket))?;
     let run = sandbox.id().to_owned();
     let handle = sandbox.handle();
@@ -79,7 +83,8 @@ async fn ended(sandbox: Sandbox) -> Finish {
 }
 
 fn failed(error: Error) -> Finish {
-    let message = error.into_faults().first().map_or_else(String::new, |fault| format!("{}: {}", fault.what, fault.why));
+    let message =
+        error.into_faults().first().map_or_else(String::new, |fault| format!("{}: {}", fault.what, fault.why));
     Finish { reason: EndReason::Failed, message, report: None }
 }
 

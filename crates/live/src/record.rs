@@ -138,7 +138,14 @@ impl Home {
         // Until there is a record, this says which name is taken.
         lock.write_all(name.unwrap_or_default().as_bytes()).map_err(|error| failed(errno_of(&error)))?;
         let path = self.path.join(&id);
-        Ok(Claim { home: self.folder.enter(".", Cross::No).map_err(failed)?, folder, path, id, _lock: lock, kept: false })
+        Ok(Claim {
+            home: self.folder.enter(".", Cross::No).map_err(failed)?,
+            folder,
+            path,
+            id,
+            _lock: lock,
+            kept: false,
+        })
     }
 
     /// Removes what is known of sandboxes that ended long ago, and what was begun and never came to be.
@@ -208,7 +215,8 @@ impl Home {
             info.reason = Some(EndReason::Lost);
             info.ended_ms = written;
             info.message = Some(
-                "its supervisor is gone without a word: it was killed, or the host went down; nothing of it runs".to_owned(),
+                "its supervisor is gone without a word: it was killed, or the host went down; nothing of it runs"
+                    .to_owned(),
             );
         }
         Some(info)
@@ -335,4 +343,3 @@ fn new_id() -> Option<String> {
     }
     Some(id)
 }
-

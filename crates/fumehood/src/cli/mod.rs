@@ -18,6 +18,7 @@ mod gc;
 mod house;
 mod keys;
 pub mod languages;
+mod live;
 mod man;
 mod mcp;
 mod mcp_install;
@@ -49,6 +50,18 @@ pub const COMMANDS: &[&Spec] = &[
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
+    &live::CREATE,
+    &live::EXEC,
+    &live::PS,
+    &live::INFO,
+    &live::LOGS,
+    &live::COPY,
+    &live::FORWARD,
+    &live::WAIT,
+    &live::PAUSE,
+    &live::RESUME,
+    &live::KILL,
+    &live::SUPERVISE,
     &doctor::SPEC,
     &crate::attack::command::SPEC,
     &policy::CHECK,

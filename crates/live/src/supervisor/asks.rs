@@ -68,11 +68,13 @@ impl Hub {
         let asked = parse(payload)?;
         let answers_always = matches!(
             asked,
-            Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {} | Ask::Timeout { .. } | Ask::Resume {} | Ask::Pause {})
+            Asked::Us(
+                Ask::Info {} | Ask::Wait {} | Ask::Kill {} | Ask::Timeout { .. } | Ask::Resume {} | Ask::Pause {}
+            )
         );
-        if let Some((_, message)) = self.ending.as_ref().filter(|_| {
-            !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {}))
-        }) {
+        if let Some((_, message)) =
+            self.ending.as_ref().filter(|_| !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {})))
+        {
             return Err(failure(Code::Ended, format!("the sandbox has ended: {message}")));
         }
         if self.setup.info.state == State::Paused && !answers_always {

@@ -178,8 +178,7 @@ impl Agent {
         };
         let frame = wire::words(Kind::Open, number, &words)?;
         let shape = Shape::of(request);
-        let line =
-            Line { to, shape, out_left: WINDOW, in_left: WINDOW, replied: false, spoke: false, no_more: false };
+        let line = Line { to, shape, out_left: WINDOW, in_left: WINDOW, replied: false, spoke: false, no_more: false };
         self.lines.insert(number, line);
         self.send(Some(frame));
         Some(number)

@@ -206,14 +206,15 @@ type Opened = (UnixListener, [Signal; 3], UnixStream);
 
 fn open(setup: &Setup, socket: std::os::unix::net::UnixStream) -> std::io::Result<Opened> {
     let listener = place::bind(&setup.claim.socket())?;
-    let signals =
-        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
+    let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     socket.set_nonblocking(true)?;
     Ok((listener, signals, UnixStream::from_std(socket)?))
 }
 
 /// A task that writes what is queued; where to queue it, and how much waits.
-fn writer(to: impl AsyncWrite + Unpin + Send + 'static) -> (UnboundedSender<Vec<u8>>, Arc<AtomicUsize>, JoinHandle<()>) {
+fn writer(
+    to: impl AsyncWrite + Unpin + Send + 'static,
+) -> (UnboundedSender<Vec<u8>>, Arc<AtomicUsize>, JoinHandle<()>) {
     let (out, bytes) = unbounded_channel();
     let queued = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&queued);

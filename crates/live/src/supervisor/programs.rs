@@ -190,10 +190,11 @@ impl Hub {
     /// who is too far behind that one is skipped. A program that was let go waits for nobody.
     pub(super) fn refill(&mut self, number: u64) {
         let Some(program) = self.programs.get(&number).filter(|program| !program.is_over()) else { return };
-        let waiting = program.readers.iter().filter_map(|(id, stream)| match self.clients.get(id)?.streams.get(stream)? {
-            What::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
-            What::Reader { .. } | What::Relay { .. } | What::End | What::Freezer | What::Input => None,
-        });
+        let waiting =
+            program.readers.iter().filter_map(|(id, stream)| match self.clients.get(id)?.streams.get(stream)? {
+                What::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
+                What::Reader { .. } | What::Relay { .. } | What::End | What::Freezer | What::Input => None,
+            });
         let held = program.owner.and_then(|_| waiting.min()).unwrap_or_default();
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         let owed = WINDOW.saturating_sub(self.agent.out_left(program.line)).saturating_sub(held);

@@ -196,7 +196,9 @@ async fn no_more_than_128_are_connected_at_once() {
         clients.push(client);
     }
     let one_more = live.client().await;
-    assert!(matches!(one_more.call::<Info>(&Ask::Info {}).await, Err(crate::client::Error::Failed(f)) if f.code == Code::Ended));
+    assert!(
+        matches!(one_more.call::<Info>(&Ask::Info {}).await, Err(crate::client::Error::Failed(f)) if f.code == Code::Ended)
+    );
     drop(clients.pop());
     let again = async { while live.client().await.call::<Info>(&Ask::Info {}).await.is_err() {} };
     tokio::time::timeout(LONG, again).await.expect("nobody is let in any more");

@@ -136,7 +136,10 @@ impl Live {
 
 fn exec(words: &[&str]) -> Exec {
     let argv = words.iter().map(|word| (*word).to_owned()).collect();
-    Exec { program: Program { argv, stdin: words[0] == "cat" || words[0] == "deaf", ..Program::default() }, ..Exec::default() }
+    Exec {
+        program: Program { argv, stdin: words[0] == "cat" || words[0] == "deaf", ..Program::default() },
+        ..Exec::default()
+    }
 }
 
 /// Its whole output and its report.

@@ -230,7 +230,7 @@ def many_files_at_once(box):
 
 @case
 def a_file_of_the_kernel(box):
-    assert len(box.files.read("/proc/sys/kernel/random/boot_id")) == 37
+    assert "processor" in box.files.read("/proc/cpuinfo") or "MemTotal" in box.files.read("/proc/meminfo")
 
 
 @case

@@ -89,7 +89,7 @@ impl Problem {
     pub fn no_route(what: &str) -> Self {
         let why = "the path, or the method for this path, is none of ours";
         let what = format!("nothing answers {} here", policy::diagnostic::quote(what));
-        Self::new(StatusCode::NOT_FOUND, "serve/no-such-path", what, why, "docs/reference/server.md lists them")
+        Self::new(StatusCode::NOT_FOUND, "serve/no-such-path", what, why, "`GET /v1/openapi.json` lists ours")
     }
 
     /// One line for people.

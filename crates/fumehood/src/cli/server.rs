@@ -36,7 +36,7 @@ pub(super) const SPEC: Spec = Spec {
     about: "Serve live sandboxes over HTTP, to E2B's clients and to your own",
     usage: "[--listen WHERE] [--socket PATH] [--domain NAME]",
     more: "Clients of E2B need three variables: E2B_API_URL and E2B_SANDBOX_URL (where this listens) and E2B_API_KEY (`fumehood\n\
-           keys add`). Sandboxes outlive the server: the next one finds them all. docs/reference/server.md has every request.\n\
+           keys add`). Sandboxes outlive the server: the next one finds them all. `/v1/openapi.json` lists our own requests.\n\
            Ends with SIGINT or SIGTERM. Exit code 0 at the end, 125 for a failure of ours.",
     tables: &[SERVE],
     words: Words::Mixed(0),

@@ -114,6 +114,7 @@ fn ids_in_the_code() -> BTreeSet<String> {
 fn is_an_id(text: &str) -> bool {
     const PATHS: &[&str] = &[
         "application/",
+        "multipart/",
         "attr/",
         "audio/",
         "bin/",

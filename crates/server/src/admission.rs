@@ -76,7 +76,7 @@ mod tests {
             (Room { processes: Some((30_000, 32768)), ..good }, "limits.pids"),
         ] {
             let problem = full.admit().unwrap_err();
-            assert_eq!((problem.status.as_u16(), problem.clause.as_str(), problem.retry), (503, clause, Some(RETRY)));
+            assert_eq!((problem.status.as_u16(), &*problem.clause, problem.retry), (503, clause, Some(RETRY)));
         }
     }
 }

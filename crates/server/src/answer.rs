@@ -12,13 +12,13 @@ pub struct Problem {
     /// The HTTP status.
     pub status: StatusCode,
     /// Stable id, e.g. `serve/key`.
-    pub id: String,
+    pub id: Box<str>,
     /// The clause of the policy, or the field of the request; empty where neither is at fault.
-    pub clause: String,
+    pub clause: Box<str>,
     /// What was not done.
     pub what: String,
     /// Why.
-    pub why: String,
+    pub why: Box<str>,
     /// What to do instead.
     pub instead: String,
     /// Seconds after which the same request may succeed.
@@ -31,10 +31,10 @@ impl Problem {
     pub fn new(status: StatusCode, id: &str, what: impl Into<String>, why: &str, instead: &str) -> Self {
         Self {
             status,
-            id: id.to_owned(),
-            clause: String::new(),
+            id: id.into(),
+            clause: "".into(),
             what: what.into(),
-            why: why.to_owned(),
+            why: why.into(),
             instead: instead.to_owned(),
             retry: None,
         }
@@ -50,7 +50,7 @@ impl Problem {
     /// The same, about a clause or a field.
     #[must_use]
     pub fn about(self, clause: &str) -> Self {
-        Self { clause: clause.to_owned(), ..self }
+        Self { clause: clause.into(), ..self }
     }
 
     /// The same, worth another try.

@@ -90,7 +90,7 @@ mod tests {
         assert!(layers("base:default", empty).is_ok());
         for bad in ["", "/etc/passwd", "./a.toml", "code-interpreter-v1", "Base"] {
             let problem = layers(bad, empty).unwrap_err();
-            assert_eq!((problem.status, problem.clause.as_str()), (StatusCode::BAD_REQUEST, "templateID"), "{bad}");
+            assert_eq!((problem.status, &*problem.clause), (StatusCode::BAD_REQUEST, "templateID"), "{bad}");
         }
     }
 }

@@ -158,7 +158,7 @@ impl Messages {
             if let Some((flags, length)) = envelope(&self.waiting)? {
                 let end = HEADER.saturating_add(length);
                 if let Some(message) = self.waiting.get(HEADER..end) {
-                    let message = if flags & END == 0 { Some(object(message)?) } else { None };
+                    let message = (flags & END == 0).then(|| object(message)).transpose()?;
                     self.waiting.drain(..end);
                     return Ok(message);
                 }

@@ -143,7 +143,7 @@ impl Listeners {
             match &self.tcp {
                 Some(tcp) => tcp.accept().await.map(|(stream, _)| {
                     // Small answers go out at once; without it they are only slower.
-                    if stream.set_nodelay(true).is_err() {}
+                    let _slower = stream.set_nodelay(true);
                     Box::new(stream) as Box<dyn Io>
                 }),
                 None => std::future::pending().await,

@@ -43,7 +43,7 @@ pub(super) async fn exec(
         let sender = stream.sender();
         tokio::spawn(async move {
             // A program that ended reads no more.
-            if sender.send(stdin.as_bytes()).await.is_ok() && sender.eof().is_err() {}
+            let _ended = sender.send(stdin.as_bytes()).await.is_ok() && sender.eof().is_err();
         });
     }
     if as_events {

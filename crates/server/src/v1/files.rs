@@ -62,7 +62,7 @@ pub(super) async fn write(
         }
     }
     // Where it ended already, the end says why.
-    if stream.eof().is_err() {}
+    let _ended = stream.eof().is_err();
     let entry = stream.result::<Entry>().await.map_err(Error::failure)?;
     Ok(json_response(StatusCode::OK, &json!(entry)))
 }

@@ -16,6 +16,7 @@ mod explain;
 pub mod flags;
 mod gc;
 mod house;
+mod keys;
 pub mod languages;
 mod live;
 mod man;
@@ -27,6 +28,7 @@ mod policy;
 pub mod request;
 mod run;
 mod serve;
+mod server;
 pub mod spec;
 pub mod target;
 mod tools;
@@ -69,6 +71,10 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &server::SPEC,
+    &keys::ADD,
+    &keys::LS,
+    &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
     &approvals::LS,

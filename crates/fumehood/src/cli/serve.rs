@@ -253,7 +253,7 @@ async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failur
 }
 
 /// SIGINT or SIGTERM. Where neither can be heard, only the end of the pipe or SIGKILL ends us.
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
     tokio::select! {

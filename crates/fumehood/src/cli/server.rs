@@ -88,7 +88,7 @@ fn listen(call: &Call<'_>) -> Result<Listen, Failure> {
         let fix = "127.0.0.1:PORT or [::1]:PORT, and a proxy with TLS for others".to_owned();
         Failure::own(usage("usage/bad-value", format!("`--listen {text}`"), why.to_owned(), fix))
     };
-    let address: SocketAddr = text.parse().map_err(|_| wrong("it is no IP:PORT"))?;
+    let address: SocketAddr = text.parse().map_err(|_unparsed| wrong("it is no IP:PORT"))?;
     if !address.ip().is_loopback() {
         return Err(wrong("others could reach it, and nothing here is encrypted"));
     }

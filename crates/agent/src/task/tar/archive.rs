@@ -121,7 +121,8 @@ impl Archive {
                 Some(name) => self.member(&name, self.root.clone()),
                 None => {
                     self.over = true;
-                    self.pending.resize(2 * BLOCK, 0);
+                    let end = self.pending.len().saturating_add(2 * BLOCK);
+                    self.pending.resize(end, 0);
                 }
             }
             return Ok(());

@@ -103,6 +103,10 @@ async fn target(client: &Client, inside: &str, name: &OsStr) -> Result<(String, 
     match client.call::<Entry>(&stat).await {
         Ok(entry) if entry.kind == FileKind::Dir => Ok((inside.to_owned(), name.to_owned())),
         Ok(_) => Ok(parted(inside)),
+        // Only a folder can have a slash behind it; it is made.
+        Err(Error::Failed(failure)) if failure.code == Code::NotFound && inside.ends_with('/') => {
+            Ok((inside.to_owned(), name.to_owned()))
+        }
         Err(Error::Failed(failure)) if failure.code == Code::NotFound => Ok(parted(inside)),
         Err(error) => Err(error),
     }

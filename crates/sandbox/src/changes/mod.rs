@@ -5,6 +5,8 @@
 //! what [`diff`] showed (by digest), all of it or nothing, never through a link, and never over what somebody changed on the
 //! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files.
 
+#[cfg(test)]
+mod again;
 mod apply;
 mod copy;
 mod diff;
@@ -18,6 +20,7 @@ mod store;
 mod tests;
 mod upper;
 
+pub(crate) use apply::apply_own;
 pub use apply::{Applied, Conflict, Guarded, Request, apply};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
@@ -25,6 +28,8 @@ pub use error::ChangesError;
 pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs,
 };
+pub(crate) use manifest::{read as read_list, target_bytes};
 pub use marks::{Mark, leaves, marks};
-pub use store::{Bounds, MAX_DEPTH, Store};
+pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
+pub(crate) use store::{FOREIGN, Timed};
 pub use upper::read_upper;

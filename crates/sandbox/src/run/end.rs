@@ -19,6 +19,7 @@ use super::record::Recorded;
 use super::streams::{Kept, Last, Stream};
 use super::supervise::Watched;
 use super::violations::{self, Counters};
+use crate::changes::Until;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
 
@@ -66,7 +67,10 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let folder = home.tmp().map_or(0, super::workspace::written);
     let disk = watched.written.max(layer_used).max(folder);
     let mut workspace = match layer {
-        Some(layer) => told(layer.read_back(recorded, &plan.policy), &mut failed),
+        Some(layer) => {
+            let read = layer.read(recorded, &plan.policy, &Until::default());
+            told(read.map(|manifest| super::workspace::told(&manifest)), &mut failed)
+        }
         None => WorkspaceReport::default(),
     };
     workspace.notes = home.take_notes();

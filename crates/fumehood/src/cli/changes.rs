@@ -186,10 +186,13 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Ok(code);
     }
     match &applied {
-        Applied::Done { digest: _, paths, left, refused } => {
+        Applied::Done { digest: _, paths, left, keys, refused } => {
             let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
             if *left > 0 {
                 text.push_str(&format!("; {left} protected left"));
+            }
+            for left in keys {
+                text.push_str(&format!("; of {} without {}", show_path(&left.path), left.keys));
             }
             if !refused.is_empty() {
                 text.push_str(&format!("; {} not carried over:", refused.len()));

@@ -37,7 +37,7 @@ const SERVE: &[Flag] = &[
         To::Ours,
         "Speak lines of JSON on stdin and stdout instead, for the program that started us",
     ),
-    Flag::new("answers", None, To::Ours, "With --stdio: that program asks a person and sends the answers"),
+    Flag::new("answers", None, To::Ours, "With --stdio: that program sends answers too, where no person must answer"),
     Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are with --stdio; default local"),
     Flag::new("agent-key", Some("NAME=FILE"), To::Ours, "One more agent, with a token of its own; may be repeated")
         .many(),

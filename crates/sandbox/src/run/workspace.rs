@@ -165,6 +165,11 @@ impl Layer {
         Ok(store.finish(state)?)
     }
 
+    /// At the end, what a report says of it.
+    pub(super) fn read_back(&self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Error> {
+        self.read(recorded, policy, &Until::default()).map(|manifest| told(&manifest))
+    }
+
     /// Takes changes to the host while the sandbox stands still. What it sees does not change by that: all that is taken lies
     /// in its layer, above what the host has there.
     pub(super) fn apply(
@@ -204,11 +209,15 @@ impl Layer {
         };
         if host.kind == Kind::File {
             // Of a large file nobody else knows the sum.
-            host.sha256 = host.sha256.or(sum.map(str::to_owned));
+            host.sha256 = host.sha256.or_else(|| sum.map(str::to_owned));
         }
         if let Some(baseline) = &mut self.baseline
-            && let Some(copy) = there(&self.place)?
+            && let Some(mut copy) = there(&self.place)?
         {
+            if (copy.kind, &copy.sha256) != (host.kind, &host.sha256) {
+                // Only a part of it was taken: it is looked into again.
+                copy.inode = 0;
+            }
             baseline.entries.insert(path.to_owned(), (host.clone(), copy));
         }
         self.applied.insert(path.to_owned(), host);

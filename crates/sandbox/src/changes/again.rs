@@ -48,6 +48,28 @@ fn a_large_file_that_is_the_same_is_no_change() {
 }
 
 #[test]
+fn what_is_as_it_was_is_not_copied_again() {
+    let host = Host::new(&[]);
+    put(&host.at("upper"), "one", "1");
+    put(&host.at("upper"), "two", "2");
+    let blobs = || {
+        let files = std::fs::read_dir(host.at("state/changes").join(host.run.as_str()).join(BLOBS)).unwrap();
+        let inode = |file: std::fs::DirEntry| std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+        files.map(|file| inode(file.unwrap())).collect::<std::collections::BTreeSet<_>>()
+    };
+    let first = host.read();
+    let kept = blobs();
+    assert_eq!((host.read(), kept.len()), (first, 2));
+    assert_eq!(blobs(), kept);
+    put(&host.at("upper"), "two", "3");
+    host.read();
+    assert_eq!((blobs().len(), blobs().intersection(&kept).count()), (2, 1));
+    assert_eq!(changes(&host.read()).len(), 2);
+    assert!(matches!(host.apply_all(), Applied::Done { .. }));
+    assert_eq!(tree(&host.at("work")).into_iter().map(|(_, _, text)| text).collect::<Vec<_>>(), [b"1", b"3"]);
+}
+
+#[test]
 fn what_is_covered_for_the_run_is_no_removal_by_it() {
     let host = Host::new(&[("secret", "1"), ("gone", "2")]);
     host.overlay("rm secret gone");

@@ -365,12 +365,12 @@ fn writes_to_the_hosts_own_folder_are_no_snapshot() {
     live.ask("echo t > /tmp/t; echo done");
     assert_eq!(take(&live).deletions().unwrap(), Vec::<PathBuf>::new(), "what is only read needs no layer");
     let error = live.sandbox.handle().changes().unwrap_err();
-    assert_eq!(error.into_faults().first().unwrap().id, "run/no-layer");
+    assert_eq!(error.into_faults().first().unwrap().id, "run/no-changes");
     let live = create(host(&[]), ("container", "rw"), &[r#"prefer=["limits.disk","limits.files"]"#]);
     let writer = snapshot::begin(state(&live), &run_of(&live), Wish::default()).unwrap();
     let error = live.sandbox.handle().snapshot(writer).unwrap_err();
     assert!(error.is_refusal());
-    assert_eq!(error.into_faults().first().unwrap().id, "run/no-layer");
+    assert_eq!(error.into_faults().first().unwrap().id, "run/no-changes");
     assert_eq!(std::fs::read_dir(live.folder.path().join("state/snapshots")).unwrap().count(), 1, "the lock alone");
 }
 

@@ -5,8 +5,6 @@
 //! what [`diff`] showed (by digest), all of it or nothing, never through a link, and never over what somebody changed on the
 //! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files.
 
-#[cfg(test)]
-mod again;
 mod apply;
 mod copy;
 mod diff;
@@ -17,6 +15,10 @@ mod marks;
 mod order;
 mod parts;
 mod store;
+#[cfg(test)]
+mod again {
+    mod tests;
+}
 #[cfg(test)]
 mod tests;
 mod upper;

@@ -121,7 +121,7 @@ fn no_layer(policy: &Policy) -> Error {
         WorkspaceMode::Overlay | WorkspaceMode::Copy => "its layer could not be reached from outside",
     };
     Error::refused(Fault {
-        id: "run/no-layer",
+        id: "run/no-changes",
         what: "there are no changes of this sandbox that are kept aside".to_owned(),
         place: format!("workspace.mode = \"{}\"", mode.as_str()),
         why: why.to_owned(),

@@ -1,7 +1,7 @@
 //! A layer that is read more than once, while its sandbox lives.
 
-use super::tests::{Host, changes, put, tree};
-use super::*;
+use crate::changes::tests::{Host, changes, put, tree};
+use crate::changes::*;
 use crate::state::{Dir, StateError};
 use rustix::io::Errno;
 use std::path::Path;

@@ -153,7 +153,7 @@ pub(crate) mod config {
             ops: vec![
                 Op::Root { size: 1 << 20, inodes: 77 },
                 Op::File { path: path(), mode: 0o600, bytes: vec![0, 1, 255] },
-                Op::Tmpfs { path: path(), size: 1, inodes: 2, mode: 0o1777, attrs: Attrs::NOEXEC },
+                Op::Tmpfs { path: path(), size: 1, inodes: 2, mode: 0o1777, attrs: Attrs::NOEXEC, export: Some(1) },
                 Op::Overlay {
                     lowers: Lowers::one(0),
                     path: path(),

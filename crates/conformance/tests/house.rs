@@ -92,6 +92,8 @@ const ROOMS: [Room; 13] = [
             "serde_json",
             "sha2",
             "similar",
+            // What a snapshot is made of.
+            "tar",
             "thiserror",
             "toml",
             "zeroize",

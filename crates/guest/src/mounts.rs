@@ -113,8 +113,9 @@ impl Tree {
                 let (parent, name) = self.parent(path)?;
                 bare::make_symlink(target, parent, name)
             }
-            Op::Tmpfs { path, size, inodes, mode, attrs } => {
-                self.mount_new(path, c"tmpfs", attrs, tmpfs_options(size, inodes, mode)?.as_c_str())
+            Op::Tmpfs { path, size, inodes, mode, attrs, export } => {
+                self.mount_new(path, c"tmpfs", attrs, tmpfs_options(size, inodes, mode)?.as_c_str())?;
+                export.map_or(Ok(()), |slot| self.export_dir(path, slot))
             }
             Op::Bind { source, path, attrs, file } => self.bind(source, path, attrs, file),
             Op::Overlay { ref lowers, path, size, inodes, attrs, export } => {
@@ -412,6 +413,11 @@ impl Tree {
         let place = self.exports.get_mut(self.slots.len()).ok_or(Errno::E2BIG)?;
         *place = Some(fd);
         if self.slots.push(slot) { Ok(()) } else { Err(Errno::E2BIG) }
+    }
+
+    fn export_dir(&mut self, path: &CStr, slot: u32) -> Done {
+        let inside = bare::open_dir(self.root()?, relative(path)?, Within::Beneath)?;
+        self.export(slot, inside)
     }
 
     fn fill(&mut self, path: &CStr, (size, inodes): (u64, u64), attrs: Attrs, slot: u32) -> Done {

@@ -8,6 +8,7 @@ use crate::audit::AuditError;
 use crate::changes::ChangesError;
 use crate::fault::Fault;
 use crate::run::start_fault;
+use crate::snapshot::SnapshotError;
 use crate::state::StateError;
 
 /// Why there is no run.
@@ -88,6 +89,23 @@ impl From<ChangesError> for Error {
         // A workspace that is too large for its copy can be made to fit, or shown otherwise: nothing of ours failed.
         let refuses = matches!(error, ChangesError::TooLarge { .. });
         if refuses { Self::refused(error.fault()) } else { Self::failed(error.fault()) }
+    }
+}
+
+impl From<SnapshotError> for Error {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::State(error) => error.into(),
+            SnapshotError::Changes(error) => error.into(),
+            // What the caller can change.
+            SnapshotError::None { .. }
+            | SnapshotError::Name { .. }
+            | SnapshotError::Taken { .. }
+            | SnapshotError::TooMany { .. } => Self::refused(error.fault()),
+            SnapshotError::Damaged { .. } | SnapshotError::Ended | SnapshotError::Read { .. } => {
+                Self::failed(error.fault())
+            }
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod load;
 pub mod protect;
 pub mod quantity;
 pub mod run;
+pub mod snapshot;
 pub mod state;
 mod workload;
 

@@ -44,6 +44,7 @@ pub use prepare::prepare;
 pub use running::{Running, Sample, Streams};
 pub use start::{Confined, GROUPS, Started, start};
 pub use survey::Unseen;
+pub use tree::TMP_SLOT;
 pub use verify::Verified;
 
 use policy::value::Tier;

@@ -143,7 +143,10 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     // Commands were judged by the list of the system.
     config.search = environment::search(if policy.commands.is_some() { &[] } else { &config.env });
     config.ids = inside(host, &identity, &blueprint);
-    let exports = config.ops.iter().any(|op| matches!(op, Op::Overlay { export: Some(_), .. } | Op::Fill { .. }));
+    let exported = |op: &Op| {
+        matches!(op, Op::Overlay { export: Some(_), .. } | Op::Tmpfs { export: Some(_), .. } | Op::Fill { .. })
+    };
+    let exports = config.ops.iter().any(exported);
     let protected = launch.protect.iter().map(|protect| match protect {
         Protect::Pinned(path) => (cwd.join(path), Stands::Fast),
         Protect::Layered(path, _) if tree::can_layer(host) => (cwd.join(path), Stands::Layered),

@@ -35,6 +35,8 @@ const OURS: &str = "/run/fumehood";
 
 /// The slot under which the workspace layer is handed out.
 pub(crate) const WORKSPACE_SLOT: u32 = 0;
+/// The slot under which `/tmp` of a live sandbox is handed out; layers of git's folders have numbers from 0 on.
+pub const TMP_SLOT: u32 = 1000;
 
 /// What the guest builds.
 #[derive(Debug, Default)]
@@ -368,10 +370,13 @@ impl Builder<'_> {
             ("/tmp", self.sizes.tmp, 0o1777),
             ("/run", self.blueprint.run, 0o755),
         ];
-        for (path, size, mode) in all {
+        for (at, size, mode) in all {
             let Some(size) = size else { continue };
-            self.op(Op::Tmpfs { path: text(Path::new(path)), size: size.bytes, inodes: size.inodes, mode, attrs });
-            self.allow(Path::new(path), self.writable(), true);
+            // An agent's sandbox can be kept as a snapshot, for which somebody reads it from outside.
+            let export = (self.launch.program.is_some() && at == "/tmp").then_some(TMP_SLOT);
+            let (path, size, inodes) = (text(Path::new(at)), size.bytes, size.inodes);
+            self.op(Op::Tmpfs { path, size, inodes, mode, attrs, export });
+            self.allow(Path::new(at), self.writable(), true);
         }
         // The home folder is part of /tmp, so that one limit holds both.
         let home = Path::new("/home").join(self.user());

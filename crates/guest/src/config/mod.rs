@@ -30,7 +30,7 @@ pub use view::{Malformed, View};
 /// First bytes of a config.
 pub const MAGIC: [u8; 4] = *b"FHgc";
 /// Version of the layout; the guest refuses any other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most sources that a config may have.
 pub const MAX_SOURCES: usize = 512;
 /// Most descriptors that may be passed out.

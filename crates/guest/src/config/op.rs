@@ -138,6 +138,8 @@ pub enum Op<P, B> {
         mode: u32,
         /// Attributes.
         attrs: Attrs,
+        /// Pass a descriptor of its root out under this number.
+        export: Option<u32>,
     },
     /// A source, with all that is mounted below it.
     Bind {
@@ -248,6 +250,7 @@ impl<'a> Item<'a> for Op<&'a CStr, &'a [u8]> {
                 inodes: r.u64()?,
                 mode: r.u32()?,
                 attrs: Attrs::read(r)?,
+                export: r.option(Reader::u32)?,
             },
             5 => Self::Bind { source: r.u32()?, path: r.text()?, attrs: Attrs::read(r)?, file: r.flag()? },
             6 => Self::Overlay {
@@ -299,8 +302,8 @@ mod put {
                 Self::Dir { path, mode } => fields(out, 1, &[&path.as_ref(), mode]),
                 Self::File { path, mode, bytes } => fields(out, 2, &[&path.as_ref(), mode, &bytes.as_ref()]),
                 Self::Symlink { path, target } => fields(out, 3, &[&path.as_ref(), &target.as_ref()]),
-                Self::Tmpfs { path, size, inodes, mode, attrs } => {
-                    fields(out, 4, &[&path.as_ref(), size, inodes, mode, attrs]);
+                Self::Tmpfs { path, size, inodes, mode, attrs, export } => {
+                    fields(out, 4, &[&path.as_ref(), size, inodes, mode, attrs, export]);
                 }
                 Self::Bind { source, path, attrs, file } => fields(out, 5, &[source, &path.as_ref(), attrs, file]),
                 Self::Overlay { lowers, path, size, inodes, attrs, export } => {

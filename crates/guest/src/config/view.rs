@@ -117,13 +117,12 @@ impl<'a> View<'a> {
     /// The guest has fixed tables; what they cannot hold is refused here and not cut later.
     fn within_bounds(&self) -> bool {
         let exports = self.ops.iter().filter(|op| match op {
-            Op::Overlay { export, .. } => export.is_some(),
+            Op::Overlay { export, .. } | Op::Tmpfs { export, .. } => export.is_some(),
             Op::Fill { .. } => true,
             Op::Root { .. }
             | Op::Dir { .. }
             | Op::File { .. }
             | Op::Symlink { .. }
-            | Op::Tmpfs { .. }
             | Op::Bind { .. }
             | Op::Device { .. }
             | Op::Devpts { .. }

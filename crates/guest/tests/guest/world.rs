@@ -67,7 +67,7 @@ pub(crate) fn container(who: Who, argv: &[&str]) -> Config {
             bind(3, "/dev/urandom"),
             bind(4, "/dev/tty"),
             Op::Devpts { path: c("/dev/pts"), max: 16 },
-            Op::Tmpfs { path: c("/tmp"), size: 8 << 20, inodes: 1024, mode: 0o1777, attrs: tmp },
+            Op::Tmpfs { path: c("/tmp"), size: 8 << 20, inodes: 1024, mode: 0o1777, attrs: tmp, export: None },
             Op::Proc { path: c("/proc") },
             Op::Mqueue { path: c("/dev/mqueue") },
             Op::Mask { path: c("/proc/keys"), dir: false },

@@ -90,11 +90,23 @@ pub struct KeysLeft {
     pub keys: String,
 }
 
-/// Applies changes of a run.
+/// Applies changes of a run that has ended.
 ///
 /// # Errors
 /// [`ChangesError`]; nothing was applied then. A conflict is no error.
 pub fn apply(
+    state: &State,
+    run: &RunId,
+    request: &Request,
+    list: &List,
+    now: Timestamp,
+) -> Result<Applied, ChangesError> {
+    super::manifest::must_have_ended(state, run)?;
+    apply_own(state, run, request, list, now)
+}
+
+/// [`apply`] by the run's own supervisor.
+pub(crate) fn apply_own(
     state: &State,
     run: &RunId,
     request: &Request,
@@ -613,5 +625,5 @@ fn conflict(entry: &Entry, id: &'static str, why: &str) -> Stop {
 
 /// What was not taken stays with the run; if nothing did, the run's changes are gone.
 fn keep_rest(state: &State, run: &RunId, manifest: &Manifest, store: &Dir) -> Result<(), ChangesError> {
-    if manifest.entries.is_empty() { super::discard(state, run) } else { keep(state, run, manifest, store) }
+    if manifest.entries.is_empty() { super::manifest::forget(state, run) } else { keep(state, run, manifest, store) }
 }

@@ -33,6 +33,18 @@ pub enum ChangesError {
         /// Found.
         found: String,
     },
+    /// The sandbox was ended while its changes were read.
+    #[error("the changes of {run} were not read to their end")]
+    Ended {
+        /// Run.
+        run: String,
+    },
+    /// The run still goes on, and somebody else asks than its supervisor.
+    #[error("run {run} still goes on")]
+    Lives {
+        /// Run.
+        run: String,
+    },
     /// A chosen path is not among the changes.
     #[error("{} is not among the changes", show_path(path))]
     NoSuchPath {
@@ -85,6 +97,14 @@ pub enum ChangesError {
     },
 }
 
+/// Why, and what to do.
+const ENDED: (&str, &str) =
+    ("the sandbox was ended, or its time was over", "`fumehood diff` shows what was kept at its end");
+const LIVES: (&str, &str) = (
+    "only its supervisor can take its changes while it goes on, and nobody can throw them away",
+    "name the live sandbox by its id; or end it (`fumehood kill ID`), and then apply or discard",
+);
+
 impl ChangesError {
     /// What, where, why and fix.
     #[must_use]
@@ -117,6 +137,8 @@ impl ChangesError {
                 &format!("wanted {wanted}, found {found}"),
                 "look again with `fumehood diff --json`, with the same files named",
             ),
+            Self::Ended { run } => say("changes/ended", run.clone(), ENDED.0, ENDED.1),
+            Self::Lives { run } => say("changes/lives", run.clone(), LIVES.0, LIVES.1),
             Self::NoSuchPath { path } => say(
                 "changes/no-such-path",
                 show_path(path),

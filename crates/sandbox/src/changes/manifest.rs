@@ -228,7 +228,7 @@ impl Manifest {
         sha256_hex(canonical(&value).as_bytes())
     }
 
-    pub(super) fn save(&self, dir: &Dir) -> KernelResult<()> {
+    pub(crate) fn save(&self, dir: &Dir) -> KernelResult<()> {
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE | rustix::fs::OFlags::TRUNC;
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         let mut file = std::io::BufWriter::new(dir.open_file("manifest.new", flags, mode)?);
@@ -247,20 +247,24 @@ pub fn load(state: &State, run: &RunId) -> Result<(Manifest, Dir), ChangesError>
     let changes = state.changes()?;
     let none = || ChangesError::None { of: format!("run {run}") };
     let dir = changes.enter(run.as_str(), Cross::No).or(Err(none()))?;
-    let content = match dir.read(MANIFEST, MAX_MANIFEST) {
-        Ok(content) => content,
-        Err(Errno::NOENT) => return Err(none()),
-        Err(errno) => return Err(ChangesError::Read { path: state.path().join("changes").join(run.as_str()), errno }),
-    };
-    let damaged = || ChangesError::Damaged { run: run.to_string() };
-    let manifest: Manifest = serde_json::from_slice(&content).or(Err(damaged()))?;
+    match read(&dir, run.as_str()) {
+        Ok(Some(manifest)) => Ok((manifest, dir)),
+        Ok(None) => Err(ChangesError::Damaged { run: run.to_string() }),
+        Err(Errno::NOENT) => Err(none()),
+        Err(errno) => Err(ChangesError::Read { path: state.path().join("changes").join(run.as_str()), errno }),
+    }
+}
+
+/// The list in a folder; `None` if it is not as we wrote it of this run.
+pub(crate) fn read(dir: &Dir, run: &str) -> KernelResult<Option<Manifest>> {
+    let content = dir.read(MANIFEST, MAX_MANIFEST)?;
     let plain = |path: &Path| {
         path.components().all(|c| matches!(c, std::path::Component::Normal(_))) && path.file_name().is_some()
     };
-    if manifest.schema != 1 || manifest.run != run.as_str() || !manifest.entries.iter().all(|e| plain(&e.path)) {
-        return Err(damaged());
-    }
-    Ok((manifest, dir))
+    let whole = |manifest: &Manifest| {
+        manifest.schema == 1 && manifest.run == run && manifest.entries.iter().all(|entry| plain(&entry.path))
+    };
+    Ok(serde_json::from_slice(&content).ok().filter(whole))
 }
 
 /// The runs that have changes, the one that ended last first.
@@ -292,8 +296,19 @@ pub fn newest(state: &State, path: &Path) -> Result<RunId, ChangesError> {
 /// Throws the changes of a run away.
 ///
 /// # Errors
-/// [`ChangesError::None`] if there are none.
+/// [`ChangesError::None`] if there are none; [`ChangesError::Lives`].
 pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
+    must_have_ended(state, run)?;
+    forget(state, run)
+}
+
+/// While a run goes on its supervisor alone knows what it took, and what it shows again.
+pub(super) fn must_have_ended(state: &State, run: &RunId) -> Result<(), ChangesError> {
+    if crate::state::gc::lives(state, run)? { Err(ChangesError::Lives { run: run.to_string() }) } else { Ok(()) }
+}
+
+/// [`discard`] by whoever has taken them all.
+pub(super) fn forget(state: &State, run: &RunId) -> Result<(), ChangesError> {
     let changes = state.changes()?;
     if changes.kind(run.as_str()) != Ok(Some(FileType::Directory)) {
         return Err(ChangesError::None { of: format!("run {run}") });
@@ -310,8 +325,9 @@ fn is_named(paths: &[PathBuf], path: &Path) -> bool {
 /// Throws the changes at and below these paths away; those that are gone.
 ///
 /// # Errors
-/// [`ChangesError::NoSuchPath`], and nothing was thrown away.
+/// [`ChangesError::NoSuchPath`] or [`ChangesError::Lives`], and nothing was thrown away.
 pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<PathBuf>, ChangesError> {
+    must_have_ended(state, run)?;
     let (mut manifest, store) = load(state, run)?;
     let gone = manifest.choose(Some(paths))?.into_iter().map(|entry| entry.path.clone());
     let gone = gone.chain(manifest.left_behind(Some(paths)).into_iter().map(|refused| refused.path)).collect();
@@ -326,6 +342,6 @@ pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<P
 }
 
 /// A link's target as bytes.
-pub(super) fn target_bytes(target: &str) -> Option<OsString> {
+pub(crate) fn target_bytes(target: &str) -> Option<OsString> {
     policy::json::unhex(target).map(OsString::from_vec)
 }

@@ -16,9 +16,14 @@ mod order;
 mod parts;
 mod store;
 #[cfg(test)]
+mod again {
+    mod tests;
+}
+#[cfg(test)]
 mod tests;
 mod upper;
 
+pub(crate) use apply::apply_own;
 pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
@@ -26,6 +31,8 @@ pub use error::ChangesError;
 pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs,
 };
+pub(crate) use manifest::{read as read_list, target_bytes};
 pub use marks::{Mark, leaves, marks};
-pub use store::{Bounds, MAX_DEPTH, Store};
+pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
+pub(crate) use store::{FOREIGN, Timed};
 pub use upper::read_upper;

@@ -1,10 +1,13 @@
 //! Taking what a run left into `changes/RUN`, within bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
@@ -37,7 +40,43 @@ pub const MAX_DEPTH: usize = 128;
 
 /// Longer paths can be made step by step, and no system call takes them (PATH_MAX, with its end).
 const MAX_PATH: usize = 4095;
+/// Files up to this size, in bytes, are looked at before they are copied.
+const SMALL: u64 = 64 << 10;
 const TOO_LONG: &str = "its path is longer than the kernel takes";
+
+/// How long somebody may go on reading: the sandbox that waits meanwhile can be ended.
+#[derive(Clone, Debug, Default)]
+pub struct Until {
+    /// Somebody ended it.
+    pub ended: Arc<AtomicBool>,
+    /// Its time is over then.
+    pub at: Option<Instant>,
+}
+
+impl Until {
+    /// Whether to give up.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) || self.at.is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// # Errors
+    /// ECANCELED if it is over.
+    pub(crate) fn go_on(&self) -> KernelResult<()> {
+        if self.is_over() { Err(Errno::CANCELED) } else { Ok(()) }
+    }
+}
+
+/// What is known of a layer that is read while its sandbox lives.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// What `apply` put on the host since the sandbox began: no change by somebody else.
+    pub applied: BTreeMap<PathBuf, Fingerprint>,
+    /// Paths that are covered for the run: a mark of a removal there is ours, and no change of it.
+    pub covered: BTreeSet<PathBuf>,
+    /// When to give up.
+    pub until: Until,
+}
 
 /// The changes of one run while they are being read.
 #[derive(Debug)]
@@ -54,11 +93,12 @@ pub struct Store {
     unlisted: u64,
     /// What belongs to somebody else is not taken.
     owner: Option<u32>,
+    pub(super) known: Known,
     manifest: Manifest,
 }
 
 /// Why what belongs to somebody else is not taken.
-pub(super) const FOREIGN: &str = "it belongs to another user than the run's";
+pub(crate) const FOREIGN: &str = "it belongs to another user than the run's";
 
 impl Store {
     /// Begins; `workspace` is the host's folder without links, `started` the real time (s, ns) just before the run.
@@ -97,8 +137,29 @@ impl Store {
             linked: BTreeMap::new(),
             unlisted: 0,
             owner: None,
+            known: Known::default(),
             manifest,
         })
+    }
+
+    /// For a layer of a sandbox that lives, before anything is read.
+    #[must_use]
+    pub fn knowing(mut self, known: Known) -> Self {
+        self.known = known;
+        self
+    }
+
+    /// Gives up: what was kept before is as it was, and if there was nothing, nothing is left.
+    ///
+    /// # Errors
+    /// [`ChangesError`]; `gc` takes what is left then.
+    pub fn abandon(self, state: &State) -> Result<(), ChangesError> {
+        let run: RunId = self.manifest.run.parse()?;
+        let failed = |errno| ChangesError::Write { path: self.path.clone(), errno };
+        match super::load(state, &run) {
+            Ok((manifest, dir)) => drop_blobs(&dir, &manifest).map_err(failed),
+            Err(_none) => state.changes()?.remove_tree(run.as_str()).map_err(failed),
+        }
     }
 
     /// Ends: the list is written, and the folder removed again if nothing changed.
@@ -115,8 +176,9 @@ impl Store {
         if self.manifest.entries.is_empty() && self.manifest.refused.is_empty() {
             state.changes()?.remove_tree(OsStr::new(&self.manifest.run)).map_err(failed)?;
         } else {
-            drop_blobs(&self.dir, &self.manifest).map_err(failed)?;
+            // In this order: what an older list names is there until the new one is.
             self.manifest.save(&self.dir).map_err(failed)?;
+            drop_blobs(&self.dir, &self.manifest).map_err(failed)?;
         }
         Ok(self.manifest)
     }
@@ -136,6 +198,7 @@ impl Store {
             Errno::NOSPC | Errno::DQUOT | Errno::ROFS => {
                 StateError::NotWritable { path: self.path.clone(), variable: "FUMEHOOD_STATE", errno }.into()
             }
+            Errno::CANCELED => ChangesError::Ended { run: self.manifest.run.clone() },
             errno => ChangesError::Read { path: at, errno },
         }
     }
@@ -179,7 +242,9 @@ impl Store {
         }
         self.left.entries -= 1;
         // A folder changes whenever something in it does: that alone is no conflict.
-        entry.touched = entry.base.as_ref().is_some_and(|base| base.kind != Kind::Dir && base.ctime > self.started);
+        let ours = |base: &Fingerprint| self.known.applied.get(&entry.path).is_some_and(|then| then.is_same(base));
+        let touched = |base: &Fingerprint| base.kind != Kind::Dir && base.ctime > self.started && !ours(base);
+        entry.touched = entry.base.as_ref().is_some_and(touched);
         self.manifest.entries.push(entry);
     }
 
@@ -222,9 +287,15 @@ impl Store {
         if size > self.left.bytes {
             return Ok(None);
         }
+        if size <= SMALL
+            && let Some(known) = self.known_blob(file)?
+        {
+            self.left.bytes = self.left.bytes.saturating_sub(known.1);
+            return Ok(Some(known));
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
         let mut to = self.blobs.open_file("incoming", flags, Mode::RUSR | Mode::WUSR)?;
-        let streamed = stream(file, &mut to, self.left.bytes);
+        let streamed = stream(file, &mut Timed { to: &mut to, until: &self.known.until }, self.left.bytes);
         if !matches!(streamed, Ok(Some(_))) {
             // Half a content serves nobody, least of all where the disk is full.
             rustix::fs::unlinkat(&self.blobs, "incoming", AtFlags::empty())?;
@@ -233,6 +304,22 @@ impl Store {
         self.left.bytes -= length;
         rustix::fs::renameat(&self.blobs, "incoming", &self.blobs, sum.as_str())?;
         Ok(Some((sum, length)))
+    }
+
+    /// The content of a small file, if it is there already: most of what is read again is as it was, and a sandbox waits.
+    fn known_blob(&self, file: &File) -> KernelResult<Option<(String, u64)>> {
+        let mut content = Vec::with_capacity(usize::try_from(SMALL).unwrap_or(0));
+        (&mut &*file).take(SMALL).read_to_end(&mut content).map_err(|error| errno_of(&error))?;
+        let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        let sum = hex(&Sha256::digest(&content));
+        let there = self.blobs.stat(&sum)?.is_some_and(|stat| u64::try_from(stat.st_size) == Ok(length));
+        // One that grew meanwhile is longer than what was looked at.
+        let whole = (&mut &*file).read(&mut [0]).map_err(|error| errno_of(&error))? == 0;
+        if there && whole {
+            return Ok(Some((sum, length)));
+        }
+        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0))?;
+        Ok(None)
     }
 
     /// A file, link or folder as it is now.
@@ -261,6 +348,7 @@ impl Store {
         now: &Fingerprint,
         base: Option<Fingerprint>,
     ) -> KernelResult<()> {
+        self.known.until.go_on()?;
         let file = match dir.open_file(name, OFlags::RDONLY, Mode::empty()) {
             Ok(file) => file,
             Err(errno) => return self.leave(path, format!("it cannot be read: {errno}")),
@@ -306,6 +394,23 @@ pub(super) fn too_deep(path: &Path, depth: usize) -> Option<&'static str> {
     long.or_else(|| (depth >= MAX_DEPTH).then_some("too deep"))
 }
 
+/// Writes as long as there is time.
+pub(crate) struct Timed<'a, W> {
+    pub(crate) to: W,
+    pub(crate) until: &'a Until,
+}
+
+impl<W: std::io::Write> std::io::Write for Timed<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.until.go_on()?;
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+}
+
 /// Counts what is written to it.
 struct Length(u64);
 
@@ -321,7 +426,7 @@ impl std::io::Write for Length {
 }
 
 /// Copies a file and hashes it on the way; `None` if it has more than `most` bytes.
-pub(super) fn stream(from: &File, to: &mut File, most: u64) -> KernelResult<Option<(String, u64)>> {
+pub(super) fn stream(from: &File, to: &mut impl std::io::Write, most: u64) -> KernelResult<Option<(String, u64)>> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 17];
     let mut length: u64 = 0;

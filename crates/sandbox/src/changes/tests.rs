@@ -16,15 +16,15 @@ use crate::protect::list;
 use crate::state::{Cross, Dir, Places, RunId, State};
 
 /// A host with a workspace, a state folder and an empty upper layer.
-struct Host {
+pub(super) struct Host {
     folder: tempfile::TempDir,
-    state: State,
-    run: RunId,
-    started: (i64, u64),
+    pub(super) state: State,
+    pub(super) run: RunId,
+    pub(super) started: (i64, u64),
 }
 
 impl Host {
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let euid = rustix::process::geteuid().as_raw();
         let places = Places { fumehood_state: Some(folder.path().join("state")), euid, ..Places::default() };
@@ -47,7 +47,7 @@ impl Host {
         self.started = (now.as_second(), u64::from(now.subsec_nanosecond().unsigned_abs()));
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -62,7 +62,7 @@ impl Host {
         store.finish(&self.state).unwrap()
     }
 
-    fn read(&self) -> Manifest {
+    pub(super) fn read(&self) -> Manifest {
         self.read_upper(Bounds::default())
     }
 
@@ -72,6 +72,19 @@ impl Host {
 
     fn apply(&self) -> Applied {
         self.apply_with(&all()).unwrap()
+    }
+
+    pub(super) fn apply_all(&self) -> Applied {
+        self.apply()
+    }
+
+    /// The changes lie on a disk of so many bytes from here on.
+    pub(super) fn fill_state(&self, bytes: usize) -> bool {
+        let changes = self.at("state/changes");
+        self.state.changes().unwrap();
+        let options = format!("size={bytes},mode=0700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "none"]).arg(changes).status().unwrap().success()
     }
 
     fn conflicts(&self) -> Vec<(PathBuf, &'static str)> {
@@ -86,7 +99,7 @@ impl Host {
     }
 
     /// Runs a script in a real overlay over the workspace.
-    fn overlay(&self, script: &str) {
+    pub(super) fn overlay(&self, script: &str) {
         let options = format!(
             "lowerdir={},upperdir={},workdir={},userxattr",
             self.at("work").display(),
@@ -105,14 +118,14 @@ fn all() -> Request {
     Request { paths: None, digest: None, guarded: Guarded::Refuse, leaving_links: false }
 }
 
-fn put(root: &Path, name: &str, text: &str) {
+pub(super) fn put(root: &Path, name: &str, text: &str) {
     let path = root.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
 /// Everything in a tree: path, mode, content or target.
-fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+pub(super) fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut queue = vec![root.to_owned()];
     while let Some(at) = queue.pop() {
@@ -136,7 +149,7 @@ fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     found
 }
 
-fn changes(manifest: &Manifest) -> Vec<(String, Change)> {
+pub(super) fn changes(manifest: &Manifest) -> Vec<(String, Change)> {
     manifest.entries.iter().map(|e| (e.path.display().to_string(), e.change)).collect()
 }
 

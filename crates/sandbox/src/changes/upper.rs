@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
 use super::manifest::{Fingerprint, Kind};
-use super::store::{Store, too_deep};
+use super::store::{Store, stream, too_deep};
 use crate::state::{Cross, Dir};
 
 /// Takes everything in `upper` over into `store`, compared with the folder `lower` as it is on the host now, which lies at
@@ -24,21 +24,28 @@ use crate::state::{Cross, Dir};
 /// [`ChangesError`] if the layer cannot be read, or what changed cannot be kept.
 pub fn read_upper(store: &mut Store, upper: &Dir, lower: &Dir, at: &Path) -> Result<(), ChangesError> {
     let mut at = at.to_owned();
-    walk(store, upper, Some(lower), &mut at, 0).map_err(|errno| store.failed(at, errno))
+    walk(store, upper, &Lower { dir: Some(lower), opaque: false }, &mut at, 0).map_err(|errno| store.failed(at, errno))
 }
 
-fn walk(store: &mut Store, upper: &Dir, lower: Option<&Dir>, at: &mut PathBuf, depth: usize) -> KernelResult<()> {
+/// What the host has beneath a folder of the layer.
+struct Lower<'a> {
+    dir: Option<&'a Dir>,
+    /// A folder above covers it whole. The kernel marks only the topmost one: what lies in that has nothing beneath it.
+    opaque: bool,
+}
+
+fn walk(store: &mut Store, upper: &Dir, below: &Lower<'_>, at: &mut PathBuf, depth: usize) -> KernelResult<()> {
     let names = upper.names()?;
-    if attribute(upper, "opaque")?.is_some_and(|v| v == b"y")
-        && let Some(lower) = lower
-    {
+    let opaque = below.opaque || attribute(upper, "opaque")?.is_some_and(|v| v == b"y");
+    if opaque && let Some(lower) = below.dir {
         for name in lower.names()?.iter().filter(|name| names.binary_search(name).is_err()) {
             store.removed(lower, name, &at.join(name), depth)?;
         }
     }
+    let below = Lower { dir: below.dir, opaque };
     for name in names {
         at.push(&name);
-        child(store, upper, lower, &name, at, depth)?;
+        child(store, upper, &below, &name, at, depth)?;
         at.pop();
     }
     Ok(())
@@ -47,21 +54,23 @@ fn walk(store: &mut Store, upper: &Dir, lower: Option<&Dir>, at: &mut PathBuf, d
 fn child(
     store: &mut Store,
     upper: &Dir,
-    lower: Option<&Dir>,
+    below: &Lower<'_>,
     name: &OsStr,
     at: &mut PathBuf,
     depth: usize,
 ) -> KernelResult<()> {
+    let lower = below.dir;
     let Some(stat) = upper.stat(name)? else { return Ok(()) };
     let mut now = Fingerprint::from_stat(&stat);
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0 {
-        return lower.map_or(Ok(()), |lower| store.removed(lower, name, at, depth));
+        let ours = store.known.covered.contains(at.as_path());
+        return lower.filter(|_| !ours).map_or(Ok(()), |lower| store.removed(lower, name, at, depth));
     }
-    let base = lower.map(|lower| Fingerprint::of(lower, name)).transpose()?.flatten();
+    let mut base = lower.map(|lower| Fingerprint::of(lower, name)).transpose()?.flatten();
     let replaced = base.as_ref().is_some_and(|b| (b.kind == Kind::Dir) != (now.kind == Kind::Dir));
     match now.kind {
         Kind::Special => return store.leave(at, special(stat.st_mode)),
-        Kind::Dir => return folder(store, upper, lower, name, at, (&now, base, replaced, depth)),
+        Kind::Dir => return folder(store, upper, below, name, at, (&now, base, replaced, depth)),
         Kind::Symlink => {
             now.target =
                 Some(policy::json::hex(rustix::fs::readlinkat(upper, Path::new(name), Vec::new())?.as_bytes()));
@@ -77,14 +86,16 @@ fn child(
             }
         },
     }
-    let base = match (replaced, lower) {
-        (true, Some(lower)) => {
-            store.removed(lower, name, at, depth)?;
-            None
-        }
-        (true, None) | (false, _) => base,
-    };
+    if replaced && let Some(lower) = lower {
+        store.removed(lower, name, at, depth)?;
+        base = None;
+    }
     if now.kind == Kind::File {
+        let large = base.as_mut().zip(lower).filter(|(base, _)| base.sha256.is_none() && base.size == now.size);
+        if let Some((base, lower)) = large {
+            // Of a file that was only touched, or taken already, nothing changed: its size alone does not tell.
+            base.sha256 = sum(lower, name, base)?;
+        }
         return store.file(upper, name, at, &now, base);
     }
     store.took(at, &now, None, base);
@@ -94,11 +105,12 @@ fn child(
 fn folder(
     store: &mut Store,
     upper: &Dir,
-    lower: Option<&Dir>,
+    beneath: &Lower<'_>,
     name: &OsStr,
     at: &mut PathBuf,
     (now, base, replaced, depth): (&Fingerprint, Option<Fingerprint>, bool, usize),
 ) -> KernelResult<()> {
+    let lower = beneath.dir;
     if let Some(why) = too_deep(at, depth) {
         return store.leave(at, why);
     }
@@ -130,7 +142,17 @@ fn folder(
         }
         Some(_) | None => store.took(at, now, None, None),
     }
-    walk(store, &dir, below.as_ref(), at, depth + 1)
+    walk(store, &dir, &Lower { dir: below.as_ref(), opaque: beneath.opaque }, at, depth + 1)
+}
+
+/// The sum of a large file of the host; `None` if it cannot be read, or is another one by now.
+fn sum(lower: &Dir, name: &OsStr, base: &Fingerprint) -> KernelResult<Option<String>> {
+    let Ok(file) = lower.open_file(name, OFlags::RDONLY, Mode::empty()) else { return Ok(None) };
+    let opened = rustix::fs::fstat(&file)?;
+    if opened.st_ino != base.inode || Fingerprint::from_stat(&opened).kind != Kind::File {
+        return Ok(None);
+    }
+    Ok(stream(&file, &mut std::io::sink(), base.size)?.map(|(sum, _)| sum))
 }
 
 enum File {

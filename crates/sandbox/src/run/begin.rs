@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backends::Capabilities;
-use backends::native::{self, Launch, Prepared, Running};
+use backends::native::{self, Launch, Prepared, Running, TMP_SLOT};
 use policy::control::Control;
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Plan, Policy};
@@ -27,7 +27,7 @@ use super::workspace::Layer;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_path};
-use crate::state::{CONTROL_FILE, Journal, Resource};
+use crate::state::{CONTROL_FILE, Dir, Journal, Resource};
 use crate::workload::Workload;
 
 /// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
@@ -49,6 +49,8 @@ pub(super) struct Stage {
     pub(super) program: String,
     pub(super) carried: StdStreams,
     pub(super) layer: Option<Layer>,
+    /// `/tmp` of a live sandbox in a container.
+    pub(super) tmp: Option<Dir>,
     pub(super) protected: Option<Protected>,
     pub(super) git: Option<GitLayers>,
     pub(super) started: Instant,
@@ -230,7 +232,10 @@ impl Begun {
         if let Some(protected) = protected.as_mut().filter(|_| watches.protected) {
             protected.watch(recorded)?;
         }
-        let mut layers = if started.exports() { started.layers()? } else { Vec::new() };
+        let (tmp, mut layers): (Vec<_>, Vec<_>) = if started.exports() { started.layers()? } else { Vec::new() }
+            .into_iter()
+            .partition(|(slot, _)| *slot == TMP_SLOT);
+        let tmp = tmp.into_iter().next().map(|(_, fd)| Dir::from(fd));
         if let Some(git) = &mut git {
             git.made(layers);
         } else if let Some((_, fd)) = layers.pop() {
@@ -256,7 +261,7 @@ impl Begun {
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
         root.iter().flat_map(unseen).for_each(|note| home.tell(note));
         layer.iter().flat_map(Layer::not_copied).for_each(|note| home.tell(note));
-        Ok(Stage { running, carried, home, program, layer, protected, git, started: Instant::now(), watches })
+        Ok(Stage { running, carried, home, program, layer, tmp, protected, git, started: Instant::now(), watches })
     }
 }
 

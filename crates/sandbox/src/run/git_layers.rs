@@ -10,7 +10,7 @@ use policy::{ClauseId, Policy, Violation};
 use super::record::Recorded;
 use super::workspace::{bounds, real_time};
 use crate::changes::{
-    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, Manifest, Request, Store, apply, load, read_upper,
+    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, Manifest, Request, Store, apply_own, load, read_upper,
 };
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
@@ -69,7 +69,7 @@ impl GitLayers {
             return Ok((0, vec![violation(&left, "it is another worktree's")]));
         }
         let request = Request { paths, digest: None, guarded: Guarded::Leave, leaving_links: false };
-        let applied = apply(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+        let applied = apply_own(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
         Ok(match applied {
             Applied::Done { paths, left: 0, .. } => (paths.len(), Vec::new()),
             Applied::Done { paths, keys, .. } => {
@@ -128,7 +128,7 @@ impl GitLayers {
         if !objects.is_empty() {
             let request = Request { paths: Some(objects), digest: None, guarded: Guarded::Leave, leaving_links: false };
             // Names of objects are their contents: what is in the way is the same. What cannot be taken stays with the run.
-            apply(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+            apply_own(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
         }
         Ok(heads)
     }

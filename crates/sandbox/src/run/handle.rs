@@ -4,17 +4,23 @@
 //! its thread. The two speak by orders and a socket pair, which wakes the supervisor and tells the caller of its end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backends::native::Sample;
+use policy::report::WorkspaceReport;
 use policy::{Millis, Usage};
+use sys::channel::Interest;
 
 use super::end::{Finished, usage};
+use super::frozen::{Reply, Task};
+use crate::changes::{Applied, ChangesError, Request};
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::snapshot::{Snapshot, Writer};
 
 /// What a caller asks of a supervisor.
 #[derive(Debug)]
@@ -25,6 +31,8 @@ pub(super) enum Order {
     Wall(Millis),
     /// Everything stands still, or goes on; how that went.
     Freeze(bool, Sender<Result<(), String>>),
+    /// Something with its files, while everything stands still.
+    Still(Task),
     Kill,
 }
 
@@ -42,6 +50,8 @@ struct Now {
     started: Instant,
     /// The last sample, and bytes of output.
     last: Mutex<(Sample, u64)>,
+    /// Somebody asked for its end, which a long look at its files does not hold up.
+    killed: Arc<AtomicBool>,
 }
 
 /// Something of the caller that is waited for by a supervisor in the caller's own thread.
@@ -95,6 +105,32 @@ impl<'a> Ear<'a> {
         self.mailbox.orders.try_recv().ok()
     }
 
+    /// Waits until a reader takes more; `false` if the caller asked for the end first, which no program is left to hself.
+    pub(super) fn has_room(&mut self, fd: BorrowedFd<'_>) -> bool {
+        loop {
+            let ready = {
+                let orders = self.wants().map(|fd| Interest { fd, write: false });
+                let interests: Vec<_> = std::iter::once(Interest { fd, write: true }).chain(orders).collect();
+                sys::channel::wait(&interests, None)
+            };
+            let Ok(ready) = ready else { return true };
+            if ready.iter().skip(1).any(|ready| *ready) {
+                self.listen();
+                if std::iter::from_fn(|| self.next()).any(|order| !matches!(order, Order::Resize(..))) {
+                    return false;
+                }
+            }
+            if ready.first() == Some(&true) {
+                return true;
+            }
+        }
+    }
+
+    /// Set when somebody asks for the end.
+    pub(super) fn killed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.mailbox.now.killed)
+    }
+
     /// What callers are told of usage until the next time.
     pub(super) fn tell(&self, sample: Sample, output: u64) {
         *self.mailbox.now.last.lock().unwrap_or_else(PoisonError::into_inner) = (sample, output);
@@ -136,6 +172,7 @@ impl Handle {
 
     /// Ends everything inside at once.
     pub fn kill(&self) {
+        self.now.killed.store(true, Ordering::Relaxed);
         self.order(Order::Kill);
     }
 
@@ -171,6 +208,41 @@ impl Handle {
         let (done, answer) = channel();
         self.order(Order::Freeze(frozen, done));
         answer.recv().unwrap_or_else(|_ended| Err("the sandbox has ended".to_owned()))
+    }
+
+    /// Keeps what it changed in its workspace so far under the id of the run, as at its end: then [`crate::changes::diff`]
+    /// shows it. Everything inside stands still meanwhile. At the end what there is then takes its place.
+    ///
+    /// # Errors
+    /// It has no layer, cannot be frozen, or was ended; or the changes cannot be kept.
+    pub fn changes(&self) -> Result<WorkspaceReport, Error> {
+        self.still(Task::Changes)
+    }
+
+    /// Takes changes to the host, as they are now, while everything inside stands still. What the sandbox sees of them does
+    /// not change by that, and the next changes are told against what was taken.
+    ///
+    /// # Errors
+    /// As [`Handle::changes`], and as [`crate::changes::apply`]; nothing was applied then. A conflict is no error.
+    pub fn apply(&self, request: Request) -> Result<Applied, Error> {
+        self.still(|reply| Task::Apply(request, reply))
+    }
+
+    /// Makes a snapshot of its workspace, home folder and `/tmp`, all of one moment: everything inside stands still while
+    /// they are read. `writer` must be of this run.
+    ///
+    /// # Errors
+    /// As [`Handle::changes`]: what a sandbox writes to the host's own folder is no part of a snapshot, so that one is
+    /// refused. And the snapshot's own; nothing is left of it then.
+    pub fn snapshot(&self, writer: Writer) -> Result<Snapshot, Error> {
+        let filled = self.still(|reply| Task::Snapshot(Box::new(writer), reply))?;
+        Ok(filled.finish()?)
+    }
+
+    fn still<T>(&self, task: impl FnOnce(Reply<T>) -> Task) -> Result<T, Error> {
+        let (reply, answer) = channel();
+        self.order(Order::Still(task(reply)));
+        answer.recv().unwrap_or_else(|_ended| Err(ChangesError::Ended { run: self.id.to_string() }.into()))
     }
 
     fn order(&self, order: Order) {
@@ -269,7 +341,7 @@ pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mai
     // One that is full has been rung.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
-    let now = Arc::new(Now { started, last: Mutex::default() });
+    let now = Arc::new(Now { started, last: Mutex::default(), killed: Arc::default() });
     let handle = Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid };
     Ok((handle, Mailbox { bell: theirs, orders, now }))
 }

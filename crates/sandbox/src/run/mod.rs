@@ -14,6 +14,7 @@ mod commands;
 mod covers;
 mod end;
 mod foresee;
+mod frozen;
 mod git_layers;
 mod guard;
 mod handle;
@@ -49,10 +50,11 @@ pub use record::refused;
 pub use streams::{Kept, Last};
 
 use begin::{Stage, Wanted};
+use frozen::Files;
 use guard::Protected;
 use handle::{Ear, Mailbox};
 use record::Recorded;
-use supervise::{StopReason, Watch, Watched};
+use supervise::{Hooks, StopReason, Watch, Watched};
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -140,7 +142,7 @@ impl Live {
     fn supervise(self, visitor: Option<(Visitor<'_>, Handle)>) -> Finished {
         let Self { mut stage, recorded, plan, mailbox, mut events } = self;
         let mut ear = Ear::new(mailbox, visitor);
-        let watched = watch(&mut stage, &recorded, &mut ear, &mut *events);
+        let watched = watch(&mut stage, (&recorded, &plan), &mut ear, &mut *events);
         end::report(stage, &watched, plan, &recorded)
     }
 }
@@ -188,14 +190,19 @@ fn unsupervised(error: &dyn std::fmt::Display) -> Error {
 }
 
 /// Watches until nothing runs any more.
-fn watch(stage: &mut Stage, recorded: &Recorded, ear: &mut Ear<'_>, events: &mut dyn FnMut(Event)) -> Watched {
+fn watch(
+    stage: &mut Stage,
+    (recorded, plan): (&Recorded, &Plan),
+    ear: &mut Ear<'_>,
+    events: &mut dyn FnMut(Event),
+) -> Watched {
     let mut warned = |words: &str| {
         recorded.threshold(words);
         events(Event::Warning(words.to_owned()));
     };
     let tmp = stage.home.tmp().filter(|_| stage.watches.folder()).map(Path::to_owned);
     let (watches, protected) = (&stage.watches, stage.protected.as_ref().filter(|_| stage.watches.protected));
-    let mut extra = |unlinked: u64| {
+    let mut look = |unlinked: u64| {
         if let Some(words) = protected.and_then(Protected::lost) {
             return Some(StopReason::Lost(words));
         }
@@ -203,5 +210,9 @@ fn watch(stage: &mut Stage, recorded: &Recorded, ear: &mut Ear<'_>, events: &mut
         let (limit, words) = workspace::over_limit(tmp, unlinked, watches)?;
         Some(StopReason::Limit(limit, words))
     };
-    Watch::new(watches, &mut stage.running, &mut stage.carried, ear, &mut warned, &mut extra).run()
+    let (layer, folder) = (stage.layer.as_mut(), stage.home.tmp());
+    let mut files = Files { layer, tmp: stage.tmp.as_ref(), folder, recorded, plan };
+    let mut still = |task, until: &_| files.serve(task, until);
+    let hooks = Hooks { warned: &mut warned, look: &mut look, still: &mut still };
+    Watch::new(watches, &mut stage.running, &mut stage.carried, ear, hooks).run()
 }

@@ -11,6 +11,7 @@ use policy::report::Limit;
 use policy::value::Over;
 use sys::channel::Interest;
 
+use super::frozen::{Still, Task};
 use super::handle::{Ear, Order};
 use super::outcome::Facts;
 use super::streams::{Budget, Input, Room, Stream};
@@ -19,6 +20,7 @@ use super::threshold::Lasting;
 use super::unseen::{self, Blindness};
 use super::violations::limit_of;
 use super::watches::Watches;
+use crate::changes::Until;
 use crate::quantity::bytes;
 
 /// Between two samples while something is watched by sampling.
@@ -108,8 +110,16 @@ pub(super) struct Watch<'a, 'v> {
     warn: Lasting,
     kill: Lasting,
     result: Watched,
-    on_warning: &'a mut dyn FnMut(&str),
-    extra: Look<'a>,
+    hooks: Hooks<'a>,
+    /// Everything inside stands still until somebody asks for the contrary.
+    frozen: bool,
+}
+
+/// Whom the watch asks, and whom it tells.
+pub(super) struct Hooks<'a> {
+    pub(super) warned: &'a mut dyn FnMut(&str),
+    pub(super) look: Look<'a>,
+    pub(super) still: Still<'a>,
 }
 
 impl std::fmt::Debug for Watch<'_, '_> {
@@ -136,8 +146,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         running: &'a mut Running,
         carried: &'a mut StdStreams,
         ear: &'a mut Ear<'v>,
-        on_warning: &'a mut dyn FnMut(&str),
-        extra: Look<'a>,
+        hooks: Hooks<'a>,
     ) -> Self {
         let now = Instant::now();
         let mut result = Watched::default();
@@ -162,8 +171,8 @@ impl<'a, 'v> Watch<'a, 'v> {
             warn: Lasting::since(now),
             kill: Lasting::since(now),
             result,
-            on_warning,
-            extra,
+            hooks,
+            frozen: false,
         }
     }
 
@@ -194,7 +203,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         let mut interrupted = false;
         for stream in &mut self.carried.streams {
             let mut waits = |fd: BorrowedFd<'_>| {
-                interrupted = interrupted || !has_room(fd, ear);
+                interrupted = interrupted || !ear.has_room(fd);
                 !interrupted
             };
             stream.finish(&mut self.carried.budget, &mut room, &mut waits);
@@ -225,7 +234,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
         // is looked at when the control files are.
         if self.result.facts.ended_for.is_none()
-            && let Some(StopReason::Limit(limit, words)) = (self.extra)(sample.unlinked)
+            && let Some(StopReason::Limit(limit, words)) = (self.hooks.look)(sample.unlinked)
         {
             self.result.facts.ended_for = Some((limit, words));
         }
@@ -368,15 +377,31 @@ impl<'a, 'v> Watch<'a, 'v> {
                 }
                 Order::Wall(wall) => self.wall = Some(wall),
                 Order::Freeze(frozen, done) => {
+                    let answer = self.running.freeze(frozen).map_err(|error| error.to_string());
+                    self.frozen = if answer.is_ok() { frozen } else { self.frozen };
                     // Who asked may be gone.
-                    drop(done.send(self.running.freeze(frozen).map_err(|error| error.to_string())));
+                    drop(done.send(answer));
                 }
+                Order::Still(task) => self.stand_still(task),
                 Order::Kill => {
                     self.result.facts.interrupted.get_or_insert(KILL);
                     self.result.facts.killed = true;
                     self.kill();
                 }
             }
+        }
+    }
+
+    fn stand_still(&mut self, task: Task) {
+        let thaws = !self.frozen;
+        if thaws && let Err(error) = self.running.freeze(true) {
+            return task.refuse(&error.to_string());
+        }
+        let at = self.wall.and_then(|wall| self.started.checked_add(Duration::from_millis(wall.0)));
+        (self.hooks.still)(task, &Until { ended: self.ear.killed(), at });
+        if thaws && let Err(error) = self.running.freeze(false) {
+            self.result.failed.get_or_insert(format!("what was frozen does not go on: {error}"));
+            self.kill();
         }
     }
 
@@ -482,7 +507,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         let passed = self.passed(&sample).or_else(|| self.locks(now));
         passed
             .map(|(limit, words)| StopReason::Limit(limit, words))
-            .or_else(|| (self.extra)(sample.unlinked.saturating_add(at_most.disk)))
+            .or_else(|| (self.hooks.look)(sample.unlinked.saturating_add(at_most.disk)))
     }
 
     /// Byte-range locks, which are looked at no more often than they need.
@@ -546,7 +571,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             && self.result.warnings.is_empty()
             && let Some(words) = self.warn.judge(&threshold, sample, now)
         {
-            (self.on_warning)(&words);
+            (self.hooks.warned)(&words);
             self.result.warnings.push(words);
         }
     }
@@ -555,28 +580,5 @@ impl<'a, 'v> Watch<'a, 'v> {
         self.result.facts.ended_for = Some((limit, message));
         self.running.kill();
         self.ended_at = Some(Instant::now());
-    }
-}
-
-/// Waits until a reader takes more; `false` if the caller asked for the end first, which no program is left to hear.
-fn has_room(fd: BorrowedFd<'_>, ear: &mut Ear<'_>) -> bool {
-    loop {
-        let ready = {
-            let orders = ear.wants().map(|fd| Interest { fd, write: false });
-            let interests: Vec<_> = std::iter::once(Interest { fd, write: true }).chain(orders).collect();
-            sys::channel::wait(&interests, None)
-        };
-        let Ok(ready) = ready else { return true };
-        if ready.iter().skip(1).any(|ready| *ready) {
-            ear.listen();
-            while let Some(order) = ear.next() {
-                if !matches!(order, Order::Resize(..)) {
-                    return false;
-                }
-            }
-        }
-        if ready.first() == Some(&true) {
-            return true;
-        }
     }
 }

@@ -1,6 +1,7 @@
-//! The layer of a workspace: filled before the run when it is a copy, read back after it; and the folder in which the
+//! The layer of a workspace: filled before the run when it is a copy, read back after it and, of a live sandbox, meanwhile; and the folder in which the
 //! process tier writes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,13 @@ use rustix::io::Errno;
 
 use super::record::Recorded;
 use super::watches::Watches;
-use crate::changes::{Baseline, Bounds, Change, MAX_DEPTH, Store, copy_in, read_copy, read_upper};
+use crate::changes::{
+    Applied, Baseline, Bounds, Change, Fingerprint, Kind, Known, MAX_DEPTH, Manifest, Request, Store, Until, apply_own,
+    copy_in, read_copy, read_upper,
+};
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes};
+use crate::protect::list;
 use crate::quantity::bytes;
 use crate::state::{Cross, Dir};
 
@@ -32,6 +37,8 @@ pub(super) struct Layer {
     baseline: Option<Baseline>,
     /// Paths that are hidden from the run: no changes of it.
     hidden: Vec<PathBuf>,
+    /// What was applied while the run went on, as the host has it since.
+    applied: BTreeMap<PathBuf, Fingerprint>,
     /// Real time just before the run: what changes on the host afterwards is a conflict.
     began: (i64, u64),
 }
@@ -43,7 +50,15 @@ impl Layer {
     }
 
     fn of(place: Dir, root: PathBuf) -> Self {
-        Self { place, root, folder: None, baseline: None, hidden: Vec::new(), began: real_time() }
+        Self {
+            place,
+            root,
+            folder: None,
+            baseline: None,
+            hidden: Vec::new(),
+            applied: BTreeMap::new(),
+            began: real_time(),
+        }
     }
 
     /// Hides what `fs.hide` names: taken out of a copy, covered in an overlay. Nothing of the payload runs yet, and
@@ -77,22 +92,6 @@ impl Layer {
             }
         }
         Ok(())
-    }
-
-    /// Takes our mark away before the layer is read back. What the run put in its place stays, as a change of the run.
-    fn uncover(&self, path: &Path) {
-        let name = path.file_name().unwrap_or_default();
-        let Ok(parent) = self.parent(path) else { return };
-        let ours = parent.stat(name).is_ok_and(|stat| {
-            stat.is_some_and(|stat| {
-                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-                kind == rustix::fs::FileType::CharacterDevice && stat.st_rdev == 0
-            })
-        });
-        if ours {
-            // A mark that stays would only be read back as a removal, which `apply` shows before it does it.
-            if parent.remove_tree(name).is_err() {}
-        }
     }
 
     /// The folder of the layer that holds a path; in an overlay's upper it is made as it is below.
@@ -143,45 +142,111 @@ impl Layer {
             .map_or(0, |fs| fs.f_blocks.saturating_sub(fs.f_bfree).saturating_mul(fs.f_frsize))
     }
 
-    /// Takes what the run left in the layer into `changes/RUN`, and says how much that is.
-    pub(super) fn read_back(self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Error> {
+    /// Takes what is in the layer into `changes/RUN`, in the place of what was taken before. Nothing may write meanwhile.
+    pub(super) fn read(&self, recorded: &Recorded, policy: &Policy, until: &Until) -> Result<Manifest, Error> {
         let root = self.source()?;
         // A layer holds no more than its limit, but files with holes look larger than all of it: reading and keeping those
         // would cost the host what the limit is there to save.
         let bounds = bounds(policy);
-        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, &root, self.began, bounds)?;
-        match &self.baseline {
-            Some(baseline) => read_copy(&mut store, &self.place, baseline)?,
-            None => {
-                for path in &self.hidden {
-                    self.uncover(path);
-                }
-                read_upper(&mut store, &self.place, &root, Path::new(""))?;
-            }
-        }
-        let manifest = store.finish(&recorded.state)?;
-        let mut report = WorkspaceReport::default();
-        let mut tell = |path: &Path, change: &str| {
-            *report.counts.entry(change.to_owned()).or_insert(0) += 1;
-            if report.changes.len() < WorkspaceReport::MAX {
-                report
-                    .changes
-                    .push(WorkspaceChange { path: show_bytes(path.as_os_str().as_bytes()), change: change.to_owned() });
-            }
+        // In an overlay our mark is that of a removal. What the run put in its place stays, as a change of the run.
+        let covered = if self.baseline.is_none() { self.hidden.iter().cloned().collect() } else { BTreeSet::new() };
+        let known = Known { applied: self.applied.clone(), covered, until: until.clone() };
+        let (state, run) = (&recorded.state, &recorded.id);
+        let mut store = Store::begin(state, run, &self.root, &root, self.began, bounds)?.knowing(known);
+        let read = match &self.baseline {
+            Some(baseline) => read_copy(&mut store, &self.place, baseline),
+            None => read_upper(&mut store, &self.place, &root, Path::new("")),
         };
-        for entry in &manifest.entries {
-            let change = match entry.change {
-                Change::Added => "added",
-                Change::Modified => "modified",
-                Change::Removed => "removed",
-            };
-            tell(&entry.path, change);
+        if let Err(error) = read {
+            // The first failure is the one to tell.
+            drop(store.abandon(state));
+            return Err(error.into());
         }
-        for refused in &manifest.refused {
-            tell(&refused.path, "refused");
-        }
-        Ok(report)
+        Ok(store.finish(state)?)
     }
+
+    /// At the end, what a report says of it.
+    pub(super) fn read_back(&self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Error> {
+        self.read(recorded, policy, &Until::default()).map(|manifest| told(&manifest))
+    }
+
+    /// Takes changes to the host while the sandbox stands still. What it sees does not change by that: all that is taken lies
+    /// in its layer, above what the host has there.
+    pub(super) fn apply(
+        &mut self,
+        recorded: &Recorded,
+        policy: &Policy,
+        request: &Request,
+        until: &Until,
+    ) -> Result<Applied, Error> {
+        let manifest = self.read(recorded, policy, until)?;
+        let applied = apply_own(&recorded.state, &recorded.id, request, list(), jiff::Timestamp::now())?;
+        if let Applied::Done { paths, .. } = &applied {
+            let root = self.source()?;
+            let sums =
+                manifest.entries.iter().filter_map(|entry| Some((entry.path.as_path(), entry.sha256.as_deref()?)));
+            let sums: BTreeMap<&Path, &str> = sums.collect();
+            for path in paths {
+                let known = self.took(&root, &path.0, sums.get(path.0.as_path()).copied());
+                known.map_err(|errno| failed("looking at what was applied", &errno.to_string()))?;
+            }
+        }
+        Ok(applied)
+    }
+
+    /// From here on what the host has at this path is no change by anybody, and the next changes are told against it.
+    fn took(&mut self, root: &Dir, path: &Path, sum: Option<&str>) -> rustix::io::Result<()> {
+        let (above, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+        let there = |root: &Dir| match root.enter(above, Cross::No) {
+            Ok(folder) => Fingerprint::of(&folder, name),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        };
+        let Some(mut host) = there(root)? else {
+            self.applied.remove(path);
+            self.baseline.iter_mut().for_each(|baseline| drop(baseline.entries.remove(path)));
+            return Ok(());
+        };
+        if host.kind == Kind::File {
+            // Of a large file nobody else knows the sum.
+            host.sha256 = host.sha256.or_else(|| sum.map(str::to_owned));
+        }
+        if let Some(baseline) = &mut self.baseline
+            && let Some(mut copy) = there(&self.place)?
+        {
+            if (copy.kind, &copy.sha256) != (host.kind, &host.sha256) {
+                // Only a part of it was taken: it is looked into again.
+                copy.inode = 0;
+            }
+            baseline.entries.insert(path.to_owned(), (host.clone(), copy));
+        }
+        self.applied.insert(path.to_owned(), host);
+        Ok(())
+    }
+}
+
+/// What a report says of changes.
+pub(super) fn told(manifest: &Manifest) -> WorkspaceReport {
+    let mut report = WorkspaceReport::default();
+    let mut tell = |path: &Path, change: &str| {
+        *report.counts.entry(change.to_owned()).or_insert(0) += 1;
+        if report.changes.len() < WorkspaceReport::MAX {
+            let path = show_bytes(path.as_os_str().as_bytes());
+            report.changes.push(WorkspaceChange { path, change: change.to_owned() });
+        }
+    };
+    for entry in &manifest.entries {
+        let change = match entry.change {
+            Change::Added => "added",
+            Change::Modified => "modified",
+            Change::Removed => "removed",
+        };
+        tell(&entry.path, change);
+    }
+    for refused in &manifest.refused {
+        tell(&refused.path, "refused");
+    }
+    report
 }
 
 /// As root the files of a layer are made as the run's user: its file system may know nobody else, and where it is shared

@@ -41,9 +41,9 @@ pub enum Scope {
 /// One thing that was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Removed {
-    /// Run.
+    /// Run; empty for what is of none.
     pub run: String,
-    /// `processes`, `cgroup`, `temp`, `changes`, `journal`, or `control file`: that one was put aside, among the changes.
+    /// `processes`, `cgroup`, `temp`, `changes`, `snapshot`, `journal`, or `control file`: that one was put aside, among the changes.
     pub what: &'static str,
     /// Where it was.
     #[serde(with = "path_text")]
@@ -100,6 +100,13 @@ pub fn sweep(state: &State, now: Timestamp, scope: Scope) -> Result<Sweep, State
     }
     if scope == Scope::All {
         sweep.old_changes(state, &runs, now)?;
+        for (name, removed) in crate::snapshot::sweep(state)? {
+            let path = state.path().join("snapshots").join(name);
+            match removed {
+                Ok(()) => sweep.removed.push(Removed { run: String::new(), what: "snapshot", path }),
+                Err(errno) => sweep.kept.push(Kept { run: String::new(), path, why: errno.to_string() }),
+            }
+        }
     }
     Ok(sweep)
 }
@@ -197,6 +204,20 @@ impl Sweep {
 fn is_half_kept(changes: &Dir, name: &OsStr) -> bool {
     let has = |file| changes.enter(name, Cross::No).and_then(|of| of.stat(file)).map(|there| there.is_some());
     has("blobs") == Ok(true) && has("manifest.json") == Ok(false)
+}
+
+/// Whether a run goes on, whoever supervises it.
+///
+/// # Errors
+/// [`StateError::NotReadable`].
+pub fn lives(state: &State, id: &RunId) -> Result<bool, StateError> {
+    let name = format!("{id}.json");
+    let path = state.path().join("runs").join(&name);
+    match dead(&state.runs()?, &name, Timestamp::now()) {
+        Ok(things) => Ok(things.is_none()),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(StateError::NotReadable { path, errno }),
+    }
 }
 
 /// Puts aside the control files that a run made just before its supervisor was killed. Where the tree is gone or another one

@@ -1,0 +1,130 @@
+//! What is done with the files of a sandbox while everything inside stands still: its changes are kept, taken to the host, or
+//! become a snapshot. All that is read is of one moment then.
+
+use std::path::Path;
+use std::sync::mpsc::Sender;
+
+use policy::report::WorkspaceReport;
+use policy::value::WorkspaceMode;
+use policy::{Plan, Policy};
+
+use super::record::Recorded;
+use super::workspace::{Layer, bounds, told};
+use crate::changes::{Applied, Request, Until};
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::snapshot::{Packing, Writer};
+use crate::state::Dir;
+
+/// To whom the answer goes.
+pub(super) type Reply<T> = Sender<Result<T, Error>>;
+
+/// What somebody asked for.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Keep the changes so far under the id of the run.
+    Changes(Reply<WorkspaceReport>),
+    /// Take some of them to the host.
+    Apply(Request, Reply<Applied>),
+    /// Fill a snapshot.
+    Snapshot(Box<Writer>, Reply<Box<Writer>>),
+}
+
+impl Task {
+    /// It cannot be done: not everything inside can be stopped.
+    pub(super) fn refuse(self, why: &str) {
+        let error = Error::refused(Fault {
+            id: "run/not-frozen",
+            what: "the files of a sandbox that goes on cannot be read at one moment".to_owned(),
+            place: "its control group".to_owned(),
+            why: why.to_owned(),
+            fix: "let it have a control group with a freezer (`fumehood doctor` says how); or end it: what it changed is \
+                  kept then"
+                .to_owned(),
+        });
+        self.answer(error);
+    }
+
+    // Who asked may be gone.
+    fn answer(self, error: Error) {
+        match self {
+            Self::Changes(reply) => drop(reply.send(Err(error))),
+            Self::Apply(_, reply) => drop(reply.send(Err(error))),
+            Self::Snapshot(_, reply) => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+/// Does what was asked, while nothing moves.
+pub(super) type Still<'a> = &'a mut dyn FnMut(Task, &Until);
+
+/// The files of a sandbox, from outside.
+pub(super) struct Files<'a> {
+    pub(super) layer: Option<&'a mut Layer>,
+    /// `/tmp` of a container.
+    pub(super) tmp: Option<&'a Dir>,
+    /// The folder in which the process tier writes.
+    pub(super) folder: Option<&'a Path>,
+    pub(super) recorded: &'a Recorded,
+    pub(super) plan: &'a Plan,
+}
+
+impl Files<'_> {
+    pub(super) fn serve(&mut self, task: Task, until: &Until) {
+        // Who asked may be gone.
+        match task {
+            Task::Changes(reply) => drop(reply.send(self.changes(until))),
+            Task::Apply(request, reply) => drop(reply.send(self.apply(&request, until))),
+            Task::Snapshot(writer, reply) => drop(reply.send(self.snapshot(writer, until))),
+        }
+    }
+
+    fn changes(&mut self, until: &Until) -> Result<WorkspaceReport, Error> {
+        let policy = &self.plan.policy;
+        let layer = self.layer.as_deref().ok_or_else(|| no_layer(policy))?;
+        layer.read(self.recorded, policy, until).map(|manifest| told(&manifest))
+    }
+
+    fn apply(&mut self, request: &Request, until: &Until) -> Result<Applied, Error> {
+        let policy = &self.plan.policy;
+        let layer = self.layer.as_deref_mut().ok_or_else(|| no_layer(policy))?;
+        layer.apply(self.recorded, policy, request, until)
+    }
+
+    fn snapshot(&mut self, mut writer: Box<Writer>, until: &Until) -> Result<Box<Writer>, Error> {
+        let policy = &self.plan.policy;
+        writer.of(self.plan, until.clone());
+        match (&self.layer, policy.workspace.mode) {
+            (Some(layer), _) => writer.changes(&layer.read(self.recorded, policy, until)?)?,
+            // The host's own folder, which a new sandbox sees as well.
+            (None, WorkspaceMode::None | WorkspaceMode::Ro) => {}
+            (None, WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy) => return Err(no_layer(policy)),
+        }
+        let (bounds, until) = (bounds(policy), until.clone());
+        if let Some(tmp) = self.tmp {
+            writer.tmp(tmp, &Packing { but: &[], shared: false, bounds, until })?;
+        } else if let Some(folder) = self.folder {
+            let folder = Dir::open(folder).map_err(crate::snapshot::SnapshotError::from)?;
+            // The copy of the workspace and what is ours lie in it too.
+            writer.tmp(&folder, &Packing { but: &["workspace", "fumehood"], shared: true, bounds, until })?;
+        }
+        Ok(writer)
+    }
+}
+
+fn no_layer(policy: &Policy) -> Error {
+    let mode = policy.workspace.mode;
+    let why = match mode {
+        WorkspaceMode::Rw => "it writes to the host's own folder: what it changes is there at once",
+        WorkspaceMode::None => "it has no workspace",
+        WorkspaceMode::Ro => "it may not change its workspace",
+        WorkspaceMode::Overlay | WorkspaceMode::Copy => "its layer could not be reached from outside",
+    };
+    Error::refused(Fault {
+        id: "run/no-changes",
+        what: "there are no changes of this sandbox that are kept aside".to_owned(),
+        place: format!("workspace.mode = \"{}\"", mode.as_str()),
+        why: why.to_owned(),
+        fix: "create it with a workspace of mode `overlay` or `copy` (`-w PATH:overlay`)".to_owned(),
+    })
+}

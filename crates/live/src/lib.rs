@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod kernel;
 mod place;
 mod wire;
 pub mod words;

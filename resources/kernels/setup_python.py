@@ -53,6 +53,9 @@ def _fumehood_setup():
                     pass
             return super().__call__(value)
 
+    # It was kept from the kernel, not from the code.
+    if sys.modules.get("debugpy", sys) is None:
+        del sys.modules["debugpy"]
     before = []
 
     def environment(new):

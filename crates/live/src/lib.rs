@@ -8,5 +8,6 @@
 pub mod client;
 pub mod kernel;
 mod place;
+pub mod template;
 mod wire;
 pub mod words;

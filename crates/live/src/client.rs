@@ -46,6 +46,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the sandbox has ended, or its supervisor is gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Lost | Self::Connect(_) => true,
+            Self::Failed(failure) => failure.code == Code::Ended,
+            Self::Protocol(_) | Self::TooMany(_) => false,
+        }
+    }
+
     /// The same as what an agent could have said.
     #[must_use]
     pub fn failure(self) -> Failure {

@@ -6,8 +6,16 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod create;
+mod engine;
+mod error;
 pub mod kernel;
 mod place;
+pub mod record;
+pub mod supervisor;
 pub mod template;
 mod wire;
 pub mod words;
+
+pub use error::LiveError;
+pub use record::{Claim, Home};

@@ -28,6 +28,7 @@ mod run;
 mod serve;
 pub mod spec;
 pub mod target;
+mod template;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
@@ -72,6 +73,9 @@ pub const COMMANDS: &[&Spec] = &[
     &changes::DIFF,
     &changes::TAKE,
     &changes::DISCARD,
+    &template::BUILD,
+    &template::LS,
+    &template::RM,
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,

@@ -60,7 +60,9 @@ fn store(call: &Call<'_>) -> Result<Store, Failure> {
 fn names(call: &Call<'_>) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = call.parsed.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if names.is_empty() {
-        return Err(usage("a template is to be named", "template", "there is no NAME", "give the name of a template"));
+        let (what, why) = ("there is no name of a template", "NAME is missing");
+        let fix = "`fumehood template ls` lists those that are there".to_owned();
+        return Err(Failure::own(usage("usage/no-template", what.to_owned(), why.to_owned(), fix)));
     }
     Ok(names)
 }
@@ -82,12 +84,12 @@ fn time(template: &Template) -> String {
 fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
     let names = names(call)?;
     let name = names.first().map(String::as_str).unwrap_or_default();
-    let source = match call.parsed.last("file") {
+    let source = match call.parsed.value("file") {
         Some(file) => Source::file(Path::new(file)),
         None => Source::stock(name),
     };
     let source = source.map_err(|error| failure(&error))?;
-    let tools = Tools::new(call.environment.variables().clone());
+    let tools = Tools::new(call.environment.env.clone());
     let template = store(call)?.build(name, &source, &tools).map_err(|error| failure(&error))?;
     if call.json {
         call.console.json(&json!({"schema": 1, "template": shown(&template)}))?;

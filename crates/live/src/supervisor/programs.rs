@@ -202,7 +202,12 @@ impl Hub {
         let waiting =
             program.readers.iter().filter_map(|(id, stream)| match self.clients.get(id)?.streams.get(stream)? {
                 What::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
-                What::Reader { .. } | What::Relay { .. } | What::End | What::Freezer | What::Input | What::Kernel(_) => None,
+                What::Reader { .. }
+                | What::Relay { .. }
+                | What::End
+                | What::Freezer
+                | What::Input
+                | What::Kernel(_) => None,
             });
         let held = program.owner.and_then(|_| waiting.min()).unwrap_or_default();
         let held = u32::try_from(held).unwrap_or(u32::MAX);

@@ -26,16 +26,14 @@ enum Asked {
 /// What a request says.
 fn parse(payload: &[u8]) -> Result<Asked, Failure> {
     let unknown = |error: &serde_json::Error| error.to_string().starts_with("unknown variant");
-    let to_kernels = || serde_json::from_slice(payload).map(Asked::Kernels);
-    let to_agent = || serde_json::from_slice(payload).map(Asked::Agent);
-    let next = |error: serde_json::Error, next: &dyn Fn() -> serde_json::Result<Asked>| {
-        if unknown(&error) { next() } else { Err(error) }
-    };
-    let asked = serde_json::from_slice(payload).map(Asked::Us);
-    asked
-        .or_else(|error| next(error, &to_kernels))
-        .or_else(|error| next(error, &to_agent))
-        .map_err(|error| failure(Code::Invalid, format!("the request is not understood: {error}")))
+    let mut asked = serde_json::from_slice(payload).map(Asked::Us);
+    if asked.as_ref().is_err_and(unknown) {
+        asked = serde_json::from_slice(payload).map(Asked::Kernels);
+    }
+    if asked.as_ref().is_err_and(unknown) {
+        asked = serde_json::from_slice(payload).map(Asked::Agent);
+    }
+    asked.map_err(|error| failure(Code::Invalid, format!("the request is not understood: {error}")))
 }
 
 impl Hub {
@@ -63,7 +61,7 @@ impl Hub {
                 let (program, role) = (*program, *role);
                 self.from_reader((id, stream), program, role, &frame);
             }
-            Some(What::Kernel(_)) => self.to_kernels(id, &frame),
+            Some(What::Kernel(_)) => self.for_kernels(id, &frame),
             Some(What::End) if frame.kind == Kind::Cancel => {
                 client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
             }

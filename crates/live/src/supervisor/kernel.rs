@@ -83,7 +83,7 @@ impl Hub {
     }
 
     /// A client's frame for a request to the contexts.
-    pub(super) fn to_kernels(&mut self, id: ClientId, frame: &Owned) {
+    pub(super) fn for_kernels(&mut self, id: ClientId, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(What::Kernel(asked)) = client.streams.get(&frame.stream) else { return };
         match frame.kind {

@@ -192,7 +192,8 @@ impl Supervisor {
     fn arrived(&mut self, socket: UnixStream) {
         let ours = rustix::process::geteuid().as_raw();
         let may = socket.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0);
-        if !may || self.hub.clients.len() >= MAX_CLIENTS {
+        let ours = usize::from(self.hub.kernels.is_some());
+        if !may || self.hub.clients.len().saturating_sub(ours) >= MAX_CLIENTS {
             return;
         }
         self.admit(socket);

@@ -1,6 +1,12 @@
 //! The code interpreter end to end: a real sandbox, its supervisor, the real agent, real kernels. Without what
 //! `scripts/setup kernels` installs, the tests that need it say `skip`.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed, and one that is skipped says so"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

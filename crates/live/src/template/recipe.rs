@@ -155,6 +155,14 @@ mod tests {
     }
 
     #[test]
+    fn the_recipe_of_the_reference_page_is_one() {
+        let page = include_str!("../../../../docs/reference/kernels.md");
+        let (_, rest) = page.split_once("```text\n").unwrap();
+        let recipe = parse(rest.split_once("```").unwrap().0).unwrap();
+        assert_eq!((recipe.packages.pip.len(), recipe.files.len(), recipe.env.len()), (2, 1, 1));
+    }
+
+    #[test]
     fn packages_are_names_and_nothing_that_leads_elsewhere() {
         for good in
             ["numpy", "numpy==2.4.6", "e2b-charts>=1,<2", "uvicorn[standard]~=0.3", "typescript@5", "@types/node@22.1"]

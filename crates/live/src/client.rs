@@ -280,7 +280,7 @@ impl Stream {
                 if self.owed >= ACKNOWLEDGE {
                     let credit = wire::credit(self.sender.number, std::mem::take(&mut self.owed));
                     // A connection that is gone says so by its end.
-                    if self.sender.put(credit).is_err() {}
+                    drop(self.sender.put(credit));
                 }
             }
             Incoming::End(_) => self.ended = true,
@@ -421,7 +421,9 @@ fn take(table: &mut Table, frame: Owned) -> bool {
                 let message = "64 MiB of events wait to be read".to_owned();
                 let end = Incoming::End(Err(Failure { code: Code::TooMany, message }));
                 // Told once; what comes after it is not kept.
-                if before <= MAX_UNREAD && open.to.send(Got::Other(end, 0)).is_err() {}
+                if before <= MAX_UNREAD {
+                    drop(open.to.send(Got::Other(end, 0)));
+                }
                 return true;
             }
             (value().map(|value| Got::Other(Incoming::Event(value), payload.len())), false)
@@ -455,7 +457,7 @@ fn take(table: &mut Table, frame: Owned) -> bool {
     };
     let Some(got) = got else { return false };
     // A stream that was given up takes nothing any more.
-    if open.to.send(got).is_err() {}
+    drop(open.to.send(got));
     if last && let Some(open) = table.open.remove(&stream) {
         open.credit.close();
     }

@@ -120,7 +120,7 @@ impl Created {
     /// Waits for the end of the supervisor, so that no zombie of it is left. Whoever ends before it needs none of this.
     pub fn reap(self) {
         // One that was reaped by somebody else is gone as well.
-        if sys::pidfd::wait(&self.process).is_err() {}
+        drop(sys::pidfd::wait(&self.process));
     }
 }
 
@@ -153,7 +153,7 @@ pub fn create(
         .map_err(|error| failed(&error))?;
     drop((their_request, their_answer));
     // One that ended before it read says so by its answer, or by none.
-    if File::from(our_request).write_all(&words).is_err() {}
+    drop(File::from(our_request).write_all(&words));
     let mut line = Vec::new();
     let read = BufReader::new(File::from(our_answer)).take(MAX_LINE).read_until(b'\n', &mut line);
     let process = started.pidfd;
@@ -169,7 +169,7 @@ pub fn create(
     match answer {
         Answer::Created(info) => Ok(Ok(Created { info: *info, process })),
         Answer::Refused(refusal) => {
-            if sys::pidfd::wait(&process).is_err() {}
+            drop(sys::pidfd::wait(&process));
             Ok(Err(refusal))
         }
     }
@@ -318,7 +318,7 @@ pub async fn kill(home: &Home, id: &str) -> Result<(), client::Error> {
             let interest = sys::channel::Interest { fd: process.as_fd(), write: false };
             sys::channel::wait(&[interest], Some(Duration::from_secs(5)))
         });
-        if gone.await.is_err() {}
+        drop(gone.await);
     }
     Ok(())
 }

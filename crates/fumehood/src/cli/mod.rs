@@ -17,6 +17,7 @@ pub mod flags;
 mod gc;
 mod house;
 pub mod languages;
+mod live;
 mod man;
 mod mcp;
 mod mcp_install;
@@ -48,6 +49,18 @@ pub const COMMANDS: &[&Spec] = &[
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
+    &live::CREATE,
+    &live::EXEC,
+    &live::PS,
+    &live::INFO,
+    &live::LOGS,
+    &live::COPY,
+    &live::FORWARD,
+    &live::WAIT,
+    &live::PAUSE,
+    &live::RESUME,
+    &live::KILL,
+    &live::SUPERVISE,
     &doctor::SPEC,
     &crate::attack::command::SPEC,
     &policy::CHECK,

@@ -38,7 +38,7 @@ fn parse(payload: &[u8]) -> Result<Asked, Failure> {
 
 impl Hub {
     /// A frame of a client. What no client may say cuts his connection.
-    pub(super) fn asked(&mut self, id: ClientId, frame: Owned) {
+    pub(super) fn asked(&mut self, id: ClientId, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let stream = frame.stream;
         if frame.kind == Kind::Open {
@@ -55,13 +55,13 @@ impl Hub {
         match client.streams.get(&stream) {
             Some(What::Relay { line, .. }) => {
                 let line = *line;
-                self.pass_on(id, line, &frame);
+                self.pass_on(id, line, frame);
             }
             Some(What::Reader { program, role, .. }) => {
                 let (program, role) = (*program, *role);
-                self.from_reader((id, stream), program, role, &frame);
+                self.heard((id, stream), program, role, frame);
             }
-            Some(What::Kernel(_)) => self.for_kernels(id, &frame),
+            Some(What::Kernel(_)) => self.for_kernels(id, frame),
             Some(What::End) if frame.kind == Kind::Cancel => {
                 client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
             }

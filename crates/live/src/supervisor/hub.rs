@@ -117,17 +117,17 @@ impl Hub {
     /// Deals with a note.
     pub(super) fn hear(&mut self, note: Note) {
         match note {
-            Note::Asked(client, frame) => self.asked(client, frame),
+            Note::Asked(client, frame) => self.asked(client, &frame),
             Note::Left(client) => self.left(client),
             Note::Agent(frame) => {
-                if let Err(Breach(what)) = self.told(frame) {
+                if let Err(Breach(what)) = self.told(&frame) {
                     self.end(EndReason::Agent, format!("the agent broke the protocol: {what}"));
                 }
             }
             Note::Broke(what) => self.end(EndReason::Agent, format!("the agent broke the protocol: {what}")),
             Note::Gone => self.gone = self.gone.or_else(|| Instant::now().checked_add(GONE)),
             Note::Kernel(asker, said) => self.kernel_said(asker, said),
-            Note::Frozen(frozen, done) => self.frozen(frozen, done),
+            Note::Frozen(frozen, done) => self.frozen(frozen, &done),
         }
         self.cut_the_stuck();
     }
@@ -141,12 +141,12 @@ impl Hub {
     }
 
     /// A frame of the agent.
-    fn told(&mut self, frame: Owned) -> Result<(), Breach> {
+    fn told(&mut self, frame: &Owned) -> Result<(), Breach> {
         if self.ending.is_some() {
             return Ok(());
         }
-        match self.agent.judge(&frame)? {
-            To::Hello => self.greeted(&frame),
+        match self.agent.judge(frame)? {
+            To::Hello => self.greeted(frame),
             To::Client(client, stream) => {
                 self.relayed(client, stream, frame);
                 Ok(())
@@ -236,7 +236,7 @@ impl Hub {
     }
 
     /// The freezer has answered.
-    fn frozen(&mut self, frozen: bool, done: Result<(), Failure>) {
+    fn frozen(&mut self, frozen: bool, done: &Result<(), Failure>) {
         let Some((_, waiting)) = self.freezing.take() else { return };
         if done.is_ok() {
             self.setup.info.state = if frozen { State::Paused } else { State::Running };
@@ -332,9 +332,7 @@ impl Hub {
                     What::Reader { mut pump, .. } => {
                         pump.flush();
                         pump.close(end_frame(stream, Err::<(), _>(ended())).unwrap_or_default());
-                        for frame in pump.flow().0 {
-                            client.send(Some(frame));
-                        }
+                        pump.flow().0.into_iter().for_each(|frame| client.send(Some(frame)));
                     }
                 }
             }
@@ -350,7 +348,7 @@ impl Hub {
     }
 
     /// Forwards what the agent says to who asked for it.
-    fn relayed(&mut self, id: ClientId, stream: u32, frame: Owned) {
+    fn relayed(&mut self, id: ClientId, stream: u32, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let line = frame.stream;
         match frame.kind {

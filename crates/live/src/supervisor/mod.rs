@@ -150,7 +150,7 @@ impl Supervisor {
                 client.close().await;
             }
         };
-        if tokio::time::timeout(LAST_WORDS, written).await.is_err() {}
+        drop(tokio::time::timeout(LAST_WORDS, written).await);
         info
     }
 

@@ -142,7 +142,7 @@ impl Hub {
     }
 
     /// A frame of the agent about a program.
-    pub(super) fn of_program(&mut self, number: u64, frame: Owned) {
+    pub(super) fn of_program(&mut self, number: u64, frame: &Owned) {
         match frame.kind {
             Kind::Reply => self.started(number, &frame.payload),
             Kind::Data => self.printed(number, &frame.payload),
@@ -366,7 +366,7 @@ impl Hub {
     }
 
     /// What somebody who listens says.
-    pub(super) fn from_reader(&mut self, who: (ClientId, u32), number: u64, role: Role, frame: &Owned) {
+    pub(super) fn heard(&mut self, who: (ClientId, u32), number: u64, role: Role, frame: &Owned) {
         let (id, stream) = who;
         match frame.kind {
             Kind::Credit => {

@@ -199,10 +199,10 @@ impl Agent {
 
     async fn open(&mut self, stream: u32, request: Request) -> Option<()> {
         match request {
-            Request::Hello { .. } => return self.end(stream, &ok(hello())).await,
+            Request::Hello { .. } => self.end(stream, &ok(hello())).await,
             _ if self.hostile.is_some() => {
                 let bytes = self.hostile.unwrap()(stream);
-                return self.out.write_all(&bytes).await.ok();
+                self.out.write_all(&bytes).await.ok()
             }
             Request::Start(program) => self.start(stream, program).await,
             Request::Stat { path, .. } if path == "/a" => self.end(stream, &ok(entry())).await,
@@ -215,7 +215,16 @@ impl Agent {
                 self.job(stream, vec!["cat".to_owned()]);
                 Some(())
             }
-            _ => {
+            Request::Stat { .. }
+            | Request::List { .. }
+            | Request::Read { .. }
+            | Request::Write { .. }
+            | Request::Mkdir { .. }
+            | Request::Move { .. }
+            | Request::Remove { .. }
+            | Request::Archive { .. }
+            | Request::Extract { .. }
+            | Request::Processes {} => {
                 let failure = Failure { code: Code::NotFound, message: "nothing is there".to_owned() };
                 self.end(stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap()).await
             }

@@ -121,17 +121,15 @@ async fn kill_timeout_and_exec_at_once_end_with_one_reason_and_an_answer_for_eac
         let client = live.client().await;
         tokio::time::sleep(Duration::from_millis(18)).await;
         let exec = Ask::Exec(exec(&["sleep"]));
-        let (program, killed, waited) = tokio::join!(
+        let ((), killed, waited) = tokio::join!(
             async {
-                match client.open(&exec) {
-                    Ok(mut stream) => while stream.next().await.is_some() {},
-                    Err(_) => {}
+                if let Ok(mut stream) = client.open(&exec) {
+                    while stream.next().await.is_some() {}
                 }
             },
             client.call::<Info>(&Ask::Kill {}),
             client.call::<Info>(&Ask::Wait {}),
         );
-        drop(program);
         let info = live.over().await;
         assert!(matches!(info.reason, Some(EndReason::Killed | EndReason::Timeout)), "{:?}", info.reason);
         for answer in [killed, waited].into_iter().flatten() {

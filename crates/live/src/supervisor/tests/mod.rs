@@ -113,7 +113,8 @@ async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live
         life: with.life,
         idle: with.idle,
     };
-    let carrier = Carrier { socket: ours, run: Arc::clone(&run) as _, ended: Box::pin(ended) };
+    let engine: Arc<dyn super::Run> = Arc::<FakeRun>::clone(&run);
+    let carrier = Carrier { socket: ours, run: engine, ended: Box::pin(ended) };
     let supervisor = Supervisor::begin(setup, carrier).await?;
     let serving = tokio::spawn(supervisor.serve());
     Ok(Live { home, id, run, serving, _folder: Arc::clone(folder) })

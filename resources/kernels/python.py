@@ -24,6 +24,11 @@ class Missing(Exception):
     """Something that the template does not have."""
 
 
+def text_of(value):
+    """Times as every reader of JSON takes them."""
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
 class Lines:
     """Stdin and stdout, out of the reach of whatever prints by mistake."""
 
@@ -36,7 +41,7 @@ class Lines:
         self.buffer = b""
 
     def put(self, value):
-        data = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+        data = json.dumps(value, default=text_of, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
         view = memoryview(data)
         while view:
             view = view[os.write(self.out, view):]
@@ -242,7 +247,7 @@ def pieces(message):
         for at in range(0, len(text), PIECE):
             yield {**plain, "content": {**content, "text": text[at:at + PIECE]}}
         return
-    size = len(json.dumps(content, default=str))
+    size = len(json.dumps(content, default=text_of))
     if size <= LONGEST:
         yield plain
         return

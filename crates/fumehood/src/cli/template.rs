@@ -57,6 +57,11 @@ fn store(call: &Call<'_>) -> Result<Store, Failure> {
     Ok(Store::new(&folder))
 }
 
+/// The template of this name, for whoever creates a sandbox of it.
+pub(super) fn find(call: &Call<'_>, name: &str) -> Result<Template, Failure> {
+    store(call)?.find(name).map_err(|error| failure(&error))
+}
+
 fn names(call: &Call<'_>) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = call.parsed.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if names.is_empty() {

@@ -9,9 +9,11 @@ pub mod client;
 pub mod create;
 mod engine;
 mod error;
+pub mod kernel;
 mod place;
 pub mod record;
 pub mod supervisor;
+pub mod template;
 mod wire;
 pub mod words;
 

@@ -31,6 +31,7 @@ mod serve;
 mod server;
 pub mod spec;
 pub mod target;
+mod template;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
@@ -91,6 +92,9 @@ pub const COMMANDS: &[&Spec] = &[
     &changes::DIFF,
     &changes::TAKE,
     &changes::DISCARD,
+    &template::BUILD,
+    &template::LS,
+    &template::RM,
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,

@@ -52,6 +52,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("commands", "Judge command lines"),
     ("approvals", "Answer agents that wait for a person"),
     ("keys", "Say who may use the server of live sandboxes"),
+    ("template", "Make what sandboxes have beside the host's own tools"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];
 

@@ -10,6 +10,7 @@ use super::client::{Client, ClientId, What, failure};
 use super::hub::{Hub, Note};
 use super::line::To;
 use super::program::now_ms;
+use crate::kernel::words::KernelAsk;
 use crate::wire::Owned;
 use crate::words::{Ask, EndReason, Info, State, Which};
 
@@ -18,17 +19,21 @@ const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
 
 enum Asked {
     Us(Ask),
+    Kernels(KernelAsk),
     Agent(Request),
 }
 
 /// What a request says.
 fn parse(payload: &[u8]) -> Result<Asked, Failure> {
     let unknown = |error: &serde_json::Error| error.to_string().starts_with("unknown variant");
-    match serde_json::from_slice(payload).map(Asked::Us) {
-        Err(error) if unknown(&error) => serde_json::from_slice(payload).map(Asked::Agent),
-        other => other,
+    let mut asked = serde_json::from_slice(payload).map(Asked::Us);
+    if asked.as_ref().is_err_and(unknown) {
+        asked = serde_json::from_slice(payload).map(Asked::Kernels);
     }
-    .map_err(|error| failure(Code::Invalid, format!("the request is not understood: {error}")))
+    if asked.as_ref().is_err_and(unknown) {
+        asked = serde_json::from_slice(payload).map(Asked::Agent);
+    }
+    asked.map_err(|error| failure(Code::Invalid, format!("the request is not understood: {error}")))
 }
 
 impl Hub {
@@ -56,6 +61,7 @@ impl Hub {
                 let (program, role) = (*program, *role);
                 self.heard((id, stream), program, role, frame);
             }
+            Some(What::Kernel(_)) => self.for_kernels(id, frame),
             Some(What::End) if frame.kind == Kind::Cancel => {
                 client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
             }
@@ -85,6 +91,7 @@ impl Hub {
         }
         match asked {
             Asked::Us(ask) => self.ask(id, stream, ask),
+            Asked::Kernels(ask) => self.ask_kernels((id, stream), ask),
             Asked::Agent(request) => self.relay(id, stream, &request),
         }
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use super::kernel::Asked;
 use super::pump::Pump;
 use crate::wire;
 
@@ -32,6 +33,8 @@ pub(super) enum What {
     End,
     /// It waits for the freezer.
     Freezer,
+    /// A context answers it.
+    Kernel(Asked),
     /// It waits until its bytes went to a program.
     Input,
 }

@@ -14,8 +14,10 @@ use tokio::time::Instant;
 use super::Setup;
 use super::carrier::{Finish, Run};
 use super::client::{Client, ClientId, Role, What, end_frame, failure};
+use super::kernel::{Asker, Kernels};
 use super::line::{Agent, Breach, To};
 use super::program::{Program, now_ms};
+use crate::kernel::Answer;
 use crate::wire::{Owned, words};
 use crate::words::{EndReason, Info, State};
 
@@ -37,6 +39,8 @@ pub(super) enum Note {
     Broke(String),
     /// The agent is gone.
     Gone,
+    /// A context answers.
+    Kernel(Asker, Answer),
     /// The freezer has answered.
     Frozen(bool, Result<(), Failure>),
 }
@@ -49,6 +53,8 @@ pub(super) struct Hub {
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) programs: BTreeMap<u64, Program>,
     pub(super) last_program: u64,
+    /// Where code is executed; none before the agent has said who it is.
+    pub(super) kernels: Option<Kernels>,
     pub(super) notes: Sender<Note>,
     /// Why it is being ended.
     pub(super) ending: Option<(EndReason, String)>,
@@ -77,6 +83,7 @@ impl Hub {
             clients: BTreeMap::new(),
             programs: BTreeMap::new(),
             last_program: 0,
+            kernels: None,
             notes,
             ending: None,
             ends,
@@ -119,6 +126,7 @@ impl Hub {
             }
             Note::Broke(what) => self.end(EndReason::Agent, format!("the agent broke the protocol: {what}")),
             Note::Gone => self.gone = self.gone.or_else(|| Instant::now().checked_add(GONE)),
+            Note::Kernel(asker, said) => self.kernel_said(asker, said),
             Note::Frozen(frozen, done) => self.frozen(frozen, &done),
         }
         self.cut_the_stuck();
@@ -188,8 +196,13 @@ impl Hub {
 
     /// When it has been idle for too long.
     fn idle(&self) -> Option<Instant> {
-        let works = self.programs.values().any(|program| !program.is_over());
-        if works || self.agent.is_used() || self.freezing.is_some() || self.setup.info.state != State::Running {
+        let works = self.programs.values().any(|program| !program.is_over() && !program.system);
+        if works
+            || self.kernels_work()
+            || self.agent.is_used()
+            || self.freezing.is_some()
+            || self.setup.info.state != State::Running
+        {
             return None;
         }
         self.busy.checked_add(self.setup.idle?)
@@ -247,7 +260,8 @@ impl Hub {
             match what {
                 What::Relay { line, .. } => self.agent.cancel(line, true),
                 What::Reader { program, role, .. } => self.reader_left(program, (id, stream), role),
-                What::End | What::Freezer | What::Input => {}
+                // A request to a context ends with it.
+                What::End | What::Freezer | What::Input | What::Kernel(_) => {}
             }
         }
     }
@@ -312,7 +326,7 @@ impl Hub {
                 let ended = || failure(Code::Ended, format!("the sandbox has ended: {message}"));
                 match what {
                     What::End => client.send(end_frame(stream, Ok(&info))),
-                    What::Relay { .. } | What::Freezer | What::Input => {
+                    What::Relay { .. } | What::Freezer | What::Input | What::Kernel(_) => {
                         client.send(end_frame(stream, Err::<(), _>(ended())));
                     }
                     What::Reader { mut pump, .. } => {

@@ -7,6 +7,7 @@ mod asks;
 mod carrier;
 mod client;
 mod hub;
+mod kernel;
 mod line;
 mod program;
 mod programs;
@@ -126,6 +127,7 @@ impl Supervisor {
             }
             return Err(error);
         }
+        supervisor.make_room_for_kernels();
         Ok(supervisor)
     }
 
@@ -190,15 +192,29 @@ impl Supervisor {
     fn arrived(&mut self, socket: UnixStream) {
         let ours = rustix::process::geteuid().as_raw();
         let may = socket.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0);
-        if !may || self.hub.clients.len() >= MAX_CLIENTS {
+        let ours = usize::from(self.hub.kernels.is_some());
+        if !may || self.hub.clients.len().saturating_sub(ours) >= MAX_CLIENTS {
             return;
         }
+        self.admit(socket);
+    }
+
+    /// A client of our own, to whom the kernels belong. Where the host has no descriptors left, nobody can ask for any.
+    fn make_room_for_kernels(&mut self) {
+        if let Ok((ours, theirs)) = UnixStream::pair() {
+            let id = self.admit(theirs);
+            self.hub.has_kernels(id, crate::client::Client::over(ours));
+        }
+    }
+
+    fn admit(&mut self, socket: UnixStream) -> ClientId {
         self.last_client = self.last_client.saturating_add(1);
         let id = self.last_client;
         let (from, to) = socket.into_split();
         let (out, queued, writer) = writer(to);
         let reader = tokio::spawn(read_client(Frames::new(from), id, self.sender.clone())).abort_handle();
         self.hub.clients.insert(id, Client::new(out, queued, reader, writer));
+        id
     }
 }
 

@@ -144,6 +144,8 @@ pub(super) struct Program {
     /// Its stream at the agent.
     pub(super) line: u32,
     pub(super) asked: Exec,
+    /// A kernel: not a program of anybody.
+    pub(super) system: bool,
     pub(super) pid: u32,
     pub(super) stage: Stage,
     pub(super) began: Instant,
@@ -181,6 +183,7 @@ impl Program {
             number,
             line,
             asked,
+            system: false,
             pid: 0,
             stage: Stage::Starting,
             began,

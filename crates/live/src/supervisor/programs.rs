@@ -37,7 +37,10 @@ impl Hub {
         let line = self.agent.open(&Request::Start(exec.program.clone()), To::Program(number));
         let line = line.ok_or_else(|| failure(Code::TooMany, "1,024 programs and requests are under way"))?;
         self.last_program = number;
-        let mut program = Program::new(number, line, exec, self.setup.output);
+        let system = self.is_ours(who.0);
+        // What a kernel says is counted by execution.
+        let mut program = Program::new(number, line, exec, self.setup.output.filter(|_| !system));
+        program.system = system;
         program.owner = Some(who);
         program.readers.insert(who);
         program.oom_before = self.run.oom_kills();
@@ -65,7 +68,13 @@ impl Hub {
             Which::Pid(pid) => program.pid == *pid,
             Which::Tag(tag) => program.asked.tag.as_ref() == Some(tag),
         };
-        let found = || self.programs.values().rev().filter(|program| program.stage != Stage::Starting).filter(meant);
+        let found = || {
+            self.programs
+                .values()
+                .rev()
+                .filter(|program| program.stage != Stage::Starting && !program.system)
+                .filter(meant)
+        };
         let running = found().find(|program| !program.is_over());
         let number = running.or_else(|| found().next()).map(|program| program.number);
         number.ok_or_else(|| failure(Code::NotFound, "no such program runs in the sandbox"))
@@ -82,7 +91,7 @@ impl Hub {
 
     /// All that are known.
     pub(super) fn shown(&self) -> Programs {
-        let there = self.programs.values().filter(|program| program.stage != Stage::Starting);
+        let there = self.programs.values().filter(|program| program.stage != Stage::Starting && !program.system);
         Programs { programs: there.map(Program::shown).collect() }
     }
 
@@ -193,7 +202,12 @@ impl Hub {
         let waiting =
             program.readers.iter().filter_map(|(id, stream)| match self.clients.get(id)?.streams.get(stream)? {
                 What::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
-                What::Reader { .. } | What::Relay { .. } | What::End | What::Freezer | What::Input => None,
+                What::Reader { .. }
+                | What::Relay { .. }
+                | What::End
+                | What::Freezer
+                | What::Input
+                | What::Kernel(_) => None,
             });
         let held = program.owner.and_then(|_| waiting.min()).unwrap_or_default();
         let held = u32::try_from(held).unwrap_or(u32::MAX);

@@ -18,6 +18,7 @@ use crate::ui::{Failure, Palette, When};
 
 const FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "A name that stands for the id"),
+    Flag::new("template", Some("NAME"), To::Ours, "What it has beside the host's own tools (`fumehood template ls`)"),
     Flag::new("idle", Some("TIME"), To::Ours, "End it when nothing was asked and nothing ran for so long, e.g. 5m"),
     Flag::new("label", Some("KEY=VALUE"), To::Ours, "Something to remember with it; may be repeated").many(),
 ];
@@ -47,7 +48,10 @@ pub(crate) const SUPERVISE: Spec = Spec {
 };
 
 fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let mut layers = request(call, Workload::Nothing)?.layers;
+    let template = call.parsed.value("template").map(text).transpose()?;
+    let template = template.map(|name| super::super::template::find(call, &name)).transpose()?;
+    let mut layers = template.as_ref().map(live::template::Template::layers).unwrap_or_default();
+    layers.extend(request(call, Workload::Nothing)?.layers);
     // A preset's time is for one program. What is wrong with a policy is told and recorded by the start.
     let read = load::policy_alone(&layers, call.environment);
     if read.is_ok_and(|loaded| loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ")) {
@@ -63,7 +67,7 @@ fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
         name: call.parsed.value("name").map(text).transpose()?,
         labels: labels.collect::<Result<_, Failure>>()?,
         idle_ms: time(call, "idle")?,
-        template: String::new(),
+        template: template.map(|template| template.name).unwrap_or_default(),
         columns: call.console.columns,
         colour: call.console.err.is_on(),
     };

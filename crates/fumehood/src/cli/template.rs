@@ -1,0 +1,133 @@
+//! `fumehood template`: what sandboxes can have beside the host's own tools.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use live::template::{Source, Store, Template, TemplateError, Tools};
+use serde_json::{Value, json};
+
+use super::args::{Flag, To, Words, usage};
+use super::spec::{Call, Spec};
+use crate::ui::{Failure, Table, count};
+use sandbox::fault::show_text;
+use sandbox::state::State;
+
+pub(super) const BUILD: Spec = Spec {
+    path: &["template", "build"],
+    about: "Make a template: packages and files that sandboxes are shown",
+    usage: "NAME",
+    more: "Without `-f`, NAME is one that ships with Fumehood: `code-interpreter-v1`.\n\
+           Packages are fetched on the host, as your user, and none of their code runs: wheels alone, no install scripts.\n\
+           The same recipe is made once. Exit code 0, or 125 if it could not be made.",
+    tables: &[&[Flag::new("file", Some("FILE"), To::Ours, "The recipe (TOML)").short(b'f')]],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: build,
+};
+
+pub(super) const LS: Spec = Spec {
+    path: &["template", "ls"],
+    about: "List the templates that are there",
+    usage: "",
+    more: "",
+    tables: &[],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: ls,
+};
+
+pub(super) const RM: Spec = Spec {
+    path: &["template", "rm"],
+    about: "Remove templates",
+    usage: "NAME...",
+    more: "What a sandbox that lives was made from is gone for it too.",
+    tables: &[],
+    words: Words::Mixed(100),
+    hidden: false,
+    run: rm,
+};
+
+fn failure(error: &TemplateError) -> Failure {
+    Failure::own(error.fault())
+}
+
+fn store(call: &Call<'_>) -> Result<Store, Failure> {
+    State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
+    let (folder, _) = call.environment.state.state().map_err(|error| Failure::own(error.fault()))?;
+    Ok(Store::new(&folder))
+}
+
+/// The template of this name, for whoever creates a sandbox of it.
+pub(super) fn find(call: &Call<'_>, name: &str) -> Result<Template, Failure> {
+    store(call)?.find(name).map_err(|error| failure(&error))
+}
+
+fn names(call: &Call<'_>) -> Result<Vec<String>, Failure> {
+    let names: Vec<String> = call.parsed.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if names.is_empty() {
+        let (what, why) = ("there is no name of a template", "NAME is missing");
+        let fix = "`fumehood template ls` lists those that are there".to_owned();
+        return Err(Failure::own(usage("usage/no-template", what.to_owned(), why.to_owned(), fix)));
+    }
+    Ok(names)
+}
+
+fn shown(template: &Template) -> Value {
+    json!({
+        "name": template.name, "digest": template.digest, "installed": template.installed,
+        "built": time(template), "policy": template.recipe.policy,
+    })
+}
+
+fn time(template: &Template) -> String {
+    if template.built_ms == 0 {
+        return "-".to_owned();
+    }
+    Timestamp::from_millisecond(template.built_ms).map_or_else(|_| "-".to_owned(), |time| format!("{time:.0}"))
+}
+
+fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let names = names(call)?;
+    let name = names.first().map(String::as_str).unwrap_or_default();
+    let source = match call.parsed.value("file") {
+        Some(file) => Source::file(Path::new(file)),
+        None => Source::stock(name),
+    };
+    let source = source.map_err(|error| failure(&error))?;
+    let tools = Tools::new(call.environment.env.clone());
+    let template = store(call)?.build(name, &source, &tools).map_err(|error| failure(&error))?;
+    if call.json {
+        call.console.json(&json!({"schema": 1, "template": shown(&template)}))?;
+        return Ok(0);
+    }
+    let packages = count(u64::try_from(template.installed.len()).unwrap_or(u64::MAX), "package", "packages");
+    let digest = template.digest.get(..12).unwrap_or_default();
+    call.console.data(format!("{} {digest}, {packages}\n", show_text(&template.name)).as_bytes())?;
+    Ok(0)
+}
+
+fn ls(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let templates = store(call)?.list().map_err(|error| failure(&error))?;
+    if call.json {
+        let all: Vec<_> = templates.iter().map(shown).collect();
+        call.console.json(&json!({"schema": 1, "templates": all}))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["name", "digest", "packages", "built"]);
+    for template in &templates {
+        let (packages, built) = (template.installed.len().to_string(), time(template));
+        let digest = template.digest.get(..12).unwrap_or_default();
+        table.painted([(&show_text(&template.name), None), (digest, None), (&packages, None), (&built, None)]);
+    }
+    let text = table.render(call.console.out, 0, call.console.columns);
+    call.console.data(text.as_bytes())?;
+    Ok(0)
+}
+
+fn rm(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let store = store(call)?;
+    for name in names(call)? {
+        store.remove(&name).map_err(|error| failure(&error))?;
+    }
+    Ok(0)
+}

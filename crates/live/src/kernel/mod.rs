@@ -1,0 +1,355 @@
+//! The code interpreter of a live sandbox: kernels inside, contexts, and executions one after the other.
+//!
+//! A kernel is a program inside the sandbox like any other, started by `exec` under the tag [`SYSTEM_TAG`]: our driver, around a
+//! Jupyter kernel that the sandbox has. The driver passes the kernel's messages on as lines of JSON; what they mean is decided
+//! here, and nothing that comes from inside is believed.
+
+mod context;
+mod driver;
+mod lines;
+mod out;
+mod programs;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent::words::{Code, Failure};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use context::{Actor, Job, Urgent};
+pub use driver::SYSTEM_TAG;
+use driver::Wanted;
+pub use programs::{Process, Programs, Said, Starting, Supervised};
+use words::{Context, Contexts, Execute, Executed, KernelAsk, NewContext};
+
+/// Most contexts of one sandbox.
+pub const MAX_CONTEXTS: usize = 32;
+/// Most executions that wait for one context.
+pub const MAX_QUEUED: usize = 64;
+/// Most bytes of output of one execution.
+pub const MAX_OUTPUT: u64 = 16 << 20;
+/// Lines that wait to be taken; then the kernel waits.
+const WAITING: usize = 4;
+
+/// How kernels are treated.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes of output of one execution, [`MAX_OUTPUT`] at most: the smaller of that and `limits.output`.
+    pub output: u64,
+    /// Where the sandbox starts programs; contexts tell it.
+    pub cwd: String,
+    /// How long a kernel may take until it is ready.
+    pub start: Duration,
+    /// How long a kernel may take to heed an interrupt before it is ended.
+    pub grace: Duration,
+    /// After so long a silence `keepalive` is said.
+    pub keepalive: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { output: MAX_OUTPUT, cwd: "/".to_owned(), start: seconds(75), grace: seconds(10), keepalive: seconds(5) }
+    }
+}
+
+/// All contexts of one sandbox. Clones share them; with the last clone the kernels end.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    programs: Arc<dyn Programs>,
+    settings: Settings,
+    table: Mutex<Table>,
+    /// Held while the default context of a language is looked for or made: it is made once.
+    making: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    contexts: Vec<Held>,
+    /// Contexts whose kernels start just now.
+    starting: usize,
+}
+
+#[derive(Debug)]
+struct Held {
+    shown: Context,
+    jobs: mpsc::Sender<Job>,
+    urgent: mpsc::Sender<Urgent>,
+    busy: Arc<AtomicBool>,
+    /// Its kernel was ready once.
+    ready: bool,
+    task: AbortHandle,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // One that was ready ends by itself, for nobody can ask it any more, and tells those who still listen.
+        if !self.ready {
+            self.task.abort();
+        }
+    }
+}
+
+/// A place for a context whose kernel starts.
+struct Place<'a>(&'a Inner);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut table = self.0.table();
+        table.starting = table.starting.saturating_sub(1);
+    }
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unknown(id: &str) -> Failure {
+    Failure { code: Code::NotFound, message: format!("Context {} not found", driver::one_line(id)) }
+}
+
+/// 32 characters that nobody guesses.
+fn random_word() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    if !sys::random::fill(&mut bytes) {
+        return Err(Failure { code: Code::Failed, message: "the kernel has no random bytes".to_owned() });
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// An execution that was asked for. Dropped before its end, it is interrupted.
+#[derive(Debug)]
+pub struct Execution {
+    lines: mpsc::Receiver<Vec<u8>>,
+    done: oneshot::Receiver<Result<Executed, Failure>>,
+}
+
+impl Execution {
+    /// The next line, with its newline; none at the end, or where it never began.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        self.lines.recv().await
+    }
+
+    /// How it ended; to be asked for after the last line.
+    ///
+    /// # Errors
+    /// Where there was no kernel for it, or its context was removed.
+    pub async fn end(self) -> Result<Executed, Failure> {
+        let removed = || Failure { code: Code::Cancelled, message: "the context was removed".to_owned() };
+        self.done.await.map_err(|_gone| removed())?
+    }
+}
+
+/// What answers a [`KernelAsk`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Data of lane `Out`; of any length.
+    Data(Vec<u8>),
+    /// The end.
+    End(Result<Value, Failure>),
+}
+
+impl Manager {
+    /// Kernels in the sandbox whose programs these are. Needs a tokio runtime to be used in.
+    #[must_use]
+    pub fn new(programs: Arc<dyn Programs>, settings: Settings) -> Self {
+        let settings = Settings { output: settings.output.min(MAX_OUTPUT), ..settings };
+        let (table, making) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { inner: Arc::new(Inner { programs, settings, table, making }) }
+    }
+
+    /// All contexts, the oldest first.
+    #[must_use]
+    pub fn list(&self) -> Contexts {
+        let table = self.inner.table();
+        Contexts { contexts: table.contexts.iter().map(Held::shown).collect() }
+    }
+
+    /// Makes a context and starts its kernel.
+    ///
+    /// # Errors
+    /// `unsupported` where the sandbox has no such kernel, `too_many`, `invalid`, and what the start of a program can say.
+    pub async fn create(&self, new: NewContext) -> Result<Context, Failure> {
+        let language = driver::language(new.language.as_deref())?;
+        self.make(Wanted { language, cwd: new.cwd, env: new.env }, false).await
+    }
+
+    async fn make(&self, wanted: Wanted, default: bool) -> Result<Context, Failure> {
+        let inner = &*self.inner;
+        {
+            let mut table = inner.table();
+            if table.contexts.len().saturating_add(table.starting) >= MAX_CONTEXTS {
+                let message = format!("a sandbox has at most {MAX_CONTEXTS} contexts: remove one");
+                return Err(Failure { code: Code::TooMany, message });
+            }
+            table.starting = table.starting.saturating_add(1);
+        }
+        let place = Place(inner);
+        let cwd = wanted.cwd.clone().unwrap_or_else(|| inner.settings.cwd.clone());
+        let shown = Context { id: random_word()?, language: wanted.language.clone(), cwd, default, busy: false };
+        let mut held = self.spawn(wanted, shown);
+        held.restart().await?;
+        held.ready = true;
+        let shown = held.shown();
+        drop(place);
+        inner.table().contexts.push(held);
+        Ok(shown)
+    }
+
+    fn spawn(&self, wanted: Wanted, shown: Context) -> Held {
+        let (jobs, to_do) = mpsc::channel(MAX_QUEUED);
+        let (urgent, at_once) = mpsc::channel(16);
+        let busy = Arc::new(AtomicBool::new(false));
+        let actor = Actor {
+            id: shown.id.clone(),
+            programs: Arc::clone(&self.inner.programs),
+            wanted,
+            settings: self.inner.settings.clone(),
+            jobs: to_do,
+            urgent: at_once,
+            busy: Arc::clone(&busy),
+            driver: None,
+            died: None,
+        };
+        let task = tokio::spawn(actor.run()).abort_handle();
+        Held { shown, jobs, urgent, busy, ready: false, task }
+    }
+
+    fn with<T>(&self, id: &str, with: impl FnOnce(&Held) -> T) -> Result<T, Failure> {
+        let table = self.inner.table();
+        table.contexts.iter().find(|held| held.shown.id == id).map(with).ok_or_else(|| unknown(id))
+    }
+
+    /// Starts the kernel of a context anew.
+    ///
+    /// # Errors
+    /// `not_found`, and as [`Self::create`].
+    pub async fn restart(&self, id: &str) -> Result<Context, Failure> {
+        let (urgent, shown) = self.with(id, |held| (held.urgent.clone(), held.shown()))?;
+        restart(&urgent).await?;
+        Ok(shown)
+    }
+
+    /// Ends the kernel of a context and forgets it.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub fn remove(&self, id: &str) -> Result<(), Failure> {
+        let mut table = self.inner.table();
+        let at = table.contexts.iter().position(|held| held.shown.id == id).ok_or_else(|| unknown(id))?;
+        table.contexts.remove(at);
+        Ok(())
+    }
+
+    /// Interrupts what a context executes.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn interrupt(&self, id: &str) -> Result<(), Failure> {
+        let urgent = self.with(id, |held| held.urgent.clone())?;
+        urgent.send(Urgent::Interrupt).await.map_err(|_gone| unknown(id))
+    }
+
+    /// Executes code, after what waits in the same context already.
+    ///
+    /// # Errors
+    /// `not_found`, `invalid`, `too_many` where too much waits, and as [`Self::create`] where a default context is made.
+    pub async fn execute(&self, ask: Execute) -> Result<Execution, Failure> {
+        let invalid = |message: &str| Failure { code: Code::Invalid, message: message.to_owned() };
+        let id = match (ask.context, ask.language) {
+            (Some(_), Some(_)) => return Err(invalid("Only one of context_id or language can be provided")),
+            (Some(context), None) => context,
+            (None, language) => self.default_of(driver::language(language.as_deref())?).await?,
+        };
+        let (jobs, language) = self.with(&id, |held| (held.jobs.clone(), held.shown.language.clone()))?;
+        let around = driver::environment(&language, &ask.env)?;
+        let (sink, lines) = mpsc::channel(WAITING);
+        let (done, ended) = oneshot::channel();
+        let job = Job { code: ask.code, around, timeout: ask.timeout_ms.map(Duration::from_millis), sink, done };
+        jobs.try_send(job).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => {
+                let message = format!("{MAX_QUEUED} executions wait for this context already");
+                Failure { code: Code::TooMany, message }
+            }
+            mpsc::error::TrySendError::Closed(_) => unknown(&id),
+        })?;
+        Ok(Execution { lines, done: ended })
+    }
+
+    async fn default_of(&self, language: String) -> Result<String, Failure> {
+        let _alone = self.inner.making.lock().await;
+        let found = {
+            let table = self.inner.table();
+            let is_it = |held: &&Held| held.shown.default && held.shown.language == language;
+            table.contexts.iter().find(is_it).map(|held| held.shown.id.clone())
+        };
+        match found {
+            Some(id) => Ok(id),
+            None => Ok(self.make(Wanted { language, cwd: None, env: BTreeMap::new() }, true).await?.id),
+        }
+    }
+
+    /// Answers a request; the whole of what a supervisor has to call. Whoever drops the other end of `to` cancels.
+    pub async fn answer(&self, ask: KernelAsk, to: mpsc::Sender<Answer>) {
+        let end = tokio::select! {
+            () = to.closed() => return,
+            end = self.answered(ask, &to) => end,
+        };
+        // Who asked may be gone.
+        drop(to.send(Answer::End(end)).await);
+    }
+
+    async fn answered(&self, ask: KernelAsk, to: &mpsc::Sender<Answer>) -> Result<Value, Failure> {
+        match ask {
+            KernelAsk::Contexts {} => value(&self.list()),
+            KernelAsk::ContextCreate(new) => value(&self.create(new).await?),
+            KernelAsk::ContextRestart { id } => value(&self.restart(&id).await?),
+            KernelAsk::ContextRemove { id } => value(&self.remove(&id)?),
+            KernelAsk::ContextInterrupt { id } => value(&self.interrupt(&id).await?),
+            KernelAsk::Execute(ask) => {
+                let mut execution = self.execute(ask).await?;
+                while let Some(line) = execution.next().await {
+                    if to.send(Answer::Data(line)).await.is_err() {
+                        break;
+                    }
+                }
+                value(&execution.end().await?)
+            }
+        }
+    }
+}
+
+fn value(of: &impl serde::Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(of).map_err(|error| Failure { code: Code::Failed, message: error.to_string() })
+}
+
+async fn restart(urgent: &mpsc::Sender<Urgent>) -> Result<(), Failure> {
+    let removed = || Failure { code: Code::NotFound, message: "the context was removed".to_owned() };
+    let (reply, answer) = oneshot::channel();
+    urgent.send(Urgent::Restart(reply)).await.map_err(|_gone| removed())?;
+    answer.await.map_err(|_gone| removed())?
+}
+
+impl Held {
+    fn shown(&self) -> Context {
+        Context { busy: self.busy.load(Ordering::Relaxed), ..self.shown.clone() }
+    }
+
+    async fn restart(&self) -> Result<(), Failure> {
+        restart(&self.urgent).await
+    }
+}

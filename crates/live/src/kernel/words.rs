@@ -1,0 +1,104 @@
+//! What a caller can ask the code interpreter of a sandbox; beside [`crate::words::Ask`], on the same connection.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum KernelAsk {
+    /// All contexts. End: [`Contexts`].
+    Contexts {},
+    /// Makes a context and starts its kernel. End: [`Context`]; `unsupported` where the sandbox has no such kernel.
+    ContextCreate(NewContext),
+    /// Ends its kernel and starts another: all variables are gone, the id stays. End: [`Context`].
+    ContextRestart {
+        /// The context.
+        id: String,
+    },
+    /// Ends its kernel and forgets it. End: empty.
+    ContextRemove {
+        /// The context.
+        id: String,
+    },
+    /// Interrupts what it executes, as Ctrl-C would. End: empty.
+    ContextInterrupt {
+        /// The context.
+        id: String,
+    },
+    /// Executes code. Data on lane `Out`: the lines of the answer, each a JSON object and a newline, as E2B's `/execute` has
+    /// them (a line may be longer than an event may be). End: [`Executed`]. `Cancel` interrupts; the context lives on.
+    Execute(Execute),
+}
+
+/// A context to make.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewContext {
+    /// `python` without; `js` and `ts` are `javascript` and `typescript`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Working directory inside; without, that of the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Added to the environment of the sandbox.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// Code to execute.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Execute {
+    /// The code.
+    pub code: String,
+    /// In which context; not together with `language`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// In the default context of this language, which is made at its first use; `python` without both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Set for this execution alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// It is interrupted after so many milliseconds, counted from its own start; never without. A kernel that does not heed
+    /// the interrupt is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// A context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// Its id: 32 characters, not to be guessed.
+    pub id: String,
+    /// Its language.
+    pub language: String,
+    /// Where its kernel was started.
+    pub cwd: String,
+    /// Whether it is the default one of its language.
+    #[serde(default)]
+    pub default: bool,
+    /// Whether it executes something.
+    #[serde(default)]
+    pub busy: bool,
+}
+
+/// All contexts, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contexts {
+    /// The contexts.
+    pub contexts: Vec<Context>,
+}
+
+/// How an execution ended. That code failed is no failure of the execution: an `error` line tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executed {
+    /// The context.
+    pub context: String,
+    /// Bytes of output that nobody was given, beyond the limit of an execution.
+    #[serde(default)]
+    pub truncated: u64,
+    /// The kernel had ended before, and this is a new one.
+    #[serde(default)]
+    pub restarted: bool,
+}

@@ -1,0 +1,413 @@
+//! Templates: what a sandbox has beside the host's own tools.
+//!
+//! A template is a folder below `templates/` of the state folder, under the digest of its recipe, and a name that leads to it.
+//! It is made once, on the host, and shown read-only inside at [`INSIDE`]; what a sandbox does never changes it. No code of a
+//! package runs while it is made: wheels alone are taken from pip, in one call, and install scripts of npm are left out.
+
+mod build;
+mod recipe;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sandbox::PolicyLayer;
+use sandbox::fault::{Fault, show_path, show_text};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+pub use build::Tools;
+pub use recipe::{Packages, Recipe};
+
+/// Where a sandbox sees its template.
+pub const INSIDE: &str = "/opt/fumehood/template";
+/// The folders of programs that every sandbox has.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Longest file that a recipe takes in, bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// Recipes that ship with the product.
+const STOCK: [(&str, &str); 2] =
+    [("base", ""), ("code-interpreter-v1", include_str!("../../../../resources/templates/code-interpreter-v1.toml"))];
+
+/// Why there is no template.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// Nothing has this name.
+    #[error("there is no template `{0}`")]
+    Unknown(String),
+    /// A name that can be none.
+    #[error("`{0}` can be no name of a template")]
+    Name(String),
+    /// The recipe is wrong.
+    #[error("the recipe {place} is wrong: {why}")]
+    Recipe {
+        /// Where it lies.
+        place: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The recipe asks for what nobody holds yet.
+    #[error("the recipe {place} asks for `{what}`, which is not held yet")]
+    Unsupported {
+        /// Where it lies.
+        place: PathBuf,
+        /// Its key.
+        what: &'static str,
+    },
+    /// A client of a registry could not be started.
+    #[error("`{what}` could not be started: {why}")]
+    Tools {
+        /// Which one.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A client of a registry failed.
+    #[error("`{what}` failed: {why}")]
+    Packages {
+        /// Which one.
+        what: &'static str,
+        /// Its own words.
+        why: String,
+    },
+    /// The state folder could not be used.
+    #[error("{place}: {why}")]
+    State {
+        /// Where.
+        place: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+impl TemplateError {
+    fn state(place: &Path, error: &std::io::Error) -> Self {
+        Self::State { place: place.to_owned(), why: error.to_string() }
+    }
+
+    /// The same as it is told to people and programs.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let (id, place, fix) = match self {
+            Self::Unknown(name) => {
+                let stock = STOCK.iter().any(|(stock, _)| stock == name);
+                let fix = match stock {
+                    true => format!("`fumehood template build {}`", show_text(name)),
+                    false => {
+                        "`fumehood template ls` lists those that are there; `template build NAME -f FILE` makes one"
+                            .to_owned()
+                    }
+                };
+                ("template/unknown", show_text(name), fix)
+            }
+            Self::Name(name) => {
+                let fix = "a letter or digit, then letters, digits, `_`, `.` and `-`; 63 characters at most".to_owned();
+                ("template/name", show_text(name), fix)
+            }
+            Self::Recipe { place, .. } => {
+                ("template/recipe", show_path(place), "write it as the reference page of templates says".to_owned())
+            }
+            Self::Unsupported { place, .. } => ("template/unsupported", show_path(place), "leave it out".to_owned()),
+            Self::Tools { what, .. } => {
+                let fix = "install it on the host: the Debian packages are python3-venv and npm".to_owned();
+                ("template/tools", (*what).to_owned(), fix)
+            }
+            Self::Packages { what, .. } => {
+                let fix = "name packages and versions that the registry has, for pip as wheels for this Python; \
+                           `python3 -m venv` needs the Debian package python3-venv"
+                    .to_owned();
+                ("template/packages", (*what).to_owned(), fix)
+            }
+            Self::State { place, .. } => (
+                "template/state",
+                show_path(place),
+                "make room there, or name another folder by FUMEHOOD_STATE".to_owned(),
+            ),
+        };
+        let what = "the template cannot be had".to_owned();
+        Fault { id, what, place, why: show_text(&self.to_string()), fix }
+    }
+}
+
+/// What is known of a template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Template {
+    /// The name by which it was found.
+    pub name: String,
+    /// SHA-256 of what it was made from, in hex.
+    pub digest: String,
+    /// What it was made from.
+    pub recipe: Recipe,
+    /// What was installed, each with its version.
+    pub installed: Vec<String>,
+    /// When it was made: milliseconds since 1970.
+    pub built_ms: i64,
+    /// Where it lies on the host.
+    #[serde(skip)]
+    folder: Option<PathBuf>,
+}
+
+impl Template {
+    /// What a sandbox of it has below what its caller says: documents, then flags.
+    #[must_use]
+    pub fn layers(&self) -> Vec<PolicyLayer> {
+        let mut layers: Vec<_> = self.recipe.policy.iter().cloned().map(PolicyLayer::Document).collect();
+        let mut flag = |name: &str, value: String| layers.push(PolicyLayer::Flag { name: name.to_owned(), value });
+        if let Some(folder) = self.folder.as_deref().map(Path::display) {
+            // It lies in the state folder, which is dangerous to show; this part of it is ours to show.
+            flag("--dangerous-read", format!("{folder}:{INSIDE}"));
+            for (at, inside) in self.recipe.files.keys().enumerate() {
+                flag("--dangerous-read", format!("{folder}/files/{at}:{inside}"));
+            }
+            let bins = [("pip", "venv/bin"), ("npm", "node/node_modules/.bin")];
+            let has = |kind| match kind {
+                "pip" => !self.recipe.packages.pip.is_empty(),
+                _ => !self.recipe.packages.npm.is_empty(),
+            };
+            let ours: String =
+                bins.iter().filter(|(kind, _)| has(*kind)).map(|(_, bin)| format!("{INSIDE}/{bin}:")).collect();
+            if !ours.is_empty() && !self.recipe.env.contains_key("PATH") {
+                flag("--env", format!("PATH={ours}{PATH}"));
+            }
+        }
+        for (name, value) in &self.recipe.env {
+            flag("--env", format!("{name}={value}"));
+        }
+        layers
+    }
+}
+
+/// The templates of a state folder.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// A recipe and where its files lie.
+#[derive(Clone, Debug)]
+pub struct Source {
+    recipe: Recipe,
+    folder: PathBuf,
+}
+
+impl Source {
+    /// One that ships with the product.
+    ///
+    /// # Errors
+    /// [`TemplateError::Unknown`].
+    pub fn stock(name: &str) -> Result<Self, TemplateError> {
+        let found = STOCK.iter().find(|(stock, _)| *stock == name);
+        let (_, text) = found.ok_or_else(|| TemplateError::Unknown(name.to_owned()))?;
+        Ok(Self { recipe: Recipe::parse(text, Path::new(name))?, folder: PathBuf::from("/") })
+    }
+
+    /// One that a user wrote.
+    ///
+    /// # Errors
+    /// [`TemplateError::Recipe`], [`TemplateError::Unsupported`], [`TemplateError::State`] where it cannot be read.
+    pub fn file(path: &Path) -> Result<Self, TemplateError> {
+        let bytes = read(path, recipe::MAX_RECIPE).map_err(|error| TemplateError::state(path, &error))?;
+        let text = String::from_utf8(bytes).map_err(|_bytes| TemplateError::Recipe {
+            place: path.to_owned(),
+            why: "it is no text in UTF-8".to_owned(),
+        })?;
+        let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(Self { recipe: Recipe::parse(&text, path)?, folder })
+    }
+}
+
+fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
+        return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn checked(name: &str) -> Result<&str, TemplateError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let fits = name.len() <= 63 && name.bytes().all(plain) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if fits { Ok(name) } else { Err(TemplateError::Name(name.to_owned())) }
+}
+
+impl Store {
+    /// In this state folder, which is there and the caller's alone.
+    #[must_use]
+    pub fn new(state: &Path) -> Self {
+        Self { root: state.join("templates") }
+    }
+
+    /// The template of this name. `base` is always there.
+    ///
+    /// # Errors
+    /// [`TemplateError::Unknown`], which says how to make it; [`TemplateError::Name`], [`TemplateError::State`].
+    pub fn find(&self, name: &str) -> Result<Template, TemplateError> {
+        let name = checked(name)?;
+        let link = self.root.join("names").join(name);
+        let digest = match fs::read_to_string(&link) {
+            Ok(digest) => digest,
+            Err(error) if error.kind() == ErrorKind::NotFound && name == "base" => return Self::base(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(TemplateError::Unknown(name.to_owned())),
+            Err(error) => return Err(TemplateError::state(&link, &error)),
+        };
+        self.of(name, &digest)
+    }
+
+    fn base() -> Result<Template, TemplateError> {
+        let recipe = Source::stock("base")?.recipe;
+        let (name, digest) = ("base".to_owned(), digest_of(&recipe, &[], ""));
+        Ok(Template { name, digest, recipe, installed: Vec::new(), built_ms: 0, folder: None })
+    }
+
+    fn of(&self, name: &str, digest: &str) -> Result<Template, TemplateError> {
+        let folder = self.root.join(digest);
+        let record = folder.join("template.json");
+        let bytes = fs::read(&record).map_err(|error| TemplateError::state(&record, &error))?;
+        let template: Template = serde_json::from_slice(&bytes)
+            .map_err(|error| TemplateError::State { place: record.clone(), why: error.to_string() })?;
+        Ok(Template { name: name.to_owned(), folder: Some(folder), ..template })
+    }
+
+    /// All, by name; `base` too.
+    ///
+    /// # Errors
+    /// [`TemplateError::State`].
+    pub fn list(&self) -> Result<Vec<Template>, TemplateError> {
+        let mut names = std::collections::BTreeSet::from(["base".to_owned()]);
+        let folder = self.root.join("names");
+        match fs::read_dir(&folder) {
+            Ok(entries) => {
+                let found = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+                names.extend(found.filter(|name| checked(name).is_ok()));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(TemplateError::state(&folder, &error)),
+        }
+        names.iter().map(|name| self.find(name)).collect()
+    }
+
+    /// Takes a name away, and what it led to if no other name leads there.
+    ///
+    /// # Errors
+    /// [`TemplateError::Unknown`], [`TemplateError::State`].
+    pub fn remove(&self, name: &str) -> Result<(), TemplateError> {
+        let template = self.find(name)?;
+        let Some(folder) = &template.folder else { return Err(TemplateError::Unknown(name.to_owned())) };
+        let link = self.root.join("names").join(name);
+        fs::remove_file(&link).map_err(|error| TemplateError::state(&link, &error))?;
+        if self.list()?.iter().any(|other| other.digest == template.digest && other.folder.is_some()) {
+            return Ok(());
+        }
+        fs::remove_dir_all(folder).map_err(|error| TemplateError::state(folder, &error))
+    }
+
+    /// Makes a template, unless the same was made before, and gives it this name.
+    ///
+    /// # Errors
+    /// [`TemplateError`].
+    pub fn build(&self, name: &str, source: &Source, tools: &Tools) -> Result<Template, TemplateError> {
+        let name = checked(name)?;
+        let files = source.files()?;
+        let python = version_of(&tools.python);
+        let digest = digest_of(&source.recipe, &files, &python);
+        let folder = self.root.join(&digest);
+        for folder in [&self.root, &self.root.join("names")] {
+            private(folder).map_err(|error| TemplateError::state(folder, &error))?;
+        }
+        if !folder.join("template.json").exists() {
+            self.make(source, &files, &digest, tools)?;
+        }
+        let link = self.root.join("names").join(name);
+        replace(&link, digest.as_bytes()).map_err(|error| TemplateError::state(&link, &error))?;
+        self.of(name, &digest)
+    }
+
+    fn make(&self, source: &Source, files: &[Vec<u8>], digest: &str, tools: &Tools) -> Result<(), TemplateError> {
+        let failed = |place: &Path| {
+            let place = place.to_owned();
+            move |error: std::io::Error| TemplateError::state(&place, &error)
+        };
+        // What a build left that was cut off; two builds of the same at once would only make the same.
+        let new = Half(self.root.join(format!(".new-{}-{digest}", std::process::id())));
+        private(&new.0).map_err(failed(&new.0))?;
+        build::build(&source.recipe, &new.0, tools)?;
+        let shown = new.0.join("files");
+        fs::create_dir(&shown).map_err(failed(&shown))?;
+        for (at, bytes) in files.iter().enumerate() {
+            fs::write(shown.join(at.to_string()), bytes).map_err(failed(&shown))?;
+        }
+        let template = Template {
+            name: String::new(),
+            digest: digest.to_owned(),
+            recipe: source.recipe.clone(),
+            installed: build::installed(&new.0),
+            built_ms: jiff::Timestamp::now().as_millisecond(),
+            folder: None,
+        };
+        let text = serde_json::to_vec_pretty(&template).unwrap_or_default();
+        fs::write(new.0.join("template.json"), text).map_err(failed(&new.0))?;
+        let folder = self.root.join(digest);
+        match fs::rename(&new.0, &folder) {
+            Err(error) if !folder.join("template.json").exists() => Err(TemplateError::state(&folder, &error)),
+            // Made, by us or by somebody else meanwhile.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A folder that is made; taken away where it is not finished.
+struct Half(PathBuf);
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        // After the rename it is not there any more.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn private(folder: &Path) -> std::io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Seen with its old or its new content, never with a part.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let new = path.with_file_name(format!(".new-{}", std::process::id()));
+    drop(fs::remove_file(&new));
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    std::io::Write::write_all(&mut file, bytes)?;
+    fs::rename(&new, path)
+}
+
+impl Source {
+    fn files(&self) -> Result<Vec<Vec<u8>>, TemplateError> {
+        let one = |path: &PathBuf| {
+            let path = self.folder.join(path);
+            read(&path, MAX_FILE).map_err(|error| TemplateError::state(&path, &error))
+        };
+        self.recipe.files.values().map(one).collect()
+    }
+}
+
+/// The Python for which wheels are chosen.
+fn version_of(python: &Path) -> String {
+    let target = fs::canonicalize(python).unwrap_or_else(|_missing| python.to_owned());
+    target.display().to_string()
+}
+
+fn digest_of(recipe: &Recipe, files: &[Vec<u8>], python: &str) -> String {
+    let mut hash = Sha256::new();
+    let head = serde_json::to_vec(&(1, recipe, python)).unwrap_or_default();
+    let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes();
+    for part in std::iter::once(&head).chain(files) {
+        hash.update(length(part));
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

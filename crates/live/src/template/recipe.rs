@@ -1,0 +1,197 @@
+//! What a template is made from: a file that somebody wrote, read strictly.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::TemplateError;
+
+/// Longest file of a recipe, bytes.
+pub(super) const MAX_RECIPE: u64 = 256 * 1024;
+/// Most packages of one kind.
+const MAX_PACKAGES: usize = 500;
+
+/// A recipe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Presets, or policy documents by absolute path, that a sandbox of it has below what its caller says.
+    #[serde(default)]
+    pub policy: Vec<String>,
+    /// What is installed.
+    #[serde(default)]
+    pub packages: Packages,
+    /// Absolute path inside -> file beside the recipe.
+    #[serde(default)]
+    pub files: BTreeMap<String, PathBuf>,
+    /// Variables of every program inside.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Not held yet: refused where it is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// Not held yet: refused where it is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+}
+
+/// Packages by the client that installs them, each as that client names it: `numpy==2.4.6`, `typescript@5`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Packages {
+    /// From the registry of Python packages; wheels alone.
+    #[serde(default)]
+    pub pip: Vec<String>,
+    /// From the npm registry; install scripts are not run.
+    #[serde(default)]
+    pub npm: Vec<String>,
+    /// Not held yet: refused where it is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apt: Vec<String>,
+}
+
+impl Recipe {
+    /// Reads a recipe.
+    ///
+    /// # Errors
+    /// [`TemplateError::Recipe`]: what it says is wrong; [`TemplateError::Unsupported`]: it asks for what is not held.
+    pub fn parse(text: &str, place: &Path) -> Result<Self, TemplateError> {
+        let wrong = |why: String| TemplateError::Recipe { place: place.to_owned(), why };
+        let recipe: Self = toml::from_str(text).map_err(|error| wrong(error.to_string().replace('\n', " ")))?;
+        recipe.check().map_err(wrong)?;
+        for (what, asked) in [
+            ("packages.apt", !recipe.packages.apt.is_empty()),
+            ("start", recipe.start.is_some()),
+            ("ready", recipe.ready.is_some()),
+        ] {
+            if asked {
+                return Err(TemplateError::Unsupported { place: place.to_owned(), what });
+            }
+        }
+        Ok(recipe)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let lists = [("pip", &self.packages.pip), ("npm", &self.packages.npm)];
+        for (kind, list) in lists {
+            if list.len() > MAX_PACKAGES {
+                return Err(format!("packages.{kind} has more than {MAX_PACKAGES} entries"));
+            }
+            if let Some(name) = list.iter().find(|name| !is_package(name)) {
+                let why =
+                    "a package is named by the registry's name for it, with a version: no option, path or address";
+                return Err(format!("packages.{kind} has `{}`: {why}", name.escape_default()));
+            }
+        }
+        if let Some(path) = self.files.keys().find(|path| !is_place(path)) {
+            return Err(format!(
+                "files has `{}`: an absolute path inside is needed, without `..` or `:`",
+                path.escape_default()
+            ));
+        }
+        let is_name = |name: &String| !name.is_empty() && !name.contains(['=', '\0']);
+        if let Some(name) = self.env.keys().find(|name| !is_name(name)) {
+            return Err(format!("env has `{}`, which can be no variable", name.escape_default()));
+        }
+        let is_policy = |layer: &&String| !layer.contains('/') || layer.starts_with('/');
+        if let Some(layer) = self.policy.iter().find(|layer| !is_policy(layer)) {
+            return Err(format!(
+                "policy has `{}`: name a preset, or a document by its absolute path",
+                layer.escape_default()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// No option of the client, no path and no address: a registry's name, with what may stand behind it.
+fn is_package(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-=<>!~^*,[]@/ ".contains(c);
+    let scoped = name.strip_prefix('@').map(|rest| rest.split_once('/'));
+    let body = match scoped {
+        Some(None) => return false,
+        Some(Some((_, body))) => body,
+        None => name,
+    };
+    let begins = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    name.len() <= 200
+        && name.chars().all(plain)
+        && begins(name.strip_prefix('@').unwrap_or(name))
+        && begins(body)
+        // `pkg @ address` and `user/repository` would leave the registry.
+        && !body.contains('/')
+        && !body.contains(" @")
+}
+
+fn is_place(path: &str) -> bool {
+    let parts_are_plain = path.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
+    path.starts_with('/') && parts_are_plain && !path.contains([':', '\0', '\n'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Recipe, TemplateError> {
+        Recipe::parse(text, Path::new("/x/template.toml"))
+    }
+
+    #[test]
+    fn a_recipe_is_read_and_what_it_does_not_know_is_an_error() {
+        let recipe = parse(
+            "policy = [\"python\"]\nenv.A = \"1\"\nfiles.\"/opt/x.py\" = \"x.py\"\n[packages]\npip = [\"numpy==2.4.6\"]\nnpm = [\"@types/node@22\"]",
+        )
+        .unwrap();
+        assert_eq!((recipe.policy[0].as_str(), recipe.packages.pip.len(), recipe.packages.npm.len()), ("python", 1, 1));
+        for wrong in
+            ["what = 1", "[packages]\ngem = []", "policy = 1", "x", "policy = [\"./p.toml\"]", "env.\"A=\" = \"1\""]
+        {
+            assert!(matches!(parse(wrong), Err(TemplateError::Recipe { .. })), "{wrong}");
+        }
+        for wrong in ["packages.apt = [\"jq\"]", "start = \"x\"", "ready = \"x\""] {
+            assert!(matches!(parse(wrong), Err(TemplateError::Unsupported { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_recipe_of_the_reference_page_is_one() {
+        let page = include_str!("../../../../docs/reference/kernels.md");
+        let (_, rest) = page.split_once("```text\n").unwrap();
+        let recipe = parse(rest.split_once("```").unwrap().0).unwrap();
+        assert_eq!((recipe.packages.pip.len(), recipe.files.len(), recipe.env.len()), (2, 1, 1));
+    }
+
+    #[test]
+    fn packages_are_names_and_nothing_that_leads_elsewhere() {
+        for good in
+            ["numpy", "numpy==2.4.6", "e2b-charts>=1,<2", "uvicorn[standard]~=0.3", "typescript@5", "@types/node@22.1"]
+        {
+            assert!(is_package(good), "{good}");
+        }
+        for bad in [
+            "",
+            "-r x",
+            "--index-url=x",
+            "./x",
+            "/x",
+            "../x",
+            "git+https://x/y",
+            "https://x/y.whl",
+            "x @ file:///y",
+            "user/repo",
+            "@a/b/c",
+            "@a",
+            "@/b",
+            "x;y",
+            "x\ny",
+            "a $(b)",
+        ] {
+            assert!(!is_package(bad), "{bad}");
+        }
+        for bad in ["x", "/a/../b", "/a//b", "/a:b", "/"] {
+            assert!(!is_place(bad), "{bad}");
+        }
+        assert!(is_place("/opt/a b.txt"));
+    }
+}

@@ -179,6 +179,9 @@ class House:
         for writer in self.writers:
             writer.close()
         await asyncio.sleep(0.05)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def later(self, coroutine):
         task = asyncio.ensure_future(coroutine)

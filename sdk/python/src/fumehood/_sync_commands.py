@@ -89,7 +89,7 @@ class CommandHandle:
             self._changed.wait_for(lambda: not self._looked_at or self._over or self._waiting_bytes < _WAITING)
             self._waiting.append((lane, piece))
             self._waiting_bytes += len(piece)
-            while self._waiting_bytes > _WAITING and len(self._waiting) > 1:
+            while not self._looked_at and self._waiting_bytes > _WAITING and len(self._waiting) > 1:
                 self._waiting_bytes -= len(self._waiting.popleft()[1])
             self._changed.notify_all()
 

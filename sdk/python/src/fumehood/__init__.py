@@ -4,6 +4,9 @@
 before an agent's tools, ``fumehood.webhook`` checks deliveries. Names follow E2B's SDK where both have the thing.
 """
 
+from ._async import AsyncSandbox
+from ._async_commands import AsyncCommandHandle
+from ._async_files import AsyncFileStreamReader, AsyncWatchHandle
 from ._results import (
     CommandResult,
     EntryInfo,
@@ -49,6 +52,10 @@ from .errors import (
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncCommandHandle",
+    "AsyncFileStreamReader",
+    "AsyncSandbox",
+    "AsyncWatchHandle",
     "CommandExitException",
     "CommandHandle",
     "CommandResult",

@@ -50,10 +50,6 @@ class Stream(ABC):
         """What comes next; raises :class:`Expired` after ``timeout`` seconds, and what ended the connection."""
 
     @abstractmethod
-    def waiting(self) -> Incoming | None:
-        """What has come in already, without waiting for more."""
-
-    @abstractmethod
     async def send(self, data: bytes | memoryview, timeout: float | None) -> bool:
         """Sends data as the other side takes it; ``False`` if the request has ended instead."""
 

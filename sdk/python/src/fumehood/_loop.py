@@ -153,12 +153,12 @@ class LoopStream(Stream):
 
     async def next(self, timeout: float | None) -> Incoming:
         await self._wait(lambda: bool(self._came) or self.ended, timeout)
-        incoming = self.waiting()
+        incoming = self._waiting()
         if incoming is None:
             raise self._lost or ProtocolError("nothing comes after the end")
         return incoming
 
-    def waiting(self) -> Incoming | None:
+    def _waiting(self) -> Incoming | None:
         if not self._came:
             return None
         incoming = self._came.popleft()

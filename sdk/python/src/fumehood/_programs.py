@@ -7,9 +7,9 @@ import codecs
 from collections import deque
 from typing import Any, Callable, Mapping, Sequence
 
-from ._frames import LANE_ERR, Incoming, Kind, ProtocolError
+from ._frames import LANE_ERR, Incoming, Kind
 from ._link import REQUEST_TIMEOUT, Expired, Link, Stream, ok, reply
-from ._results import CommandResult, ProcessInfo, PtySize, Record
+from ._results import CommandResult, ProcessInfo, PtySize, Record, shaped
 from .errors import (
     FumehoodError,
     InvalidArgumentException,
@@ -124,6 +124,7 @@ class Output:
     def stderr(self) -> str:
         return self._kept["stderr"].text()
 
+    @shaped
     def result(self, report: Mapping[str, Any]) -> CommandResult:
         """Of a ``Report``, with what was kept."""
         code, signal = report.get("code"), report.get("signal")
@@ -149,16 +150,17 @@ class Output:
         return CommandResult(self.stdout, f"{self.stderr}{message}\n", exit_code, message, outcome="refused")
 
 
+@shaped
+def _identity(running: Mapping[str, Any]) -> tuple[str, int, bool]:
+    return str(running["id"]), int(running["pid"]), bool((running.get("program") or {}).get("tty"))
+
+
 class Program:
     """A program whose stream is ours: it was started here, or is listened to."""
 
     def __init__(self, link: Link, stream: Stream, running: Mapping[str, Any], max_output: int, timeout: float | None) -> None:
         self.link, self.stream = link, stream
-        try:
-            self.id, self.pid = str(running["id"]), int(running["pid"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"a program without {error}") from error
-        self.tty = bool((running.get("program") or {}).get("tty"))
+        self.id, self.pid, self.tty = _identity(running)
         self.output = Output(max_output)
         self.result: CommandResult | None = None
         self._timeout = None if timeout is None else timeout + _GRACE
@@ -236,6 +238,7 @@ async def listed(link: Link) -> list[ProcessInfo]:
     return [_process(one) for one in answer.get("programs") or () if one.get("report") is None]
 
 
+@shaped
 def _process(running: Mapping[str, Any]) -> ProcessInfo:
     asked = running.get("program") or {}
     argv = [str(word) for word in asked.get("argv") or ("",)]

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import IO, Any, Iterable, Mapping, TypedDict, Union
+from typing import IO, Any, Callable, Iterable, Mapping, ParamSpec, TypedDict, TypeVar, Union
 
-from .errors import CommandExitException, LimitExceeded, TimeoutException, Violation
+from .errors import CommandExitException, ConnectionLost, LimitExceeded, TimeoutException, Violation
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def shaped(read: Callable[P, R]) -> Callable[P, R]:
+    """For what reads an answer: one of another shape than the protocol's is an error of this package's own."""
+
+    @functools.wraps(read)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+            raise ConnectionLost(f"the supervisor answered what it should not: {error!r}", code="protocol") from error
+
+    return checked
 
 
 class Record(dict[str, Any]):
@@ -174,6 +192,7 @@ class EntryInfo(WriteInfo):
     symlink_target: str | None = None
 
 
+@shaped
 def entry_of(data: Mapping[str, Any]) -> EntryInfo:
     """An ``Entry`` of the protocol."""
     kind, target = str(data.get("kind")), data.get("target")
@@ -279,6 +298,7 @@ class SandboxInfo:
     data: Mapping[str, Any] = field(repr=False, compare=False, default_factory=dict)
 
 
+@shaped
 def info_of(data: Mapping[str, Any]) -> SandboxInfo:
     """An ``Info`` of the protocol."""
     memory, ends = data.get("memory_limit"), data.get("ended_ms") or data.get("ends_ms")

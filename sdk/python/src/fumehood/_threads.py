@@ -197,14 +197,6 @@ class BlockingStream(Stream):
         self._taken(incoming)
         return incoming
 
-    def waiting(self) -> Incoming | None:
-        with self._opened.changed:
-            if not self._opened.came:
-                return None
-            incoming = self._opened.came.popleft()
-        self._taken(incoming)
-        return incoming
-
     def _taken(self, incoming: Incoming) -> None:
         with self._opened.changed:
             credit = self._opened.state.taken(incoming)

@@ -173,7 +173,7 @@ def _layers(policy: Policies | None) -> list[Any]:
 
 def _workspace(workspace: str | os.PathLike[str]) -> str:
     text = os.fspath(workspace)
-    # Its mode is part of the text: `.:rw`.
+    # Its mode is part of the text: `.:ro`.
     return text or "."
 
 

@@ -31,7 +31,7 @@ def run(
     """Runs code of a ``language`` (``python``, ``bash``, ...), or a program given as a list, in a sandbox of its own.
 
     ``policy`` is a preset, a file, a mapping (the document itself), or a list of them; without it ``strict`` holds.
-    ``workspace`` is a folder, with a mode if wanted: ``".:rw"``. ``timeout`` is ``limits.wall`` in seconds. ``envs`` are set
+    ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``timeout`` is ``limits.wall`` in seconds. ``envs`` are set
     inside. ``stdin`` is what the program reads; without it, nothing. ``flags`` are further arguments of ``fumehood run``.
 
     A limit that ends the run is a result, not an exception: see ``outcome``. With ``check`` everything but exit code 0 raises

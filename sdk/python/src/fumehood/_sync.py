@@ -41,7 +41,7 @@ class Sandbox:
         """Creates one.
 
         ``policy`` is a preset, a file, a mapping (the document itself), or a list of them; without it ``strict`` holds.
-        ``workspace`` is a folder, with a mode if wanted: ``".:rw"``. ``timeout`` is its life in seconds (``None``: what the
+        ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``timeout`` is its life in seconds (``None``: what the
         policy says), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
         for its id. ``metadata`` is kept with it, ``envs`` are set inside. ``flags`` are further arguments of ``fumehood create``,
         ``binary`` is the program.

@@ -232,7 +232,7 @@ def test_smolagents(box):
     with pytest.raises(AgentError, match="variables are lost"):
         executor("while True: pass")
     assert executor("print('x'); 5").output == 5
-    with pytest.raises(AgentError, match="no_such_package"):
+    with pytest.raises(AgentError, match="no-such-package"):
         SandboxExecutor(box, ["no-such-package", "json"])
     with pytest.raises(Exception, match="allow_pickle"):
         executor("class FinalAnswerException(BaseException):\n    value = 'pickle:gASVCg=='\nraise FinalAnswerException")

@@ -168,7 +168,7 @@ for line in asks:
             except Exception:
                 said["result"] = repr(value)
     except BaseException as error:
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next))
         said = {"error": type(error).__name__, "message": str(getattr(error, "value", error)), "traceback": trace}
     try:
         sys.stdout.flush(); sys.stderr.flush()

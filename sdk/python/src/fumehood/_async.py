@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,6 +11,8 @@ from . import _sandboxes
 from ._async_commands import AsyncCommands, AsyncPty
 from ._async_files import AsyncFilesystem
 from ._binary import Policies, acall, find_program
+from ._http import Server, ThreadedLink
+from ._link import Link
 from ._loop import LoopLink
 from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
 from ._sandboxes import TIMEOUT
@@ -36,28 +39,38 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
     ) -> None:
         """Says what is wanted, as for :class:`Sandbox`; it is created by ``await`` or ``async with``."""
         self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, flags, binary)
-        self._id, self._socket, self._binary = "", "", binary
-        self._live: LoopLink | None = None
+        self._server = _sandboxes.server_of(url, key)
+        self._id, self._binary = "", binary
+        self._place: str | Server = ""
+        self._live: Link | None = None
 
     async def _start(self: Self) -> Self:
-        if self._live is None:
+        if self._live is None and self._server is not None:
+            info: Mapping[str, Any] = await asyncio.to_thread(self._server.create, _sandboxes.order(*self._wanted))
+            await self._set_up(str(info["id"]), self._server)
+        elif self._live is None:
             with _sandboxes.create_command(*self._wanted) as command:
                 info = _sandboxes.created(await acall(command))
             await self._set_up(str(info["id"]), _sandboxes.socket_of(info))
         return self
 
-    async def _set_up(self, sandbox_id: str, socket: str) -> None:
-        self._id, self._socket = sandbox_id, socket
-        self._live = await LoopLink.connect(socket)
+    async def _set_up(self, sandbox_id: str, place: str | Server) -> None:
+        self._id, self._place = sandbox_id, place
+        self._live = await self._open()
         self.commands = AsyncCommands(self._live)
         self.files = AsyncFilesystem(self._live)
         self.pty = AsyncPty(self._live)
 
+    async def _open(self) -> Link:
+        return await LoopLink.connect(self._place) if isinstance(self._place, str) else ThreadedLink(self._place, self._id)
+
     @property
-    def _link(self) -> LoopLink:
+    def _link(self) -> Link:
         if self._live is None:
             raise FumehoodError("this AsyncSandbox was not created yet: use `async with`, or `await AsyncSandbox.create()`")
         return self._live
@@ -75,25 +88,29 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
     ) -> Self:
         """Creates one. Raises :class:`Refused` if no plan can hold the policy."""
-        box = cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags, binary=binary)
+        box = cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags,
+                  binary=binary, url=url, key=key)
         return await box._start()
 
     @classmethod
     async def connect(
-        cls: type[Self], sandbox_id: str, timeout: float | None = None, *, binary: str | os.PathLike[str] | None = None
+        cls: type[Self], sandbox_id: str, timeout: float | None = None, *, binary: str | os.PathLike[str] | None = None,
+        url: str | None = None, key: str | None = None,
     ) -> Self:
         """Connects to one by id or name; a paused one runs again. With ``timeout`` it lives so many seconds from now at least.
 
         Raises :class:`SandboxNotFoundException`, :class:`SandboxNotRunningException`.
         """
-        socket = _sandboxes.direct(sandbox_id)
-        if socket is None:
+        place = _sandboxes.server_of(url, key) or _sandboxes.direct(sandbox_id)
+        if place is None:
             answer = await acall([find_program(binary), "info", sandbox_id, "--json"])
-            socket = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
+            place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
         box = cls(binary=binary)
-        await box._set_up(sandbox_id, socket)
+        await box._set_up(sandbox_id, place)
         try:
             box._id = (await _sandboxes.settle(box._link, timeout)).sandbox_id
         except BaseException:
@@ -102,8 +119,13 @@ class AsyncSandbox:
         return box
 
     @classmethod
-    async def list(cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None) -> SandboxList:
-        """The sandboxes of this user's state folder; with ``all`` also those that have ended."""
+    async def list(
+        cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None, url: str | None = None, key: str | None = None
+    ) -> SandboxList:
+        """The sandboxes of this user's state folder, or of a key of a server; with ``all`` also those that have ended."""
+        server = _sandboxes.server_of(url, key)
+        if server is not None:
+            return SandboxList(info_of(one) for one in await asyncio.to_thread(server.list))
         return _sandboxes.listed(await acall(_sandboxes.ps_command(all, binary)))
 
     @property
@@ -128,7 +150,7 @@ class AsyncSandbox:
         # A connection of its own: this one may be closed, and kill must end the sandbox all the same.
         await self.close()
         try:
-            link = await LoopLink.connect(self._socket)
+            link = await self._open()
         except SandboxNotRunningException:
             return False
         try:
@@ -156,6 +178,8 @@ class AsyncSandbox:
         try:
             return info_of(await self._link.call({"op": "info"}))
         except SandboxNotRunningException:
+            if not isinstance(self._place, str):
+                raise
             return info_of(_sandboxes.found(await acall([find_program(self._binary), "info", self._id, "--json"]), self._id))
 
     async def wait(self) -> SandboxInfo:
@@ -191,5 +215,6 @@ class AsyncSandbox:
         return await self._changes("discard", files, ())
 
     async def _changes(self, verb: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str]) -> Record:
+        _sandboxes.here_alone(self._place, verb)
         command = _sandboxes.changes_command(verb, (await self.get_info()).run, files, flags, self._binary)
         return _sandboxes.changed(verb, await acall(command))

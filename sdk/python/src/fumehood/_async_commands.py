@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Callable, Literal, overload
 
 from . import _programs
-from ._loop import LoopLink
+from ._link import Link
 from ._programs import MAX_OUTPUT, Callback, Program, Starter
 from ._results import CommandResult, ProcessInfo, PtySize
 from .errors import FumehoodError
@@ -22,7 +22,7 @@ Piece = tuple["str | None", "str | None", "bytes | None"]
 class AsyncCommandHandle:
     """A command that runs. What it prints is read by a task of its own, whether anybody looks or not."""
 
-    def __init__(self, link: LoopLink, program: Program, tell: Mapping[str, Callable[[Any], Any] | None]) -> None:
+    def __init__(self, link: Link, program: Program, tell: Mapping[str, Callable[[Any], Any] | None]) -> None:
         self._link, self._program, self._tell = link, program, tell
         self._changed = asyncio.Condition()
         self._waiting: deque[tuple[str, str | bytes]] = deque()
@@ -159,7 +159,7 @@ class AsyncCommandHandle:
 class AsyncCommands:
     """Commands of a sandbox: ``box.commands``."""
 
-    def __init__(self, link: LoopLink) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
         self._starter = Starter(link)
 
@@ -229,7 +229,7 @@ class AsyncCommands:
 class AsyncPty:
     """Terminals of a sandbox: ``box.pty``."""
 
-    def __init__(self, link: LoopLink) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
 
     async def create(

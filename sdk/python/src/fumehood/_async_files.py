@@ -10,8 +10,7 @@ from typing import Any, Callable, Literal, overload
 from . import _files
 from ._files import MAX_READ
 from ._frames import Kind
-from ._link import REQUEST_TIMEOUT, Expired, Stream
-from ._loop import LoopLink
+from ._link import REQUEST_TIMEOUT, Expired, Link, Stream
 from ._results import EntryInfo, FilesystemEvent, WriteData, WriteEntry, WriteInfo
 
 Path = str | os.PathLike[str]
@@ -47,7 +46,7 @@ class AsyncWatchHandle:
     """A folder that is watched."""
 
     def __init__(
-        self, link: LoopLink, stream: Stream, folder: str, include_entry: bool,
+        self, link: Link, stream: Stream, folder: str, include_entry: bool,
         on_event: Callable[[FilesystemEvent], Any] | None, on_exit: Callable[[Exception | None], Any] | None,
     ) -> None:
         self._link, self._stream, self._folder, self._include_entry = link, stream, folder, include_entry
@@ -108,7 +107,7 @@ class AsyncFilesystem:
     :class:`NotEnoughSpaceException`, :class:`InvalidArgumentException` (e.g. a folder where a file is needed).
     """
 
-    def __init__(self, link: LoopLink) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
 
     @overload

@@ -65,6 +65,9 @@ class Stream(ABC):
 class Link(ABC):
     """Any number of requests at once over one connection."""
 
+    #: A program's whole input goes with the request that starts it, as ``input``.
+    takes_input_at_once = False
+
     @abstractmethod
     def open(self, words: Mapping[str, Any]) -> Stream:
         """Asks."""

@@ -203,6 +203,7 @@ async def start(
     detach: bool,
     max_output: int,
     tag: str | None = None,
+    given: str | bytes | None = None,
 ) -> Program:
     """Starts a program; ``timeout`` is its life in seconds."""
     asked: dict[str, Any] = {"op": "exec", "program": dict(words), "detach": detach}
@@ -213,6 +214,8 @@ async def start(
         asked["timeout_ms"] = max(1, round(timeout * 1000))
     if tag is not None:
         asked["tag"] = tag
+    if given is not None and link.takes_input_at_once:
+        asked["input"] = given if isinstance(given, str) else given.decode("utf-8", "strict")
     stream = link.open(asked)
     try:
         return Program(link, stream, await reply(stream, REQUEST_TIMEOUT), max_output, timeout)
@@ -317,7 +320,10 @@ class Starter:
             has_input = stdin is not None and stdin is not False
             return program(cmd, shell=self._shell, envs=envs, cwd=cwd, stdin=has_input)
 
-        more: dict[str, Any] = {"timeout": timeout, "detach": background, "max_output": max_output, "tag": tag}
+        given = stdin if isinstance(stdin, (str, bytes)) else None
+        more: dict[str, Any] = {
+            "timeout": timeout, "detach": background, "max_output": max_output, "tag": tag, "given": given,
+        }
         try:
             made = await start(self.link, asked(), **more)
         except NotFoundException:
@@ -325,8 +331,8 @@ class Starter:
                 raise
             self._shell = "/bin/sh"
             made = await start(self.link, asked(), **more)
-        if isinstance(stdin, (str, bytes)):
-            self.link.spawn(feed(made, stdin))
+        if given is not None and not self.link.takes_input_at_once:
+            self.link.spawn(feed(made, given))
         return made
 
     async def run(self, cmd: str | Sequence[str], tell: Mapping[str, Callable[[Any], Any] | None], **more: Any) -> CommandResult:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ._binary import Answer, Policies, clauses, duration, find_program, state_folder
+from ._http import Server
 from ._link import Link, result
 from ._results import Record, SandboxInfo, SandboxList, info_of
-from .errors import FumehoodError, SandboxNotFoundException, SandboxNotRunningException
+from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException, UnsupportedException
 
 #: Seconds that a sandbox lives unless something else is said, as in E2B.
 TIMEOUT = 300.0
@@ -38,6 +39,39 @@ def create_command(
         for key, value in (metadata or {}).items():
             command += ["--label", f"{key}={value}"]
         yield command
+
+
+def server_of(url: str | None, key: str | None) -> Server | None:
+    """The server that is meant, if any."""
+    if url is None:
+        if key is not None:
+            raise InvalidArgumentException("a key without the url of its server", code="invalid")
+        return None
+    if not key:
+        raise InvalidArgumentException("a server asks for a key: `fumehood keys add` there makes one", code="invalid")
+    return Server(url, key)
+
+
+def order(
+    policy: Policies | None,
+    workspace: str | os.PathLike[str] | None,
+    timeout: float | None,
+    idle: float | None,
+    name: str | None,
+    metadata: Mapping[str, str] | None,
+    envs: Mapping[str, str] | None,
+    flags: Sequence[str],
+    binary: object,
+) -> dict[str, Any]:
+    """The same wish, for a server: it reads no file of this machine."""
+    if workspace is not None or flags:
+        raise InvalidArgumentException("a server has no folder of this machine, and takes no flags: copy files by `box.files`", code="invalid")
+    if policy is not None and not isinstance(policy, (str, Mapping)):
+        raise InvalidArgumentException("with a server, `policy` is one preset or one mapping", code="invalid")
+    labels = None if metadata is None else dict(metadata)
+    return {
+        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "env": None if envs is None else dict(envs),
+    }
 
 
 def created(answer: Answer) -> Mapping[str, Any]:
@@ -83,6 +117,12 @@ def ps_command(all_: bool, binary: str | os.PathLike[str] | None) -> list[str]:
     return [find_program(binary), "ps", "--json", *(["-a"] if all_ else [])]
 
 
+def here_alone(place: str | Server, verb: str) -> None:
+    """Changes of a workspace are of this machine."""
+    if not isinstance(place, str):
+        raise UnsupportedException(f"a sandbox of a server has no workspace of this machine to {verb}", code="unsupported")
+
+
 def changes_command(
     verb: str, run: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str], binary: str | os.PathLike[str] | None
 ) -> list[str]:
@@ -124,4 +164,6 @@ async def kill(link: Link) -> bool:
         await result(stream, None)
     except SandboxNotRunningException:
         pass  # It was gone before it could answer.
+    except SandboxNotFoundException:
+        return False
     return True

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from . import _sandboxes
 from ._binary import Policies, call, find_program
-from ._link import drive
+from ._http import HttpLink, Server
+from ._link import Link, drive
 from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
 from ._sandboxes import TIMEOUT
 from ._sync_commands import Commands, Pty
@@ -37,6 +38,8 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
     ) -> None:
         """Creates one.
 
@@ -44,20 +47,28 @@ class Sandbox:
         ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``timeout`` is its life in seconds (``None``: what the
         policy says), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
         for its id. ``metadata`` is kept with it, ``envs`` are set inside. ``flags`` are further arguments of ``fumehood create``,
-        ``binary`` is the program.
+        ``binary`` is the program. With ``url`` and ``key`` it is one of a server (``fumehood serve``), without a workspace.
 
         Raises :class:`Refused` if no plan can hold the policy.
         """
-        with _sandboxes.create_command(policy, workspace, timeout, idle, name, metadata, envs, flags, binary) as command:
+        wanted = (policy, workspace, timeout, idle, name, metadata, envs, flags, binary)
+        server = _sandboxes.server_of(url, key)
+        if server is not None:
+            self._set_up(str(server.create(_sandboxes.order(*wanted))["id"]), server, binary)
+            return
+        with _sandboxes.create_command(*wanted) as command:
             info = _sandboxes.created(call(command))
         self._set_up(str(info["id"]), _sandboxes.socket_of(info), binary)
 
-    def _set_up(self, sandbox_id: str, socket: str, binary: str | os.PathLike[str] | None) -> None:
-        self._id, self._socket, self._binary = sandbox_id, socket, binary
-        self._link = BlockingLink(socket)
+    def _set_up(self, sandbox_id: str, place: str | Server, binary: str | os.PathLike[str] | None) -> None:
+        self._id, self._place, self._binary = sandbox_id, place, binary
+        self._link = self._open()
         self.commands = Commands(self._link)
         self.files = Filesystem(self._link)
         self.pty = Pty(self._link)
+
+    def _open(self) -> Link:
+        return BlockingLink(self._place) if isinstance(self._place, str) else HttpLink(self._place, self._id)
 
     @classmethod
     def create(
@@ -72,25 +83,28 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
     ) -> Self:
         """Creates one, as ``Sandbox(...)`` does."""
-        return cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags, binary=binary)
+        return cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags,
+                   binary=binary, url=url, key=key)
 
     @classmethod
     def connect(
-        cls: type[Self], sandbox_id: str, timeout: float | None = None, *, binary: str | os.PathLike[str] | None = None
+        cls: type[Self], sandbox_id: str, timeout: float | None = None, *, binary: str | os.PathLike[str] | None = None,
+        url: str | None = None, key: str | None = None,
     ) -> Self:
         """Connects to one by id or name; a paused one runs again. With ``timeout`` it lives so many seconds from now at least.
 
         Raises :class:`SandboxNotFoundException`, :class:`SandboxNotRunningException`.
         """
-        socket = _sandboxes.direct(sandbox_id)
-        if socket is None:
+        place = _sandboxes.server_of(url, key) or _sandboxes.direct(sandbox_id)
+        if place is None:
             answer = call([find_program(binary), "info", sandbox_id, "--json"])
-            info = _sandboxes.found(answer, sandbox_id)
-            socket = _sandboxes.socket_of(info)
+            place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
         box = cls.__new__(cls)
-        box._set_up(sandbox_id, socket, binary)
+        box._set_up(sandbox_id, place, binary)
         try:
             box._id = drive(_sandboxes.settle(box._link, timeout)).sandbox_id
         except BaseException:
@@ -99,8 +113,13 @@ class Sandbox:
         return box
 
     @classmethod
-    def list(cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None) -> SandboxList:
-        """The sandboxes of this user's state folder; with ``all`` also those that have ended."""
+    def list(
+        cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None, url: str | None = None, key: str | None = None
+    ) -> SandboxList:
+        """The sandboxes of this user's state folder, or of a key of a server; with ``all`` also those that have ended."""
+        server = _sandboxes.server_of(url, key)
+        if server is not None:
+            return SandboxList(info_of(one) for one in server.list())
         return _sandboxes.listed(call(_sandboxes.ps_command(all, binary)))
 
     @property
@@ -122,7 +141,7 @@ class Sandbox:
         # A connection of its own: this one may be closed, and kill must end the sandbox all the same.
         self.close()
         try:
-            link = BlockingLink(self._socket)
+            link = self._open()
         except SandboxNotRunningException:
             return False
         try:
@@ -150,6 +169,8 @@ class Sandbox:
         try:
             return info_of(drive(self._link.call({"op": "info"})))
         except SandboxNotRunningException:
+            if not isinstance(self._place, str):
+                raise
             return info_of(_sandboxes.found(call([find_program(self._binary), "info", self._id, "--json"]), self._id))
 
     def wait(self) -> SandboxInfo:
@@ -185,5 +206,6 @@ class Sandbox:
         return self._changes("discard", files, ())
 
     def _changes(self, verb: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str]) -> Record:
+        _sandboxes.here_alone(self._place, verb)
         command = _sandboxes.changes_command(verb, self.get_info().run, files, flags, self._binary)
         return _sandboxes.changed(verb, call(command))

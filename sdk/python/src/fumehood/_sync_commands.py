@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Literal, overload
 
 from . import _programs
-from ._link import drive
+from ._link import Link, drive
 from ._programs import MAX_OUTPUT, Callback, Program, Starter
 from ._results import CommandResult, ProcessInfo, PtySize
-from ._threads import BlockingLink
 from .errors import FumehoodError
 
 #: Bytes that wait for whoever iterates over a handle.
@@ -23,7 +22,7 @@ Piece = tuple["str | None", "str | None", "bytes | None"]
 class CommandHandle:
     """A command that runs. What it prints is read by a thread of its own, whether anybody looks or not."""
 
-    def __init__(self, link: BlockingLink, program: Program, tell: Mapping[str, Callable[[Any], Any] | None]) -> None:
+    def __init__(self, link: Link, program: Program, tell: Mapping[str, Callable[[Any], Any] | None]) -> None:
         self._link, self._program, self._tell = link, program, tell
         self._changed = threading.Condition()
         self._waiting: deque[tuple[str, str | bytes]] = deque()
@@ -172,7 +171,7 @@ class CommandHandle:
 class Commands:
     """Commands of a sandbox: ``box.commands``."""
 
-    def __init__(self, link: BlockingLink) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
         self._starter = Starter(link)
 
@@ -242,7 +241,7 @@ class Commands:
 class Pty:
     """Terminals of a sandbox: ``box.pty``."""
 
-    def __init__(self, link: BlockingLink) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
 
     def create(

@@ -9,9 +9,8 @@ from typing import Literal, overload
 from . import _files
 from ._files import MAX_READ
 from ._frames import Kind
-from ._link import REQUEST_TIMEOUT, Expired, Stream, drive
+from ._link import REQUEST_TIMEOUT, Expired, Link, Stream, drive
 from ._results import EntryInfo, FilesystemEvent, WriteData, WriteEntry, WriteInfo
-from ._threads import BlockingLink
 
 Path = str | os.PathLike[str]
 
@@ -45,7 +44,7 @@ class FileStreamReader(Iterator[bytes]):
 class WatchHandle:
     """A folder that is watched."""
 
-    def __init__(self, link: BlockingLink, stream: Stream, folder: str, include_entry: bool) -> None:
+    def __init__(self, link: Link, stream: Stream, folder: str, include_entry: bool) -> None:
         self._link, self._stream, self._folder, self._include_entry = link, stream, folder, include_entry
         self._over = False
 
@@ -83,7 +82,7 @@ class Filesystem:
     :class:`NotEnoughSpaceException`, :class:`InvalidArgumentException` (e.g. a folder where a file is needed).
     """
 
-    def __init__(self, link: BlockingLink) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
 
     @overload

@@ -258,7 +258,7 @@ class House:
         name = f"p{len(self.programs) + 1}"
         running = {"id": name, "pid": process.pid, "tag": asked.get("tag"), "program": program, "started_ms": 0}
         one = self.programs[name] = {
-            "running": running, "process": process, "report": None, "readers": {stream}, "ended": asyncio.Event(), "limit": None,
+            "running": running, "process": process, "report": None, "readers": {stream}, "owner": stream, "ended": asyncio.Event(), "limit": None,
         }
         stream.reply(running)
         if not program.get("stdin"):
@@ -329,10 +329,11 @@ class House:
         one = self.which(asked["which"])
         if not one["running"]["program"].get("stdin") and not one["running"]["program"].get("tty"):
             raise Failed("invalid", "it has no input")
-        one["process"].stdin.write(base64.b64decode(asked["bytes"], validate=True))
+        # Behind what came on the program's own stream.
+        one["owner"].input.put_nowait(base64.b64decode(asked["bytes"], validate=True))
 
     async def do_close_input(self, stream, asked):
-        self.which(asked["which"])["process"].stdin.close()
+        self.which(asked["which"])["owner"].input.put_nowait(None)
 
     async def do_resize(self, stream, asked):
         self.which(asked["which"])

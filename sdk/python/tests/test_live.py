@@ -115,6 +115,18 @@ def test_input_is_text_or_later_and_large_input_does_not_stand_still(box):
     assert silent.kill()
 
 
+def test_more_arguments_than_a_request_holds(box):
+    words = [f"{number:06}" + "ä" * 30_000 for number in range(30)]
+    assert box.commands.run(["printf", "%s", *words]).stdout == "".join(words)
+    assert box.commands.run(["sh", "-c", "cat; echo $#", "sh", *words], stdin="input ").stdout == "input 30\n"
+    assert box.commands.run(["sh", "-c", "cat; echo $#", "sh", *words]).stdout == "30\n"
+    handle = box.commands.run(["sh", "-c", "read x; echo $x $#", "sh", *words], background=True, stdin=True)
+    handle.send_stdin("later\n")
+    assert handle.wait().stdout == "later 30\n"
+    with pytest.raises(InvalidArgumentException):
+        box.commands.run(["echo", "\udcff" * 100_000])
+
+
 def test_a_handle_is_listed_iterated_killed_and_connected_to(box):
     handle = box.commands.run("for i in 1 2 3; do echo $i; sleep 0.05; done; echo e >&2", background=True, tag="t")
     [listed] = box.commands.list()

@@ -203,7 +203,7 @@ async def start(
     detach: bool,
     max_output: int,
     tag: str | None = None,
-    given: str | bytes | None = None,
+    given: bytes | None = None,
 ) -> Program:
     """Starts a program; ``timeout`` is its life in seconds."""
     asked: dict[str, Any] = {"op": "exec", "program": dict(words), "detach": detach}
@@ -215,7 +215,7 @@ async def start(
     if tag is not None:
         asked["tag"] = tag
     if given is not None and link.takes_input_at_once:
-        asked["input"] = given if isinstance(given, str) else given.decode("utf-8", "strict")
+        asked["input"] = _text(given)
     stream = link.open(asked)
     try:
         return Program(link, stream, await reply(stream, REQUEST_TIMEOUT), max_output, timeout)
@@ -286,14 +286,39 @@ async def resize(link: Link, which: Mapping[str, Any], size: PtySize) -> None:
     await link.call(words, missing=ProcessNotFoundException)
 
 
-async def feed(program: Program, data: str | bytes) -> None:
-    """Writes all of a program's input and closes it. That it ended before is told by its own stream."""
-    raw = data.encode("utf-8") if isinstance(data, str) else data
+async def feed(program: Program, data: bytes, close: bool) -> None:
+    """Writes to a program's input, and may close it. That it ended before is told by its own stream."""
     try:
-        if await program.stream.send(raw, None):
+        if await program.stream.send(data, None) and close:
             program.stream.put(Kind.EOF)
     except FumehoodError:
         pass
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentException("with a server, `stdin` is text", code="invalid") from error
+
+
+#: Bytes of arguments that fit into a request with all that is around them.
+_FITS = 192 * 1024
+#: Runs the program whose arguments, so many, come first on its input, each with a NUL behind it.
+_WIDE = """mapfile -d '' -t -n "$1" a && exec "${a[@]}\""""
+
+
+def _wide(words: Sequence[str]) -> bytes:
+    """Arguments that are too many for one request, as input of :data:`_WIDE`; empty where they fit."""
+    if sum(len(word) for word in words) * 4 < _FITS:
+        return b""
+    try:
+        raw = [word.encode("utf-8") for word in words]
+    except UnicodeEncodeError:
+        return b""
+    if sum(len(word) + 8 for word in raw) < _FITS or any(b"\0" in word for word in raw):
+        return b""
+    return b"".join(word + b"\0" for word in raw)
 
 
 class Starter:
@@ -316,14 +341,19 @@ class Starter:
         tag: str | None,
     ) -> Program:
         """A command that runs; raises what kept it from being started."""
-        def asked() -> dict[str, Any]:
-            has_input = stdin is not None and stdin is not False
-            return program(cmd, shell=self._shell, envs=envs, cwd=cwd, stdin=has_input)
-
-        given = stdin if isinstance(stdin, (str, bytes)) else None
+        given = stdin.encode("utf-8") if isinstance(stdin, str) else stdin if isinstance(stdin, bytes) else None
+        reads = given is not None or stdin is True
+        wide = b"" if isinstance(cmd, str) else _wide(cmd)
+        if wide:
+            cmd = ["/bin/bash", "-c", _WIDE if reads else f"{_WIDE} </dev/null", "bash", str(len(cmd))]
         more: dict[str, Any] = {
-            "timeout": timeout, "detach": background, "max_output": max_output, "tag": tag, "given": given,
+            "timeout": timeout, "detach": background, "max_output": max_output, "tag": tag,
+            "given": wide + (given or b"") if wide or given is not None else None,
         }
+
+        def asked() -> dict[str, Any]:
+            return program(cmd, shell=self._shell, envs=envs, cwd=cwd, stdin=reads or bool(wide))
+
         try:
             made = await start(self.link, asked(), **more)
         except NotFoundException:
@@ -331,8 +361,13 @@ class Starter:
                 raise
             self._shell = "/bin/sh"
             made = await start(self.link, asked(), **more)
-        if given is not None and not self.link.takes_input_at_once:
-            self.link.spawn(feed(made, given))
+        if more["given"] is not None and not self.link.takes_input_at_once:
+            feeding = feed(made, more["given"], stdin is not True)
+            if stdin is True:
+                # What is written later comes behind it.
+                await feeding
+            else:
+                self.link.spawn(feeding)
         return made
 
     async def run(self, cmd: str | Sequence[str], tell: Mapping[str, Callable[[Any], Any] | None], **more: Any) -> CommandResult:

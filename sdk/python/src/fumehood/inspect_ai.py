@@ -5,6 +5,7 @@ The configuration is a policy: a preset, the path of a document, or ``("fumehood
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
@@ -24,7 +25,8 @@ from inspect_ai.util import (
 from . import _files
 from ._async import AsyncSandbox
 from ._binary import find_program
-from .errors import FumehoodError, SandboxNotRunningException, TimeoutException
+from ._results import FileType
+from .errors import FileNotFoundException, FumehoodError, SandboxNotRunningException, TimeoutException
 
 #: Seconds that a sample's sandbox lives, unless the evaluation ends it before.
 LIFE = 24 * 3600.0
@@ -88,6 +90,10 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         try:
+            # A write replaces the file, for which its own permissions count for nothing; inspect's contract has them count.
+            with contextlib.suppress(FileNotFoundException):
+                if (there := await self.box.files.get_info(self._at(file))).type is FileType.FILE and not there.mode & 0o222:
+                    raise PermissionError(errno.EACCES, "permission denied", file)
             await self.box.files.write(self._at(file), contents)
         except FumehoodError as error:
             _raise(error, file)

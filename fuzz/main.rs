@@ -38,6 +38,11 @@ fn the_config_that_the_guest_reads() {
 }
 
 #[test]
+fn frames_and_words_of_live_sandboxes() {
+    fuzz("live", &targets::live::seeds(), targets::live::TOKENS, targets::live::read);
+}
+
+#[test]
 fn texts_of_proc() {
     fuzz("proc", &targets::proc::seeds(), targets::proc::TOKENS, targets::proc::read);
 }

@@ -347,3 +347,105 @@ pub(crate) mod audit {
         [sealed("{}"), sealed(r#"{"a":1,"b":[true,null,"x"]}"#)]
     }
 }
+
+pub(crate) mod live {
+    //! What supervisor and agent of a live sandbox say to one another, each of which may be hostile to the other.
+    use agent::frame::{self, Frame, Kind, Lane};
+    use agent::words::{
+        Change, Ended, Entries, Entry, Exited, Hello, Processes, ProgramControl, Request, Skipped, Started,
+    };
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    pub(crate) const TOKENS: &[&str] = &[
+        "{\"op\":\"start\",\"argv\":[\"",
+        "{\"op\":\"list\",\"path\":\"~\",\"depth\":1}",
+        "{\"op\":\"write\",\"path\":\"f\",\"metadata\":{\"a\":\"b\"}}",
+        "{\"op\":\"watch\",\"path\":\"/\",\"recursive\":true}",
+        "{\"signal\":{\"number\":9,\"tree\":true}}",
+        "{\"resize\":{\"rows\":1,\"cols\":65535}}",
+        "{\"error\":{\"code\":\"no_space\",\"message\":\"",
+        "{\"ok\":null}",
+        "\\u0000",
+        "\\ud800",
+        "null",
+        "-1",
+        "1e400",
+        "18446744073709551616",
+    ];
+
+    pub(crate) fn seeds() -> Vec<Vec<u8>> {
+        let mut seeds = Vec::new();
+        let exited = Exited { code: Some(7), ..Exited::default() };
+        for (kind, payload) in [
+            (Kind::Open, TOKENS[1].as_bytes().to_vec()),
+            (Kind::Open, b"{\"op\":\"start\",\"argv\":[\"sh\"],\"env\":{\"A\":\"B\"},\"stdin\":true}".to_vec()),
+            (Kind::Open, TOKENS[2].as_bytes().to_vec()),
+            (Kind::Control, TOKENS[4].as_bytes().to_vec()),
+            (Kind::Control, TOKENS[5].as_bytes().to_vec()),
+            (Kind::Data, b"\x01bytes".to_vec()),
+            (Kind::Eof, Vec::new()),
+            (Kind::Cancel, Vec::new()),
+            (Kind::Credit, 65536_u32.to_le_bytes().to_vec()),
+            (Kind::Reply, serde_json::to_vec(&Started { pid: 5 }).unwrap()),
+            (Kind::End, serde_json::to_vec(&Ended::Ok(exited)).unwrap()),
+            (Kind::End, serde_json::to_vec(&Ended::Ok(Skipped::default())).unwrap()),
+        ] {
+            let mut bytes = Vec::new();
+            assert!(frame::put(&mut bytes, Frame { kind, stream: 3, payload: &payload }));
+            seeds.push(bytes);
+        }
+        seeds.push(seeds.concat());
+        seeds
+    }
+
+    pub(crate) fn read(bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Ok(Some((frame, length))) = frame::first(rest) {
+            assert!(length > 0 && length <= rest.len(), "a frame of {length} in {} bytes", rest.len());
+            let mut again = Vec::new();
+            assert!(frame::put(&mut again, frame));
+            assert_eq!(again, &rest[..length]);
+            words(frame);
+            rest = &rest[length..];
+        }
+        words(Frame { kind: Kind::Open, stream: 1, payload: bytes });
+        words(Frame { kind: Kind::End, stream: 1, payload: bytes });
+    }
+
+    fn words(frame: Frame<'_>) {
+        match frame.kind {
+            Kind::Open => same::<Request>(frame.payload),
+            Kind::Control => same::<ProgramControl>(frame.payload),
+            Kind::Reply => {
+                same::<Started>(frame.payload);
+                same::<Entry>(frame.payload);
+            }
+            Kind::Event => {
+                same::<Entries>(frame.payload);
+                same::<Change>(frame.payload);
+            }
+            Kind::End => {
+                same::<Ended<Exited>>(frame.payload);
+                same::<Ended<Hello>>(frame.payload);
+                same::<Ended<Processes>>(frame.payload);
+                same::<Ended<Skipped>>(frame.payload);
+                same::<Ended<Entry>>(frame.payload);
+            }
+            Kind::Data => {
+                if let Some((lane, bytes)) = Lane::split(frame.payload) {
+                    let mut again = Vec::new();
+                    assert!(frame::put_data(&mut again, frame.stream, lane, bytes));
+                }
+            }
+            Kind::Eof | Kind::Credit | Kind::Cancel => {}
+        }
+    }
+
+    /// What is understood is written so that it is understood in the same way.
+    fn same<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+        let Ok(value) = serde_json::from_slice::<T>(bytes) else { return };
+        let again = serde_json::to_vec(&value).unwrap();
+        assert_eq!(serde_json::from_slice::<T>(&again).unwrap(), value);
+    }
+}

@@ -1,12 +1,27 @@
-//! The protocol of live sandboxes: what their callers, their supervisor and the agent inside say to one another.
+//! The protocol of live sandboxes: what their callers, their supervisor and the agent inside say to one another; and the agent,
+//! the program inside.
 //!
 //! The same frames and the same requests go from a caller to the supervisor (over its unix socket) and from the supervisor to
 //! the agent (over a socket pair, or any other carrier of bytes).
 //!
 //! # Promises
 //! Every frame and every text has an upper bound; what is not as it should be is an error, not something to skip. What comes
-//! from an agent is hostile: decoding panics on nothing.
+//! from an agent is hostile: decoding panics on nothing. The agent is one thread, asks the kernel with the rights of the
+//! sandbox's user, and holds a bounded number of bytes for each stream.
+//! # Does not promise
+//! That the agent is to be believed: what runs beside it may be of the same user.
 #![forbid(unsafe_code)]
 
+mod files;
 pub mod frame;
+mod serve;
+mod starter;
+mod task;
+mod tree;
 pub mod words;
+
+pub use serve::{main, serve};
+
+/// The program, static: it works in an empty root.
+#[cfg(feature = "embed")]
+pub static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));

@@ -305,6 +305,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
     let launch = Launch {
         run: format!("mutation-{}-{number}", std::process::id()),
         argv: vec!["/bin/true".into()],
+        program: None,
         show: Vec::new(),
         files: Vec::new(),
         git: Vec::new(),

@@ -150,8 +150,8 @@ const ROOMS: [Room; 13] = [
     },
 ];
 
-/// What the program inside a sandbox is made of: nothing but our own calls.
-const PAYLOAD_MAY_IMPORT: [&str; 2] = ["fumehood-sys", "fumehood-guest"];
+/// What the programs inside a sandbox are made of: the guest of nothing but our own calls, the agent of its room.
+const PAYLOAD_MAY_IMPORT: [&str; 3] = ["fumehood-sys", "fumehood-guest", "fumehood-agent"];
 
 /// Where `unsafe` may stand, and why.
 const UNSAFE_ROOMS: [(&str, &str); 2] = [

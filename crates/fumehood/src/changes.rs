@@ -53,9 +53,8 @@ pub(crate) fn taken(state: &State, run: &RunId, manifest: &Manifest, request: &R
     let own = |error: audit::AuditError| Failure::own(error.fault());
     let log = Log::open(state, None, Options::default()).map_err(own)?;
     let applied = apply(state, run, request, list(), Timestamp::now()).map_err(|error| failed(&error))?;
-    if let Applied::Done { digest, paths, left, refused: _ } = &applied {
-        let body =
-            json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left });
+    if let Applied::Done { digest, paths, left, keys, refused: _ } = &applied {
+        let body = json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left, "keys": keys });
         log.append(run.as_str(), &Kind::workspace_applied(), &body).map_err(own)?;
     }
     Ok(applied)
@@ -64,8 +63,8 @@ pub(crate) fn taken(state: &State, run: &RunId, manifest: &Manifest, request: &R
 /// What came of it, for programs.
 pub(crate) fn taken_json(run: &RunId, applied: &Applied) -> Value {
     match applied {
-        Applied::Done { digest, paths, left, refused } => json!({
-            "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left, "refused": refused,
+        Applied::Done { digest, paths, left, keys, refused } => json!({
+            "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left, "keys": keys, "refused": refused,
         }),
         Applied::Conflicts(conflicts) => json!({ "schema": 1, "run": run.as_str(), "conflicts": conflicts }),
     }

@@ -8,6 +8,7 @@ pub mod approvals;
 pub mod broker;
 pub mod clock;
 pub mod engine;
+mod given_up;
 pub mod http;
 pub mod limits;
 pub mod mcp;

@@ -5,4 +5,15 @@
 //! everybody else (command line, server, SDK) is a [`client`].
 #![forbid(unsafe_code)]
 
+pub mod client;
+pub mod create;
+mod engine;
+mod error;
+mod place;
+pub mod record;
+pub mod supervisor;
+mod wire;
 pub mod words;
+
+pub use error::LiveError;
+pub use record::{Claim, Home};

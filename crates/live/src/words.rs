@@ -258,3 +258,10 @@ pub struct Info {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<serde_json::Value>,
 }
+
+/// An event on the stream of an `exec`, `attach` or `logs`: its reader did not keep up, and so much was left out here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Bytes.
+    pub lost: u64,
+}

@@ -241,6 +241,12 @@ fn full_map<K, V>(map: &BTreeMap<K, V>) -> Option<&BTreeMap<K, V>> {
 }
 
 impl Policy {
+    /// Whether a tree of the host is shown writable without a layer of ours between.
+    #[must_use]
+    pub fn writes_to_host(&self) -> bool {
+        self.workspace.mode == WorkspaceMode::Rw || !self.fs.write.is_empty()
+    }
+
     /// Every demand, in `ClauseId` order. What is not set, empty, or the absence of a wish is left out.
     pub fn clauses(&self) -> impl Iterator<Item = Clause<'_>> {
         ClauseId::ALL.iter().filter_map(|&id| self.clause(id))

@@ -89,8 +89,8 @@ pub struct Usage {
     pub io_read: u64,
     /// Bytes written to block devices.
     pub io_written: u64,
-    /// Bytes held in writable places at the end.
-    pub disk: u64,
+    /// Bytes held in writable places at the end. `None`: not counted, as of files that are written straight to the host.
+    pub disk: Option<u64>,
     /// Bytes of stdout and stderr produced.
     pub output: u64,
 }

@@ -143,6 +143,14 @@ pub struct Fs {
     pub protect: bool,
 }
 
+impl Fs {
+    /// Whether there is a write grant whose control files are protected: one that is not spelled `dangerous-write`.
+    #[must_use]
+    pub fn write_protected(&self) -> bool {
+        self.protect && self.write.iter().any(|grant| !grant.dangerous)
+    }
+}
+
 /// `fs.sockets`: which unix sockets work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {

@@ -90,6 +90,26 @@ pub fn send(socket: impl AsFd, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Sends what the peer takes now, with descriptors beside the first byte; how many bytes went.
+///
+/// # Errors
+/// EAGAIN: nothing went, nor did a descriptor. EPIPE, ECONNRESET: the peer is gone. EINVAL: more than [`MAX_DESCRIPTORS`].
+pub fn send_some(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<usize> {
+    let named = || "control socket".to_owned();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(rustix::net::SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL).named("sendmsg", named);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => return other.named("sendmsg", named),
+        }
+    }
+}
+
 /// What one read brought.
 #[derive(Debug)]
 pub struct Received {

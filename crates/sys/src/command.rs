@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
 use crate::pidfd::{self, End, Used};
+pub use crate::spawn::launch::Session;
 use crate::spawn::launch::{Launch, Program};
 use crate::spawn::{Child, SpawnError, Step};
 
@@ -27,6 +28,7 @@ pub struct Command {
     argv: Vec<CString>,
     env: Vec<CString>,
     directory: Option<CString>,
+    session: Option<Session>,
     wrong: Option<Errno>,
 }
 
@@ -48,8 +50,14 @@ pub struct Output {
 impl Command {
     /// The program at `path`, which is not searched for.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        let mut command =
-            Self { program: CString::default(), argv: Vec::new(), env: Vec::new(), directory: None, wrong: None };
+        let mut command = Self {
+            program: CString::default(),
+            argv: Vec::new(),
+            env: Vec::new(),
+            directory: None,
+            session: None,
+            wrong: None,
+        };
         command.program = command.text(path.as_ref().as_os_str().as_bytes());
         command.argv.push(command.program.clone());
         command
@@ -92,6 +100,23 @@ impl Command {
         self
     }
 
+    /// The name by which it is called (its argument 0); else its path.
+    #[must_use]
+    pub fn named(mut self, name: impl AsRef<OsStr>) -> Self {
+        let name = self.text(name.as_ref().as_bytes());
+        if let Some(first) = self.argv.first_mut() {
+            *first = name;
+        }
+        self
+    }
+
+    /// A session of its own.
+    #[must_use]
+    pub fn session(mut self, session: Session) -> Self {
+        self.session = Some(session);
+        self
+    }
+
     /// Starts it with these three standard descriptors.
     ///
     /// # Errors
@@ -126,6 +151,7 @@ impl Command {
             ambient: 0,
             reset_signals: true,
             directory: self.directory.as_deref(),
+            session: self.session,
             fds,
             program: Program::Path(&self.program),
             argv: &argv,
@@ -286,5 +312,32 @@ mod tests {
     #[test]
     fn a_missing_program_is_an_error_and_not_a_status() {
         assert_eq!(Command::new("/no/such").output(b"", 1, LIMIT).unwrap_err().errno, Errno::NOENT);
+    }
+
+    #[test]
+    fn a_session_is_its_own_with_or_without_a_terminal() {
+        // Fields 1, 5, 6 and 7 of proc(5): pid, group, session, terminal.
+        let script = "set -- $(cat /proc/$$/stat); echo $1 $5 $6 $7 $0";
+        let pair = crate::terminal::open(crate::terminal::Size { rows: 1, columns: 80 }).unwrap();
+        let (read, write) = crate::channel::pipe().unwrap();
+        let null = crate::channel::dev_null().unwrap();
+        for (session, stdin) in [(Session::Plain, &null), (Session::Terminal, &pair.slave)] {
+            let command = Command::new("/bin/sh").named("called").args(["-c", script]).session(session);
+            let command = command.env("PATH", "/usr/bin:/bin");
+            let child = command.start(stdin.as_fd(), write.as_fd(), null.as_fd()).unwrap();
+            assert_eq!(pidfd::wait(&child.pidfd).unwrap().0, End::Exited(0));
+            let mut text = [0; 200];
+            let count = rustix::io::read(&read, &mut text).unwrap();
+            let text = String::from_utf8_lossy(&text[..count]).into_owned();
+            let fields: Vec<&str> = text.split_whitespace().collect();
+            let pid = child.pid.to_string();
+            assert_eq!((fields[0], fields[1], fields[2], fields[4]), (&*pid, &*pid, &*pid, "called"), "{text}");
+            assert_eq!(fields[3] != "0", session == Session::Terminal, "{text}");
+        }
+        // The control: without one it stays in ours.
+        let output = Command::new("/bin/cat").arg("/proc/self/stat").output(b"", 4096, LIMIT).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        assert_ne!(fields[0], fields[5]);
     }
 }

@@ -21,6 +21,8 @@ pub mod command;
 #[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
+pub mod fork;
+#[cfg(feature = "std")]
 pub mod fsids;
 #[cfg(feature = "std")]
 pub mod idmap;
@@ -40,6 +42,8 @@ pub mod pidfd;
 pub mod proc;
 #[cfg(feature = "std")]
 pub mod random;
+#[cfg(feature = "std")]
+pub mod reap;
 #[cfg(feature = "std")]
 pub mod rlimit;
 #[cfg(feature = "std")]

@@ -104,12 +104,17 @@ fn wait_id(pidfd: &impl AsFd, options: i32) -> rustix::io::Result<Option<(End, U
         libc::CLD_EXITED => End::Exited(status),
         code => End::Signalled { signal: status, core: code == libc::CLD_DUMPED },
     };
-    let used = Used {
-        user_us: micros(usage.ru_utime),
-        system_us: micros(usage.ru_stime),
-        max_resident_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
-    };
-    Ok(Some((end, used)))
+    Ok(Some((end, Used::of(&usage))))
+}
+
+impl Used {
+    pub(crate) fn of(usage: &libc::rusage) -> Self {
+        Self {
+            user_us: micros(usage.ru_utime),
+            system_us: micros(usage.ru_stime),
+            max_resident_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+        }
+    }
 }
 
 fn micros(time: libc::timeval) -> u64 {

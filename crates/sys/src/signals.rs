@@ -122,6 +122,23 @@ pub fn block_all() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) };
 }
 
+/// Sends a signal by number, those of real time included: to one process, or to the group that it leads. Numbers of processes
+/// below 2 mean something else to kill(2), and are refused here.
+///
+/// # Errors
+/// ESRCH: nobody is there. EPERM. EINVAL: no such signal, or a number below 2.
+pub fn send(pid: i32, group: bool, number: i32) -> Result<()> {
+    let failed = |errno| Error::new("kill", format!("pid {pid}, signal {number}"), errno);
+    if pid < 2 || number < 1 {
+        return Err(failed(Errno::INVAL));
+    }
+    // SAFETY: the call takes no pointers.
+    if unsafe { libc::kill(if group { -pid } else { pid }, number) } == 0 {
+        return Ok(());
+    }
+    Err(failed(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)))
+}
+
 /// A write past the caller's limit of file sizes answers EFBIG instead of ending the process without a word.
 pub fn ignore_file_size() {
     // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
@@ -157,5 +174,19 @@ mod tests {
         let before = blocked();
         assert!(Signals::take(&[libc::SIGHUP, 4000]).is_err());
         assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn numbers_that_mean_many_processes_are_refused() {
+        for pid in [i32::MIN, -1, 0, 1] {
+            let refused = super::send(pid, false, libc::SIGCONT).unwrap_err();
+            assert_eq!(refused.errno, rustix::io::Errno::INVAL);
+        }
+        let own = crate::caller::pid();
+        // The control: one process, with a signal that does nothing to it.
+        if own > 1 {
+            super::send(own, false, libc::SIGCONT).unwrap();
+        }
+        assert_eq!(super::send(own.max(2), false, 0).unwrap_err().errno, rustix::io::Errno::INVAL);
     }
 }

@@ -1,6 +1,7 @@
 """Guarded functions against the real gate."""
 
 import asyncio
+import json
 import os
 import subprocess
 import threading
@@ -268,8 +269,11 @@ def test_a_program_is_a_tool_of_its_own_in_a_sandbox(tmp_path):
         assert {tool["name"]: tool["implemented"] for tool in gate.listed()} == {"shout": True, "broken": True, "nothing": False}
 
 
-def asks(name):
-    return {"tools": {"default": "deny", "tool": [{"name": name, "decision": "ask", "effect": "write"}]}}
+def asks(name, **more):
+    return {"tools": {"default": "deny", "tool": [{"name": name, "decision": "ask", "effect": "write", **more}]}}
+
+
+ANYONE = {"approval": {"by": "anyone"}}
 
 
 def test_a_person_is_asked_and_answers_from_the_command_line(house):
@@ -312,7 +316,7 @@ def test_an_embedding_program_asks_its_own_person():
         asked.append((call["tool"], call["args"]))
         return (True, "") if call["args"]["to"] == "ann" else (False, "not them")
 
-    with Gateway(asks("f"), answers=answers) as gate:
+    with Gateway(asks("f", **ANYONE), answers=answers) as gate:
 
         @gate.tool
         def f(to: str) -> str:
@@ -324,8 +328,37 @@ def test_an_embedding_program_asks_its_own_person():
     assert asked == [("f", {"to": "ann"}), ("f", {"to": "bob"})]
 
 
+def test_a_program_does_not_answer_for_a_person(house):
+    asked = []
+
+    def answers(call):
+        asked.append(call["id"])
+        return True
+
+    with Gateway(asks("f"), answers=answers) as gate:
+
+        @gate.tool
+        def f(to: str) -> None: ...
+
+        def deny():
+            approvals = [os.environ["FUMEHOOD_BIN"], "approvals"]
+            for _ in range(3000):
+                listed = subprocess.run([*approvals, "ls", "--json"], capture_output=True, text=True)
+                for call in json.loads(listed.stdout)["calls"]:
+                    subprocess.run([*approvals, "deny", call["id"]], capture_output=True)
+                    return
+                time.sleep(0.02)
+
+        thread = threading.Thread(target=deny)
+        thread.start()
+        with pytest.raises(Denied):
+            f("ann")
+        thread.join()
+    assert asked == []
+
+
 def test_a_truthy_answer_is_no_agreement():
-    with Gateway(asks("f"), answers=lambda call: "yes") as gate:  # type: ignore[arg-type,return-value]
+    with Gateway(asks("f", **ANYONE), answers=lambda call: "yes") as gate:  # type: ignore[arg-type,return-value]
 
         @gate.tool
         def f(to: str) -> None: ...

@@ -6,7 +6,7 @@ use policy::{ClauseId, Support};
 
 use super::{
     bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory,
-    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some, writes_to_host,
+    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::Capabilities;
 use crate::native::identity::INSIDE;
@@ -166,10 +166,10 @@ fn sockets(policy: &Policy, host: &Capabilities) -> Support {
         Some(overlay) if matches!(policy.fs.root, Root::Dir(_)) => {
             held_with(Control::Filter(Filter::NoUnix), [hidden, overlay])
         }
-        Some(overlay) if writes_to_host(policy) && host.landlock < JUDGES_SOCKETS => {
+        Some(overlay) if policy.writes_to_host() && host.landlock < JUDGES_SOCKETS => {
             held_with(Control::Covered(Cover::Sockets), [hidden, overlay])
         }
-        Some(overlay) if writes_to_host(policy) => held_with(Control::Landlock(host.landlock), [hidden, overlay]),
+        Some(overlay) if policy.writes_to_host() => held_with(Control::Landlock(host.landlock), [hidden, overlay]),
         Some(overlay) => held_with(hidden, [overlay]),
     }
 }
@@ -193,11 +193,13 @@ fn landlock(policy: &Policy, host: &Capabilities) -> Option<Support> {
 }
 
 fn protect(policy: &Policy) -> Support {
-    when(policy.fs.protect, || match policy.workspace.mode {
-        WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
+    let grants = policy.fs.write_protected().then(|| watched(Watch::Protected));
+    when(policy.fs.protect, || match (policy.workspace.mode, grants) {
+        (WorkspaceMode::None | WorkspaceMode::Ro, None) => Support::NotAsked,
+        (WorkspaceMode::None | WorkspaceMode::Ro, Some(grants)) => held(grants),
         // The kernel takes a mount away when somebody outside replaces what it stands on; nobody inside can.
-        WorkspaceMode::Rw => held_with(Control::ProtectedMounts, [watched(Watch::Protected)]),
-        WorkspaceMode::Overlay | WorkspaceMode::Copy => held(Control::ProtectedAtApply),
+        (WorkspaceMode::Rw, _) => held_with(Control::ProtectedMounts, [watched(Watch::Protected)]),
+        (WorkspaceMode::Overlay | WorkspaceMode::Copy, grants) => held_with(Control::ProtectedAtApply, grants),
     })
 }
 
@@ -236,7 +238,7 @@ const fn tmpfs(at: &'static str, Size { bytes, inodes }: Size) -> Control {
 /// All that is writable, unless it lies on the host.
 fn disk(policy: &Policy, id: &'static str) -> Support {
     let each = policy.limits.file_size.or(policy.limits.disk).unwrap_or(policy::Bytes(u64::MAX));
-    if writes_to_host(policy) {
+    if policy.writes_to_host() {
         return unmet_but(
             id,
             "files are written straight to the host's file system, and it has no quota for this tree",

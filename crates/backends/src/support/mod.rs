@@ -10,7 +10,7 @@ pub(crate) use process::support as process;
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};
 use policy::units::{ranges, spans};
-use policy::value::{NetMode, Policy, Root, Threat, WorkspaceMode};
+use policy::value::{NetMode, Policy, Root, Threat};
 use policy::{ClauseId, Support, Unmet};
 
 use sys::machine::Labels;
@@ -47,11 +47,6 @@ pub(crate) fn when(asked: bool, answer: impl FnOnce() -> Support) -> Support {
 /// As [`when`], with what is asked for.
 pub(crate) fn when_some<T>(asked: Option<T>, answer: impl FnOnce(T) -> Support) -> Support {
     asked.map_or(Support::NotAsked, answer)
-}
-
-/// Whether a tree of the host is shown writable without a layer of ours between.
-pub(crate) fn writes_to_host(policy: &Policy) -> bool {
-    policy.workspace.mode == WorkspaceMode::Rw || !policy.fs.write.is_empty()
 }
 
 /// A limit that only a control group holds, on every tier.

@@ -6,7 +6,7 @@ use policy::{ClauseId, Support};
 
 use super::{
     bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory,
-    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some, writes_to_host,
+    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::Capabilities;
 
@@ -137,7 +137,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             Control::SignalScope,
             Control::RunMark,
             Control::Filter(Filter::SharedPids),
-            Control::Filter(Filter::SharedFiles { locks: !writes_to_host(policy) }),
+            Control::Filter(Filter::SharedFiles { locks: !policy.writes_to_host() }),
         ]
         .into_iter()
         .chain(confinement(host)),
@@ -176,11 +176,13 @@ fn too_old(policy: &Policy, host: &Capabilities) -> Option<Support> {
 }
 
 fn protect(policy: &Policy) -> Support {
-    match policy.workspace.mode {
-        WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
+    let grants = policy.fs.write_protected().then(|| watched(Watch::Protected));
+    match (policy.workspace.mode, grants) {
+        (WorkspaceMode::None | WorkspaceMode::Ro, None) => Support::NotAsked,
+        (WorkspaceMode::None | WorkspaceMode::Ro, Some(grants)) => held(grants),
         // An overlay is refused by the workspace clause; it would hold this one.
-        WorkspaceMode::Copy | WorkspaceMode::Overlay => held(Control::ProtectedAtApply),
-        WorkspaceMode::Rw => {
+        (WorkspaceMode::Copy | WorkspaceMode::Overlay, grants) => held_with(Control::ProtectedAtApply, grants),
+        (WorkspaceMode::Rw, _) => {
             container_only("fs.protect/needs-container", "Landlock cannot take control files out of a writable tree")
         }
     }
@@ -210,7 +212,7 @@ fn workspace(policy: &Policy) -> Support {
 }
 
 fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
-    if writes_to_host(policy) {
+    if policy.writes_to_host() {
         let each = policy.limits.file_size.or(policy.limits.disk).unwrap_or(policy::Bytes(u64::MAX));
         return unmet_but(
             id,

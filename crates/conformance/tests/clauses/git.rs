@@ -26,6 +26,12 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "overlay and copy: the report says that a commit to a folder elsewhere ends with the run",
         cell: Cell::Enforced(told),
     },
+    Case {
+        clause: ClauseId::FsProtect,
+        tiers: CONTAINER,
+        sentence: "rw: of git's configuration the keys that steer nothing are taken over, and the others are told",
+        cell: Cell::Enforced(keys),
+    },
 ];
 
 const NAMES: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b \
@@ -109,4 +115,30 @@ fn told(scene: &Fixture) -> Held {
         check(log.out() == "one", || format!("{mode}: the host's branch moved: {}", log.out()))?;
     }
     Ok(())
+}
+
+fn keys(scene: &Fixture) -> Held {
+    let (main, _) = repository(scene)?;
+    let config = main.join(".git/config");
+    let before = format!("# by hand\n{}", text(&config)?);
+    std::fs::write(&config, &before)?;
+    let work = "git config user.name agent; git remote add up https://git.example/x.git; git config branch.main.description d; \
+                git config core.fsmonitor ./planted; git config alias.st '!./planted'; git config remote.evil.url ./planted";
+    let ended = run(scene, &main, "rw", work)?;
+    check(ended.code == Some(0), || ended.said())?;
+    let after = text(&config)?;
+    check(!after.contains("planted") && after.starts_with(&before), || format!("the host's lines: {after}"))?;
+    let git = |words: &str| scene.control_shell(&format!("{ANYBODYS} git -C {} {words}", main.display()));
+    let of_git =
+        [("user.name", "agent"), ("branch.main.description", "d"), ("remote.up.url", "https://git.example/x.git")];
+    for (key, value) in of_git {
+        check(git(&format!("config {key}"))?.out() == value, || format!("{key} was not taken over: {after}"))?;
+    }
+    let told = ended.report.pointer("/violations").map(ToString::to_string).unwrap_or_default();
+    for key in ["alias.st", "core.fsmonitor", "remote.evil.url"] {
+        check(told.contains(key), || format!("{key} is not told: {told}"))?;
+    }
+    // The same program without us.
+    scene.control_shell(&format!("cd {} && {ANYBODYS} {work}", main.display()))?;
+    check(text(&config)?.contains("planted"), || "the control planted nothing".to_owned())
 }

@@ -3,13 +3,25 @@
 
 use std::path::{Path, PathBuf};
 
-use conformance::case::CONTAINER;
+use conformance::case::{BOTH, CONTAINER};
 use conformance::fixture::{text, there};
 use conformance::live::{Live, until};
 use conformance::{Case, Cell, Fixture, Held, Wrong, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
+    Case {
+        clause: ClauseId::FsProtect,
+        tiers: CONTAINER,
+        sentence: "what a run plants in the moment in which its supervisor is killed is put aside by the next start, or gc",
+        cell: Cell::Enforced(killed),
+    },
+    Case {
+        clause: ClauseId::FsProtect,
+        tiers: BOTH,
+        sentence: "a write grant with control files in it is refused, and in another one none stays that the run made",
+        cell: Cell::Enforced(granted),
+    },
     Case {
         clause: ClauseId::FsProtect,
         tiers: CONTAINER,
@@ -224,3 +236,61 @@ fn overlapping(scene: &Fixture) -> Held {
 }
 
 const PLANT: &str = "echo planted >.envrc; mkdir -p deep/.git/hooks; sleep 0.3";
+
+fn granted(scene: &Fixture) -> Held {
+    let out = scene.dir("out")?;
+    let at = out.display();
+    let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
+    let grant = format!("fs.write=[\"{at}\"]");
+    let plant = format!(
+        "echo 1 >{at}/result; echo planted >{at}/.envrc; mkdir -p {at}/a/.git/hooks; echo planted >{at}/a/.git/hooks/x"
+    );
+    let ended = scene.shell(&[&grant, prefer], &format!("{plant}; true"))?;
+    check(ended.code == Some(0) && ended.violations().contains(&"fs.protect/slipped"), || ended.said())?;
+    check(there(&out.join("result")), || "ordinary work did not pass".to_owned())?;
+    let planted = || [".envrc", "a/.git"].into_iter().find(|name| there(&out.join(name)));
+    check(planted().is_none(), || format!("{:?} was planted", planted()))?;
+    // As it would be without: by the clause, by the spelling of the grant, and by the plain program.
+    let danger = format!("fs.dangerous-write=[\"{at}\"]");
+    for values in [[&grant, prefer, "fs.protect=false"], [&danger, prefer, "fs.protect=true"]] {
+        let ended = scene.shell(&values, &plant)?;
+        check(ended.code == Some(0) && planted().is_some(), || ended.said())?;
+        scene.control_shell(&format!("rm -rf {at}/.envrc {at}/a"))?;
+    }
+    scene.control_shell(&plant)?;
+    for name in [".envrc", "a"] {
+        let ended = scene.shell(&[&grant, prefer], &format!("echo 2 >{at}/result"))?;
+        check(ended.code == Some(126) && ended.refusals() == ["fs.protect/in-grant"], || ended.said())?;
+        scene.control_shell(&format!("rm -rf {at}/{name}"))?;
+    }
+    let ended = scene.shell(&[&grant, prefer], &format!("echo 2 >{at}/result"))?;
+    check(ended.code == Some(0) && text(&out.join("result"))? == "2\n", || ended.said())
+}
+
+fn killed(scene: &Fixture) -> Held {
+    let tree = tree(scene)?;
+    let plant = "mkdir -p deep/.git/hooks && echo planted >deep/.git/hooks/x && echo planted >.envrc && echo 1 >plain && sleep 60";
+    let planted = [tree.join("deep/.git"), tree.join(".envrc")];
+    for sweeper in ["gc", "run"] {
+        let live = begin(scene, &tree, &[], plant)?;
+        // A supervisor that stands still (SIGSTOP) sees nothing, as one that is killed in that moment.
+        live.signal(19)?;
+        go(scene)?;
+        check(until(PATIENCE, || there(&tree.join("plain"))), || "the run did not go on".to_owned())?;
+        live.signal(9)?;
+        live.end()?;
+        check(planted.iter().all(|path| there(path)), || "the attack planted nothing".to_owned())?;
+        let told = if sweeper == "gc" {
+            scene.product(&["gc", "--json"])?.end()?.out()
+        } else {
+            scene.shell(&[], "true")?.report.pointer("/workspace/notes").map(ToString::to_string).unwrap_or_default()
+        };
+        check(planted.iter().all(|path| !there(path)), || format!("{sweeper} left it: {told}"))?;
+        check(told.contains("deep/.git") && told.contains(".envrc"), || format!("{sweeper} told nothing: {told}"))?;
+        check(there(&tree.join("plain")) && there(&tree.join(".git/HEAD")), || "ordinary work is gone".to_owned())?;
+        for name in ["ready", "go", "plain"] {
+            std::fs::remove_file(tree.join(name))?;
+        }
+    }
+    Ok(())
+}

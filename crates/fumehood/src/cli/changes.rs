@@ -83,9 +83,19 @@ fn run(call: &Call<'_>, state: &State, command: &str) -> Result<RunId, Failure> 
     newest_or_named(call, state, command).map_err(Failure::from)
 }
 
-/// The run that a call names by its id.
+/// The run that a call names by its id, or by that of its live sandbox.
 fn named(call: &Call<'_>) -> Option<RunId> {
-    call.parsed.words.first()?.to_str()?.parse().ok()
+    let word = call.parsed.words.first()?.to_str()?;
+    word.parse().ok().or_else(|| run_of_live(call, word))
+}
+
+/// The run of a live sandbox. A name of one that is a path as well is the path, as it always was.
+fn run_of_live(call: &Call<'_>, word: &str) -> Option<RunId> {
+    if !live::record::is_id(word) && (!live::record::is_name(word) || Path::new(word).exists()) {
+        return None;
+    }
+    let home = live::Home::new(&state(call.environment).ok()?).ok()?;
+    home.find(word).ok()?.run.parse().ok()
 }
 
 /// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
@@ -186,10 +196,13 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Ok(code);
     }
     match &applied {
-        Applied::Done { digest: _, paths, left, refused } => {
+        Applied::Done { digest: _, paths, left, keys, refused } => {
             let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
             if *left > 0 {
                 text.push_str(&format!("; {left} protected left"));
+            }
+            for left in keys {
+                text.push_str(&format!("; of {} without {}", show_path(&left.path), left.keys));
             }
             if !refused.is_empty() {
                 text.push_str(&format!("; {} not carried over:", refused.len()));

@@ -29,6 +29,10 @@ const ELSEWHERE: &str = "elsewhere: nothing runs in these groups, and they are o
 fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
+    // Records of live sandboxes that ended long ago, or never came to be.
+    live::Home::new(&state)
+        .and_then(|home| home.sweep(Timestamp::now()))
+        .map_err(|error| Failure::own(error.fault()))?;
     // Copies for later starts: not a leftover of any run, so they are not counted.
     let _copies = sandbox::state::cache(call.environment.euid).map(|cache| backends::native::sweep_cache(&cache));
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy

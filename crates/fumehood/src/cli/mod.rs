@@ -16,7 +16,9 @@ mod explain;
 pub mod flags;
 mod gc;
 mod house;
+mod keys;
 pub mod languages;
+mod live;
 mod man;
 mod mcp;
 mod mcp_install;
@@ -26,6 +28,7 @@ mod policy;
 pub mod request;
 mod run;
 mod serve;
+mod server;
 pub mod spec;
 pub mod target;
 mod tools;
@@ -47,6 +50,18 @@ pub const COMMANDS: &[&Spec] = &[
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
+    &live::CREATE,
+    &live::EXEC,
+    &live::PS,
+    &live::INFO,
+    &live::LOGS,
+    &live::COPY,
+    &live::FORWARD,
+    &live::WAIT,
+    &live::PAUSE,
+    &live::RESUME,
+    &live::KILL,
+    &live::SUPERVISE,
     &doctor::SPEC,
     &crate::attack::command::SPEC,
     &policy::CHECK,
@@ -56,6 +71,10 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &server::SPEC,
+    &keys::ADD,
+    &keys::LS,
+    &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
     &approvals::LS,

@@ -37,7 +37,7 @@ const SERVE: &[Flag] = &[
         To::Ours,
         "Speak lines of JSON on stdin and stdout instead, for the program that started us",
     ),
-    Flag::new("answers", None, To::Ours, "With --stdio: that program asks a person and sends the answers"),
+    Flag::new("answers", None, To::Ours, "With --stdio: that program sends answers too, where no person must answer"),
     Flag::new("agent", Some("NAME"), To::Ours, "Whose calls these are with --stdio; default local"),
     Flag::new("agent-key", Some("NAME=FILE"), To::Ours, "One more agent, with a token of its own; may be repeated")
         .many(),
@@ -253,7 +253,7 @@ async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failur
 }
 
 /// SIGINT or SIGTERM. Where neither can be heard, only the end of the pipe or SIGKILL ends us.
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
     tokio::select! {

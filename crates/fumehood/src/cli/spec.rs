@@ -51,6 +51,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("tools", "Judge calls of tools, and list what may be called"),
     ("commands", "Judge command lines"),
     ("approvals", "Answer agents that wait for a person"),
+    ("keys", "Say who may use the server of live sandboxes"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];
 

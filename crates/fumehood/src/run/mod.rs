@@ -4,7 +4,7 @@
 mod deliver;
 pub(crate) mod in_process;
 mod report_file;
-mod terminal;
+pub(crate) mod terminal;
 
 use std::os::fd::{AsFd, OwnedFd};
 

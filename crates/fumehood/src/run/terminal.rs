@@ -38,7 +38,7 @@ pub(super) fn there(loaded: &Loaded, request: &Request, environment: &Environmen
 }
 
 /// Rows and columns of the terminal at stdin.
-pub(super) fn size() -> Option<(u16, u16)> {
+pub(crate) fn size() -> Option<(u16, u16)> {
     tcgetwinsize(std::io::stdin()).ok().map(|size| (size.ws_row, size.ws_col))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn screen() -> std::io::Result<Screen> {
 
 /// While this lives, the terminal hands on what is typed as it is.
 #[derive(Debug)]
-pub(super) struct RawMode(Option<(OwnedFd, Termios)>);
+pub(crate) struct RawMode(Option<(OwnedFd, Termios)>);
 
 impl RawMode {
     /// Of the terminal that a run is connected to; nothing where it is not.
@@ -58,12 +58,29 @@ impl RawMode {
     /// It is no terminal.
     pub(super) fn of(stdio: &Stdio) -> std::io::Result<Self> {
         let Stdio::Terminal(screen) = stdio else { return Ok(Self(None)) };
-        let before = tcgetattr(&screen.input)?;
+        Self::set(own(&screen.input)?)
+    }
+
+    /// Of the terminal at stdin.
+    ///
+    /// # Errors
+    /// It is no terminal.
+    pub(crate) fn here() -> std::io::Result<Self> {
+        Self::set(own(std::io::stdin())?)
+    }
+
+    /// Of none.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    fn set(input: OwnedFd) -> std::io::Result<Self> {
+        let before = tcgetattr(&input)?;
         let mut raw = before.clone();
         raw.make_raw();
         // What was typed while the sandbox started is meant for it: it is kept, not flushed.
-        tcsetattr(&screen.input, OptionalActions::Drain, &raw)?;
-        Ok(Self(Some((own(&screen.input)?, before))))
+        tcsetattr(&input, OptionalActions::Drain, &raw)?;
+        Ok(Self(Some((input, before))))
     }
 }
 

@@ -64,16 +64,19 @@ pub fn abbreviated(enforcer: &str) -> String {
     }
 }
 
-/// What is held less than demanded, one line each: never left out.
+/// What is held less than demanded, one line for all that is held in one way: never left out.
 pub(super) fn weakened(list: &[Weakened], palette: Palette) -> String {
-    list.iter().fold(String::new(), |out, Weakened { clause, wanted, got, why }| {
+    let one_way = |one: &Weakened, other: &Weakened| one.got == other.got && one.why == other.why;
+    list.chunk_by(one_way).fold(String::new(), |out, alike| {
         let label = palette.paint(Role::Weak, "weakened:");
+        let clauses: Vec<_> = alike.iter().map(|one| one.clause.path()).collect();
+        let wanted: Vec<_> = alike.iter().map(|one| show_text(&one.wanted)).collect();
+        let held = alike.first().map(|one| format!("got {} ({})", show_text(&one.got), show_text(&one.why)));
         out + &format!(
-            "{label} {}: wanted {}, got {} ({})\n",
-            clause.path(),
-            show_text(wanted),
-            show_text(got),
-            show_text(why)
+            "{label} {}: wanted {}, {}\n",
+            clauses.join(" and "),
+            wanted.join(" and "),
+            held.unwrap_or_default()
         )
     })
 }

@@ -103,8 +103,10 @@ fn used(view: &View<'_>) -> String {
         of(format!("memory {}", bytes(memory_peak)), limits.and_then(|l| l.memory).map(size)),
         processes,
     ];
-    if disk > 0 {
-        parts.push(of(format!("disk {}", bytes(disk)), limits.and_then(|l| l.disk).map(size)));
+    match disk {
+        Some(0) => {}
+        Some(disk) => parts.push(of(format!("disk {}", bytes(disk)), limits.and_then(|l| l.disk).map(size))),
+        None => parts.push("disk not counted (files of the host)".to_owned()),
     }
     if output > 0 {
         parts.push(of(format!("output {}", bytes(output)), limits.and_then(|l| l.output).map(size)));

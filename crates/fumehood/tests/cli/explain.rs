@@ -92,7 +92,7 @@ fn ids_in_the_code() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let pattern = regex::Regex::new(r#""((?:[a-z_]+(?:\.[a-z_]+)?)/[a-z0-9]+(?:-[a-z0-9]+)*)""#).unwrap();
     let mut ids = BTreeSet::new();
-    for room in ["policy", "backends", "sandbox", "gate", "gateway", "fumehood"] {
+    for room in ["policy", "backends", "sandbox", "gate", "gateway", "server", "fumehood"] {
         for file in files_below(&crates.join(room).join("src")) {
             // Scenes and probes of attacks are full of paths, and say nothing to users.
             let is_stage = file.components().any(|c| c.as_os_str() == "scene" || c.as_os_str() == "probe");
@@ -114,6 +114,7 @@ fn ids_in_the_code() -> BTreeSet<String> {
 fn is_an_id(text: &str) -> bool {
     const PATHS: &[&str] = &[
         "application/",
+        "multipart/",
         "attr/",
         "audio/",
         "bin/",

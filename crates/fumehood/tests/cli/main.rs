@@ -16,6 +16,7 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod live;
 mod man;
 mod mcp;
 mod mcp_http;

@@ -233,6 +233,28 @@ fn a_weakening_is_the_first_line_even_when_quiet() {
 }
 
 #[test]
+fn what_is_written_to_the_host_is_one_weakening_and_is_not_counted() {
+    let house = House::new();
+    let run = |mode: &str, json: &str| {
+        let place = format!(".:{mode}");
+        let script = "dd if=/dev/zero of=big bs=1M count=3 2>/dev/null";
+        let prefer = ["--prefer=limits.disk", "--prefer=limits.files", "--set=limits.files=1000"];
+        house.run(&[&["run", json, "-w", &place], &prefer[..], &["--", "sh", "-c", script]].concat())
+    };
+    let said = run("rw", "-v");
+    assert_eq!(said.code, 0, "{said:?}");
+    let lines: Vec<_> = said.err.lines().filter(|line| line.starts_with("weakened: ")).collect();
+    assert!(matches!(&lines[..], [line] if line.contains("limits.disk and limits.files: wanted ")), "{lines:?}");
+    let words = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("disk not counted"), "{words}");
+    let report = run("rw", "--json").json();
+    assert_eq!(report["weakened"].as_array().map(Vec::len), Some(2), "{report:#}");
+    assert!(report["usage"].as_object().is_some_and(|usage| usage["disk"].is_null()), "{report:#}");
+    let layer = run("overlay", "--json").json();
+    assert!(layer["usage"]["disk"].as_u64().is_some_and(|disk| disk >= 3 << 20), "{layer:#}");
+}
+
+#[test]
 fn the_report_goes_to_a_file_too() {
     let house = House::new();
     assert_eq!(house.run(&["run", "-q", "--report", "r.json", "--", "true"]).code, 0);

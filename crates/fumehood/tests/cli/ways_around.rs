@@ -123,6 +123,35 @@ fn what_is_hidden_is_covered_before_anything_looks_at_it() {
 }
 
 #[test]
+fn a_link_that_cannot_be_hidden_is_a_refusal_before_anything_runs() {
+    let house = House::new();
+    for name in ["work", "grant"] {
+        std::fs::create_dir_all(house.path(name)).unwrap();
+        std::fs::write(house.path(name).join("a.pem"), "secret\n").unwrap();
+        std::os::unix::fs::symlink("a.pem", house.path(name).join("link.pem")).unwrap();
+    }
+    let grant = house.path("grant");
+    let grant = grant.to_str().unwrap();
+    let script = format!("cat {grant}/a.pem /workspace/a.pem; ls {grant} /workspace");
+    let run = |command: &str, glob: &str, shown: &[&str]| {
+        let set = format!("fs.hide=[\"{glob}\"]");
+        let program: &[&str] = if command == "run" { &["--", "sh", "-c", &script] } else { &[] };
+        house.run(&[&[command, "--set", &set], shown, program].concat())
+    };
+    for command in ["plan", "run"] {
+        let refused = run(command, "**/*.pem", &["--read", grant]);
+        assert_eq!(refused.code, 126, "{refused:?}");
+        assert!(refused.err.contains("link.pem` cannot be hidden") && refused.err.contains("fix: "), "{refused:?}");
+    }
+    let one = run("run", "**/a.pem", &["--read", grant]);
+    assert!(!one.out.contains("secret") && one.out.contains("link.pem"), "{one:?}");
+    let layer = run("run", "**/*.pem", &["-w", "."]);
+    assert!(!layer.out.contains("secret") && !layer.out.contains("link.pem"), "{layer:?}");
+    let unhidden = run("run", "**/*.env", &["--read", grant]);
+    assert!(unhidden.out.contains("secret"), "{unhidden:?}");
+}
+
+#[test]
 fn a_read_only_grant_in_a_writable_one_is_held() {
     let house = House::new();
     std::fs::create_dir_all(house.path("work/tree/ro")).unwrap();

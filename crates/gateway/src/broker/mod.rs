@@ -28,8 +28,10 @@ use gate::verdict::{Reason, Verdict};
 use gate::{Gate, Judged, Listed};
 use policy::tools::{Approval, Decision, ResultRule};
 use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
 
 use crate::approvals::{Answer as Said, Approvals, Ask};
+use crate::given_up::telling;
 use crate::limits::{Ledger, LedgerFault, Reservation};
 use crate::record::Record;
 use events::Trail;
@@ -40,7 +42,7 @@ use tally::Tally;
 /// How long a call may take where no entry has a `timeout`: longer than clients of MCP wait (a minute is usual), so that it is
 /// theirs which ends a call, and short enough that a tool which never answers keeps no session for ever.
 const UNTOLD: Duration = Duration::from_secs(600);
-/// How long a call that was given up keeps its places.
+/// How long a call that was given up keeps its places, where nobody hears that its tool works no more.
 const LINGER: Duration = Duration::from_secs(5);
 /// How often what was counted is brought to the disk.
 const SYNC: Duration = Duration::from_secs(5);
@@ -328,9 +330,10 @@ impl Broker {
         let Granted { args, reservation, bounds, approver } = granted;
         let limit = longest(&judged);
         let running = self.counts.runs();
-        let reservation = Lingering(Some(reservation));
+        let over = CancellationToken::new();
+        let reservation = Lingering { reservation: Some(reservation), over: over.clone() };
         let begun = Instant::now();
-        let ran = tokio::time::timeout(limit, run(args)).await;
+        let ran = tokio::time::timeout(limit, telling(over, run(args))).await;
         let took = begun.elapsed();
         drop(running);
         let id = trail.id().to_owned();
@@ -400,20 +403,26 @@ impl Broker {
 
 /// What a call that runs has reserved. Dropped before its tool answered (time-out, cancellation), its places stay taken for a
 /// while: whoever runs the tool is told, but may still work.
-struct Lingering(Option<Reservation>);
+struct Lingering {
+    reservation: Option<Reservation>,
+    /// Cancelled when the tool is known to work no more.
+    over: CancellationToken,
+}
 
 impl Lingering {
     fn settle(mut self, costs: &[(usize, u64)]) -> Option<LedgerFault> {
-        self.0.take().and_then(|reservation| reservation.settle(costs).err())
+        self.reservation.take().and_then(|reservation| reservation.settle(costs).err())
     }
 }
 
 impl Drop for Lingering {
     fn drop(&mut self) {
-        let Some(reservation) = self.0.take().filter(Reservation::has_places) else { return };
+        let Some(reservation) = self.reservation.take().filter(Reservation::has_places) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let over = self.over.clone();
         drop(runtime.spawn(async move {
-            tokio::time::sleep(LINGER).await;
+            // A server that answers all the same, or ends, has ended the call. Most answer nothing that was cancelled.
+            let _told = tokio::time::timeout(LINGER, over.cancelled()).await;
             drop(reservation);
         }));
     }

@@ -266,6 +266,25 @@ async fn a_call_that_takes_too_long_is_given_up_and_its_late_answer_dropped() {
     assert_eq!(house.broker.meters().timed_out, 1);
 }
 
+#[tokio::test]
+async fn a_call_that_was_given_up_frees_its_place_as_soon_as_its_tool_works_no_more() {
+    let house = house(&entry("t", "concurrency = 1\ntimeout = \"50ms\""));
+    let (caller, facts) = (caller(), facts());
+    let (tell, told) = std::sync::mpsc::channel();
+    let run = |_| async move {
+        tell.send(crate::given_up::over().unwrap()).unwrap();
+        std::future::pending::<Result<ToolResult, ToolFailure>>().await
+    };
+    let late = house.broker.call(call("t", json!({}), &caller, &facts), run).await;
+    assert!(matches!(late.result, Some(Err(_))), "{late:?}");
+    let early = house.broker.call(call("t", json!({}), &caller, &facts), answers).await;
+    assert_eq!(first(&early), "tools.concurrency/exceeded", "it may still work");
+    let began = std::time::Instant::now();
+    told.recv().unwrap().cancel();
+    assert_eq!(once_free(&house, &caller, &facts).await.verdict.decision, Decision::Allow);
+    assert!(began.elapsed() < super::LINGER / 2, "{:?}", began.elapsed());
+}
+
 /// Calls `t` again and again until its place is free.
 async fn once_free(house: &House, caller: &Caller, facts: &ToolFacts) -> Answer {
     for _ in 0..200 {

@@ -1,6 +1,6 @@
 //! Lines in, lines out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,8 @@ const MAX_LINE: usize = json::MAX_BYTES + 4096;
 const MAX_CALLS: usize = 1024;
 /// Tools that the other end may register.
 const MAX_TOOLS: usize = 10_000;
+/// Parked calls that the other end was told of.
+const MAX_TOLD: usize = 100_000;
 /// Lines that wait for a slow reader before we stop reading ourselves.
 const MAX_QUEUED: usize = 256;
 
@@ -37,7 +39,7 @@ pub struct Pipe {
     pub engine: Arc<dyn Engine>,
     /// The agent that the program at the other end embeds, and the session of calls that name none.
     pub caller: Caller,
-    /// The program shows parked calls to a person and sends the answers.
+    /// The program is told of parked calls and sends answers, but for calls that a person must agree to.
     pub answers: bool,
     /// The first line, which says that we are ready.
     pub hello: Json,
@@ -54,9 +56,10 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (out, lines) = mpsc::channel(MAX_QUEUED);
     let writer = tokio::spawn(write(output, lines));
-    let teller = Arc::new(Teller(out.clone()));
+    let told = Told::default();
+    let teller = Arc::new(Teller(out.clone(), told.clone()));
     let _listening = pipe.answers.then(|| pipe.engine.approvals().listen(None, Arc::clone(&teller) as Arc<dyn Asker>));
-    let server = Arc::new(PipeServer { out, jobs: Mutex::default(), facts: Mutex::default(), pipe });
+    let server = Arc::new(PipeServer { out, jobs: Mutex::default(), facts: Mutex::default(), told, pipe });
     server.send(server.pipe.hello.clone()).await;
     let mut line = Vec::new();
     loop {
@@ -109,15 +112,39 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Js
 
 /// Tells the other end of parked calls.
 #[derive(Debug)]
-struct Teller(mpsc::Sender<Json>);
+struct Teller(mpsc::Sender<Json>, Told);
+
+/// The calls that the other end was told of: it may agree to those alone.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<BTreeSet<String>>>);
+
+impl Told {
+    fn has(&self, id: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+
+    fn add(&self, id: &str) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Long answered, most of them.
+        if told.len() >= MAX_TOLD {
+            told.clear();
+        }
+        told.insert(id.to_owned());
+    }
+}
 
 impl Asker for Teller {
     fn asked<'a>(&'a self, call: &'a ParkedCall, _: &'a Approvals) -> BoxFuture<'a, ()> {
         Box::pin(async move {
+            self.1.add(&call.id);
             if self.0.send(json!({ "asked": call.to_json() })).await.is_err() {
                 // The end went away; so will the call.
             }
         })
+    }
+
+    fn is_the_callers(&self) -> bool {
+        true
     }
 }
 
@@ -132,6 +159,7 @@ struct Job {
 struct PipeServer {
     pipe: Pipe,
     out: mpsc::Sender<Json>,
+    told: Told,
     jobs: Mutex<BTreeMap<u64, Job>>,
     /// What the tools of the other end say of themselves.
     facts: Mutex<BTreeMap<String, Arc<ToolFacts>>>,
@@ -406,6 +434,15 @@ impl PipeServer {
         let (by, why) =
             (text("by").unwrap_or_else(|| "the embedding program".to_owned()), text("why").unwrap_or_default());
         let engine = Arc::clone(&self.pipe.engine);
+        if approve && !self.told.has(&approval) {
+            return Err(problem(
+                Some(id),
+                "tools.pipe/person",
+                "a person must agree to this call",
+                "the program that makes calls answers here, and could answer for itself",
+                "`fumehood approvals approve`, an approver's key over HTTP, or `approval.by = \"anyone\"` for this tool",
+            ));
+        }
         let say = move || {
             let kind = if approve { "approval.approved" } else { "approval.denied" };
             let body = json!({ "id": approval, "by": by });

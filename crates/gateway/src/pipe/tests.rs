@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gate::call::{Caller, ToolFacts};
 use gate::verdict::Verdict;
+use policy::tools::ApprovalBy;
 use policy::tools::{Approval, Decision};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
@@ -56,7 +57,7 @@ impl Engine for House {
                     agent,
                     session,
                     approval: Approval::Never,
-                    by: policy::tools::ApprovalBy::Person,
+                    by: if args.get("person").is_some() { ApprovalBy::Person } else { ApprovalBy::Anyone },
                 };
                 let answer = self.0.ask(&ask).unwrap().wait(std::time::Duration::from_secs(60)).await;
                 verdict.decision =
@@ -189,7 +190,7 @@ async fn lines_that_are_understood_by_half_are_not_carried_out() {
 }
 
 #[tokio::test]
-async fn a_program_that_shows_calls_to_a_person_may_answer_if_it_was_started_so() {
+async fn a_program_may_answer_if_it_was_started_so() {
     let mut end = End::new(true).await;
     let asked = end.asked(r#"{"id": 1, "op": "call", "tool": "ask", "args": {"n": 1}, "here": true}"#).await;
     assert_eq!((&asked["asked"]["args"], &asked["asked"]["session"]), (&json!({ "n": 1 }), &json!("p")));
@@ -204,6 +205,35 @@ async fn a_program_that_shows_calls_to_a_person_may_answer_if_it_was_started_so(
     assert!(approved && run);
     let late = end.asked(&format!(r#"{{"id": 3, "op": "answer", "approval": "{id}", "approve": false}}"#)).await;
     assert_eq!(late["problem"]["id"], "tools.http/too-late");
+}
+
+#[tokio::test]
+async fn a_program_does_not_answer_for_a_person() {
+    let mut end = End::new(true).await;
+    end.send(r#"{"id": 1, "op": "call", "tool": "ask", "args": {"person": 1}, "here": true}"#).await;
+    let mut waiting = Vec::new();
+    while waiting.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        waiting = end.approvals.list(false).unwrap();
+    }
+    let id = waiting[0].id.clone();
+    let said =
+        end.asked(&format!(r#"{{"id": 2, "op": "answer", "approval": "{id}", "approve": true, "by": "alice"}}"#)).await;
+    assert_eq!(said["problem"]["id"], "tools.pipe/person", "it was not told of the call, and may not agree: {said}");
+    // A person's own way is open, and whoever may call may always take a call back.
+    end.approvals.approve(&id, "ann", None).unwrap();
+    let run = end.next().await;
+    assert_eq!(run["run"]["args"]["judged"], json!({ "person": 1 }), "{run}");
+    end.send(r#"{"id": 3, "op": "call", "tool": "ask", "args": {"person": 2}, "here": true}"#).await;
+    let mut second = None;
+    while second.is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        second = end.approvals.list(false).unwrap().into_iter().find(|call| call.id != id);
+    }
+    let second = second.unwrap().id;
+    end.send(&format!(r#"{{"id": 4, "op": "answer", "approval": "{second}", "approve": false}}"#)).await;
+    let lines = [end.next().await, end.next().await];
+    assert!(lines.iter().any(|line| line["id"] == 4 && line["call"].is_object()), "{lines:?}");
 }
 
 #[tokio::test]

@@ -41,6 +41,10 @@ kinds! {
     run_ended = "run.ended";
     /// The run was ended by us before *go*, or by our own failure.
     run_aborted = "run.aborted";
+    /// A program of a live sandbox is over.
+    live_exec = "live.exec";
+    /// A live sandbox is over.
+    live_ended = "live.ended";
     /// Changes were taken over into a workspace.
     workspace_applied = "workspace.applied";
     /// Changes were thrown away.

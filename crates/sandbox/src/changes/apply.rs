@@ -18,6 +18,7 @@ use super::ChangesError;
 use super::guarded::Guarding;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, load, target_bytes};
 use super::marks::leaves;
+use super::parts;
 use super::store::{keep, stream};
 use crate::protect::List;
 use crate::state::{Cross, Dir, Journal, PathText, Resource, RunId, State, path_text, rights_of};
@@ -70,11 +71,23 @@ pub enum Applied {
         paths: Vec<PathText>,
         /// Protected paths that were left.
         left: usize,
+        /// Of git's configurations that were taken in part: the keys that were left.
+        keys: Vec<KeysLeft>,
         /// What was asked for and is not carried over.
         refused: Vec<Refused>,
     },
     /// Nothing was applied.
     Conflicts(Vec<Conflict>),
+}
+
+/// Keys of a configuration that stay with the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeysLeft {
+    /// The configuration, relative to the workspace.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// Their names, for people.
+    pub keys: String,
 }
 
 /// Applies changes of a run.
@@ -97,6 +110,11 @@ pub fn apply(
     let root = open_root(&manifest)?;
     let refused = manifest.left_behind(request.paths.as_deref());
     let blobs = store.enter(BLOBS, Cross::No).ok();
+    let parted = match &request.guarded {
+        Guarded::Leave => parts::split(&mut manifest, request.paths.as_deref(), list, (&root, blobs.as_ref()))?,
+        Guarded::Refuse | Guarded::Take(_) => Vec::new(),
+    };
+    let chosen = manifest.choose(request.paths.as_deref())?;
     let guarding = Guarding::of(list, &manifest, Some(&root), blobs.as_ref());
     let Judged { chosen, left, mut conflicts } = judge(chosen, request, &guarding);
     // What is named is taken, or nothing is.
@@ -131,9 +149,11 @@ pub fn apply(
     }
     let paths = chosen.iter().map(|e| PathText(e.path.clone())).collect();
     let taken: BTreeSet<(PathBuf, Change)> = chosen.iter().map(|e| (e.path.clone(), e.change)).collect();
+    let left = left.len().saturating_add(parted.len());
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
+    let keys = parts::keep(&mut manifest, parted, &root);
     keep_rest(state, run, &manifest, &store)?;
-    Ok(Applied::Done { digest, paths, left: left.len(), refused })
+    Ok(Applied::Done { digest, paths, left, keys, refused })
 }
 
 fn open_root(manifest: &Manifest) -> Result<Dir, ChangesError> {
@@ -239,7 +259,7 @@ fn is_done(entry: &Entry, found: Option<&Fingerprint>) -> bool {
     }
 }
 
-fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
+pub(super) fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
     let name = path.file_name().ok_or(Errno::INVAL)?.to_owned();
     let above = path.parent().unwrap_or(Path::new(""));
     root.enter(above, Cross::No).map(|dir| (dir, name))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::manifest::{Change, Entry, Kind, Manifest};
-use crate::protect::{self, List, REPOSITORY, Verdict, What, judge, objection, split};
+use crate::protect::{self, List, Part, REPOSITORY, Verdict, What, judge, objection, part, split};
 use crate::state::{Cross, Dir};
 
 /// A file of git's that is larger is not judged.
@@ -58,28 +58,50 @@ impl<'a> Guarding<'a> {
         if let Some((_, why)) = self.folders.iter().find(|(folder, _)| entry.path.starts_with(folder)) {
             return Some(why.clone());
         }
-        let folder = self.repositories.iter().find(|folder| entry.path.starts_with(folder));
-        let verdict = match folder.and_then(|folder| entry.path.strip_prefix(folder).ok()) {
-            // A path in a folder of git's by another name is judged as if it were called `.git`.
-            Some(rest) => judge(self.list, &Path::new(".git").join(rest), what(entry)),
-            None => judge(self.list, &entry.path, what(entry)),
-        };
-        match verdict {
+        match self.verdict(entry) {
             Verdict::Free => None,
             Verdict::Held(why) => Some(why),
-            Verdict::Contents(kind) => self.contents(kind, entry).map(|why| format!("version control: {why}")),
+            Verdict::Contents(kind) => {
+                let why = match self.contents(entry) {
+                    Some((before, now)) => objection(kind, &before, &now),
+                    None => Some("it is too large to be judged, or cannot be read".to_owned()),
+                };
+                why.map(|why| format!("version control: {why}"))
+            }
         }
     }
 
-    fn contents(&self, kind: protect::Kind, entry: &Entry) -> Option<String> {
-        let unread = || Some("it is too large to be judged, or cannot be read".to_owned());
+    /// Of a configuration of git's that is held: what of it may be taken.
+    pub(super) fn part(&self, entry: &Entry) -> Option<Part> {
+        if self.folders.iter().any(|(folder, _)| entry.path.starts_with(folder)) || entry.base.is_none() {
+            return None;
+        }
+        match self.verdict(entry) {
+            Verdict::Contents(protect::Kind::Config) => {
+                let (before, now) = self.contents(entry)?;
+                part(&before, &now)
+            }
+            Verdict::Contents(protect::Kind::Head | protect::Kind::Index) | Verdict::Free | Verdict::Held(_) => None,
+        }
+    }
+
+    fn verdict(&self, entry: &Entry) -> Verdict {
+        let folder = self.repositories.iter().find(|folder| entry.path.starts_with(folder));
+        match folder.and_then(|folder| entry.path.strip_prefix(folder).ok()) {
+            // A path in a folder of git's by another name is judged as if it were called `.git`.
+            Some(rest) => judge(self.list, &Path::new(".git").join(rest), what(entry)),
+            None => judge(self.list, &entry.path, what(entry)),
+        }
+    }
+
+    /// What it was and is.
+    fn contents(&self, entry: &Entry) -> Option<(Vec<u8>, Vec<u8>)> {
         let before = match &entry.base {
             None => Some(Vec::new()),
             Some(_) => self.host.and_then(|host| host.read(&entry.path, MAX_JUDGED).ok()),
         };
         let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
-        let (Some(before), Some(now)) = (before, now) else { return unread() };
-        objection(kind, &before, &now)
+        before.zip(now)
     }
 }
 

@@ -13,12 +13,13 @@ mod guarded;
 mod manifest;
 mod marks;
 mod order;
+mod parts;
 mod store;
 #[cfg(test)]
 mod tests;
 mod upper;
 
-pub use apply::{Applied, Conflict, Guarded, Request, apply};
+pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;

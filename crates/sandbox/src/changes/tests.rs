@@ -351,6 +351,28 @@ fn a_configuration_that_names_a_program_is_held() {
 }
 
 #[test]
+fn of_a_configuration_the_harmless_keys_are_taken_and_the_others_stay_with_the_run() {
+    let (host_text, run) =
+        ("# ours\n[core]\n\tbare = false\n", "[core]\n\tbare = false\n\tfsmonitor = evil\n[user]\n\tname = x\n");
+    let host = Host::new(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", host_text)]);
+    put(&host.at("upper"), ".git/config", run);
+    host.read();
+    assert_eq!(host.conflicts(), [(PathBuf::from(".git/config"), "protected")], "unless it is asked for");
+    let leave = Request { guarded: Guarded::Leave, ..all() };
+    let Ok(Applied::Done { paths, left, keys, .. }) = host.apply_with(&leave) else { panic!("not applied") };
+    assert_eq!((paths.len(), left, keys.len()), (1, 1, 1));
+    assert_eq!((keys[0].path.as_path(), keys[0].keys.as_str()), (Path::new(".git/config"), "`core.fsmonitor`"));
+    let config = || std::fs::read_to_string(host.work(".git/config")).unwrap();
+    assert_eq!(config(), "# ours\n[core]\n\tbare = false\n[user]\n\tname = x\n");
+    assert!(matches!(host.apply_with(&leave), Ok(Applied::Conflicts(left)) if left.len() == 1), "nothing more");
+    assert!(host.diff().text().contains("+\tfsmonitor = evil"), "{}", host.diff().text());
+    let take = Request { guarded: Guarded::Take(vec![".git/config".into()]), ..all() };
+    assert!(matches!(host.apply_with(&take), Ok(Applied::Done { .. })));
+    assert_eq!(config(), run);
+    assert!(load(&host.state, &host.run).is_err(), "nothing is left");
+}
+
+#[test]
 fn folders_of_gits_by_other_names_are_held_too() {
     let host = Host::new(&[
         ("m.git/HEAD", "ref: refs/heads/main\n"),

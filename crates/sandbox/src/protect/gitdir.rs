@@ -4,7 +4,6 @@
 //! a half-done rebase runs what its list says. So this is an allowlist, for the folder itself and for those of submodules
 //! and worktrees in it, and a name that nobody here knows is held.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -76,7 +75,7 @@ pub(super) fn is_repository<'a>(names: impl IntoIterator<Item = &'a OsStr>) -> b
 /// Words of git's configuration that may be paths: hooks, programs, further files; and whether one may be a folder.
 pub(super) fn named(config: &[u8]) -> Vec<(String, bool)> {
     let plain = ["remote", "branch", "user", "submodule"];
-    let values = keys(config).unwrap_or_default().into_iter();
+    let values = super::gitconfig::keys(config).unwrap_or_default().into_iter();
     let values = values.filter(|((section, _), _)| !plain.iter().any(|one| section.split('.').next() == Some(one)));
     let words = values.flat_map(|((_, key), values)| {
         let words = values.into_iter().flat_map(|value| {
@@ -236,7 +235,7 @@ fn object(rest: &[&[u8]], what: What) -> bool {
 #[must_use]
 pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
     match kind {
-        Kind::Config => steering(before, now),
+        Kind::Config => super::gitconfig::objection(before, now),
         Kind::Head => {
             (!is_plain_head(now)).then(|| "it names no branch: git would look for a repository elsewhere".to_owned())
         }
@@ -253,110 +252,6 @@ fn is_plain_head(head: &[u8]) -> bool {
     match head.strip_prefix(b"ref: refs/") {
         Some(name) => !name.is_empty() && plain(name),
         None => matches!(head.len(), 40 | 64) && head.iter().all(u8::is_ascii_hexdigit),
-    }
-}
-
-/// Keys of a configuration and their values in order, and `None` if a line is not understood.
-type Keys = BTreeMap<(String, String), Vec<String>>;
-
-/// The first key that differs and can name a program, a folder, a file or another server.
-fn steering(before: &[u8], now: &[u8]) -> Option<String> {
-    let (Some(before), Some(now)) = (keys(before), keys(now)) else {
-        return Some("it has lines that are not understood here".to_owned());
-    };
-    let changed = before.keys().chain(now.keys()).find(|key| {
-        let (old, new) = (before.get(*key), now.get(*key));
-        old != new && !is_harmless(key, old, new, &before)
-    });
-    changed.map(|(section, key)| format!("`{section}.{key}` can name a program or another place"))
-}
-
-fn is_harmless(
-    (section, key): &(String, String),
-    old: Option<&Vec<String>>,
-    new: Option<&Vec<String>>,
-    before: &Keys,
-) -> bool {
-    let (section, below) = section.split_once('.').unwrap_or((section, ""));
-    let values = || new.into_iter().flatten();
-    let plain = |value: &String| {
-        !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+*:".contains(&b))
-    };
-    match (section, key.as_str()) {
-        ("user" | "author" | "committer", "name" | "email") | ("init", "defaultbranch") => true,
-        ("core", "filemode" | "ignorecase" | "precomposeunicode" | "symlinks" | "logallrefupdates") => true,
-        ("branch", "merge") => values().all(|value| value.starts_with("refs/") && plain(value)),
-        // A server that the host knows by this name already: what is sent and fetched without a word goes to none else.
-        ("branch", "remote" | "pushremote") => {
-            values().all(|value| value == "." || before.contains_key(&(format!("remote.{value}"), "url".to_owned())))
-        }
-        ("branch", "rebase" | "description" | "vscode-merge-base" | "gh-merge-base") => true,
-        ("submodule", "active") => true,
-        ("remote", "fetch") => values().all(plain),
-        // A new remote; another address for an old one would send there what was meant for somebody else.
-        ("remote" | "submodule", "url") => {
-            !below.is_empty() && old.is_none() && values().all(|value| is_address(value))
-        }
-        _ => false,
-    }
-}
-
-/// `https://`, `ssh://` or `user@host:path`, without anything that a shell or git would read as an option or a helper.
-fn is_address(value: &str) -> bool {
-    let allowed = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+~:@%".contains(&b));
-    let host = value.strip_prefix("https://").or_else(|| value.strip_prefix("ssh://"));
-    let scp = || {
-        let (user, rest) = value.split_once('@')?;
-        let (host, path) = rest.split_once(':')?;
-        (!user.contains('/') && !path.starts_with(':')).then_some(host)
-    };
-    let host = host.or_else(scp);
-    allowed
-        && !value.contains("::")
-        && host.is_some_and(|host| host.starts_with(|c: char| c.is_ascii_alphanumeric()) && !host.contains("@-"))
-}
-
-/// The keys of a configuration, sections and keys in lower case, with what stands between the quotes as it is.
-fn keys(config: &[u8]) -> Option<Keys> {
-    let mut found = Keys::new();
-    let mut section = String::new();
-    for line in std::str::from_utf8(config).ok()?.lines().map(str::trim) {
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
-        }
-        if line.ends_with('\\') {
-            return None;
-        }
-        if let Some(head) = line.strip_prefix('[') {
-            section = heading(head.strip_suffix(']')?)?;
-            continue;
-        }
-        let (key, value) = line.split_once('=').map_or((line, "true"), |(key, value)| (key.trim(), value.trim()));
-        let named = key.starts_with(|c: char| c.is_ascii_alphabetic())
-            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if !named || section.is_empty() {
-            return None;
-        }
-        found.entry((section.clone(), key.to_ascii_lowercase())).or_default().push(value.to_owned());
-    }
-    Some(found)
-}
-
-/// `core`, `remote "origin"`.
-fn heading(head: &str) -> Option<String> {
-    let (name, below) =
-        head.split_once(char::is_whitespace).map_or((head, None), |(name, rest)| (name, Some(rest.trim())));
-    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
-    if name.is_empty() || !plain(name) {
-        return None;
-    }
-    let name = name.to_ascii_lowercase();
-    match below {
-        None => Some(name),
-        Some(quoted) => {
-            let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
-            (!inner.contains(['"', '\\', ']'])).then(|| format!("{name}.{inner}"))
-        }
     }
 }
 
@@ -474,44 +369,5 @@ mod tests {
         for head in ["", "x", "ref: ../x", "ref: refs/", "ref: refs/heads/../../x", "ref: refs/heads/a b", "0123"] {
             assert!(objection(Kind::Head, b"", head.as_bytes()).is_some(), "{head}");
         }
-    }
-
-    #[test]
-    fn only_keys_that_steer_nothing_are_taken_over() {
-        let old = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://a.example/x.git\n";
-        let with = |more: &str| steering(old.as_bytes(), format!("{old}{more}").as_bytes());
-        for more in [
-            "",
-            "[user]\n name = x\n email = x@x\n",
-            "[branch \"x\"]\n\tremote = origin\n\tmerge = refs/heads/x\n",
-            "[remote \"up\"]\n\turl = git@host.example:a/b.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
-            "# a comment\n",
-        ] {
-            assert_eq!(with(more), None, "{more}");
-        }
-        for more in [
-            "[core]\n\tfsmonitor = /tmp/x\n",
-            "[alias]\n\tst = !sh\n",
-            "[include]\n\tpath = /tmp/x\n",
-            "[core]\n\thooksPath = x\n",
-            "[remote \"origin\"]\n\turl = https://evil.example/x.git\n",
-            "[remote \"e\"]\n\turl = ext::sh -c x\n",
-            "[remote \"e\"]\n\turl = /tmp/evil\n",
-            "[branch \"x\"]\n\tremote = ext::sh\n",
-            "[branch \"x\"]\n\tremote = ../evil\n",
-            "[filter \"x\"]\n\tclean = sh\n",
-            "[core]\n\tpager = sh\n",
-            "[branch \"main\"]\n\tpushRemote = up\n[remote \"up\"]\n\turl = https://evil.example/x\n",
-            "[x]\n\ty = \\\nz\n",
-            "[remote \"e\"]\n\turl = ssh://-oProxyCommand=x/y\n",
-            "[remote \"up\"]\n\tuploadpack = sh\n",
-            "[url \"https://evil/\"]\n\tinsteadOf = https://a.example/\n",
-            "[core]fsmonitor = x\n",
-            "fsmonitor = x\n[",
-            "[extensions]\n\tworktreeConfig = true\n",
-        ] {
-            assert!(with(more).is_some(), "{more}");
-        }
-        assert!(steering(b"", b"\xff").is_some());
     }
 }

@@ -7,6 +7,7 @@
 
 mod check;
 mod git;
+mod gitconfig;
 mod gitdir;
 mod hold;
 mod index;
@@ -19,8 +20,9 @@ mod tests;
 
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, elsewhere};
+pub use gitconfig::{Part, part};
 pub use gitdir::{Kind, REPOSITORY, What, objection, split};
 pub use hold::Hold;
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
 pub use plan::{Bind, ProtectPlan, Seen, plan};
-pub use sentry::Sentry;
+pub use sentry::{Sentry, late};

@@ -13,7 +13,7 @@ use super::git::{self, GitElsewhere};
 use super::gitdir::{self, is_repository};
 use super::links::{DATA, files};
 use super::list::{List, Protected, Shape};
-use crate::state::{Cross, Dir, path_text};
+use crate::state::{Cross, Dir, PathText, Watched, path_text};
 
 /// How many folders of a workspace are watched at most.
 const MAX_FOLDERS: usize = 200_000;
@@ -75,6 +75,9 @@ pub struct ProtectPlan {
     pub git_links: BTreeMap<PathBuf, PathBuf>,
     /// The workspace is a folder of git's, or lies in one.
     pub within_git: Option<PathBuf>,
+    /// Unix sockets in all folders but those in `layers`; nothing where one of them was not listed.
+    #[serde(skip)]
+    pub sockets: Option<Vec<PathBuf>>,
     /// There are more of them than can be watched.
     pub too_many: bool,
     /// Control files with other names (hard links) that were not all found: such a name could be written.
@@ -94,7 +97,8 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
     if let Ok(Some(found)) = git::leads(root, below) {
         plan.git_within(&found);
     }
-    for entry in &list.path {
+    let top = Top::of(below);
+    for entry in list.path.iter().filter(|entry| top.may_have(&entry.pattern)) {
         plan.entry(below, entry)?;
     }
     plan.walk(below);
@@ -109,6 +113,29 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
 }
 
 impl ProtectPlan {
+    /// What a later look needs to know ([`super::late`]).
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn watched(&self, below: &Dir) -> Result<Watched> {
+        let stat = rustix::fs::fstat(below)?;
+        let held = self.binds.iter().map(|bind| &bind.path).chain(&self.layers);
+        let text = |path: &PathBuf| PathText(path.clone());
+        Ok(Watched {
+            root: self.root.clone(),
+            is: (stat.st_dev, stat.st_ino),
+            held: held.map(text).collect(),
+            before: self.before.keys().map(text).collect(),
+            git_links: self.git_links.iter().map(|(path, led)| (text(path), text(led))).collect(),
+        })
+    }
+
+    /// What is there and protected, relative to the root.
+    pub fn control_files(&self) -> impl Iterator<Item = &Path> {
+        let binds = self.binds.iter().map(|bind| bind.path.as_path());
+        binds.chain(self.layers.iter().map(PathBuf::as_path)).chain(self.git_links.keys().map(PathBuf::as_path))
+    }
+
     fn entry(&mut self, below: &Dir, entry: &Protected) -> Result<()> {
         for path in expand(below, &entry.pattern)? {
             match look(below, &path)? {
@@ -216,14 +243,20 @@ impl ProtectPlan {
     /// Every folder, and what is called `.git` in it.
     fn walk(&mut self, below: &Dir) {
         let mut queue = vec![PathBuf::new()];
+        let mut sockets = Some(Vec::new());
         while let Some(at) = queue.pop() {
             if self.folders.len() == MAX_FOLDERS {
                 self.too_many = true;
                 return;
             }
-            let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds()).unwrap_or_default();
+            let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds());
+            if names.is_err() {
+                sockets = None;
+            }
+            let names = names.unwrap_or_default();
             if is_repository(names.iter().map(|(name, _)| name.as_os_str())) {
                 self.bare(at);
+                sockets = None;
                 continue;
             }
             for (name, kind) in names {
@@ -238,12 +271,29 @@ impl ProtectPlan {
                     (false, true) if kind == FileType::Symlink => {
                         self.git_links.extend(link_target(below, &path).map(|target| (path, target)));
                     }
+                    (false, _) if kind == FileType::Socket => sockets.iter_mut().for_each(|all| all.push(path.clone())),
                     (false, _) => {}
                 }
             }
             self.folders.push(at);
         }
         self.layers.sort();
+        self.sockets = sockets;
+    }
+}
+
+/// What lies at the top of a workspace, read once: the list is long, and little of it is there.
+struct Top(Option<BTreeSet<OsString>>);
+
+impl Top {
+    fn of(below: &Dir) -> Self {
+        Self(below.names().ok().map(|names| names.into_iter().collect()))
+    }
+
+    /// Whether a pattern can stand for anything; where nobody may list the names, each is looked for.
+    fn may_have(&self, pattern: &str) -> bool {
+        let first = pattern.split('/').next().unwrap_or_default();
+        first == "*" || self.0.as_ref().is_none_or(|names| names.contains(OsStr::new(first)))
     }
 }
 
@@ -251,7 +301,8 @@ impl ProtectPlan {
 pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> {
     let mut all = BTreeMap::new();
     let patterns = list.path.iter().map(|entry| entry.pattern.as_str()).chain([".git"]);
-    for pattern in patterns {
+    let top = Top::of(below);
+    for pattern in patterns.filter(|pattern| top.may_have(pattern)) {
         for path in expand(below, pattern)? {
             let Some((parent, name)) = parent_of(below, &path)? else { continue };
             let Some(stat) = reachable(parent.stat(&name))? else { continue };

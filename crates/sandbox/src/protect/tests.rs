@@ -183,7 +183,7 @@ fn what_is_made_while_somebody_watches_is_put_aside_at_once_at_every_depth() {
     work.put("shallow/er/.git", "x");
     assert!(soon(|| !work.root.join("shallow/er/.git").exists()));
     assert_eq!(sentry.failed(), None);
-    let slipped = sentry.stop();
+    let slipped = sentry.stop().unwrap();
     assert!(gone.iter().all(|path| has(slipped.iter().map(|one| &one.path), path)), "{slipped:?}");
     for stays in ["new/.envrc", "shallow/y", "sub/.git/index", ".vscode/tasks.json"] {
         assert!(work.root.join(stays).exists(), "{stays}");
@@ -201,7 +201,7 @@ fn a_folder_that_becomes_a_repository_loses_its_head() {
         work.put(path, "x");
     }
     assert!(soon(|| !work.root.join("src/HEAD").exists()));
-    assert_eq!(sentry.stop().len(), 1);
+    assert_eq!(sentry.stop().unwrap().len(), 1);
     assert!(work.root.join("old.git/HEAD").exists() && work.root.join("src/config").exists());
 }
 
@@ -247,11 +247,11 @@ fn a_link_to_a_repository_that_was_there_stays_and_another_does_not() {
         symlink("../store/a", work.root.join(folder).join(".git")).unwrap();
     }
     symlink("store/a", work.root.join(".git")).unwrap();
-    assert_eq!(work.sentry().stop(), vec![], "nobody made anything");
+    assert_eq!(work.sentry().stop().unwrap(), vec![], "nobody made anything");
     let sentry = work.sentry();
     std::fs::remove_file(work.root.join("other/.git")).unwrap();
     symlink("../store/b", work.root.join("other/.git")).unwrap();
-    let slipped = sentry.stop();
+    let slipped = sentry.stop().unwrap();
     assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("other/.git")]);
     assert!(work.root.join("sub/.git").is_symlink() && work.root.join(".git").is_symlink());
 }
@@ -265,7 +265,7 @@ fn a_workspace_of_git_itself_is_known() {
 #[test]
 fn nothing_is_put_aside_when_nobody_watches() {
     let work = Work::new(&[]);
-    drop(work.sentry().stop());
+    drop(work.sentry().stop().unwrap());
     work.put(".envrc", "x");
     assert!(work.root.join(".envrc").exists());
 }
@@ -400,4 +400,19 @@ fn what_holds_nothing_may_come_and_go() {
     let slipped = work.held(&plan, &hold);
     assert_eq!(slipped.iter().filter(|one| one.moved_to.is_some()).count(), 2, "{slipped:?}");
     assert!(!work.root.join(".envrc").exists() && !work.root.join(".vscode").exists());
+}
+
+#[test]
+fn sockets_are_found_in_the_same_walk_or_it_says_that_some_may_be_missing() {
+    let work = Work::new(&REPO);
+    work.put("a/b/x", "");
+    let _ears = ["a/b/s", ".git/fsmonitor--daemon.ipc"]
+        .map(|name| std::os::unix::net::UnixListener::bind(work.root.join(name)).unwrap());
+    let plan = work.plan();
+    assert_eq!(plan.sockets, Some(vec![PathBuf::from("a/b/s")]));
+    assert!(has(&plan.layers, ".git"), "there nobody looked");
+    for path in ["bare/HEAD", "bare/objects/x", "bare/refs/x"] {
+        work.put(path, "");
+    }
+    assert_eq!(work.plan().sockets, None);
 }

@@ -26,8 +26,8 @@ use super::watches::{Armed, Watches};
 use super::workspace::Layer;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::fault::{Fault, show_bytes};
-use crate::state::{Journal, Resource};
+use crate::fault::{Fault, show_bytes, show_path};
+use crate::state::{CONTROL_FILE, Journal, Resource};
 use crate::workload::Workload;
 
 /// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
@@ -84,7 +84,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         show: guard.show,
         git: guard.git,
         protect: guard.protect,
-        covered: super::covers::covered(plan)?,
+        covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
         passed: passed(policy, environment),
         forced,
@@ -122,9 +122,18 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
 /// `gc` tells of it.
 fn journal(recorded: &Recorded, policy: &Policy) -> Result<HostResources, Error> {
     let (state, now) = (&recorded.state, jiff::Timestamp::now());
-    drop(crate::state::sweep(state, now, crate::state::Scope::Start));
+    let swept = crate::state::sweep(state, now, crate::state::Scope::Start).unwrap_or_default();
     let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    Ok(HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?))
+    let mut home = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
+    // What is moved away in a tree of the user's is told, by whichever run did it.
+    for found in swept.removed.iter().filter(|found| found.what == CONTROL_FILE) {
+        home.tell(format!(
+            "the control file {} was put aside: run {} made it, and was killed before it could be",
+            show_path(&found.path),
+            found.run
+        ));
+    }
+    Ok(home)
 }
 
 fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsString> {

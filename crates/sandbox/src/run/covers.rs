@@ -12,6 +12,7 @@ use policy::control::{Control, Cover};
 use policy::value::{Grant, WorkspaceMode};
 use policy::{Plan, Policy};
 
+use super::guard::Protected;
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -26,7 +27,7 @@ const MAX_COVERED: usize = 1000;
 ///
 /// # Errors
 /// A tree cannot be searched whole, or a glob can match nothing that is shown.
-pub(super) fn covered(plan: &Plan) -> Result<Vec<Grant>, Error> {
+pub(super) fn covered(plan: &Plan, protected: Option<&Protected>) -> Result<Vec<Grant>, Error> {
     let policy = &plan.policy;
     let mut found = Vec::new();
     for control in plan.controls() {
@@ -39,7 +40,17 @@ pub(super) fn covered(plan: &Plan) -> Result<Vec<Grant>, Error> {
             }
         };
         for place in &places {
-            let paths = wanted.below(&place.from, &place.to)?;
+            // A tree that was walked for its control files is not walked again.
+            let walked = protected.filter(|_| wanted.sockets).and_then(|protected| protected.sockets(&place.from));
+            let paths = match walked {
+                Some((sockets, rest)) => wanted.and_below(sockets, rest, place)?,
+                None => wanted.below(&place.from, &place.to)?,
+            };
+            if let Some(link) =
+                paths.iter().map(|path| joined(&place.from, path)).find(|path| is_link_below(path, place))
+            {
+                return Err(link_hidden(&link));
+            }
             let grant = |path: PathBuf| Grant {
                 from: joined(&place.from, &path),
                 to: joined(&place.to, &path),
@@ -53,6 +64,25 @@ pub(super) fn covered(plan: &Plan) -> Result<Vec<Grant>, Error> {
         return Err(failed("the grants", &why));
     }
     Ok(found)
+}
+
+/// A grant that is itself a link is shown as what it leads to.
+fn is_link_below(path: &Path, place: &Grant) -> bool {
+    *path != place.from && path.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+}
+
+/// No mount stands on a symbolic link: the kernel takes none.
+fn link_hidden(link: &Path) -> Error {
+    Error::refused(Fault {
+        id: "run/hide-link",
+        what: format!("`{}` cannot be hidden", crate::fault::show_text(&link.display().to_string())),
+        place: "fs.hide".to_owned(),
+        why: "it is a symbolic link in a grant: what is hidden there is covered by a mount, and none can stand on a link"
+            .to_owned(),
+        fix: "grant folders without it, take the link away, or correct the glob (what a link leads to is hidden by its own \
+              name); a workspace with mode `overlay` or `copy` hides links too"
+            .to_owned(),
+    })
 }
 
 /// The paths of a workspace that the globs name, the outermost first; what lies below a hidden folder is not listed.
@@ -122,6 +152,16 @@ impl Wanted {
         }
         let built = |set: GlobSetBuilder| set.build().map_err(|e| failed("fs.hide", &e.to_string()));
         Ok(Self { relative: built(relative)?, absolute: built(absolute)?, sockets: false })
+    }
+
+    /// What was found already in a tree, and what is below these folders of it.
+    fn and_below(&self, found: &[PathBuf], rest: &[PathBuf], place: &Grant) -> Result<Vec<PathBuf>, Error> {
+        let mut all = found.to_vec();
+        for folder in rest {
+            let below = self.below(&place.from.join(folder), &place.to.join(folder))?;
+            all.extend(below.iter().map(|path| joined(folder, path)));
+        }
+        Ok(all)
     }
 
     /// Where it is in a tree or file of the host, relative to it; `""` is the file itself.

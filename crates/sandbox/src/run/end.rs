@@ -53,18 +53,21 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, carried, mut home, layer, protected, git, program, .. } = stage;
+    let Stage { running, carried, mut home, layer, mut protected, git, program, .. } = stage;
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
     running.iter_mut().for_each(Running::begin_end);
+    protected.iter_mut().for_each(Protected::ending);
     if layer.is_some() || protected.is_some() || git.is_some() {
         running.take().into_iter().for_each(Running::end);
     }
     // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
     let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let folder = home.tmp().map_or(0, super::workspace::written);
-    let disk = watched.written.max(layer_used).max(folder);
+    // Of what is written to files of the host nobody can say whose it was.
+    let counted = watched.written.max(layer_used).max(folder);
+    let disk = (!plan.policy.writes_to_host()).then_some(counted);
     let mut workspace = match layer {
         Some(layer) => told(layer.read_back(recorded, &plan.policy), &mut failed),
         None => WorkspaceReport::default(),
@@ -163,7 +166,7 @@ pub(super) fn usage(
     sample: &Sample,
     (user, system, resident): (u64, u64, u64),
     wall: f64,
-    disk: u64,
+    disk: Option<u64>,
     output: u64,
 ) -> Usage {
     let seconds = |micros: u64| micros as f64 / 1e6;

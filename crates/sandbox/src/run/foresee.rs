@@ -31,7 +31,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         files: Vec::new(),
         git: guard.git,
         protect: guard.protect,
-        covered: super::covers::covered(plan)?,
+        covered: super::covers::covered(plan, guard.protected.as_ref())?,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::NoInput,

@@ -9,7 +9,9 @@ use policy::{ClauseId, Policy, Violation};
 
 use super::record::Recorded;
 use super::workspace::{bounds, real_time};
-use crate::changes::{Applied, BLOBS, Conflict, Guarded, Kind, Manifest, Request, Store, apply, load, read_upper};
+use crate::changes::{
+    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, Manifest, Request, Store, apply, load, read_upper,
+};
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
 use crate::protect;
@@ -70,10 +72,16 @@ impl GitLayers {
         let applied = apply(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
         Ok(match applied {
             Applied::Done { paths, left: 0, .. } => (paths.len(), Vec::new()),
-            Applied::Done { paths, .. } => {
+            Applied::Done { paths, keys, .. } => {
                 let (rest, _) = load(&recorded.state, &recorded.id)?;
-                let left: Vec<&PathBuf> = rest.entries.iter().map(|entry| &entry.path).collect();
-                (paths.len(), vec![violation(&left, "it is not known to be harmless to git")])
+                let in_part = |entry: &&Entry| keys.iter().any(|left| left.path == entry.path);
+                let left = rest.entries.iter().filter(|entry| !in_part(entry));
+                let left: Vec<&PathBuf> = left.map(|entry| &entry.path).collect();
+                let mut told: Vec<Violation> = keys.iter().map(keys_left).collect();
+                if !left.is_empty() {
+                    told.push(violation(&left, "it is not known to be harmless to git"));
+                }
+                (paths.len(), told)
             }
             Applied::Conflicts(conflicts) => {
                 let changed: Vec<&Conflict> = conflicts.iter().filter(|one| one.id != "protected").collect();
@@ -124,6 +132,13 @@ impl GitLayers {
         }
         Ok(heads)
     }
+}
+
+/// A configuration of which the harmless keys were taken over.
+fn keys_left(left: &KeysLeft) -> Violation {
+    let path = show_path(&left.path);
+    let named = violation(&[&left.path], "they can name a program or another place");
+    Violation { what: format!("{} of {path} did not reach the host; its other keys did", left.keys), ..named }
 }
 
 fn violation(paths: &[&PathBuf], why: &str) -> Violation {

@@ -14,7 +14,7 @@ use super::record::Recorded;
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
 use crate::protect::{self, Hold, ProtectPlan, Sentry};
-use crate::state::{Cross, Dir};
+use crate::state::{Cross, Dir, Resource, beat};
 
 /// What the backend is told, and what is looked at again in the end.
 #[derive(Debug, Default)]
@@ -29,19 +29,72 @@ pub(super) struct Guard {
 /// Folders of git's that get a layer; more are read-only.
 const MAX_LAYERS: usize = 12;
 
-/// The control files of a read-write workspace: how they are protected, and what holds them.
-#[derive(Debug)]
+/// The control files of what can be written on the host: a read-write workspace, and folders that are granted.
+#[derive(Debug, Default)]
 pub(super) struct Protected {
+    trees: Vec<Tree>,
+    /// Says for as long as they are looked at that the run lives.
+    pulse: Option<std::fs::File>,
+}
+
+/// One tree: how its control files are protected, and what holds them.
+#[derive(Debug)]
+struct Tree {
     plan: ProtectPlan,
-    /// The workspace as it was found: its name may be another folder's by the end.
+    /// As it was found: its name may be another folder's by the end.
     below: Dir,
     hold: Hold,
     sentry: Option<Sentry>,
+    /// A grant, in which there was none at the start.
+    granted: bool,
 }
 
 impl Protected {
     /// From here on what appears is put aside; before the payload runs.
     pub(super) fn watch(&mut self, recorded: &Recorded) -> Result<(), Error> {
+        self.trees.iter_mut().try_for_each(|tree| tree.watch(recorded))
+    }
+
+    /// Somebody outside took a mount away, or nobody sees what is made; in words.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.pulse.iter().for_each(beat);
+        self.trees.iter().find_map(Tree::lost)
+    }
+
+    /// Everything inside is told to die: from here on nothing is watched, and [`check`] looks at everything when it is dead.
+    pub(super) fn ending(&mut self) {
+        self.trees.iter_mut().filter_map(|tree| tree.sentry.as_mut()).for_each(Sentry::ending);
+    }
+
+    /// Unix sockets of a tree that was walked for its control files, and the folders of git's in which nobody looked.
+    pub(super) fn sockets(&self, root: &Path) -> Option<(&[PathBuf], &[PathBuf])> {
+        let tree = self.trees.iter().find(|tree| tree.plan.root == root)?;
+        Some((tree.plan.sockets.as_deref()?, &tree.plan.layers))
+    }
+
+    /// One more tree, of which the journal knows: what a killed supervisor did not put aside is found by a later start.
+    fn add(&mut self, tree: Tree, home: &mut HostResources) -> Result<(), Error> {
+        let watched = tree.plan.watched(&tree.below).map_err(|e| unreadable(&tree.plan.root, &e.to_string()))?;
+        home.note(&Resource::Watched(watched))?;
+        if self.pulse.is_none() {
+            self.pulse = home.pulse();
+        }
+        self.trees.push(tree);
+        Ok(())
+    }
+}
+
+impl Tree {
+    fn of(plan: ProtectPlan, below: Dir, granted: bool) -> Result<Self, Error> {
+        if plan.too_many {
+            return Err(unwatched(&plan.root, rustix::io::Errno::NOSPC));
+        }
+        let held = below.enter(".", Cross::Yes).and_then(|again| Hold::take(&plan, again));
+        let hold = held.map_err(|e| unreadable(&plan.root, &e.to_string()))?;
+        Ok(Self { plan, below, hold, sentry: None, granted })
+    }
+
+    fn watch(&mut self, recorded: &Recorded) -> Result<(), Error> {
         let root = &self.plan.root;
         let below = self.below.enter(".", Cross::Yes).map_err(|e| unreadable(root, &e.to_string()))?;
         let sentry = Sentry::start(&self.plan, below, aside(recorded, root)?, protect::list());
@@ -49,11 +102,11 @@ impl Protected {
         Ok(())
     }
 
-    /// Somebody outside took a mount away, or nobody sees what is made; in words.
-    pub(super) fn lost(&self) -> Option<String> {
+    fn lost(&self) -> Option<String> {
         if let Some(errno) = self.sentry.as_ref().and_then(Sentry::failed) {
             return Some(format!(
-                "new control files of the workspace are not seen any more ({errno}); the run was ended"
+                "new control files in {} are not seen any more ({errno}); the run was ended",
+                show_path(&self.plan.root)
             ));
         }
         let path = self.hold.lost()?;
@@ -69,6 +122,10 @@ impl Guard {
     /// Looks through the workspace. Makes nothing.
     pub(super) fn make(policy: &Policy, tier: Tier, home: &mut HostResources) -> Result<Self, Error> {
         let mut guard = Self::default();
+        if policy.fs.protect {
+            overlapping(policy)?;
+            guard.grants(policy, home)?;
+        }
         let (Some(path), Tier::Container) = (&policy.workspace.path, tier) else { return Ok(guard) };
         if policy.workspace.mode == WorkspaceMode::None {
             return Ok(guard);
@@ -87,13 +144,9 @@ impl Guard {
         if policy.workspace.mode != WorkspaceMode::Rw || !policy.fs.protect {
             return Ok(guard);
         }
-        overlapping(&root, policy)?;
         let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
         if let Some(path) = &plan.within_git {
             return Err(of_git(path));
-        }
-        if plan.too_many {
-            return Err(unwatched(&root, rustix::io::Errno::NOSPC));
         }
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
         guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
@@ -104,10 +157,36 @@ impl Guard {
                 show_path(linked)
             ));
         }
-        let held = below.enter(".", Cross::Yes).and_then(|again| Hold::take(&plan, again));
-        let hold = held.map_err(|e| unreadable(&root, &e.to_string()))?;
-        guard.protected = Some(Protected { plan, below, hold, sentry: None });
+        guard.protected.get_or_insert_default().add(Tree::of(plan, below, false)?, home)?;
         Ok(guard)
+    }
+
+    /// Folders that are granted for writing. One in which control files are is refused: nothing in it is mounted on its own.
+    /// In another one those that are made are put aside, as in a workspace. Who spells a grant `dangerous-write` has all of
+    /// it, and is told.
+    fn grants(&mut self, policy: &Policy, home: &mut HostResources) -> Result<(), Error> {
+        for grant in policy.fs.write.iter().filter(|grant| grant.dangerous) {
+            home.tell(format!(
+                "control files in {} can be written: it is granted by `dangerous-write`",
+                show_path(&grant.from)
+            ));
+        }
+        for grant in policy.fs.write.iter().filter(|grant| !grant.dangerous) {
+            let protected = self.protected.get_or_insert_default();
+            // What is missing is refused by whoever shows it; a file is named by whoever grants it.
+            let Ok(root) = grant.from.canonicalize() else { continue };
+            if !root.is_dir() {
+                continue;
+            }
+            let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
+            let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
+            let there = plan.within_git.iter().map(PathBuf::as_path).chain(plan.control_files()).next();
+            if let Some(there) = there {
+                return Err(holds_control_files(&root, there));
+            }
+            protected.add(Tree::of(plan, below, true)?, home)?;
+        }
+        Ok(())
     }
 
     /// Git's folders in the workspace. Where git's folder lies elsewhere, that one has the layer.
@@ -234,39 +313,73 @@ fn aside_name(recorded: &Recorded) -> String {
 
 /// After the run: what slipped in is told, and moved away if it stands still.
 pub(super) fn check(protected: Option<Protected>, recorded: &Recorded) -> Result<Vec<Violation>, Error> {
-    let Some(Protected { plan, below, hold, sentry }) = protected else { return Ok(Vec::new()) };
-    let mut slipped = sentry.map(Sentry::stop).unwrap_or_default();
-    let aside = aside(recorded, &plan.root)?;
-    match protect::check(&plan, &hold, &below, &aside, protect::list()) {
-        Ok(found) => slipped.extend(found),
-        // What was seen until then is told all the same.
-        Err(errno) => slipped.push(protect::Slipped {
-            path: PathBuf::from("."),
-            what: "could not be looked through at the end",
-            moved_to: None,
-            why: Some(errno.to_string()),
-        }),
-    }
-    if aside.names().is_ok_and(|names| names.is_empty()) {
-        // One that stays is empty, and goes after 14 days.
-        recorded.state.changes()?.remove_tree(aside_name(recorded)).unwrap_or_default();
+    let mut slipped = Vec::new();
+    for tree in protected.into_iter().flat_map(|protected| protected.trees) {
+        slipped.extend(tree.check(recorded)?);
     }
     Ok(slipped.iter().map(violation).collect())
 }
 
+impl Tree {
+    fn check(self, recorded: &Recorded) -> Result<Vec<protect::Slipped>, Error> {
+        let Self { plan, below, hold, sentry, granted } = self;
+        let mut slipped = sentry
+            .map(Sentry::stop)
+            .transpose()
+            .map_err(|errno| unreadable(&plan.root, &errno.to_string()))?
+            .unwrap_or_default();
+        let aside = aside(recorded, &plan.root)?;
+        match protect::check(&plan, &hold, &below, &aside, protect::list()) {
+            Ok(found) => slipped.extend(found),
+            // What was seen until then is told all the same.
+            Err(errno) => slipped.push(protect::Slipped {
+                path: PathBuf::from("."),
+                what: "could not be looked through at the end",
+                moved_to: None,
+                why: Some(errno.to_string()),
+            }),
+        }
+        if granted {
+            slipped.iter_mut().for_each(|one| one.path = plan.root.join(&one.path));
+        }
+        if aside.names().is_ok_and(|names| names.is_empty()) {
+            // One that stays is empty, and goes after 14 days.
+            recorded.state.changes()?.remove_tree(aside_name(recorded)).unwrap_or_default();
+        }
+        Ok(slipped)
+    }
+}
+
 /// A grant that can be written and reaches into the workspace is a second way to its control files.
-fn overlapping(root: &Path, policy: &Policy) -> Result<(), Error> {
+fn overlapping(policy: &Policy) -> Result<(), Error> {
+    let root = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
+    let Some(root) = root.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
     let real =
-        |grant: &&Grant| grant.from.canonicalize().is_ok_and(|path| path.starts_with(root) || root.starts_with(&path));
+        |grant: &&Grant| grant.from.canonicalize().is_ok_and(|path| path.starts_with(&root) || root.starts_with(&path));
     let Some(grant) = policy.fs.write.iter().find(real) else { return Ok(()) };
     Err(Error::refused(Fault {
         id: "fs.protect/grant",
-        what: format!("the grant {} reaches into the workspace {}", show_path(&grant.from), show_path(root)),
+        what: format!("the grant {} reaches into the workspace {}", show_path(&grant.from), show_path(&root)),
         place: "fs.write".to_owned(),
         why: "what it shows can be written, control files included, which `fs.protect` keeps from being written"
             .to_owned(),
         fix: "drop the grant: an `rw` workspace can be written; or ask for `fs.protect = false`".to_owned(),
     }))
+}
+
+/// A grant that can be written, in which something steers other programs already.
+fn holds_control_files(root: &Path, there: &Path) -> Error {
+    Error::refused(Fault {
+        id: "fs.protect/in-grant",
+        what: format!("the grant {} would make {} writable", show_path(root), show_path(&root.join(there))),
+        place: "fs.write".to_owned(),
+        why: "it is a control file or a folder of git's, which other programs obey; only in a workspace is it kept from being \
+              written"
+            .to_owned(),
+        fix: "make that folder the workspace (`-w PATH:rw`), grant a folder in it, use `fs.read`; or spell the grant \
+              `dangerous-write`, or ask for `fs.protect = false`"
+            .to_owned(),
+    })
 }
 
 /// A workspace that is a folder of git's, or lies in one.

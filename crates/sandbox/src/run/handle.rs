@@ -143,7 +143,7 @@ impl Handle {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (sample, output) = *self.now.last.lock().unwrap_or_else(PoisonError::into_inner);
-        usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), 0, output)
+        usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), None, output)
     }
 
     /// Out-of-memory kills inside, as far as the kernel counted them when the supervisor last looked.

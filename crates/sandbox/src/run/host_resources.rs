@@ -52,6 +52,12 @@ impl HostResources {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.note(thing))
     }
 
+    /// By which the journal is told that the run lives. Without one, what the run makes after its start is taken for
+    /// somebody else's a little earlier.
+    pub(super) fn pulse(&self) -> Option<std::fs::File> {
+        self.journal.as_ref().and_then(|journal| journal.pulse().ok())
+    }
+
     /// The folder in which the process tier writes.
     pub(super) fn tmp(&self) -> Option<&Path> {
         self.tmp.as_deref()

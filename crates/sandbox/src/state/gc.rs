@@ -13,15 +13,21 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::cgroup;
-use super::journal::{MAX_JOURNAL, Resource, parse};
+use super::journal::{MAX_JOURNAL, Resource, Watched, parse};
 use super::{Cross, Dir, RunId, State, StateError, path_text, rights_of};
+use crate::protect::{Slipped, late};
 
 /// Changes are kept for so long.
 pub const KEEP_CHANGES: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// A journal without a first line is one that is being begun, unless it is older than this.
 const BEGINNING_SECONDS: i64 = 60;
+/// What was made so long after a run was last known to live is not its work.
+const AFTERWARDS_SECONDS: i64 = 60;
 /// How many journals the look at each start judges; a busy host has as many live runs.
 const QUICK: usize = 16;
+
+/// What [`Removed::what`] says of a control file that was put aside.
+pub const CONTROL_FILE: &str = "control file";
 
 /// How thoroughly to sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +43,7 @@ pub enum Scope {
 pub struct Removed {
     /// Run.
     pub run: String,
-    /// `processes`, `cgroup`, `temp`, `changes` or `journal`.
+    /// `processes`, `cgroup`, `temp`, `changes`, `journal`, or `control file`: that one was put aside, among the changes.
     pub what: &'static str,
     /// Where it was.
     #[serde(with = "path_text")]
@@ -102,7 +108,7 @@ impl Sweep {
     fn run(&mut self, state: &State, runs: &Dir, id: &RunId, now: Timestamp) {
         let name = format!("{id}.json");
         let path = state.path().join("runs").join(&name);
-        let things = match dead(runs, &name, now) {
+        let (things, lived) = match dead(runs, &name, now) {
             Ok(Some(things)) => things,
             Ok(None) => return self.live += 1,
             Err(Errno::NOENT) => return,
@@ -117,7 +123,7 @@ impl Sweep {
         // Processes first, so that nothing writes while the rest is removed.
         let (groups, rest): (Vec<_>, Vec<_>) = things.into_iter().partition(|t| matches!(t, Resource::Cgroup(_)));
         for thing in groups.into_iter().chain(rest) {
-            self.thing(id, thing);
+            self.thing(state, id, thing, lived);
         }
         if self.kept.len() == before {
             match rustix::fs::unlinkat(runs, name.as_str(), AtFlags::empty()) {
@@ -128,7 +134,7 @@ impl Sweep {
         }
     }
 
-    fn thing(&mut self, id: &RunId, thing: Resource) {
+    fn thing(&mut self, state: &State, id: &RunId, thing: Resource, lived: i64) {
         match thing {
             Resource::Cgroup(path) => match cgroup::remove(&path, id) {
                 Ok(true) => self.gone(id, "cgroup", path),
@@ -139,6 +145,18 @@ impl Sweep {
                 Ok(true) => self.gone(id, "temp", path),
                 Ok(false) => {}
                 Err(why) => self.keep(id, path, why),
+            },
+            Resource::Watched(watched) => match control_files(state, id, &watched, lived) {
+                Ok(slipped) => {
+                    for one in slipped {
+                        let path = watched.root.join(&one.path);
+                        match (one.moved_to, one.why) {
+                            (Some(_), _) => self.gone(id, CONTROL_FILE, path),
+                            (None, why) => self.keep(id, path, why.unwrap_or_else(|| "it cannot be put aside".into())),
+                        }
+                    }
+                }
+                Err(why) => self.keep(id, watched.root, why),
             },
         }
     }
@@ -181,23 +199,45 @@ fn is_half_kept(changes: &Dir, name: &OsStr) -> bool {
     has("blobs") == Ok(true) && has("manifest.json") == Ok(false)
 }
 
-/// What a dead run wrote down; `None` while it lives.
-fn dead(runs: &Dir, name: &str, now: Timestamp) -> rustix::io::Result<Option<Vec<Resource>>> {
+/// Puts aside the control files that a run made just before its supervisor was killed. Where the tree is gone or another one
+/// has its name, there is nothing to be found.
+fn control_files(state: &State, id: &RunId, watched: &Watched, lived: i64) -> Result<Vec<Slipped>, String> {
+    let below = match Dir::open(&watched.root) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
+        other => other.map_err(|errno| errno.to_string())?,
+    };
+    let stat = rustix::fs::fstat(&below).map_err(|errno| errno.to_string())?;
+    if (stat.st_dev, stat.st_ino) != watched.is {
+        return Ok(Vec::new());
+    }
+    let changes = state.changes().map_err(|error| error.fault().why)?;
+    let name = format!("{id}-aside");
+    let aside = changes.make(&name, Mode::RWXU).and_then(|_new| changes.enter(&name, Cross::No));
+    let aside = aside.map_err(|errno| errno.to_string())?;
+    let slipped = late(watched, below, aside, lived.saturating_add(AFTERWARDS_SECONDS));
+    if changes.enter(&name, Cross::No).and_then(|aside| aside.names()).is_ok_and(|names| names.is_empty()) {
+        changes.remove_tree(&name).unwrap_or_default();
+    }
+    slipped.map_err(|errno| errno.to_string())
+}
+
+/// What a dead run wrote down, and when it last lived, in seconds; `None` while it does.
+fn dead(runs: &Dir, name: &str, now: Timestamp) -> rustix::io::Result<Option<(Vec<Resource>, i64)>> {
     let file = runs.open_file(name, OFlags::RDONLY, Mode::empty())?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         other => other?,
     }
+    let lived = rustix::fs::fstat(&file)?.st_mtime;
     let (head, things) = parse(&runs.read(name, MAX_JOURNAL)?);
     match head {
         // Begun and not locked yet, if it is young.
         None => {
-            let made = rustix::fs::fstat(&file)?.st_mtime;
-            let young = now.as_second().saturating_sub(made) < BEGINNING_SECONDS;
-            Ok(if young { None } else { Some(Vec::new()) })
+            let young = now.as_second().saturating_sub(lived) < BEGINNING_SECONDS;
+            Ok(if young { None } else { Some((Vec::new(), lived)) })
         }
         Some(head) if head.owner.is_running() => Ok(None),
-        Some(_) => Ok(Some(things)),
+        Some(_) => Ok(Some((things, lived))),
     }
 }
 

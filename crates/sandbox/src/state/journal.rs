@@ -10,12 +10,12 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::owner::Owner;
-use super::{Dir, RunId, State, StateError, errno_of, path_text};
+use super::{Dir, PathText, RunId, State, StateError, errno_of, path_text};
 
 /// No journal that we wrote is larger.
 pub(super) const MAX_JOURNAL: u64 = 16 << 20;
@@ -42,6 +42,24 @@ pub enum Resource {
     Cgroup(#[serde(with = "path_text")] PathBuf),
     /// A file or tree that is removed whatever it holds; its name, or that of a folder above, must hold the run's id.
     Temp(#[serde(with = "path_text")] PathBuf),
+    /// A tree of the host that the run may write to: control files that it makes in it are put aside.
+    Watched(Watched),
+}
+
+/// A tree that is watched for control files, and what of them was there at the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// The tree, canonical.
+    #[serde(with = "path_text")]
+    pub root: PathBuf,
+    /// Its device and inode.
+    pub is: (u64, u64),
+    /// Held by mounts: relative to the tree, with all that is in them.
+    pub held: Vec<PathText>,
+    /// On the list of control files.
+    pub before: Vec<PathText>,
+    /// What is called `.git` and was a link, and where each led.
+    pub git_links: Vec<(PathText, PathText)>,
 }
 
 /// The open journal of a run that lives.
@@ -102,6 +120,14 @@ impl Journal {
         self.line(thing)
     }
 
+    /// A descriptor by which [`beat`] says that the run lives. The journal counts as that of a live run while it is open.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn pulse(&self) -> std::io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// The clean end: nothing of this run is left on the host but its changes.
     ///
     /// # Errors
@@ -123,6 +149,14 @@ impl Journal {
     }
 }
 
+/// Writes down that the run still lives, as the time of its journal: what was made much later is not its work. A file
+/// system that takes no times leaves the one at which it was last written.
+pub fn beat(pulse: &File) {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    rustix::fs::futimens(pulse, &Timestamps { last_access: unchanged, last_modification: now }).unwrap_or_default();
+}
+
 /// A journal that has its lock and its first line before it has its name: whoever is killed in between leaves nothing.
 /// `None` where the file system or a missing /proc does not allow that, or anything else is in the way.
 fn appear_whole(runs: &Dir, name: &str, line: &[u8]) -> Option<File> {
@@ -141,6 +175,7 @@ impl Resource {
     pub fn path(self) -> Option<PathBuf> {
         match self {
             Self::Cgroup(path) | Self::Temp(path) => Some(path),
+            Self::Watched(watched) => Some(watched.root),
         }
     }
 }

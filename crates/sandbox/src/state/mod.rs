@@ -1,4 +1,4 @@
-//! What outlives a run, and where it lies: `audit/ runs/ changes/ keys/`.
+//! What outlives a run, and where it lies: `audit/ runs/ changes/ live/ keys/`.
 //!
 //! Promises: the folder is 0700 and the caller's, no part of its path is a symbolic link, and whatever a run makes on
 //! the host is written down in `runs/` before it is made, so that a later start can take it away.
@@ -26,8 +26,8 @@ use rustix::io::Errno;
 pub use dir::{Cross, Dir, errno_of, last_name};
 pub use error::{StateError, not_a_file, unwritable};
 pub use foreign::rights_of;
-pub use gc::{Scope, Sweep, sweep};
-pub use journal::{Journal, Resource};
+pub use gc::{CONTROL_FILE, Scope, Sweep, sweep};
+pub use journal::{Journal, Resource, Watched, beat};
 pub use owner::Owner;
 pub use path_text::PathText;
 pub use run_id::RunId;
@@ -147,6 +147,14 @@ impl State {
     /// [`StateError::NotWritable`] and the like.
     pub fn changes(&self) -> Result<Dir, StateError> {
         self.inner("changes")
+    }
+
+    /// The folder of live sandboxes.
+    ///
+    /// # Errors
+    /// [`StateError::NotWritable`] and the like.
+    pub fn live(&self) -> Result<Dir, StateError> {
+        self.inner("live")
     }
 
     /// The folder of the signing key and the checkpoints, and its path.

@@ -240,3 +240,47 @@ fn measure_the_look_at_each_start() {
         }),
     );
 }
+
+#[test]
+fn control_files_of_a_dead_run_are_put_aside_and_later_ones_are_somebody_elses() {
+    let (folder, state) = fresh();
+    let root = folder.path().join("work");
+    for name in ["a/.git/hooks", "old/.git", "git/objects", "git/refs"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    for name in [".envrc", ".mcp.json", "plain", "git/HEAD"] {
+        std::fs::write(root.join(name), "x").unwrap();
+    }
+    let stat = rustix::fs::stat(&root).unwrap();
+    let text = |names: &[&str]| names.iter().map(|name| PathText((*name).into())).collect::<Vec<_>>();
+    let watched = |inode: u64| Watched {
+        root: root.clone(),
+        is: (stat.st_dev, inode),
+        held: text(&["old/.git"]),
+        before: text(&[".mcp.json"]),
+        git_links: Vec::new(),
+    };
+    let swept = |inode: u64, lived: std::time::SystemTime| {
+        let id = dead_run(&state, &[Resource::Watched(watched(inode))]);
+        let journal = std::fs::File::options().append(true).open(state.path().join(format!("runs/{id}.json"))).unwrap();
+        journal.set_modified(lived).unwrap();
+        drop(journal);
+        let swept = sweep(&state, now(), Scope::Start).unwrap();
+        assert_eq!(swept.kept, vec![]);
+        let files = swept.removed.into_iter().filter(|one| one.what == CONTROL_FILE);
+        let mut files: Vec<_> = files.map(|one| one.path.strip_prefix(&root).unwrap().to_owned()).collect();
+        files.sort();
+        files
+    };
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
+    assert_eq!(swept(stat.st_ino, long_ago), Vec::<PathBuf>::new(), "made long after it");
+    assert_eq!(swept(stat.st_ino + 1, std::time::SystemTime::now()), Vec::<PathBuf>::new(), "another tree");
+    let found = swept(stat.st_ino, std::time::SystemTime::now());
+    assert_eq!(found, [".envrc", "a/.git", "git/HEAD"].map(PathBuf::from));
+    for (name, stays) in
+        [(".envrc", false), ("a/.git", false), ("old/.git", true), (".mcp.json", true), ("plain", true)]
+    {
+        assert_eq!(root.join(name).exists(), stays, "{name}");
+    }
+    assert_eq!(swept(stat.st_ino, std::time::SystemTime::now()), Vec::<PathBuf>::new(), "twice");
+}

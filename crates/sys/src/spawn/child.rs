@@ -18,6 +18,15 @@ pub(super) enum Program {
     Path(*const c_char),
 }
 
+/// A session of the program's own, so that it is the leader of a process group and nobody's terminal is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Session {
+    /// Without a terminal.
+    Plain,
+    /// Its descriptor 0 is a terminal, and becomes its controlling one.
+    Terminal,
+}
+
 /// The texts of the three map files; the child may write them only for its own single id.
 pub(crate) struct MapTexts {
     pub(super) uid: Vec<u8>,
@@ -35,6 +44,7 @@ pub(super) struct Job<'a> {
     pub(super) ambient: u64,
     pub(super) reset_signals: bool,
     pub(super) directory: Option<&'a CStr>,
+    pub(super) session: Option<Session>,
     /// (source, target); every source is above every target.
     pub(super) fds: &'a [(i32, i32)],
     pub(super) program: Program,
@@ -99,7 +109,19 @@ pub(super) extern "C" fn run(job: *const Job<'_>) -> ! {
         job.must(call(libc::SYS_chdir, [path.as_ptr().addr(), 0, 0, 0, 0]));
     }
     place_descriptors(job);
+    if let Some(session) = job.session {
+        begin_session(job, session);
+    }
     execute(job)
+}
+
+fn begin_session(job: &Job<'_>, session: Session) {
+    job.at(Step::Session);
+    job.must(call(libc::SYS_setsid, [0; 5]));
+    if session == Session::Terminal {
+        job.at(Step::Terminal);
+        job.must(call(libc::SYS_ioctl, [0, TIOCSCTTY, 0, 0, 0]));
+    }
 }
 
 fn attach(job: &Job<'_>) {
@@ -202,6 +224,8 @@ fn execute(job: &Job<'_>) -> ! {
     job.fail(i32::try_from(result.wrapping_neg()).unwrap_or(libc::EIO))
 }
 
+/// asm-generic/ioctls.h.
+const TIOCSCTTY: usize = 0x540e;
 const AT_FDCWD: usize = 0usize.wrapping_sub(100);
 const CLONE_NEWCGROUP: usize = 0x0200_0000;
 const CLOSE_RANGE_CLOEXEC: usize = 4;

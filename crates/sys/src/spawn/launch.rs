@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 pub(crate) use super::child::MapTexts;
+pub use super::child::Session;
 use super::child::{self, Job};
 use super::keeper::Parent;
 use super::trampoline::{self, CLONE_INTO_CGROUP, Sharing};
@@ -38,6 +39,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) ambient: u64,
     pub(crate) reset_signals: bool,
     pub(crate) directory: Option<&'a CStr>,
+    pub(crate) session: Option<Session>,
     pub(crate) fds: &'a [(BorrowedFd<'a>, i32)],
     pub(crate) program: Program<'a>,
     pub(crate) argv: &'a [&'a CStr],
@@ -109,6 +111,7 @@ impl Launch<'_> {
             ambient: self.ambient,
             reset_signals: self.reset_signals,
             directory: self.directory,
+            session: self.session,
             fds,
             program,
             argv,

@@ -53,13 +53,17 @@ pub enum Step {
     Directory = 10,
     /// Placing and closing descriptors.
     Descriptors = 11,
+    /// A session of its own.
+    Session = 12,
+    /// Taking the terminal.
+    Terminal = 13,
     /// The execution itself.
-    Exec = 12,
+    Exec = 14,
 }
 
 impl Step {
     fn from_number(number: u8) -> Self {
-        const ALL: [Step; 13] = [
+        const ALL: [Step; 15] = [
             Step::Prepare,
             Step::Clone,
             Step::DeathSignal,
@@ -72,6 +76,8 @@ impl Step {
             Step::Signals,
             Step::Directory,
             Step::Descriptors,
+            Step::Session,
+            Step::Terminal,
             Step::Exec,
         ];
         ALL.get(usize::from(number)).copied().unwrap_or(Step::Prepare)
@@ -93,6 +99,8 @@ impl Step {
             Self::Signals => "resetting signals",
             Self::Directory => "changing the working directory",
             Self::Descriptors => "placing descriptors",
+            Self::Session => "making a session",
+            Self::Terminal => "taking the terminal",
             Self::Exec => "executing the program",
         }
     }
@@ -241,6 +249,7 @@ impl Spawn<'_> {
             ambient: self.ambient,
             reset_signals: false,
             directory: None,
+            session: None,
             fds: self.fds,
             program: launch::Program::Fd(self.program),
             argv: self.argv,

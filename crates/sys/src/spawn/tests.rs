@@ -222,6 +222,7 @@ fn start_in(
         ambient: 0,
         reset_signals: true,
         directory: None,
+        session: None,
         fds: &[(write.as_fd(), 1)],
         program: launch::Program::Path(program),
         argv,

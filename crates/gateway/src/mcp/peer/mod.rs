@@ -56,6 +56,8 @@ struct Waiting {
 struct Tables {
     /// Requests of ours.
     waiting: HashMap<i64, Waiting>,
+    /// Requests of ours that were given up and that the other side has not answered: told when it does, or is gone.
+    given_up: HashMap<i64, CancellationToken>,
     /// Requests of theirs.
     served: HashMap<Id, CancellationToken>,
     closed: Option<String>,
@@ -71,6 +73,9 @@ struct Inner {
     parked: AtomicUsize,
     done: CancellationToken,
 }
+
+/// How many requests may be given up and unanswered: of more nobody is told.
+const MAX_GIVEN_UP: usize = 1024;
 
 /// How many refusals may wait for a side that does not read: one that asks on and on would fill our memory.
 const MAX_PARKED: usize = 256;
@@ -154,11 +159,13 @@ impl Peer {
 
     /// Ends the conversation: whoever waits is told why, whoever works for the other side is stopped.
     pub fn close(&self, why: &str) {
-        let (waiting, served) = {
+        let (waiting, served, given_up) = {
             let mut tables = lock(&self.inner.tables);
             tables.closed.get_or_insert_with(|| why.to_owned());
-            (std::mem::take(&mut tables.waiting), std::mem::take(&mut tables.served))
+            let Tables { waiting, served, given_up, closed: _ } = &mut *tables;
+            (std::mem::take(waiting), std::mem::take(served), std::mem::take(given_up))
         };
+        given_up.into_values().for_each(|over| over.cancel());
         // Dropping the senders tells the waiting ones.
         drop(waiting);
         let mut tokens: Vec<_> = served.into_iter().collect();
@@ -238,6 +245,11 @@ impl Peer {
         };
         let taken = found.is_some_and(|waiting| waiting.answer.send(outcome).is_ok());
         if !taken {
+            if let Id::Number(number) = id
+                && let Some(over) = lock(&self.inner.tables).given_up.remove(number)
+            {
+                over.cancel();
+            }
             self.inner.strays.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -341,6 +353,7 @@ impl Peer {
             message: Some(wire::request(&Id::Number(number), method, params)),
             route: route.cloned(),
             receiver,
+            over: crate::given_up::over(),
             done: false,
         }
     }

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, Peer};
+use super::{Failure, MAX_GIVEN_UP, Peer};
 use crate::mcp::lock;
 use crate::mcp::wire::{self, Id, Outcome, RpcError};
 
@@ -34,6 +34,8 @@ pub struct Ticket {
     pub(super) message: Option<Json>,
     pub(super) route: Option<Id>,
     pub(super) receiver: oneshot::Receiver<Outcome>,
+    /// To be told when the other side works no more on a request that was given up.
+    pub(super) over: Option<CancellationToken>,
     pub(super) done: bool,
 }
 
@@ -72,9 +74,17 @@ impl Drop for Ticket {
         if self.done {
             return;
         }
-        let waited = lock(&self.peer.inner.tables).waiting.remove(&self.number).is_some();
+        let sent = self.message.is_none();
+        let waited = {
+            let mut tables = lock(&self.peer.inner.tables);
+            let waited = tables.waiting.remove(&self.number).is_some();
+            if let Some(over) = self.over.take().filter(|_| waited && sent && tables.given_up.len() < MAX_GIVEN_UP) {
+                tables.given_up.insert(self.number, over);
+            }
+            waited
+        };
         // Nothing to cancel if it was never sent.
-        if waited && self.message.is_none() {
+        if waited && sent {
             let params = json!({ "requestId": self.number, "reason": "nobody waits for the answer any more" });
             self.peer.offer(wire::notification("notifications/cancelled", params), None);
         }

@@ -1,5 +1,7 @@
 //! Two ends that keep no order: what is dropped, cancelled, refused and told.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -45,6 +47,28 @@ async fn a_second_a_late_and_a_foreign_answer_are_dropped() {
     peer.accept(json!({"jsonrpc": "2.0", "id": 1, "result": {"second": true}}));
     assert_eq!(asking.await.unwrap(), Ok(json!({"right": true})));
     assert_eq!(peer.strays(), 4);
+}
+
+#[tokio::test]
+async fn whoever_gave_a_request_up_is_told_when_the_other_side_has_ended_it() {
+    let (peer, _, mut out) = peer();
+    let mut given_up = async |id: i64| {
+        let over = CancellationToken::new();
+        let asking = crate::given_up::telling(over.clone(), async {
+            peer.request("tools/call", Json::Null, None).answer().await
+        });
+        // Polled until it was sent, and dropped.
+        assert!(tokio::time::timeout(Duration::from_millis(20), asking).await.is_err());
+        assert_eq!(out.recv().await.unwrap()["id"], id);
+        assert_eq!(out.recv().await.unwrap()["method"], "notifications/cancelled");
+        over
+    };
+    let (answered, silent) = (given_up(1).await, given_up(2).await);
+    assert!(!answered.is_cancelled());
+    peer.accept(json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32800, "message": "cancelled"}}));
+    assert!(answered.is_cancelled() && !silent.is_cancelled());
+    peer.close("it ended");
+    assert!(silent.is_cancelled());
 }
 
 #[tokio::test]

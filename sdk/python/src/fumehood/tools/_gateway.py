@@ -30,7 +30,8 @@ class Gateway:
     """Starts the gate under a policy and guards tools with it. Use it as a context manager.
 
     ``policy`` is a file, a preset, a mapping (the document itself), or a list of them, later ones over earlier. ``answers``
-    is called in a thread of its own with each call that waits for a person; without it people answer by ``fumehood approvals``.
+    is called in a thread of its own with each parked call that ``approval.by = "anyone"`` lets a program answer; the others, and
+    all without it, people answer by ``fumehood approvals``.
     ``program`` is the ``fumehood`` to start, else ``$FUMEHOOD_BIN``, else the one that was
     installed with this Python, else the one on the path.
     """

@@ -1,0 +1,6 @@
+//! The program inside a live sandbox. All of it is in the library; here is only the door.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    agent::main()
+}

@@ -1,0 +1,59 @@
+//! What the agent finds when it is started, and what it changes before anything else.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Broken, Inside, Leftovers};
+use crate::starter::Starter;
+
+/// First of all: nobody reads this process, and its socket is not descriptor 0.
+///
+/// # Errors
+/// EBADF: descriptor 0 is not open.
+pub(crate) fn prepare() -> Result<(OwnedFd, Inside), Errno> {
+    // Where the sandbox's filter forbids it, the starter's layer keeps programs from looking in all the same.
+    let _hidden = sys::bare::set_dumpable(false);
+    sys::signals::ignore_file_size();
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let nothing = nothing()?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    surroundings(socket, None)
+}
+
+/// `/dev/null`; where there is none, a pipe that is closed at its other end.
+pub(crate) fn nothing() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+    match rustix::fs::open("/dev/null", flags, Mode::empty()) {
+        Ok(null) => Ok(null),
+        Err(_) => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(read, _)| read),
+    }
+}
+
+/// The supervisor's socket and what all tasks share.
+///
+/// # Errors
+/// Those of the start of the process that starts programs.
+pub(crate) fn surroundings(socket: OwnedFd, home: Option<&Path>) -> Result<(OwnedFd, Inside), Errno> {
+    let flags = rustix::fs::fcntl_getfl(&socket)?;
+    rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK)?;
+    let variable = |name| std::env::vars_os().find(|(key, _)| key == name).map(|(_, value)| value);
+    let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
+    let home = home.map(Path::to_owned).or_else(|| absolute(PathBuf::from(variable("HOME")?)));
+    let cwd = rustix::process::getcwd(Vec::new()).map_or_else(|_| "/".to_owned(), |cwd| cwd.to_string_lossy().into());
+    let inside = Inside {
+        home: home.unwrap_or_else(|| PathBuf::from("/")),
+        cwd: PathBuf::from(cwd),
+        user: variable("USER").map(|user| user.to_string_lossy().into_owned()).unwrap_or_default(),
+        starter: Starter::begin(),
+        leftovers: Leftovers::default(),
+    };
+    Ok((socket, inside))
+}
+
+/// One line for the log, which nobody need read.
+pub(crate) fn complain(broken: &Broken) {
+    let _logged = rustix::io::write(rustix::stdio::stderr(), format!("agent: {broken}\n").as_bytes());
+}

@@ -1,0 +1,348 @@
+//! The agent's one loop: frames in, a step for each task that can go on, frames out.
+
+mod environment;
+mod flow;
+mod leftovers;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+pub(crate) use environment::nothing;
+use environment::prepare;
+pub(crate) use flow::{Flow, Io, Outbox};
+pub(crate) use leftovers::Leftovers;
+
+use crate::files::failure::failure;
+use crate::files::place;
+use crate::frame::{self, Frame, FrameError, HEADER, Kind, Lane, MAX_STREAMS, MAX_WORDS};
+use crate::starter::{Starter, Told};
+use crate::task::{self, Progress, Task, Waiting};
+use crate::words::{Code, Ended, Failure, ProgramControl, Request};
+
+/// Bytes that are read from the supervisor at once.
+const READ: usize = 64 * 1024;
+
+/// Why the agent ends before its supervisor is gone.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// Bytes that are no frame.
+    Frame(FrameError),
+    /// A frame that may not come from a supervisor, or not now.
+    Protocol(&'static str),
+    /// A call that cannot fail did.
+    Call(Errno),
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Frame(error) => write!(f, "the supervisor broke the protocol: {error}"),
+            Self::Protocol(what) => write!(f, "the supervisor broke the protocol: {what}"),
+            Self::Call(errno) => write!(f, "the agent cannot go on: {errno}"),
+        }
+    }
+}
+
+/// What all tasks share.
+pub(crate) struct Inside {
+    pub(crate) home: PathBuf,
+    pub(crate) cwd: PathBuf,
+    pub(crate) user: String,
+    pub(crate) starter: Starter,
+    pub(crate) leftovers: Leftovers,
+}
+
+impl Inside {
+    /// The absolute path of a request's text.
+    pub(crate) fn path(&self, text: &str) -> Result<PathBuf, Failure> {
+        place::absolute(text, &self.home)
+    }
+}
+
+struct Stream {
+    task: Box<dyn Task>,
+    flow: Flow,
+    /// It can go on.
+    due: bool,
+    /// It goes on then at the latest.
+    at: Option<Instant>,
+}
+
+struct Agent {
+    socket: OwnedFd,
+    inbox: Vec<u8>,
+    out: Outbox,
+    streams: BTreeMap<u32, Stream>,
+    inside: Inside,
+    scratch: Vec<u8>,
+    /// The stream that had the last turn.
+    last: u32,
+}
+
+/// Who a descriptor is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Supervisor,
+    Starter,
+    Stream(u32),
+    Leftover,
+}
+
+/// The program: speaks on descriptor 0 until that is closed.
+#[must_use]
+pub fn main() -> ExitCode {
+    match prepare().map_err(Broken::Call).and_then(serve_prepared) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(broken) => {
+            environment::complain(&broken);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves one supervisor until it closes its end; for tests, in a thread. `home`, working directory and environment are those
+/// of this process.
+///
+/// # Errors
+/// A text: how the supervisor broke the protocol.
+pub fn serve(socket: OwnedFd, home: &Path) -> Result<(), String> {
+    environment::surroundings(socket, Some(home))
+        .map_err(Broken::Call)
+        .and_then(serve_prepared)
+        .map_err(|broken| broken.to_string())
+}
+
+fn serve_prepared((socket, inside): (OwnedFd, Inside)) -> Result<(), Broken> {
+    let mut agent = Agent {
+        socket,
+        inbox: Vec::new(),
+        out: Outbox::default(),
+        streams: BTreeMap::new(),
+        inside,
+        scratch: vec![0; READ],
+        last: 0,
+    };
+    loop {
+        let ready = agent.wait()?;
+        if ready.contains(&For::Starter) {
+            agent.hear_the_starter();
+        }
+        if ready.contains(&For::Leftover) {
+            agent.inside.leftovers.read(&mut agent.scratch);
+        }
+        if ready.contains(&For::Supervisor) && agent.out.takes_requests() && !agent.read()? {
+            return Ok(());
+        }
+        agent.step_all();
+        match agent.out.flush(&agent.socket) {
+            Ok(()) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
+            Err(errno) => return Err(Broken::Call(errno)),
+        }
+    }
+}
+
+impl Agent {
+    /// Waits until something can go on; marks the streams that can.
+    fn wait(&mut self) -> Result<Vec<For>, Broken> {
+        let mut whom = Vec::new();
+        let mut list: Vec<PollFd<'_>> = Vec::new();
+        let mut add = |for_whom: For, fd, flags: PollFlags| {
+            if !flags.is_empty() {
+                whom.push(for_whom);
+                list.push(PollFd::from_borrowed_fd(fd, flags));
+            }
+        };
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, self.out.takes_requests());
+        flags.set(PollFlags::OUT, !self.out.is_empty());
+        add(For::Supervisor, self.socket.as_fd(), flags);
+        self.inside.starter.waits(&mut |fd, flags| add(For::Starter, fd, flags));
+        self.inside.leftovers.waits(&mut |fd| add(For::Leftover, fd, PollFlags::IN));
+        let has_room = self.out.has_room();
+        let mut at = None;
+        let mut due = false;
+        for (number, stream) in self.streams.iter().filter(|_| has_room) {
+            due |= stream.due;
+            at = at.into_iter().chain(stream.at).min();
+            if !stream.due {
+                let flow = Waiting { can_send: stream.flow.has_credit(), has_input: stream.flow.has_input() };
+                stream.task.waits(&flow, &mut |fd, flags| add(For::Stream(*number), fd, flags));
+            }
+        }
+        let limit = if due { Some(Duration::ZERO) } else { at.map(|at| at.saturating_duration_since(Instant::now())) };
+        poll(&mut list, limit).map_err(Broken::Call)?;
+        let mut ready: Vec<For> =
+            list.iter().zip(whom).filter(|(fd, _)| !fd.revents().is_empty()).map(|(_, whom)| whom).collect();
+        drop(list);
+        let now = at.map(|_| Instant::now());
+        for (number, stream) in &mut self.streams {
+            let late = stream.at.zip(now).is_some_and(|(at, now)| at <= now);
+            stream.due |= late || ready.contains(&For::Stream(*number));
+        }
+        ready.dedup();
+        Ok(ready)
+    }
+
+    /// Takes in what the supervisor sent; false when it is gone.
+    fn read(&mut self) -> Result<bool, Broken> {
+        let count = match rustix::io::read(&self.socket, &mut self.scratch) {
+            Ok(0) | Err(Errno::CONNRESET) => return Ok(false),
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
+            Err(errno) => return Err(Broken::Call(errno)),
+        };
+        self.inbox.extend_from_slice(self.scratch.get(..count).unwrap_or_default());
+        let inbox = std::mem::take(&mut self.inbox);
+        let mut rest = inbox.as_slice();
+        while let Some((frame, length)) = frame::first(rest).map_err(Broken::Frame)? {
+            self.take(frame)?;
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        debug_assert!(rest.len() <= MAX_WORDS.saturating_add(HEADER));
+        self.inbox = rest.to_vec();
+        Ok(true)
+    }
+
+    fn take(&mut self, frame: Frame<'_>) -> Result<(), Broken> {
+        match frame.kind {
+            Kind::Open => return self.open(frame),
+            Kind::Reply | Kind::Event | Kind::End => return Err(Broken::Protocol("it answers what nobody asked")),
+            Kind::Data | Kind::Eof | Kind::Control | Kind::Credit | Kind::Cancel => {}
+        }
+        // It may have been sent before the other side heard of the stream's end.
+        let Some(stream) = self.streams.get_mut(&frame.stream) else { return Ok(()) };
+        stream.due = true;
+        match frame.kind {
+            Kind::Data => {
+                let Some((Lane::In, bytes)) = Lane::split(frame.payload) else {
+                    return Err(Broken::Protocol("data on a lane that leads out"));
+                };
+                if stream.flow.eof || !stream.flow.keep(bytes) {
+                    return Err(Broken::Protocol("more data than it may send"));
+                }
+            }
+            Kind::Eof => stream.flow.eof = true,
+            Kind::Control => match serde_json::from_slice::<ProgramControl>(frame.payload) {
+                Ok(control) => stream.task.control(control),
+                Err(_) => return Err(Broken::Protocol("a control that does not exist")),
+            },
+            Kind::Credit => {
+                let bytes = frame.payload.first_chunk::<4>().copied().unwrap_or_default();
+                stream.flow.may_send(u32::from_le_bytes(bytes));
+            }
+            Kind::Cancel => {
+                if let Some(mut stream) = self.streams.remove(&frame.stream) {
+                    stream.task.cancel(&mut self.inside);
+                    self.end(frame.stream, Err(failure(Code::Cancelled, "it was given up")));
+                }
+            }
+            Kind::Open | Kind::Reply | Kind::Event | Kind::End => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, frame: Frame<'_>) -> Result<(), Broken> {
+        if self.streams.contains_key(&frame.stream) {
+            return Err(Broken::Protocol("it opens a stream that is open"));
+        }
+        if self.streams.len() >= MAX_STREAMS {
+            return Err(Broken::Protocol("it opens too many streams"));
+        }
+        let task = serde_json::from_slice::<Request>(frame.payload)
+            .map_err(|error| failure(Code::Invalid, format!("the request cannot be read: {error}")))
+            .and_then(|request| task::of(request, &mut self.inside));
+        match task {
+            Ok(task) => {
+                self.streams.insert(frame.stream, Stream { task, flow: Flow::new(), due: true, at: None });
+            }
+            Err(failure) => self.end(frame.stream, Err(failure)),
+        }
+        Ok(())
+    }
+
+    /// One step for each stream that can go on, beginning behind the one that had the last turn.
+    fn step_all(&mut self) {
+        let behind = self.streams.range((Bound::Excluded(self.last), Bound::Unbounded));
+        let order: Vec<u32> = behind
+            .chain(self.streams.range(..=self.last))
+            .filter(|(_, stream)| stream.due)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in order {
+            if !self.out.has_room() {
+                return;
+            }
+            self.last = number;
+            self.step(number);
+        }
+    }
+
+    fn step(&mut self, number: u32) {
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let mut io = Io { stream: number, flow: &mut stream.flow, out: &mut self.out, scratch: &mut self.scratch };
+        stream.due = false;
+        stream.at = None;
+        match stream.task.step(&mut io, &mut self.inside) {
+            Ok(Progress::More) => stream.due = true,
+            Ok(Progress::Wait) => {}
+            Ok(Progress::Until(at)) => stream.at = Some(at),
+            Ok(Progress::Done(result)) => {
+                self.streams.remove(&number);
+                self.end(number, Ok(result));
+            }
+            Err(failure) => {
+                self.streams.remove(&number);
+                self.end(number, Err(failure));
+            }
+        }
+    }
+
+    fn end(&mut self, stream: u32, result: Result<Vec<u8>, Failure>) {
+        let words = result.unwrap_or_else(|failure| {
+            // Two texts of ours.
+            serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap_or_default()
+        });
+        if !self.out.put(Kind::End, stream, &words) {
+            let long = failure(Code::TooMany, "the answer is longer than an answer may be");
+            let words = serde_json::to_vec(&Ended::<()>::Error(long)).unwrap_or_default();
+            let sent = self.out.put(Kind::End, stream, &words);
+            debug_assert!(sent, "an error fits");
+        }
+    }
+
+    fn hear_the_starter(&mut self) {
+        for (order, told) in self.inside.starter.hear() {
+            let whose = |stream: &&mut Stream| order.is_none() || stream.task.order() == order;
+            let mut heard = false;
+            for stream in self.streams.values_mut().filter(|stream| stream.task.order().is_some()).filter(whose) {
+                stream.task.told(told.clone());
+                stream.due = true;
+                heard = true;
+            }
+            // Its stream was given up before it started.
+            if let (Told::Started(pid), false) = (told, heard) {
+                crate::tree::end(pid);
+            }
+        }
+    }
+}
+
+fn poll(list: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
+    let limit = limit.map(|limit| {
+        // Rounded up: to wake before the time is to wake twice.
+        let limit = limit.saturating_add(Duration::from_micros(999));
+        Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+    });
+    match rustix::event::poll(list, limit.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,132 @@
+//! A file from what is sent: under a name of its own until it is whole, then in its place.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::read::regular;
+use super::{Progress, Task};
+use crate::files::failure::{at, failure};
+use crate::files::{entry, place};
+use crate::serve::{Inside, Io};
+use crate::words::{Code, Failure};
+
+/// Permission bits of a new file.
+const MODE: u32 = 0o644;
+/// Most pairs and bytes of metadata.
+const METADATA: usize = 16 * 1024;
+
+pub(super) struct Write {
+    path: PathBuf,
+    folder: OwnedFd,
+    name: OsString,
+    temporary: Option<String>,
+    file: OwnedFd,
+    mode: u32,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Write {
+    pub(super) fn new(
+        path: &Path,
+        mode: Option<u32>,
+        metadata: Option<BTreeMap<String, String>>,
+    ) -> Result<Self, Failure> {
+        let metadata = metadata.unwrap_or_default();
+        let size: usize = metadata.iter().map(|(key, value)| key.len().saturating_add(value.len())).sum();
+        if size > METADATA || metadata.keys().any(|key| key.is_empty() || key.contains('\0')) {
+            let message = format!("metadata is at most {METADATA} bytes, and no key is empty or has a zero byte");
+            return Err(failure(Code::Invalid, message));
+        }
+        if mode.is_some_and(|mode| mode & !0o777 != 0) {
+            return Err(failure(Code::Invalid, "a mode is permission bits alone (at most 0o777)"));
+        }
+        let path = place::followed(path)?;
+        let (folder, name) = place::parts(&path)?;
+        place::make_folders(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(folder, flags, Mode::empty()).map_err(at("opening the folder", folder))?;
+        let before = match rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                regular(&path, stat.st_mode)?;
+                Some(stat.st_mode & 0o777)
+            }
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(at("writing", &path)(errno)),
+        };
+        let (temporary, file) = temporary(&opened, &path)?;
+        Ok(Self {
+            name: name.to_owned(),
+            path: path.clone(),
+            folder: opened,
+            temporary: Some(temporary),
+            file,
+            mode: mode.or(before).unwrap_or(MODE),
+            metadata,
+        })
+    }
+
+    fn finish(&mut self) -> Result<Progress, Failure> {
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(self.mode))
+            .map_err(at("setting the mode of", &self.path))?;
+        entry::set_metadata(&self.file, &self.metadata).map_err(|errno| {
+            if matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS) {
+                let message = format!("no extended attributes, so no metadata, where `{}` is", self.path.display());
+                return failure(Code::Unsupported, message);
+            }
+            at("setting the metadata of", &self.path)(errno)
+        })?;
+        if let Some(temporary) = &self.temporary {
+            rustix::fs::renameat(&self.folder, temporary, &self.folder, &self.name)
+                .map_err(at("writing", &self.path))?;
+        }
+        self.temporary = None;
+        Progress::done(entry::of(&self.path, false)?)
+    }
+}
+
+/// A new file beside the one that it is going to be.
+fn temporary(folder: &OwnedFd, path: &Path) -> Result<(String, OwnedFd), Failure> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 0..16 {
+        let mut random = [0; 8];
+        if !sys::random::fill(&mut random) {
+            return Err(failure(Code::Failed, "the kernel gives no random bytes"));
+        }
+        let name = format!(".fumehood-{:016x}", u64::from_ne_bytes(random));
+        match rustix::fs::openat(folder, &name, flags, Mode::from_raw_mode(0o600)) {
+            Ok(file) => return Ok((name, file)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(at("writing", path)(errno)),
+        }
+    }
+    Err(at("writing", path)(Errno::EXIST))
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _removed = rustix::fs::unlinkat(&self.folder, temporary, AtFlags::empty());
+        }
+    }
+}
+
+impl Task for Write {
+    fn step(&mut self, io: &mut Io<'_>, _inside: &mut Inside) -> Result<Progress, Failure> {
+        let input = io.input();
+        if input.is_empty() {
+            return if io.is_over() { self.finish() } else { Ok(Progress::Wait) };
+        }
+        match rustix::io::write(&self.file, input) {
+            Ok(0) => return Err(at("writing", &self.path)(Errno::NOSPC)),
+            Ok(count) => io.take(count),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(at("writing", &self.path)(errno)),
+        }
+        Ok(Progress::More)
+    }
+}

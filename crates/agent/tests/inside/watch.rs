@@ -1,0 +1,78 @@
+//! What changes in a folder.
+
+use agent::words::{Change, Code, Request, What};
+
+use crate::client::Agent;
+
+fn watch(agent: &mut Agent, path: &str, recursive: bool) -> u32 {
+    let stream = agent.open(&Request::Watch { path: path.into(), recursive });
+    agent.until("the watch", |agent| agent.streams[&stream].reply.is_some());
+    stream
+}
+
+fn changes(agent: &Agent, stream: u32) -> Vec<(What, String)> {
+    let events = &agent.streams[&stream].events;
+    let change = |event: &serde_json::Value| serde_json::from_value::<Change>(event.clone()).unwrap();
+    events.iter().map(change).map(|change| (change.what, change.name)).collect()
+}
+
+#[track_caller]
+fn sees(agent: &mut Agent, stream: u32, what: What, name: &str) {
+    agent.until(&format!("{what:?} {name}"), |agent| {
+        changes(agent, stream).iter().any(|(seen, path)| *seen == what && path == name)
+    });
+}
+
+#[test]
+fn what_happens_in_a_folder_is_told_by_name() {
+    let mut agent = Agent::new();
+    std::fs::create_dir_all(agent.path("w/below")).unwrap();
+    let stream = watch(&mut agent, "w", false);
+    std::fs::write(agent.path("w/a"), "x").unwrap();
+    sees(&mut agent, stream, What::Create, "a");
+    sees(&mut agent, stream, What::Write, "a");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(agent.path("w/a"), mode).unwrap();
+    sees(&mut agent, stream, What::Chmod, "a");
+    std::fs::rename(agent.path("w/a"), agent.path("w/b")).unwrap();
+    sees(&mut agent, stream, What::Rename, "a");
+    sees(&mut agent, stream, What::Create, "b");
+    std::fs::remove_file(agent.path("w/b")).unwrap();
+    sees(&mut agent, stream, What::Remove, "b");
+    // Not below.
+    std::fs::write(agent.path("w/below/c"), "x").unwrap();
+    std::fs::remove_dir_all(agent.path("w")).unwrap();
+    sees(&mut agent, stream, What::Remove, "");
+    assert!(!changes(&agent, stream).iter().any(|(_, name)| name.contains("below/c")));
+    agent.cancel(stream);
+    assert_eq!(agent.end(stream).result::<()>().unwrap_err().code, Code::Cancelled);
+}
+
+#[test]
+fn new_folders_are_watched_with_what_was_made_in_them_meanwhile() {
+    let mut agent = Agent::new();
+    std::fs::create_dir_all(agent.path("w/old/older")).unwrap();
+    let stream = watch(&mut agent, "w", true);
+    std::fs::write(agent.path("w/old/older/file"), "x").unwrap();
+    sees(&mut agent, stream, What::Create, "old/older/file");
+    std::fs::create_dir_all(agent.path("w/new/deep/deeper")).unwrap();
+    std::fs::write(agent.path("w/new/deep/deeper/file"), "x").unwrap();
+    sees(&mut agent, stream, What::Create, "new/deep/deeper/file");
+    std::fs::write(agent.path("w/new/deep/later"), "x").unwrap();
+    sees(&mut agent, stream, What::Write, "new/deep/later");
+    // A folder that went has its new name from then on.
+    std::fs::rename(agent.path("w/new"), agent.path("w/other")).unwrap();
+    sees(&mut agent, stream, What::Rename, "new");
+    sees(&mut agent, stream, What::Create, "other/deep/deeper/file");
+    std::fs::write(agent.path("w/other/deep/last"), "x").unwrap();
+    sees(&mut agent, stream, What::Create, "other/deep/last");
+    assert!(!changes(&agent, stream).iter().any(|(_, name)| name == "new/deep/last"));
+}
+
+#[test]
+fn what_cannot_be_watched_says_why() {
+    let mut agent = Agent::new();
+    std::fs::write(agent.path("file"), "x").unwrap();
+    assert_eq!(agent.fails(&Request::Watch { path: "file".into(), recursive: false }), Code::NotADirectory);
+    assert_eq!(agent.fails(&Request::Watch { path: "nothing".into(), recursive: true }), Code::NotFound);
+}

@@ -1,0 +1,153 @@
+//! `fumehood keys`: who may use the server.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use sandbox::PolicyLayer;
+use sandbox::fault::{Fault, show_bytes, show_text};
+use sandbox::state::State;
+use serde_json::json;
+use server::keys::{Keys, KeysError};
+
+use super::args::{Flag, To, Words, usage};
+use super::spec::{Call, Spec};
+use crate::ui::{Failure, Table};
+
+const ADD_FLAGS: &[Flag] = &[
+    Flag::new("name", Some("NAME"), To::Ours, "What the key is called, e.g. ci"),
+    Flag::new("policy", Some("POLICY"), To::Ours, "The policy that no sandbox of this key may exceed").short(b'p'),
+    Flag::new("sandboxes", Some("N"), To::Ours, "How many of its sandboxes may live at once"),
+];
+
+pub(super) const ADD: Spec = Spec {
+    path: &["keys", "add"],
+    about: "Make a key for the server, shown once",
+    usage: "--name NAME [-p CEILING] [--sandboxes N]",
+    more: "Clients send it as E2B_API_KEY. Only its SHA-256 is kept; it counts at once, also for a server that runs.\n\
+           Without a ceiling its sandboxes may use what they like of the limits, and still no file, variable or secret of the host.\n\
+           Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.",
+    tables: &[ADD_FLAGS],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: add,
+};
+
+pub(super) const LS: Spec = Spec {
+    path: &["keys", "ls"],
+    about: "List the keys of the server",
+    usage: "",
+    more: "Exit code 0, also when there is none. With --json: {schema, keys}.",
+    tables: &[],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: list,
+};
+
+pub(super) const RM: Spec = Spec {
+    path: &["keys", "rm"],
+    about: "Remove a key of the server; its sandboxes live on",
+    usage: "NAME",
+    more: "It counts at once, also for a server that runs. Exit code 0; 125 if there is no such key.",
+    tables: &[],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: remove,
+};
+
+pub(super) fn open(call: &Call<'_>) -> Result<Keys, Failure> {
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
+    Keys::open(state.path()).map_err(|error| unusable(&error))
+}
+
+pub(super) fn unusable(error: &KeysError) -> Failure {
+    let (id, fix) = match error {
+        KeysError::File { .. } | KeysError::NoRandom => {
+            ("keys/unusable", "repair or remove it; clients need new keys then")
+        }
+        KeysError::Taken(_) => ("keys/taken", "another name, or `fumehood keys rm` first"),
+        KeysError::Unknown(_) => ("keys/unknown", "`fumehood keys ls` lists them"),
+        KeysError::Name(_) => ("keys/name", "a name as `ci` or `laptop-2`"),
+        KeysError::TooMany => ("keys/too-many", "`fumehood keys rm` some"),
+    };
+    Failure::own(Fault {
+        id,
+        what: show_text(&error.to_string()),
+        place: "the keys of the server".to_owned(),
+        why: "keys are known by their names, and lie in the state folder".to_owned(),
+        fix: fix.to_owned(),
+    })
+}
+
+fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let value = |flag: &str| call.parsed.value(flag).map(|value| show_bytes(value.as_bytes()));
+    let Some(name) = value("name") else {
+        let why = "keys are told apart by their names".to_owned();
+        let fix = "fumehood keys add --name ci".to_owned();
+        return Err(Failure::own(usage("usage/missing-value", "`--name` is missing".to_owned(), why, fix)));
+    };
+    let sandboxes = match value("sandboxes") {
+        None => None,
+        Some(text) => {
+            let number = text.parse::<u32>().ok().filter(|number| *number > 0);
+            Some(number.ok_or_else(|| {
+                let what = format!("`--sandboxes {text}`");
+                let why = "it is no whole number from 1 on".to_owned();
+                Failure::own(usage("usage/bad-value", what, why, "--sandboxes 8".to_owned()))
+            })?)
+        }
+    };
+    let ceiling = value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?;
+    let token = open(call)?.add(&name, ceiling, sandboxes).map_err(|error| unusable(&error))?;
+    if call.json {
+        call.console.json(&json!({ "schema": 1, "name": name, "key": token }))?;
+    } else {
+        call.console.data(format!("{token}\n").as_bytes())?;
+    }
+    Ok(0)
+}
+
+/// A ceiling that can be read now, and found from anywhere.
+fn judged(call: &Call<'_>, ceiling: &str) -> Result<String, Failure> {
+    crate::load::policy_alone(&[PolicyLayer::Document(ceiling.to_owned())], call.environment)?;
+    if policy::presets::preset(ceiling).is_some() {
+        return Ok(ceiling.to_owned());
+    }
+    let path = call.environment.cwd.clone().unwrap_or_default().join(Path::new(ceiling));
+    Ok(path.to_string_lossy().into_owned())
+}
+
+fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let keys = open(call)?.list().map_err(|error| unusable(&error))?;
+    if call.json {
+        let shown: Vec<_> = keys
+            .iter()
+            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "added_ms": key.added_ms }))
+            .collect();
+        call.console.json(&json!({ "schema": 1, "keys": shown }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["name", "ceiling", "sandboxes", "added"]);
+    for key in &keys {
+        let added =
+            jiff::Timestamp::from_millisecond(key.added_ms).map(|time| format!("{time:.0}")).unwrap_or_default();
+        let most = key.sandboxes.map_or_else(|| "any number".to_owned(), |most| most.to_string());
+        table.row([&key.name, &show_text(key.ceiling.as_deref().unwrap_or("none")), &most, &added]);
+    }
+    let text =
+        if table.is_empty() { "no keys\n".to_owned() } else { table.render(call.console.out, 0, call.console.columns) };
+    call.console.data(text.as_bytes())?;
+    Ok(0)
+}
+
+fn remove(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let Some(name) = call.parsed.words.first().map(|name| show_bytes(name.as_bytes())) else {
+        let why = "a key is removed by its name".to_owned();
+        let fix = "`fumehood keys ls` lists them".to_owned();
+        return Err(Failure::own(usage("usage/missing-value", "no key is named".to_owned(), why, fix)));
+    };
+    open(call)?.remove(&name).map_err(|error| unusable(&error))?;
+    if call.json {
+        call.console.json(&json!({ "schema": 1, "removed": name }))?;
+    }
+    Ok(0)
+}

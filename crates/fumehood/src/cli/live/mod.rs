@@ -1,0 +1,139 @@
+//! Live sandboxes on the command line: created once, then worked in by id or name.
+
+mod control;
+mod copy;
+mod create;
+mod exec;
+mod forward;
+mod list;
+mod logs;
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt as _;
+
+use agent::words::Code;
+use live::client::{Client, Error};
+use live::words::Info;
+use live::{Home, LiveError};
+use policy::units::Millis;
+use sandbox::fault::{Fault, show_bytes, show_text};
+use sandbox::state::State;
+
+pub(super) use control::{KILL, PAUSE, RESUME, WAIT};
+pub(super) use copy::SPEC as COPY;
+pub(super) use create::{CREATE, SUPERVISE};
+pub(super) use exec::SPEC as EXEC;
+pub(super) use forward::SPEC as FORWARD;
+pub(super) use list::{INFO, PS};
+pub(super) use logs::SPEC as LOGS;
+
+use super::args::usage;
+use super::spec::Call;
+use crate::ui::Failure;
+
+/// Why nothing came of it, in words: our own failure, 125.
+fn stopped(error: &LiveError) -> Failure {
+    Failure::own(error.fault())
+}
+
+fn home(call: &Call<'_>) -> Result<Home, Failure> {
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
+    Home::new(&state).map_err(|error| stopped(&error))
+}
+
+/// The id or name that a call begins with.
+fn word(call: &Call<'_>, what: &str) -> Result<String, Failure> {
+    let word = call.parsed.words.first().map(|word| show_bytes(word.as_bytes()));
+    word.ok_or_else(|| missing("a sandbox", what))
+}
+
+fn missing(what: &str, fix: &str) -> Failure {
+    let why = "nothing says which is meant".to_owned();
+    Failure::own(usage("usage/missing-word", format!("{what} is missing"), why, format!("`fumehood {fix}`")))
+}
+
+/// What a supervisor, or the agent, answered.
+fn answered(error: Error, id: &str) -> Failure {
+    let failure = error.failure();
+    let (kind, fix) = match failure.code {
+        Code::Ended => ("live/ended", "`fumehood ps -a` says how it ended".to_owned()),
+        Code::Paused => ("live/paused", format!("`fumehood resume {id}`")),
+        Code::Unsupported => ("live/unsupported", "`fumehood doctor` says what this host can hold".to_owned()),
+        Code::NotFound
+        | Code::Exists
+        | Code::NotADirectory
+        | Code::IsADirectory
+        | Code::Denied
+        | Code::Invalid
+        | Code::NoSpace
+        | Code::TooMany
+        | Code::NotExecutable
+        | Code::NoCwd
+        | Code::Closed
+        | Code::Cancelled
+        | Code::Failed => ("live/failed", "look at what is there by `fumehood exec`".to_owned()),
+    };
+    Failure::own(Fault {
+        id: kind,
+        what: show_text(&failure.message),
+        place: format!("sandbox {id}"),
+        why: "its supervisor, or the agent inside, says so".to_owned(),
+        fix,
+    })
+}
+
+/// A runtime of one thread. What still waits for the caller's terminal when it ends is left alone.
+fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(&error))?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    done
+}
+
+/// Something of the host failed.
+fn failed(error: &dyn std::fmt::Display) -> Failure {
+    Failure::own(Fault {
+        id: "live/host",
+        what: "the command could not go on".to_owned(),
+        place: "this process".to_owned(),
+        why: show_text(&error.to_string()),
+        fix: "free descriptors or memory, and try again".to_owned(),
+    })
+}
+
+/// The sandbox that is meant, which lives, and a connection to it.
+async fn connected(home: &Home, word: &str) -> Result<(Info, Client), Failure> {
+    let info = home.find_live(word).map_err(|error| stopped(&error))?;
+    let client = Client::connect(&home.socket_of(&info.id)).await.map_err(|error| answered(error, &info.id))?;
+    Ok((info, client))
+}
+
+/// A time that a flag says, in milliseconds.
+fn time(call: &Call<'_>, flag: &str) -> Result<Option<u64>, Failure> {
+    let Some(text) = call.parsed.value(flag) else { return Ok(None) };
+    let shown = show_bytes(text.as_bytes());
+    let read = text.to_str().map(Millis::parse);
+    match read {
+        Some(Ok(time)) => Ok(Some(time.0)),
+        Some(Err(_)) | None => Err(Failure::own(usage(
+            "usage/bad-value",
+            format!("`--{flag} {shown}`"),
+            "it is no time".to_owned(),
+            "a number with its unit: 500ms, 30s, 10m, 1h".to_owned(),
+        ))),
+    }
+}
+
+/// A word that must be text, since it goes inside as JSON.
+fn text(word: &OsStr) -> Result<String, Failure> {
+    word.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::own(usage(
+            "usage/no-text",
+            format!("`{}` is no text", show_bytes(word.as_bytes())),
+            "what is asked of a sandbox is UTF-8".to_owned(),
+            "let a shell inside make the bytes".to_owned(),
+        ))
+    })
+}

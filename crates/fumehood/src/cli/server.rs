@@ -1,0 +1,138 @@
+//! `fumehood serve`: live sandboxes over HTTP.
+
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use live::Home;
+use live::create::{Created, Layer, Request, create};
+use live::words::Info;
+use sandbox::Environment;
+use sandbox::fault::{Fault, show_bytes};
+use sandbox::state::State;
+use server::answer::{Problem, refused};
+use server::backend::Wanted;
+use server::desk::Desk;
+use server::folder::{Create, Folder};
+use server::http::{Listen, Server, Settings, bind, serve};
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+
+use super::args::{Flag, To, Words, usage};
+use super::keys;
+use super::serve::told_to_stop;
+use super::spec::{Call, Spec};
+use crate::ui::Failure;
+
+const SERVE: &[Flag] = &[
+    Flag::new("listen", Some("WHERE"), To::Ours, "127.0.0.1:PORT (default 127.0.0.1:7710; 0 takes a free one)"),
+    Flag::new("socket", Some("PATH"), To::Ours, "Also a unix socket, made 0600"),
+    Flag::new("domain", Some("NAME"), To::Ours, "A name of which every PORT-ID.NAME leads here, e.g. box.example"),
+];
+
+pub(super) const SPEC: Spec = Spec {
+    path: &["serve"],
+    about: "Serve live sandboxes over HTTP, to E2B's clients and to your own",
+    usage: "[--listen WHERE] [--socket PATH] [--domain NAME]",
+    more: "Clients of E2B need three variables: E2B_API_URL and E2B_SANDBOX_URL (where this listens) and E2B_API_KEY (`fumehood\n\
+           keys add`). Sandboxes outlive the server: the next one finds them all. `/v1/openapi.json` lists our own requests.\n\
+           Ends with SIGINT or SIGTERM. Exit code 0 at the end, 125 for a failure of ours.",
+    tables: &[SERVE],
+    words: Words::Mixed(0),
+    hidden: false,
+    run,
+};
+
+/// The program that we are, whatever its file is called by now.
+const OURSELVES: &str = "/proc/self/exe";
+
+fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let listen = listen(call)?;
+    let domain = call.parsed.value("domain").map(|name| show_bytes(name.as_bytes()));
+    let keys = keys::open(call)?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
+    let home = Home::new(&state).map_err(|error| Failure::own(error.fault()))?;
+    let failed = |what: &str, place: &str, error: &std::io::Error| {
+        let why = error.to_string().to_lowercase();
+        let fix = "another port or path, fewer open files, or a free descriptor".to_owned();
+        Failure::own(Fault { id: "serve/listen", what: what.to_owned(), place: place.to_owned(), why, fix })
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed("the server cannot run", "at its start", &error))?;
+    let environment = Arc::new(sandboxed(call.environment));
+    let folder = Folder::new(home, creator(Arc::clone(&environment), runtime.handle().clone()));
+    let desk =
+        Desk::new(Arc::new(folder), keys, &environment, Settings { domain }).map_err(|error| keys::unusable(&error))?;
+    runtime.block_on(async {
+        let listeners =
+            bind(&listen).await.map_err(|error| failed("cannot listen there", &format!("{listen:?}"), &error))?;
+        for address in listeners.addresses() {
+            call.console.eprint(&format!("listening on {address}\n"));
+        }
+        serve(listeners, Server::new(desk), told_to_stop()).await;
+        Ok::<(), Failure>(())
+    })?;
+    runtime.shutdown_background();
+    Ok(0)
+}
+
+/// The caller in a folder that stays: sandboxes outlive the one in which the server was started.
+fn sandboxed(environment: &Environment) -> Environment {
+    Environment { cwd: Some(PathBuf::from("/")), ..environment.clone() }
+}
+
+fn listen(call: &Call<'_>) -> Result<Listen, Failure> {
+    let text = call.parsed.value("listen").map_or_else(|| "127.0.0.1:7710".to_owned(), |v| show_bytes(v.as_bytes()));
+    let wrong = |why: &str| {
+        let fix = "127.0.0.1:PORT or [::1]:PORT, and a proxy with TLS for others".to_owned();
+        Failure::own(usage("usage/bad-value", format!("`--listen {text}`"), why.to_owned(), fix))
+    };
+    let address: SocketAddr = text.parse().map_err(|_| wrong("it is no IP:PORT"))?;
+    if !address.ip().is_loopback() {
+        return Err(wrong("others could reach it, and nothing here is encrypted"));
+    }
+    let socket = call.parsed.value("socket").map(|path| {
+        let folder = call.environment.cwd.clone().unwrap_or_default();
+        folder.join(Path::new(path))
+    });
+    Ok(Listen { address: Some(address), socket })
+}
+
+fn creator(environment: Arc<Environment>, runtime: Handle) -> Create {
+    Arc::new(move |wanted| {
+        let request = request(wanted);
+        match create(&request, Path::new(OURSELVES), &environment) {
+            Ok(Ok(created)) => Ok(adopted(created, &runtime)),
+            Ok(Err(refusal)) => Err(refused(refusal.code, &refusal.json)),
+            Err(error) => {
+                let fault = error.fault();
+                let status = 500;
+                Err(vec![Problem::of(status, fault.id, fault.what, &fault.why, &fault.fix)])
+            }
+        }
+    })
+}
+
+fn request(wanted: Wanted) -> Request {
+    let Wanted { layers, name, labels, timeout_ms, idle_ms, template } = wanted;
+    let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
+    layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
+    Request { layers, name, labels, idle_ms, template, columns: 0, colour: false }
+}
+
+/// A supervisor is a child of ours: when it ends, its zombie is taken away.
+fn adopted(created: Created, runtime: &Handle) -> Info {
+    let info = created.info.clone();
+    runtime.spawn(async move {
+        // Only waited on, never read: the kernel tells a process's end as it tells that a socket can be read.
+        if let Ok(process) = created.process.try_clone()
+            && let Ok(ended) = UnixStream::from_std(process.into())
+            && ended.readable().await.is_err()
+        {
+            return;
+        }
+        created.reap();
+    });
+    info
+}

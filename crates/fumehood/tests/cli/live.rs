@@ -1,0 +1,142 @@
+//! Live sandboxes as a person meets them: created, worked in, ended; each in a state folder of its own.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::House;
+
+fn call(house: &House, args: &[&str]) -> (i32, String, String) {
+    let said = house.run(args);
+    (said.code, said.out, said.err)
+}
+
+/// A sandbox that is ended with its test.
+struct Live<'a> {
+    house: &'a House,
+    id: String,
+}
+
+impl<'a> Live<'a> {
+    fn new(house: &'a House, flags: &[&str]) -> Self {
+        let args: Vec<&str> = ["create"].iter().chain(flags).copied().collect();
+        let (code, out, err) = call(house, &args);
+        assert_eq!(code, 0, "{err}");
+        Self { house, id: out.trim_end().to_owned() }
+    }
+
+    fn exec(&self, flags: &[&str], command: &[&str]) -> (i32, String, String) {
+        let mut args = vec!["exec"];
+        args.extend(flags);
+        args.extend([self.id.as_str(), "--"]);
+        args.extend(command);
+        call(self.house, &args)
+    }
+
+    fn info(&self) -> serde_json::Value {
+        serde_json::from_str(&call(self.house, &["info", "--json", &self.id]).1).unwrap()
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        call(self.house, &["kill", &self.id]);
+    }
+}
+
+#[test]
+fn the_id_alone_is_printed_and_what_is_left_by_one_program_is_there_for_the_next() {
+    let house = &House::new();
+    let live = Live::new(house, &["--name", "box"]);
+    assert!(
+        live.id.len() == 20 && live.id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()),
+        "{}",
+        live.id
+    );
+    assert_eq!(live.exec(&[], &["sh", "-c", "echo 42 > /tmp/answer; echo told >&2; exit 7"]).0, 7);
+    let (code, out, _) = call(house, &["exec", "box", "--", "cat", "/tmp/answer"]);
+    assert_eq!((code, out.as_str()), (0, "42\n"));
+    let (code, _, err) = call(house, &["create", "--name", "box"]);
+    assert!(code == 126 && err.contains(&live.id), "{code} {err}");
+    assert_eq!(live.exec(&["--env", "A=b", "--cwd", "/tmp"], &["sh", "-c", "test $A$PWD = b/tmp"]).0, 0);
+}
+
+#[test]
+fn exit_codes_are_those_of_run() {
+    let house = &House::new();
+    let live = Live::new(house, &[]);
+    assert_eq!(live.exec(&[], &["sh", "-c", "kill -TERM $$"]).0, 128 + 15);
+    assert_eq!(live.exec(&[], &["nosuch"]).0, 127);
+    assert_eq!(live.exec(&[], &["/etc/passwd"]).0, 126);
+    let began = Instant::now();
+    let (code, out, _) = live.exec(&["--timeout", "300ms", "--json"], &["sh", "-c", "echo out; sleep 60 & sleep 60"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20));
+    assert_eq!((code, &report["outcome"]["limit"], &report["stdout"]), (124, &"wall".into(), &"out\n".into()));
+    for flags in [["--memory", "1G"], ["--net", "loopback"]] {
+        assert_eq!(live.exec(&flags, &["true"]).0, 125, "{flags:?}");
+    }
+    let (code, _, err) = call(house, &["exec", "a0000000000000000000", "--", "true"]);
+    assert!(code == 125 && err.contains("a0000000000000000000"), "{code} {err}");
+}
+
+#[test]
+fn a_killed_sandbox_leaves_nothing_and_is_told_of_and_killing_it_again_is_fine() {
+    let house = &House::new();
+    let live = Live::new(house, &[]);
+    let pid = live.info()["pid"].as_u64().unwrap();
+    assert_eq!(live.exec(&["-d"], &["sleep", "600"]).1, "p1\n");
+    assert_eq!(call(house, &["kill", &live.id]).0, 0);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists() || is_zombie(pid), "its supervisor lives");
+    assert_eq!(call(house, &["kill", &live.id]).0, 0);
+    let (code, _, err) = live.exec(&[], &["true"]);
+    assert!(code == 125 && err.contains(&live.id), "{code} {err}");
+    assert_eq!((live.info()["state"].as_str(), live.info()["reason"].as_str()), (Some("ended"), Some("killed")));
+    assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
+}
+
+/// Nobody reaps for a caller that is gone where these tests run.
+fn is_zombie(pid: u64) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+}
+
+#[test]
+fn a_supervisor_that_is_killed_ends_its_sandbox_alone() {
+    let house = &House::new();
+    let (one, other) = (Live::new(house, &[]), Live::new(house, &[]));
+    let pid = i32::try_from(one.info()["pid"].as_u64().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    let began = Instant::now();
+    while one.info()["state"] != "ended" {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not end");
+    }
+    assert_eq!(one.info()["reason"], "lost");
+    assert_eq!(other.exec(&[], &["true"]).0, 0);
+    assert_eq!(call(house, &["gc"]).0, 0);
+    assert_eq!(other.exec(&[], &["true"]).0, 0);
+}
+
+#[test]
+fn life_and_idleness_end_it_and_say_so() {
+    let house = &House::new();
+    for (flags, reason) in [(["--timeout", "700ms"], "timeout"), (["--idle", "500ms"], "idle")] {
+        let live = Live::new(house, &flags);
+        assert_eq!(call(house, &["wait", &live.id]).0, 0);
+        assert_eq!(live.info()["reason"], reason);
+    }
+}
+
+#[test]
+fn a_frozen_sandbox_takes_no_program() {
+    let house = &House::new();
+    let live = Live::new(house, &[]);
+    let (code, _, err) = call(house, &["pause", &live.id]);
+    if code != 0 {
+        // No freezer here: refused by name.
+        assert!(code == 125 && err.contains("freezer"), "{err}");
+        return;
+    }
+    assert_eq!(live.info()["state"], "paused");
+    assert_eq!(live.exec(&[], &["true"]).0, 125);
+    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    assert_eq!(live.exec(&[], &["true"]).0, 0);
+}

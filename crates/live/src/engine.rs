@@ -1,0 +1,103 @@
+//! A run of the engine as a supervisor holds it.
+
+use std::os::unix::net::UnixStream as Socket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::words::{Code, Failure};
+use policy::OutcomeKind;
+use policy::report::Limit;
+use sandbox::{Capabilities, Environment, Error, Finished, Handle, Options, Planned, Sandbox, Stdio};
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use crate::supervisor::{Carrier, Finish, Run};
+use crate::words::EndReason;
+
+/// Longest wall time of a run without an end: ten years.
+const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+
+struct Engine {
+    handle: Handle,
+}
+
+impl Run for Engine {
+    fn usage(&self) -> Value {
+        json!(self.handle.usage())
+    }
+
+    fn oom_kills(&self) -> u64 {
+        self.handle.out_of_memory()
+    }
+
+    fn kill(&self) {
+        self.handle.kill();
+    }
+
+    fn set_wall(&self, from_now: Option<Duration>) {
+        // Counted from its start.
+        let wall = from_now.map_or(FOR_EVER, |left| self.handle.elapsed().saturating_add(left));
+        self.handle.set_wall(wall);
+    }
+
+    fn freeze(&self, frozen: bool) -> Result<(), Failure> {
+        self.handle.freeze(frozen).map_err(|message| Failure { code: Code::Unsupported, message })
+    }
+}
+
+/// Starts what was planned for the agent. Must be called within a tokio runtime.
+///
+/// # Errors
+/// As `sandbox::start`.
+pub(crate) fn start(
+    planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+) -> Result<(Carrier, String), Error> {
+    let mut sandbox = sandbox::start(planned, environment, host, Options::new(Stdio::Socket))?;
+    let run = sandbox.id().to_owned();
+    let handle = sandbox.handle();
+    let Some(socket) = sandbox.take_socket() else { return Err(lost("the run has no socket to its agent")) };
+    let ended = Box::pin(ended(sandbox));
+    Ok((Carrier { socket: Socket::from(socket), run: Arc::new(Engine { handle }), ended }, run))
+}
+
+fn lost(why: &str) -> Error {
+    Error::Failed(vec![crate::LiveError::Start { why: why.to_owned() }.fault()])
+}
+
+/// Waits for the end of a run.
+async fn ended(sandbox: Sandbox) -> Finish {
+    if let Ok(fd) = sandbox.ended().try_clone_to_owned()
+        && let Ok(bell) = UnixStream::from_std(fd.into())
+        && bell.readable().await.is_err()
+    {
+        // Then its report is waited for in a thread all the same.
+    }
+    let waited = tokio::task::spawn_blocking(move || sandbox.wait()).await;
+    match waited {
+        Ok(Ok(finished)) => finish(&finished),
+        Ok(Err(error)) => failed(error),
+        Err(_lost) => failed(lost("the thread that waited for its end is gone")),
+    }
+}
+
+fn failed(error: Error) -> Finish {
+    let message =
+        error.into_faults().first().map_or_else(String::new, |fault| format!("{}: {}", fault.what, fault.why));
+    Finish { reason: EndReason::Failed, message, report: None }
+}
+
+fn finish(finished: &Finished) -> Finish {
+    let outcome = &finished.report.outcome;
+    let (reason, message) = match (outcome.kind, outcome.limit) {
+        (OutcomeKind::Limit, Some(Limit::Wall)) => (EndReason::Timeout, outcome.message.clone()),
+        (OutcomeKind::Limit, Some(Limit::Memory)) => (EndReason::Memory, outcome.message.clone()),
+        (OutcomeKind::Limit, _) => (EndReason::Limit, outcome.message.clone()),
+        (OutcomeKind::Exited | OutcomeKind::Signalled, _) => {
+            (EndReason::Agent, format!("the agent ended, and everything with it: {}", outcome.message))
+        }
+        (OutcomeKind::Refused | OutcomeKind::Failed, _) => (EndReason::Failed, outcome.message.clone()),
+    };
+    Finish { reason, message, report: Some(finished.to_json()) }
+}

@@ -1,0 +1,103 @@
+//! What can go wrong around live sandboxes, by stage.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use sandbox::fault::{Fault, show_path, show_text};
+use sandbox::state::{StateError, unwritable};
+
+/// A failure of the records of live sandboxes, or of a start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Something in the folder of live sandboxes cannot be made, read or written.
+    #[error("{} cannot be used", show_path(path))]
+    Folder {
+        /// Path.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A name that none can have.
+    #[error("`{}` is no name of a sandbox", show_text(name))]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Another live sandbox has the name.
+    #[error("a live sandbox is named `{name}`")]
+    Taken {
+        /// The name.
+        name: String,
+        /// Whose it is.
+        id: String,
+    },
+    /// No sandbox has this id or name.
+    #[error("no sandbox is known as `{}`", show_text(word))]
+    Unknown {
+        /// Id or name.
+        word: String,
+    },
+    /// It has ended.
+    #[error("the sandbox {id} has ended")]
+    Over {
+        /// Its id.
+        id: String,
+        /// Why, in one sentence.
+        message: String,
+    },
+    /// The supervisor could not be started, or said nothing.
+    #[error("the supervisor of a sandbox did not start")]
+    Start {
+        /// Why.
+        why: String,
+    },
+}
+
+impl LiveError {
+    /// What, where, why and fix.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let what = self.to_string();
+        let say = |id, place: String, why: String, fix: String| Fault { id, what: what.clone(), place, why, fix };
+        match self {
+            Self::State(error) => error.fault(),
+            Self::Folder { path, errno } => {
+                let (why, fix) = unwritable(*errno, "FUMEHOOD_STATE");
+                say("live/folder", show_path(path), why, fix)
+            }
+            Self::Name { .. } => say(
+                "live/name",
+                "--name".into(),
+                "names are 1 to 63 letters, digits, `_`, `.` and `-`, and begin with a letter or a digit".into(),
+                "take another one".into(),
+            ),
+            Self::Taken { id, .. } => say(
+                "live/name-taken",
+                "--name".into(),
+                format!("it is the sandbox {id}, and a name stands for one"),
+                format!("take another name, or `fumehood kill {id}` first"),
+            ),
+            Self::Unknown { .. } => say(
+                "live/unknown",
+                "command line".into(),
+                "neither an id nor a name of a sandbox of this state folder".into(),
+                "`fumehood ps -a` lists them".into(),
+            ),
+            Self::Over { id, message } => say(
+                "live/ended",
+                format!("sandbox {id}"),
+                show_text(message),
+                "`fumehood create` makes a new one; what it changed is shown by `fumehood diff`".into(),
+            ),
+            Self::Start { why } => say(
+                "live/start",
+                "`fumehood supervise`, a process of its own".into(),
+                show_text(why),
+                "try again; if it stays, please report it with `fumehood doctor --json`".into(),
+            ),
+        }
+    }
+}

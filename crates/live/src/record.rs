@@ -1,0 +1,345 @@
+//! `live/ID/` in the state folder: what is known of each sandbox, also when nobody holds it any more.
+//!
+//! `record.json` is the last word of its supervisor, replaced whole; `lock` is held by the supervisor for as long as it lives,
+//! which tells the living from the dead across pid namespaces too; `socket` is where it answers. A record that does not say
+//! `ended` and whose lock is free is of a supervisor that was killed: whoever reads it says so.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use sandbox::state::{Cross, Dir, Owner, State, errno_of};
+use serde::{Deserialize, Serialize};
+
+use crate::error::LiveError;
+use crate::words::{EndReason, Info, State as Doing};
+
+const RECORD: &str = "record.json";
+const NEW_RECORD: &str = "record.new";
+const LOCK: &str = "lock";
+const SOCKET: &str = "socket";
+/// Held by whoever makes or removes a sandbox's folder.
+const ALL: &str = "lock";
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// No record is longer.
+const MAX_RECORD: u64 = 8 << 20;
+/// How long an id is, in characters.
+const ID: usize = 20;
+/// Ended sandboxes are known for so long.
+const KEEP_SECONDS: i64 = 24 * 60 * 60;
+/// And so many of them.
+const KEEP: usize = 1000;
+/// A folder without a record is one that is being begun, unless it is older than this.
+const BEGINNING_SECONDS: i64 = 60;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    schema: u32,
+    owner: Owner,
+    info: Info,
+}
+
+/// Where live sandboxes are found.
+#[derive(Debug)]
+pub struct Home {
+    folder: Dir,
+    path: PathBuf,
+}
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Ids of the records that are gone.
+    pub removed: Vec<String>,
+    /// Sandboxes that live.
+    pub live: u64,
+}
+
+impl Home {
+    /// Opens the folder of live sandboxes, made if it is missing.
+    ///
+    /// # Errors
+    /// [`LiveError::State`].
+    pub fn new(state: &State) -> Result<Self, LiveError> {
+        Ok(Self { folder: state.live()?, path: state.path().join("live") })
+    }
+
+    /// The sandboxes, the newest first; with `all` also those that ended.
+    ///
+    /// # Errors
+    /// [`LiveError::Folder`].
+    pub fn list(&self, all: bool) -> Result<Vec<Info>, LiveError> {
+        let names = self.folder.names().map_err(|errno| self.failed(None, errno))?;
+        let mut found: Vec<Info> = names.iter().filter_map(|name| self.read(name.to_str()?)).collect();
+        found.retain(|info| all || info.state != Doing::Ended);
+        found.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
+        Ok(found)
+    }
+
+    /// The sandbox with this id, or the one with this name: the live one, else the newest.
+    ///
+    /// # Errors
+    /// [`LiveError::Unknown`], [`LiveError::Folder`].
+    pub fn find(&self, word: &str) -> Result<Info, LiveError> {
+        if let Some(info) = self.read(word) {
+            return Ok(info);
+        }
+        let mut named = self.list(true)?;
+        named.retain(|info| info.name.as_deref() == Some(word));
+        let at = named.iter().position(|info| info.state != Doing::Ended).unwrap_or_default();
+        if at < named.len() { Ok(named.swap_remove(at)) } else { Err(LiveError::Unknown { word: word.to_owned() }) }
+    }
+
+    /// As [`Home::find`], for what needs a supervisor.
+    ///
+    /// # Errors
+    /// [`LiveError::Over`] if it has ended, and those of [`Home::find`].
+    pub fn find_live(&self, word: &str) -> Result<Info, LiveError> {
+        let info = self.find(word)?;
+        if info.state == Doing::Ended {
+            let message = info.message.unwrap_or_default();
+            return Err(LiveError::Over { id: info.id, message });
+        }
+        Ok(info)
+    }
+
+    /// Where the supervisor of a sandbox answers.
+    #[must_use]
+    pub fn socket_of(&self, id: &str) -> PathBuf {
+        self.path.join(id).join(SOCKET)
+    }
+
+    /// Makes a place for a new sandbox under an id of its own, and under this name if there is one.
+    ///
+    /// # Errors
+    /// [`LiveError::Name`], [`LiveError::Taken`], [`LiveError::Folder`].
+    pub fn claim(&self, name: Option<&str>) -> Result<Claim, LiveError> {
+        if let Some(name) = name.filter(|name| !is_name(name)) {
+            return Err(LiveError::Name { name: name.to_owned() });
+        }
+        let _held = self.hold()?;
+        self.remove_old(Timestamp::now())?;
+        if let Some(name) = name {
+            let taken = self.list(false)?.into_iter().find(|info| info.name.as_deref() == Some(name));
+            let begun = || self.begun_as(name);
+            if let Some(id) = taken.map(|info| info.id).or_else(begun) {
+                return Err(LiveError::Taken { name: name.to_owned(), id });
+            }
+        }
+        let id = new_id().ok_or(LiveError::State(sandbox::state::StateError::NoRandom))?;
+        let failed = |errno| self.failed(Some(&id), errno);
+        self.folder.make(&id, Mode::RWXU).map_err(failed)?;
+        let folder = self.folder.enter(&id, Cross::No).map_err(failed)?;
+        let mut lock = folder.open_file(LOCK, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, MODE).map_err(failed)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(failed)?;
+        // Until there is a record, this says which name is taken.
+        lock.write_all(name.unwrap_or_default().as_bytes()).map_err(|error| failed(errno_of(&error)))?;
+        let path = self.path.join(&id);
+        Ok(Claim {
+            home: self.folder.enter(".", Cross::No).map_err(failed)?,
+            folder,
+            path,
+            id,
+            _lock: lock,
+            kept: false,
+        })
+    }
+
+    /// Removes what is known of sandboxes that ended long ago, and what was begun and never came to be.
+    ///
+    /// # Errors
+    /// [`LiveError::Folder`].
+    pub fn sweep(&self, now: Timestamp) -> Result<Swept, LiveError> {
+        let _held = self.hold()?;
+        let removed = self.remove_old(now)?;
+        let live = self.list(false)?.len();
+        Ok(Swept { removed, live: u64::try_from(live).unwrap_or(u64::MAX) })
+    }
+
+    fn remove_old(&self, now: Timestamp) -> Result<Vec<String>, LiveError> {
+        let mut ended = Vec::new();
+        let mut removed = Vec::new();
+        for name in self.folder.names().map_err(|errno| self.failed(None, errno))? {
+            let Some(id) = name.to_str().filter(|id| is_id(id)) else { continue };
+            let Some(age) = self.age(id, now) else { continue };
+            if self.is_held(id) {
+                continue;
+            }
+            match self.read(id) {
+                Some(info) => ended.push((info.ended_ms.unwrap_or(info.created_ms), age, id.to_owned())),
+                None if age > BEGINNING_SECONDS => removed.push(id.to_owned()),
+                None => {}
+            }
+        }
+        ended.sort_unstable_by(|a, b| b.cmp(a));
+        let old = ended.into_iter().enumerate().filter(|(at, (_, age, _))| *at >= KEEP || *age > KEEP_SECONDS);
+        removed.extend(old.map(|(_, (.., id))| id));
+        for id in &removed {
+            self.folder.remove_tree(id).map_err(|errno| self.failed(Some(id), errno))?;
+        }
+        Ok(removed)
+    }
+
+    /// Seconds since its last word; none if it is gone.
+    fn age(&self, id: &str, now: Timestamp) -> Option<i64> {
+        let folder = self.folder.enter(id, Cross::No).ok()?;
+        let stat = folder.stat(RECORD).ok().flatten().or_else(|| rustix::fs::fstat(&folder).ok())?;
+        Some(now.as_second().saturating_sub(stat.st_mtime))
+    }
+
+    /// The sandbox that is being begun under this name.
+    fn begun_as(&self, name: &str) -> Option<String> {
+        let ids = self.folder.names().ok()?.into_iter().filter_map(|id| id.into_string().ok());
+        let mut begun = ids.filter(|id| is_id(id) && self.is_held(id));
+        begun.find(|id| {
+            let lock = self.folder.enter(id, Cross::No).and_then(|folder| folder.read(LOCK, 4096));
+            lock.is_ok_and(|text| text == name.as_bytes())
+        })
+    }
+
+    /// What is known of a sandbox, with what its supervisor could not say any more.
+    fn read(&self, id: &str) -> Option<Info> {
+        if !is_id(id) {
+            return None;
+        }
+        let folder = self.folder.enter(id, Cross::No).ok()?;
+        // Asked before the record is read: one that ends in between has said so in it.
+        let held = is_locked(&folder);
+        let Record { mut info, .. } = serde_json::from_slice(&folder.read(RECORD, MAX_RECORD).ok()?).ok()?;
+        if info.state != Doing::Ended && !held {
+            let written = folder.stat(RECORD).ok().flatten().map(|stat| stat.st_mtime.saturating_mul(1000));
+            info.state = Doing::Ended;
+            info.reason = Some(EndReason::Lost);
+            info.ended_ms = written;
+            info.message = Some(
+                "its supervisor is gone without a word: it was killed, or the host went down; nothing of it runs"
+                    .to_owned(),
+            );
+        }
+        Some(info)
+    }
+
+    fn is_held(&self, id: &str) -> bool {
+        self.folder.enter(id, Cross::No).is_ok_and(|folder| is_locked(&folder))
+    }
+
+    fn hold(&self) -> Result<File, LiveError> {
+        let failed = |errno| self.failed(Some(ALL), errno);
+        let lock = self.folder.open_file(ALL, OFlags::RDWR | OFlags::CREATE, MODE).map_err(failed)?;
+        loop {
+            match rustix::fs::flock(&lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(lock),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+    }
+
+    fn failed(&self, below: Option<&str>, errno: Errno) -> LiveError {
+        LiveError::Folder { path: below.map_or_else(|| self.path.clone(), |below| self.path.join(below)), errno }
+    }
+}
+
+/// Whether somebody holds a sandbox. What cannot be asked is taken for held: nothing of it is removed.
+fn is_locked(folder: &Dir) -> bool {
+    match folder.open_file(LOCK, OFlags::RDONLY, Mode::empty()) {
+        Err(Errno::NOENT) => false,
+        Err(_) => true,
+        Ok(lock) => rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
+    }
+}
+
+/// The place of a sandbox, held by its supervisor. Dropped without a record, it is removed.
+#[derive(Debug)]
+pub struct Claim {
+    home: Dir,
+    folder: Dir,
+    path: PathBuf,
+    id: String,
+    _lock: File,
+    kept: bool,
+}
+
+impl Claim {
+    /// The id of the sandbox.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where its supervisor is to listen.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET)
+    }
+
+    /// Writes down how it is; readers see the old record or the new one.
+    ///
+    /// # Errors
+    /// [`LiveError::Folder`].
+    pub fn write(&mut self, info: &Info) -> Result<(), LiveError> {
+        let failed = |errno| LiveError::Folder { path: self.path.join(RECORD), errno };
+        let record = Record { schema: 1, owner: Owner::this(), info: info.clone() };
+        let text = serde_json::to_vec(&record).or(Err(failed(Errno::INVAL)))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let written = self.folder.open_file(NEW_RECORD, flags, MODE).and_then(|mut file| {
+            file.write_all(&text).map_err(|error| errno_of(&error))?;
+            rustix::fs::renameat(&self.folder, NEW_RECORD, &self.folder, RECORD)
+        });
+        written.map_err(failed)?;
+        self.kept = true;
+        Ok(())
+    }
+
+    /// Nobody answers here any more.
+    pub fn close_socket(&self) {
+        // A socket at which nobody listens refuses as well.
+        if rustix::fs::unlinkat(&self.folder, SOCKET, AtFlags::empty()).is_err() {}
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.kept && self.home.remove_tree(&self.id).is_err() {
+            // The next sweep does it.
+        }
+    }
+}
+
+/// Whether a sandbox may be named so: `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}`.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    first && name.len() <= 63 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
+/// Whether a text has the shape of an id: `[a-z][a-z0-9]{19}`.
+#[must_use]
+pub fn is_id(text: &str) -> bool {
+    let shape = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    text.len() == ID && shape && text.starts_with(|first: char| first.is_ascii_lowercase())
+}
+
+/// A new id; about 103 bits of it cannot be guessed.
+fn new_id() -> Option<String> {
+    let mut id = String::with_capacity(ID);
+    while id.len() < ID {
+        let mut random = [0; 64];
+        if !sys::random::fill(&mut random) {
+            return None;
+        }
+        for byte in random {
+            let letters = if id.is_empty() { 26 } else { 36 };
+            // The largest multiple that fits: no letter is likelier than another.
+            if id.len() < ID && byte < 255 / letters * letters {
+                let at = byte % letters;
+                id.push(char::from(if at < 26 { b'a' + at } else { b'0' + (at - 26) }));
+            }
+        }
+    }
+    Some(id)
+}

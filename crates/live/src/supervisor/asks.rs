@@ -1,0 +1,223 @@
+//! What clients ask, and what is answered at once.
+
+use std::time::Duration;
+
+use agent::frame::{Kind, MAX_STREAMS, WINDOW};
+use agent::words::{Code, Failure, Program as Wanted, ProgramControl, Request};
+use tokio::time::Instant;
+
+use super::client::{Client, ClientId, What, failure};
+use super::hub::{Hub, Note};
+use super::line::To;
+use super::program::now_ms;
+use crate::wire::Owned;
+use crate::words::{Ask, EndReason, Info, State, Which};
+
+/// The longest life that can be asked for: ten years.
+const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
+
+enum Asked {
+    Us(Ask),
+    Agent(Request),
+}
+
+/// What a request says.
+fn parse(payload: &[u8]) -> Result<Asked, Failure> {
+    let unknown = |error: &serde_json::Error| error.to_string().starts_with("unknown variant");
+    match serde_json::from_slice(payload).map(Asked::Us) {
+        Err(error) if unknown(&error) => serde_json::from_slice(payload).map(Asked::Agent),
+        other => other,
+    }
+    .map_err(|error| failure(Code::Invalid, format!("the request is not understood: {error}")))
+}
+
+impl Hub {
+    /// A frame of a client. What no client may say cuts his connection.
+    pub(super) fn asked(&mut self, id: ClientId, frame: &Owned) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let stream = frame.stream;
+        if frame.kind == Kind::Open {
+            if client.streams.contains_key(&stream) || client.streams.len() >= MAX_STREAMS {
+                return self.left(id);
+            }
+            if let Err(failure) = self.open(id, stream, &frame.payload)
+                && let Some(client) = self.clients.get_mut(&id)
+            {
+                client.end(stream, Err::<(), _>(failure));
+            }
+            return;
+        }
+        match client.streams.get(&stream) {
+            Some(What::Relay { line, .. }) => {
+                let line = *line;
+                self.pass_on(id, line, frame);
+            }
+            Some(What::Reader { program, role, .. }) => {
+                let (program, role) = (*program, *role);
+                self.heard((id, stream), program, role, frame);
+            }
+            Some(What::End) if frame.kind == Kind::Cancel => {
+                client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
+            }
+            // What was said before its end was heard.
+            Some(What::End | What::Freezer | What::Input) | None => {}
+        }
+    }
+
+    fn open(&mut self, id: ClientId, stream: u32, payload: &[u8]) -> Result<(), Failure> {
+        let asked = parse(payload)?;
+        let answers_always = matches!(
+            asked,
+            Asked::Us(
+                Ask::Info {} | Ask::Wait {} | Ask::Kill {} | Ask::Timeout { .. } | Ask::Resume {} | Ask::Pause {}
+            )
+        );
+        if let Some((_, message)) =
+            self.ending.as_ref().filter(|_| !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {})))
+        {
+            return Err(failure(Code::Ended, format!("the sandbox has ended: {message}")));
+        }
+        if self.setup.info.state == State::Paused && !answers_always {
+            return Err(failure(Code::Paused, format!("the sandbox {} is paused", self.setup.info.id)));
+        }
+        if !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Programs {})) {
+            self.busy = Instant::now();
+        }
+        match asked {
+            Asked::Us(ask) => self.ask(id, stream, ask),
+            Asked::Agent(request) => self.relay(id, stream, &request),
+        }
+    }
+
+    fn relay(&mut self, id: ClientId, stream: u32, request: &Request) -> Result<(), Failure> {
+        if matches!(request, Request::Hello { .. } | Request::Start(_)) {
+            return Err(failure(Code::Invalid, "only the supervisor asks that of an agent"));
+        }
+        let line = self.agent.open(request, To::Client(id, stream));
+        let line = line.ok_or_else(|| failure(Code::TooMany, "the agent has 1,024 requests to answer"))?;
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.streams.insert(stream, What::Relay { line, in_left: WINDOW });
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, id: ClientId, stream: u32, ask: Ask) -> Result<(), Failure> {
+        match ask {
+            Ask::Info {} => self.answer(id, stream),
+            Ask::Exec(exec) => return self.exec((id, stream), exec),
+            Ask::Attach { which } => return self.attach((id, stream), &which),
+            Ask::Logs { which, follow } => return self.logs((id, stream), &which, follow),
+            Ask::Programs {} => {
+                let programs = self.shown();
+                self.client(id, |client| client.end(stream, Ok(&programs)));
+            }
+            Ask::Signal { which, number, tree } => {
+                self.control(&which, &ProgramControl::Signal { number, tree })?;
+                self.client(id, |client| client.end(stream, Ok(())));
+            }
+            Ask::Resize { which, size } => {
+                self.control(&which, &ProgramControl::Resize(size))?;
+                self.client(id, |client| client.end(stream, Ok(())));
+            }
+            Ask::Input { which, bytes } => return self.input((id, stream), &which, &bytes),
+            Ask::CloseInput { which } => {
+                self.close_input(&which)?;
+                self.client(id, |client| client.end(stream, Ok(())));
+            }
+            Ask::Kill {} => {
+                self.client(id, |client| drop(client.streams.insert(stream, What::End)));
+                self.end(EndReason::Killed, "it was ended by `kill`".to_owned());
+            }
+            Ask::Wait {} => self.client(id, |client| drop(client.streams.insert(stream, What::End))),
+            Ask::Pause {} => return self.freeze((id, stream), true),
+            Ask::Resume {} => return self.freeze((id, stream), false),
+            Ask::Timeout { ms, only_later } => {
+                self.set_life(ms, only_later)?;
+                self.answer(id, stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be done with a client, if he is still there.
+    pub(super) fn client(&mut self, id: ClientId, with: impl FnOnce(&mut Client)) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            with(client);
+        }
+    }
+
+    fn answer(&mut self, id: ClientId, stream: u32) {
+        let info: Info = self.info();
+        self.client(id, |client| client.end(stream, Ok(&info)));
+    }
+
+    fn control(&mut self, which: &Which, control: &ProgramControl) -> Result<(), Failure> {
+        let number = self.running(which)?;
+        let line = self.programs.get(&number).map_or(0, |program| program.line);
+        self.agent.words(Kind::Control, line, &serde_json::to_vec(control).unwrap_or_default());
+        Ok(())
+    }
+
+    fn freeze(&mut self, who: (ClientId, u32), frozen: bool) -> Result<(), Failure> {
+        let already = (self.setup.info.state == State::Paused) == frozen;
+        match &mut self.freezing {
+            Some((wanted, waiting)) if *wanted == frozen => waiting.push(who),
+            Some(_) => return Err(failure(Code::Failed, "it is just being paused or resumed: ask again")),
+            None if already => {
+                self.answer(who.0, who.1);
+                return Ok(());
+            }
+            None => {
+                self.freezing = Some((frozen, vec![who]));
+                let (run, notes) = (std::sync::Arc::clone(&self.run), self.notes.clone());
+                // The freezer waits for the kernel; nobody else waits with it.
+                tokio::spawn(async move {
+                    let done = tokio::task::spawn_blocking(move || run.freeze(frozen)).await;
+                    let lost = |_| Err(failure(Code::Failed, "the freezer did not answer"));
+                    let done = done.unwrap_or_else(lost);
+                    // Nobody to hear it: the sandbox is over.
+                    if notes.send(Note::Frozen(frozen, done)).await.is_err() {}
+                });
+            }
+        }
+        self.client(who.0, |client| drop(client.streams.insert(who.1, What::Freezer)));
+        Ok(())
+    }
+
+    fn set_life(&mut self, ms: u64, only_later: bool) -> Result<(), Failure> {
+        if ms > LONGEST_MS {
+            return Err(failure(Code::Invalid, "no sandbox lives for more than ten years"));
+        }
+        let life = Duration::from_millis(ms);
+        let ends = Instant::now().checked_add(life);
+        // One without an end cannot end later.
+        let later = self.ends.is_some_and(|now| ends.is_some_and(|ends| ends > now));
+        if only_later && !later {
+            return Ok(());
+        }
+        if ms == 0 {
+            self.end(EndReason::Timeout, "its life was over at once (`timeout`)".to_owned());
+            return Ok(());
+        }
+        self.ends = ends;
+        self.setup.info.ends_ms = Some(now_ms().saturating_add(i64::try_from(ms).unwrap_or(i64::MAX)));
+        self.run.set_wall(Some(life));
+        self.write_down();
+        Ok(())
+    }
+}
+
+/// What an `exec` may not ask.
+pub(super) fn check(program: &Wanted) -> Result<(), Failure> {
+    if program.argv.first().is_none_or(String::is_empty) {
+        return Err(failure(Code::Invalid, "there is no program to run"));
+    }
+    let texts = program.argv.iter().chain(program.env.values()).chain(program.cwd.as_ref());
+    if texts.chain(program.env.keys()).any(|text| text.contains('\0')) {
+        return Err(failure(Code::Invalid, "no argument, variable or path can hold a zero byte"));
+    }
+    if program.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+        return Err(failure(Code::Invalid, "a variable's name is not empty and has no `=`"));
+    }
+    Ok(())
+}

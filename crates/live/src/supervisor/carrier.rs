@@ -1,0 +1,56 @@
+//! The one place where the engine comes in: a run whose program is the agent, and a socket that leads to it.
+
+use std::future::Future;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::words::Failure;
+use serde_json::Value;
+
+use crate::words::EndReason;
+
+/// What a supervisor asks of a run. Nothing here may wait but [`Run::freeze`], which is called in a thread of its own.
+pub trait Run: Send + Sync {
+    /// Usage so far, as in the report of a run.
+    fn usage(&self) -> Value;
+    /// How often the kernel ended something inside because memory was used up.
+    fn oom_kills(&self) -> u64;
+    /// Ends everything inside.
+    fn kill(&self);
+    /// Its wall time is over so long from now; without, never.
+    fn set_wall(&self, from_now: Option<Duration>);
+    /// Freezes everything inside, or thaws it.
+    ///
+    /// # Errors
+    /// `unsupported` where the host has no freezer.
+    fn freeze(&self, frozen: bool) -> Result<(), Failure>;
+}
+
+/// How a run ended, when nothing of it is left.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finish {
+    /// Why, as far as the run knows: it was killed, a limit was reached, or the agent ended by itself.
+    pub reason: EndReason,
+    /// The same in one sentence.
+    pub message: String,
+    /// Its report.
+    pub report: Option<Value>,
+}
+
+/// A run that was let go.
+pub struct Carrier {
+    /// Leads to the agent.
+    pub socket: UnixStream,
+    /// The run.
+    pub run: Arc<dyn Run>,
+    /// Its end.
+    pub ended: Pin<Box<dyn Future<Output = Finish> + Send>>,
+}
+
+impl std::fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Carrier").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,253 @@
+//! The supervisor of one live sandbox: one process, one thread, one run.
+//!
+//! It believes nothing of the agent and waits for nobody: not for the agent, not for a client that does not read. Whatever is
+//! asked and said passes [`hub::Hub`], which decides at once; reading and writing is done by a task for each connection.
+
+mod asks;
+mod carrier;
+mod client;
+mod hub;
+mod line;
+mod program;
+mod programs;
+mod pump;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sandbox::audit::Log;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedSender, channel, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+pub use carrier::{Carrier, Finish, Run};
+use client::{Client, ClientId};
+use hub::{Hub, Note};
+use line::Agent;
+
+use crate::error::LiveError;
+use crate::place;
+use crate::record::Claim;
+use crate::wire::{self, Frames, WireError};
+use crate::words::{EndReason, Info};
+
+/// Most connections at once; another one is closed at once.
+const MAX_CLIENTS: usize = 128;
+/// Notes that wait; who has more to say waits.
+const NOTES: usize = 32;
+/// Last words are written within this time, or not at all.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Where the host gives no more descriptors, it is asked again after this time.
+const NO_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// What a supervisor is told about its sandbox.
+#[derive(Debug)]
+pub struct Setup {
+    /// Its place.
+    pub claim: Claim,
+    /// All about it; what only the supervisor knows is filled in by it.
+    pub info: Info,
+    /// Where its events are written down.
+    pub log: Option<Log>,
+    /// `limits.output`, for each program.
+    pub output: Option<u64>,
+    /// A program that prints more is killed, else the rest is left out.
+    pub kill_over: bool,
+    /// How long it lives.
+    pub life: Option<Duration>,
+    /// It is ended when it was idle for so long.
+    pub idle: Option<Duration>,
+}
+
+/// A supervisor whose agent has answered.
+pub struct Supervisor {
+    hub: Hub,
+    notes: Receiver<Note>,
+    sender: Sender<Note>,
+    ended: Pin<Box<dyn Future<Output = Finish> + Send>>,
+    listener: UnixListener,
+    signals: [Signal; 3],
+    last_client: ClientId,
+    /// The next one is accepted then.
+    accepts: Instant,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("id", &self.hub.setup.info.id).finish_non_exhaustive()
+    }
+}
+
+impl Supervisor {
+    /// Takes over a run that was let go: listens, and asks the agent who it is. Must be called within a tokio runtime of one
+    /// thread.
+    ///
+    /// # Errors
+    /// [`LiveError::Start`]; nothing runs any more then, and nothing is recorded.
+    pub async fn begin(setup: Setup, carrier: Carrier) -> Result<Self, LiveError> {
+        let Carrier { socket, run, ended } = carrier;
+        let opened = open(&setup, socket);
+        let (listener, signals, socket) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                run.kill();
+                ended.await;
+                return Err(LiveError::Start { why: error.to_string() });
+            }
+        };
+        let (sender, notes) = channel(NOTES);
+        let (from, to) = socket.into_split();
+        let (out, queued, _writer) = writer(to);
+        tokio::spawn(read_agent(Frames::new(from), sender.clone()));
+        let hub = Hub::new(setup, run, Agent::new(out, queued), sender.clone());
+        let accepts = Instant::now();
+        let mut supervisor = Self { hub, notes, sender, ended, listener, signals, last_client: 0, accepts };
+        supervisor.hub.greet();
+        while !supervisor.hub.is_ready() {
+            supervisor.step(false).await;
+            if supervisor.hub.over {
+                let why = supervisor.hub.setup.info.message.clone().unwrap_or_default();
+                return Err(LiveError::Start { why });
+            }
+        }
+        let info = supervisor.hub.info();
+        if let Err(error) = supervisor.hub.setup.claim.write(&info) {
+            supervisor.hub.end(EndReason::Failed, error.to_string());
+            while !supervisor.hub.over {
+                supervisor.step(false).await;
+            }
+            return Err(error);
+        }
+        Ok(supervisor)
+    }
+
+    /// All about the sandbox.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        self.hub.info()
+    }
+
+    /// Answers until the sandbox has ended; its last word.
+    pub async fn serve(mut self) -> Info {
+        while !self.hub.over {
+            self.step(true).await;
+        }
+        let info = self.hub.info();
+        // Whoever listens is given the last words, but not for ever.
+        let clients = std::mem::take(&mut self.hub.clients);
+        let written = async {
+            for client in clients.into_values() {
+                client.close().await;
+            }
+        };
+        drop(tokio::time::timeout(LAST_WORDS, written).await);
+        info
+    }
+
+    /// Waits for one thing, and deals with it.
+    async fn step(&mut self, accept: bool) {
+        let next = self.hub.next();
+        let [terminate, interrupt, hangup] = &mut self.signals;
+        let due = async {
+            match next {
+                Some(next) => tokio::time::sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (listener, accepts) = (&self.listener, self.accepts);
+        let arrival = async {
+            tokio::time::sleep_until(accepts).await;
+            listener.accept().await
+        };
+        let stopped = "it was told to stop by a signal";
+        tokio::select! {
+            finish = &mut self.ended, if !self.hub.over => self.hub.finish(finish),
+            note = self.notes.recv() => {
+                if let Some(note) = note {
+                    self.hub.hear(note);
+                }
+            }
+            arrived = arrival, if accept => match arrived {
+                Ok((socket, _)) => self.arrived(socket),
+                Err(_) => self.accepts = Instant::now().checked_add(NO_DESCRIPTORS).unwrap_or(self.accepts),
+            },
+            _ = terminate.recv() => self.hub.end(EndReason::Signal, format!("{stopped} (SIGTERM)")),
+            _ = interrupt.recv() => self.hub.end(EndReason::Signal, format!("{stopped} (SIGINT)")),
+            _ = hangup.recv() => self.hub.end(EndReason::Signal, format!("{stopped} (SIGHUP)")),
+            () = due => self.hub.tick(),
+        }
+    }
+
+    /// A connection: of the same user, or of root.
+    fn arrived(&mut self, socket: UnixStream) {
+        let ours = rustix::process::geteuid().as_raw();
+        let may = socket.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0);
+        if !may || self.hub.clients.len() >= MAX_CLIENTS {
+            return;
+        }
+        self.last_client = self.last_client.saturating_add(1);
+        let id = self.last_client;
+        let (from, to) = socket.into_split();
+        let (out, queued, writer) = writer(to);
+        let reader = tokio::spawn(read_client(Frames::new(from), id, self.sender.clone())).abort_handle();
+        self.hub.clients.insert(id, Client::new(out, queued, reader, writer));
+    }
+}
+
+type Opened = (UnixListener, [Signal; 3], UnixStream);
+
+fn open(setup: &Setup, socket: std::os::unix::net::UnixStream) -> std::io::Result<Opened> {
+    let listener = place::bind(&setup.claim.socket())?;
+    let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
+    socket.set_nonblocking(true)?;
+    Ok((listener, signals, UnixStream::from_std(socket)?))
+}
+
+/// A task that writes what is queued; where to queue it, and how much waits.
+fn writer(
+    to: impl AsyncWrite + Unpin + Send + 'static,
+) -> (UnboundedSender<Vec<u8>>, Arc<AtomicUsize>, JoinHandle<()>) {
+    let (out, bytes) = unbounded_channel();
+    let queued = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&queued);
+    let write = async move {
+        let written = |count| {
+            counted.fetch_sub(count, Ordering::Relaxed);
+        };
+        // Whoever does not take it any more is told by his reader.
+        if wire::write_all(to, bytes, written).await.is_err() {}
+    };
+    (out, queued, tokio::spawn(write))
+}
+
+async fn read_client(mut frames: Frames<impl AsyncRead + Unpin>, id: ClientId, notes: Sender<Note>) {
+    // What is no frame, and a connection that broke, are the same: he is gone.
+    while let Ok(Some(frame)) = frames.next().await {
+        if notes.send(Note::Asked(id, frame)).await.is_err() {
+            return;
+        }
+    }
+    if notes.send(Note::Left(id)).await.is_err() {}
+}
+
+async fn read_agent(mut frames: Frames<impl AsyncRead + Unpin>, notes: Sender<Note>) {
+    loop {
+        let note = match frames.next().await {
+            Ok(Some(frame)) => Note::Agent(frame),
+            Ok(None) | Err(WireError::Io(_) | WireError::Torn) => Note::Gone,
+            Err(WireError::Frame(error)) => Note::Broke(error.to_string()),
+        };
+        let last = !matches!(note, Note::Agent(_));
+        if notes.send(note).await.is_err() || last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Programs and those who listen to them.
+
+use std::sync::atomic::Ordering;
+
+use agent::words::{Code, Entry, ProgramControl, Request};
+use base64::Engine as _;
+
+use super::*;
+use crate::client::Error;
+use crate::words::{Programs, Running, Which};
+
+fn code(error: Error) -> Code {
+    error.failure().code
+}
+
+#[tokio::test]
+async fn a_program_is_reported_with_its_code() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(exec(&["exit", "7"]))).unwrap();
+    let running: Running = serde_json::from_value(stream.reply().await.unwrap()).unwrap();
+    assert_eq!((running.id.as_str(), running.program.argv[0].as_str()), ("p1", "exit"));
+    let (_, _, report) = to_end(&mut stream).await;
+    assert_eq!((report.outcome.as_str(), report.code, report.cpu_user), ("exited", Some(7), 0.000_005));
+    let missing = client.open(&Ask::Exec(exec(&["missing"]))).unwrap().reply().await;
+    assert_eq!(code(missing.unwrap_err()), Code::NotFound);
+    let nothing = client.open(&Ask::Exec(Exec::default())).unwrap().reply().await;
+    assert_eq!(code(nothing.unwrap_err()), Code::Invalid);
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn what_is_typed_comes_back_and_others_may_type_too() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(exec(&["cat", "-"]))).unwrap();
+    stream.reply().await.unwrap();
+    let which = Which::Id("p1".to_owned());
+    // More than a window, so that credit must come back.
+    let sender = stream.sender();
+    let typed = tokio::spawn(async move {
+        for _ in 0..20 {
+            sender.send(&[b'a'; 50_000]).await.unwrap();
+        }
+        sender
+    });
+    let mut out = 0;
+    while out < 1_000_000 {
+        let Some(Incoming::Out(bytes)) = stream.next().await else { panic!("no output") };
+        out += bytes.len();
+    }
+    let sender = typed.await.unwrap();
+    let bytes = base64::prelude::BASE64_STANDARD.encode("hello");
+    client.call::<()>(&Ask::Input { which: which.clone(), bytes }).await.unwrap();
+    assert_eq!(stream.next().await, Some(Incoming::Out(b"hello".to_vec())));
+    sender.eof().unwrap();
+    assert_eq!(to_end(&mut stream).await.2.code, Some(0));
+    let late = client.call::<()>(&Ask::CloseInput { which }).await;
+    assert_eq!(code(late.unwrap_err()), Code::NotFound);
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn a_program_is_slowed_by_its_only_reader_and_loses_nothing() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(exec(&["print", "20000000"]))).unwrap();
+    stream.reply().await.unwrap();
+    // Nobody reads: the agent may send its window twice (his and ours), and then waits.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let programs: Programs = client.call(&Ask::Programs {}).await.unwrap();
+    assert!(programs.programs[0].report.is_none(), "20 MB lie somewhere");
+    let (out, lost, report) = to_end(&mut stream).await;
+    assert_eq!((out.len(), lost, report.output, report.dropped), (20_000_000, 0, 20_000_000, 0));
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_skipped_and_told_and_the_others_get_everything() {
+    let live = live(With::default()).await;
+    let (owner, other) = (live.client().await, live.client().await);
+    let mut first = owner.open(&Ask::Exec(exec(&["print", "50000000"]))).unwrap();
+    first.reply().await.unwrap();
+    let which = Which::Pid(programs(&owner).await[0].pid);
+    let mut second = other.open(&Ask::Attach { which }).unwrap();
+    second.reply().await.unwrap();
+    let (out, lost, _) = to_end(&mut second).await;
+    // It joined when a window or two were out already.
+    assert_eq!(lost, 0);
+    assert!(out.len() > 49_000_000, "{}", out.len());
+    let (out, lost, report) = to_end(&mut first).await;
+    assert_eq!(out.len() as u64 + lost, 50_000_000);
+    assert!(lost > 40_000_000, "{lost}");
+    assert_eq!(report.dropped, 0, "the limit has nothing to do with it");
+    kill(&owner).await;
+}
+
+async fn programs(client: &Client) -> Vec<Running> {
+    client.call::<Programs>(&Ask::Programs {}).await.unwrap().programs
+}
+
+#[tokio::test]
+async fn a_lost_caller_ends_his_program_and_not_one_that_he_let_go() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    for detach in [false, true] {
+        let caller = live.client().await;
+        let mut stream = caller.open(&Ask::Exec(Exec { detach, ..exec(&["sleep"]) })).unwrap();
+        stream.reply().await.unwrap();
+        drop((stream, caller));
+    }
+    let ended = async {
+        loop {
+            let programs = programs(&client).await;
+            if programs[0].report.is_some() {
+                return programs;
+            }
+        }
+    };
+    let programs = tokio::time::timeout(LONG, ended).await.unwrap();
+    assert_eq!(programs[0].report.as_ref().unwrap().signal, Some(9));
+    assert!(programs[1].report.is_none());
+    let which = Which::Id("p2".to_owned());
+    client.call::<()>(&Ask::Signal { which: which.clone(), number: 15, tree: false }).await.unwrap();
+    let mut stream = client.open(&Ask::Attach { which: which.clone() }).unwrap();
+    stream.reply().await.unwrap();
+    assert_eq!(to_end(&mut stream).await.2.signal, Some(15));
+    let again = client.call::<()>(&Ask::Signal { which, number: 15, tree: false }).await;
+    assert_eq!(code(again.unwrap_err()), Code::NotFound);
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn a_timeout_kills_the_program_and_not_the_sandbox() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let timeout_ms = Some(50);
+    let mut stream = client.open(&Ask::Exec(Exec { timeout_ms, ..exec(&["sleep"]) })).unwrap();
+    let report = to_end(&mut stream).await.2;
+    assert_eq!((report.outcome.as_str(), report.limit.as_deref(), report.signal), ("limit", Some("wall"), Some(9)));
+    assert_eq!(client.call::<Info>(&Ask::Info {}).await.unwrap().state, State::Running);
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn output_past_its_limit_is_cut_or_ends_the_program() {
+    for (kill_over, outcome, limit) in [(false, "exited", None), (true, "limit", Some("output"))] {
+        let live = live(With { output: Some(100_000), kill_over, ..With::default() }).await;
+        let client = live.client().await;
+        let mut stream = client.open(&Ask::Exec(exec(&["print", "3000000"]))).unwrap();
+        let (out, lost, report) = to_end(&mut stream).await;
+        assert_eq!((report.outcome.as_str(), report.limit.as_deref(), lost), (outcome, limit, 0));
+        let note = format!("\n[fumehood: {} bytes were cut here]\n", report.dropped);
+        assert_eq!(out.len() as u64 + report.dropped, report.output + note.len() as u64);
+        assert!(out.len() < 110_000 && report.dropped > 0);
+        // Of each program anew.
+        let (out, _, _) = to_end(&mut client.open(&Ask::Exec(exec(&["print", "50000"]))).unwrap()).await;
+        assert_eq!(out.len(), 50_000);
+        kill(&client).await;
+    }
+}
+
+#[tokio::test]
+async fn memory_that_the_kernel_counted_is_told_in_the_report_that_it_hit() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    for (kills, limit) in [(0, None), (1, Some("memory"))] {
+        let mut stream = client.open(&Ask::Exec(exec(&["sleep"]))).unwrap();
+        stream.reply().await.unwrap();
+        live.run.kills.store(kills, Ordering::Relaxed);
+        stream.control(&ProgramControl::Signal { number: 9, tree: false }).unwrap();
+        assert_eq!(to_end(&mut stream).await.2.limit.as_deref(), limit);
+    }
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn logs_are_the_newest_of_what_was_printed_also_when_it_is_over() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(Exec { detach: true, ..exec(&["print", "3000000"]) })).unwrap();
+    stream.reply().await.unwrap();
+    let which = Which::Id("p1".to_owned());
+    let mut followed = client.open(&Ask::Logs { which: which.clone(), follow: true }).unwrap();
+    to_end(&mut stream).await;
+    while !matches!(followed.next().await.unwrap(), Incoming::End(Ok(Value::Null))) {}
+    let mut logs = client.open(&Ask::Logs { which, follow: false }).unwrap();
+    let mut kept = 0;
+    while let Some(Incoming::Out(bytes)) = logs.next().await {
+        kept += bytes.len();
+    }
+    assert_eq!(kept, 1 << 20);
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn two_hundred_streams_at_once_do_not_wait_for_one_another() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut asleep = Vec::new();
+    for _ in 0..200 {
+        asleep.push(client.open(&Ask::Exec(exec(&["sleep"]))).unwrap());
+    }
+    for stream in &mut asleep {
+        stream.reply().await.unwrap();
+    }
+    assert_eq!(programs(&client).await.len(), 200);
+    assert_eq!(client.call::<Entry>(&Request::Stat { path: "/a".to_owned(), follow: false }).await.unwrap().size, 3);
+    let nothing = client.call::<Entry>(&Request::Stat { path: "/b".to_owned(), follow: false }).await;
+    assert_eq!(code(nothing.unwrap_err()), Code::NotFound);
+    kill(&client).await;
+    for mut stream in asleep {
+        let report = to_end(&mut stream).await.2;
+        assert!(report.message.contains("ended with its sandbox"), "{}", report.message);
+    }
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_through_a_port_and_its_end_ends_it() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut port = client.open(&Request::Port { port: 80 }).unwrap();
+    port.reply().await.unwrap();
+    for _ in 0..30 {
+        port.send(&[b'x'; 40_000]).await.unwrap();
+        let mut got = 0;
+        while got < 40_000 {
+            let Some(Incoming::Out(bytes)) = port.next().await else { panic!("no echo") };
+            got += bytes.len();
+        }
+    }
+    port.eof().unwrap();
+    assert!(matches!(port.next().await, Some(Incoming::End(Ok(_)))));
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn what_only_the_supervisor_may_ask_an_agent_nobody_else_may() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let start = Request::Start(exec(&["exit", "0"]).program);
+    for request in [start, Request::Hello { version: 1 }] {
+        assert_eq!(code(client.call::<Value>(&request).await.unwrap_err()), Code::Invalid);
+    }
+    let odd = client.call::<Value>(&serde_json::json!({ "op": "fly" })).await;
+    assert_eq!(code(odd.unwrap_err()), Code::Invalid);
+    kill(&client).await;
+}

@@ -1,0 +1,321 @@
+//! git's configuration, key by key: what a run wrote there is taken over as far as it can name no program, folder, file or
+//! server; the lines of the host stay as they are, in their order and with their comments.
+
+use std::collections::BTreeMap;
+
+use crate::fault::show_text;
+
+/// How many keys are named.
+const MAX_NAMED: usize = 5;
+
+/// A section and a key of it: both in lower case, with what stands between the quotes as it is.
+type Key = (String, String);
+
+/// Keys of a configuration and their values in order.
+pub(super) type Keys = BTreeMap<Key, Vec<String>>;
+
+/// What of a configuration is taken over, where not all of it may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The host's file with the harmless keys of the run.
+    pub merged: Vec<u8>,
+    /// The keys that are left out, `section.key`; escaped, at most five, and then how many more.
+    pub left: String,
+}
+
+/// Why a configuration may not take the place of another: the keys that differ and can name a program, a folder, a file or
+/// another server.
+pub(super) fn objection(before: &[u8], now: &[u8]) -> Option<String> {
+    let (Some(before), Some(now)) = (keys(before), keys(now)) else {
+        return Some("it has lines that are not understood here".to_owned());
+    };
+    let (_, held) = judged(&before, &now);
+    (!held.is_empty()).then(|| format!("{} can name a program or another place", named(&held)))
+}
+
+/// The host's configuration with what is harmless of the run's; `None` where all of it is, or nothing.
+#[must_use]
+pub fn part(before: &[u8], now: &[u8]) -> Option<Part> {
+    let (mut merged, run) = (lines(before)?, lines(now)?);
+    let (old, new) = (keys_of(&merged), keys_of(&run));
+    let (harmless, held) = judged(&old, &new);
+    if harmless.is_empty() || held.is_empty() {
+        return None;
+    }
+    let mut wanted = old.clone();
+    for key in harmless {
+        set(&mut merged, key, &run);
+        match new.get(key) {
+            Some(values) => drop(wanted.insert(key.clone(), values.clone())),
+            None => drop(wanted.remove(key)),
+        }
+    }
+    let merged: String = merged.into_iter().map(|line| line.text).collect();
+    // It is read again: what does not say exactly what was judged is not taken.
+    (keys(merged.as_bytes())? == wanted).then(|| Part { merged: merged.into_bytes(), left: named(&held) })
+}
+
+/// The keys that differ: those that are harmless, and the others.
+fn judged<'a>(before: &'a Keys, now: &'a Keys) -> (Vec<&'a Key>, Vec<&'a Key>) {
+    let new = now.keys().filter(|key| !before.contains_key(*key));
+    let differ = before.keys().chain(new).filter(|key| before.get(*key) != now.get(*key));
+    differ.partition(|key| is_harmless(key, before, now))
+}
+
+fn named(keys: &[&Key]) -> String {
+    let shown: Vec<String> = keys
+        .iter()
+        .take(MAX_NAMED)
+        .map(|(section, key)| format!("`{}`", show_text(&format!("{section}.{key}"))))
+        .collect();
+    match keys.len().saturating_sub(MAX_NAMED) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Puts the lines that the run has of a key in the place of the host's.
+fn set(merged: &mut Vec<Line>, key: &Key, run: &[Line]) {
+    let is = |line: &Line| line.key.as_ref().is_some_and(|(found, _)| found == key);
+    let new: Vec<Line> = run.iter().filter(|line| is(line)).cloned().collect();
+    let within = merged.iter().rposition(|line| line.section == key.0 && !line.is_aside);
+    let at = merged.iter().position(is).or_else(|| within.map(|at| at.saturating_add(1)));
+    merged.retain(|line| !is(line));
+    let at = at.unwrap_or_else(|| {
+        if !new.is_empty() {
+            merged.push(Line::heading(&key.0));
+        }
+        merged.len()
+    });
+    let rest = merged.split_off(at.min(merged.len()));
+    merged.extend(new);
+    merged.extend(rest);
+}
+
+fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
+    let (section, key_name) = key;
+    let (old, new) = (before.get(key), now.get(key));
+    let (section, below) = section.split_once('.').unwrap_or((section, ""));
+    let values = || new.into_iter().flatten();
+    if !values().all(|value| is_whole(value)) {
+        return false;
+    }
+    let plain = |value: &String| {
+        !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+*:".contains(&b))
+    };
+    match (section, key_name.as_str()) {
+        ("user" | "author" | "committer", "name" | "email") | ("init", "defaultbranch") => true,
+        ("core", "filemode" | "ignorecase" | "precomposeunicode" | "symlinks" | "logallrefupdates") => true,
+        ("branch", "merge") => values().all(|value| value.starts_with("refs/") && plain(value)),
+        // A server that the host knows by this name already: what is sent and fetched without a word goes to none else.
+        ("branch", "remote" | "pushremote") => {
+            values().all(|value| value == "." || before.contains_key(&(format!("remote.{value}"), "url".to_owned())))
+        }
+        ("branch", "rebase" | "description" | "vscode-merge-base" | "gh-merge-base") => true,
+        ("submodule", "active") => true,
+        // Of a remote that has an address and keeps it: without one, git takes its name for a folder.
+        ("remote", "fetch") => {
+            let url = (format!("remote.{below}"), "url".to_owned());
+            let addressed = before.contains_key(&url) || (now.contains_key(&url) && is_harmless(&url, before, now));
+            new.is_some() && addressed && values().all(plain)
+        }
+        // A new remote; another address for an old one would send there what was meant for somebody else.
+        ("remote" | "submodule", "url") => {
+            !below.is_empty() && old.is_none() && values().all(|value| is_address(value))
+        }
+        _ => false,
+    }
+}
+
+/// Whether quotes and escapes are as git writes them: at any other git stops reading, and works no more.
+fn is_whole(value: &str) -> bool {
+    let mut quoted = false;
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => quoted = !quoted,
+            '\\' if !chars.next().is_some_and(|next| "\\\"ntb".contains(next)) => return false,
+            '#' | ';' if !quoted => return true,
+            _ => {}
+        }
+    }
+    !quoted
+}
+/// `https://`, `ssh://` or `user@host:path`, without anything that a shell or git would read as an option or a helper.
+fn is_address(value: &str) -> bool {
+    let allowed = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+~:@%".contains(&b));
+    let host = value.strip_prefix("https://").or_else(|| value.strip_prefix("ssh://"));
+    let scp = || {
+        let (user, rest) = value.split_once('@')?;
+        let (host, path) = rest.split_once(':')?;
+        (!user.contains('/') && !path.starts_with(':')).then_some(host)
+    };
+    let host = host.or_else(scp);
+    allowed
+        && !value.contains("::")
+        && host.is_some_and(|host| host.starts_with(|c: char| c.is_ascii_alphanumeric()) && !host.contains("@-"))
+}
+
+/// One line of a configuration.
+#[derive(Clone, Debug)]
+struct Line {
+    /// As it stands there, with its end.
+    text: String,
+    /// The section that it belongs to.
+    section: String,
+    /// Of a line that sets a key.
+    key: Option<(Key, String)>,
+    /// A comment or an empty line.
+    is_aside: bool,
+}
+
+impl Line {
+    /// The heading of a section: what is below it stands in quotes, and has none itself.
+    fn heading(section: &str) -> Self {
+        let text = match section.split_once('.') {
+            Some((name, below)) => format!("[{name} \"{below}\"]\n"),
+            None => format!("[{section}]\n"),
+        };
+        Self { text, section: section.to_owned(), key: None, is_aside: false }
+    }
+}
+
+/// The keys of a configuration and their values in order; `None` if a line is not understood.
+pub(super) fn keys(config: &[u8]) -> Option<Keys> {
+    lines(config).map(|lines| keys_of(&lines))
+}
+
+fn keys_of(lines: &[Line]) -> Keys {
+    let mut found = Keys::new();
+    for (key, value) in lines.iter().filter_map(|line| line.key.as_ref()) {
+        found.entry(key.clone()).or_default().push(value.clone());
+    }
+    found
+}
+
+fn lines(config: &[u8]) -> Option<Vec<Line>> {
+    let mut found = Vec::new();
+    let mut section = String::new();
+    for whole in std::str::from_utf8(config).ok()?.split_inclusive('\n') {
+        let line = whole.trim();
+        let text = format!("{}\n", whole.strip_suffix('\n').unwrap_or(whole));
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            found.push(Line { text, section: section.clone(), key: None, is_aside: true });
+            continue;
+        }
+        if line.ends_with('\\') {
+            return None;
+        }
+        if let Some(head) = line.strip_prefix('[') {
+            section = heading(head.strip_suffix(']')?)?;
+            found.push(Line { text, section: section.clone(), key: None, is_aside: false });
+            continue;
+        }
+        let (key, value) = line.split_once('=').map_or((line, "true"), |(key, value)| (key.trim(), value.trim()));
+        let named = key.starts_with(|c: char| c.is_ascii_alphabetic())
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !named || section.is_empty() {
+            return None;
+        }
+        let key = Some(((section.clone(), key.to_ascii_lowercase()), value.to_owned()));
+        found.push(Line { text, section: section.clone(), key, is_aside: false });
+    }
+    Some(found)
+}
+
+/// `core`, `remote "origin"`.
+fn heading(head: &str) -> Option<String> {
+    let (name, below) =
+        head.split_once(char::is_whitespace).map_or((head, None), |(name, rest)| (name, Some(rest.trim())));
+    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    if name.is_empty() || !plain(name) {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    match below {
+        None => Some(name),
+        Some(quoted) => {
+            let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+            (!inner.contains(['"', '\\', ']'])).then(|| format!("{name}.{inner}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_that_steer_nothing_are_taken_over() {
+        let old = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://a.example/x.git\n";
+        let with = |more: &str| objection(old.as_bytes(), format!("{old}{more}").as_bytes());
+        for more in [
+            "",
+            "[user]\n name = x\n email = x@x\n",
+            "[branch \"x\"]\n\tremote = origin\n\tmerge = refs/heads/x\n",
+            "[remote \"up\"]\n\turl = git@host.example:a/b.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
+            "# a comment\n",
+        ] {
+            assert_eq!(with(more), None, "{more}");
+        }
+        for more in [
+            "[core]\n\tfsmonitor = /tmp/x\n",
+            "[alias]\n\tst = !sh\n",
+            "[include]\n\tpath = /tmp/x\n",
+            "[core]\n\thooksPath = x\n",
+            "[remote \"origin\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"e\"]\n\turl = ext::sh -c x\n",
+            "[remote \"e\"]\n\turl = /tmp/evil\n",
+            "[branch \"x\"]\n\tremote = ext::sh\n",
+            "[branch \"x\"]\n\tremote = ../evil\n",
+            "[filter \"x\"]\n\tclean = sh\n",
+            "[core]\n\tpager = sh\n",
+            "[branch \"main\"]\n\tpushRemote = up\n[remote \"up\"]\n\turl = https://evil.example/x\n",
+            "[x]\n\ty = \\\nz\n",
+            "[remote \"e\"]\n\turl = ssh://-oProxyCommand=x/y\n",
+            "[remote \"up\"]\n\tuploadpack = sh\n",
+            "[url \"https://evil/\"]\n\tinsteadOf = https://a.example/\n",
+            "[core]fsmonitor = x\n",
+            "fsmonitor = x\n[",
+            "[extensions]\n\tworktreeConfig = true\n",
+        ] {
+            assert!(with(more).is_some(), "{more}");
+        }
+        assert!(objection(b"", b"\xff").is_some());
+    }
+
+    #[test]
+    fn harmless_keys_alone_are_taken_over_and_the_hosts_lines_stay() {
+        let host = "; ours\n[core]\n\tbare = false\n\n# who fetches\n[remote \"origin\"]\n\turl = https://a.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"old\"]\n\tmerge = refs/heads/old\n\tremote = origin\n[alias]\n\tst = status -s";
+        let run = "[core]\n\tbare = false\n\tfsmonitor = /tmp/x\n\thooksPath = x\n[remote \"origin\"]\n\turl = https://evil.example/x\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\tfetch = +refs/pull/*:refs/pull/*\n[alias]\n\tst = !sh\n[branch \"new\"]\n\tremote = origin\n\tmerge = refs/heads/new\n[user]\n\tname = \"a b\"\n[remote \"up\"]\n\turl = ssh://git@b.example/y\n\tfetch = +refs/heads/*:refs/remotes/up/*\n";
+        let part = part(host.as_bytes(), run.as_bytes()).unwrap();
+        let expected = "; ours\n[core]\n\tbare = false\n\n# who fetches\n[remote \"origin\"]\n\turl = https://a.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\tfetch = +refs/pull/*:refs/pull/*\n[branch \"old\"]\n[alias]\n\tst = status -s\n[branch \"new\"]\n\tmerge = refs/heads/new\n\tremote = origin\n[remote \"up\"]\n\tfetch = +refs/heads/*:refs/remotes/up/*\n\turl = ssh://git@b.example/y\n[user]\n\tname = \"a b\"\n";
+        assert_eq!(String::from_utf8(part.merged).unwrap(), expected);
+        assert_eq!(part.left, "`alias.st`, `remote.origin.url`, `core.fsmonitor`, `core.hookspath`");
+        assert_eq!(objection(host.as_bytes(), expected.as_bytes()), None);
+    }
+
+    #[test]
+    fn a_part_is_taken_only_where_there_is_one() {
+        let part = |before: &str, now: &str| part(before.as_bytes(), now.as_bytes());
+        assert_eq!(part("", "[user]\n\tname = x\n"), None, "all of it");
+        assert_eq!(part("", "[alias]\n\tx = !sh\n"), None, "none of it");
+        assert_eq!(part("", "[alias]\n\tx = !sh\n[user]\n\tname = x \\\n\n"), None, "not understood");
+        assert_eq!(part("[x]\n\ty = \"\\\n\"", "[user]\n\tname = x\n[alias]\n\tx = y\n"), None, "the host's neither");
+        // A remote without an address of its own is a folder, an address of another kind a program; a quote without end
+        // stops git.
+        for held in [
+            "[remote \"e\"]\n\tfetch = x\n",
+            "[user]\n\tname = \"x\n",
+            "[remote \"e\"]\n\turl = ext::sh\n\tfetch = x\n",
+        ] {
+            assert_eq!(part("", held), None, "{held}");
+            assert!(objection(b"", held.as_bytes()).is_some(), "{held}");
+        }
+        let gone = part("[a]\n\tb = c\n[user]\n\tname = x\n\temail = y\n", "[user]\n\temail = y\n").unwrap();
+        assert_eq!((gone.merged, gone.left), (b"[a]\n\tb = c\n[user]\n\temail = y\n".to_vec(), "`a.b`".to_owned()));
+        let many: String = (0..9).map(|n| format!("[x{n}]\n\ty = z\n")).collect();
+        let left = part("", &format!("{many}[user]\n\tname = x\n")).unwrap().left;
+        assert!(left.ends_with("`x4.y` and 4 more"), "{left}");
+    }
+}

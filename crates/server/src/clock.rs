@@ -1,0 +1,41 @@
+//! The time, and how it is written.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// RFC 3339 in UTC, with milliseconds; the epoch for what no calendar has.
+pub(crate) fn rfc3339(ms: i64) -> String {
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
+    format!("{time:.3}")
+}
+
+/// RFC 3339 in UTC, with nanoseconds.
+pub(crate) fn rfc3339_fine(seconds: i64, nanoseconds: u32) -> String {
+    let time = Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH);
+    format!("{time:.9}")
+}
+
+/// Milliseconds of a time as RFC 3339 writes it.
+pub(crate) fn parse_ms(text: &str) -> Option<i64> {
+    text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_and_read() {
+        assert_eq!(rfc3339(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
+        assert_eq!(rfc3339_fine(0, 5), "1970-01-01T00:00:00.000000005Z");
+        assert_eq!(parse_ms("2023-11-14T22:13:20.123Z"), Some(1_700_000_000_123));
+        assert_eq!(rfc3339(i64::MAX), "1970-01-01T00:00:00.000Z");
+    }
+}

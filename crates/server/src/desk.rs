@@ -1,0 +1,428 @@
+//! What every front door does with sandboxes: whose they are, creating, ending, pausing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent::words::Failure;
+use axum::http::StatusCode;
+use live::words::{Ask, Info, State};
+use policy::Loaded;
+use policy::json::sha256_hex;
+use sandbox::fault::Fault;
+use sandbox::{Environment, Error, Inputs, PolicyLayer};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::Room;
+use crate::answer::Problem;
+use crate::backend::{Sandboxes, Wanted, call};
+use crate::envd::Watchers;
+use crate::keys::{Key, Keys, KeysError};
+use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, ONCE, PORTS, PREFIX, WAKE};
+use crate::tokens::Tokens;
+use crate::{ceiling, clock};
+
+/// The longest life that can be asked for.
+pub(crate) const MAX_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
+/// Most labels of a sandbox, and most bytes of one.
+const MAX_LABELS: usize = 64;
+const MAX_LABEL: usize = 4096;
+
+/// What a server is told at its start.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// A name of which every `PORT-ID.NAME` leads here, if there is one.
+    pub domain: Option<String>,
+}
+
+/// A sandbox that a caller wants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    pub(crate) template: String,
+    pub(crate) layers: Vec<PolicyLayer>,
+    pub(crate) name: Option<String>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) life_ms: Option<u64>,
+    pub(crate) idle_ms: Option<u64>,
+    pub(crate) pauses_at_end: bool,
+    pub(crate) wakes: bool,
+    pub(crate) private_ports: bool,
+}
+
+/// The header that makes a request safe to repeat, and the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Once<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) body: &'a [u8],
+}
+
+/// What the requests of a server share.
+pub struct Desk {
+    pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub(crate) keys: Keys,
+    pub(crate) tokens: Tokens,
+    pub(crate) settings: Settings,
+    pub(crate) watchers: Watchers,
+    environment: Arc<Environment>,
+    /// An empty folder, which `/workspace` is a copy of.
+    empty: PathBuf,
+    /// Streams of a sandbox end when its token is cancelled.
+    cuts: Mutex<BTreeMap<String, CancellationToken>>,
+    /// Creations on their way, by the digest of their `Idempotency-Key`.
+    creating: Mutex<BTreeSet<String>>,
+    /// How many sandboxes are being made, by key.
+    coming: Mutex<BTreeMap<String, usize>>,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes an entry when it is dropped.
+struct Creating<'a> {
+    desk: &'a Desk,
+    once: Option<String>,
+    key: String,
+}
+
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        if let Some(once) = &self.once {
+            locked(&self.desk.creating).remove(once);
+        }
+        let mut coming = locked(&self.desk.coming);
+        if let Some(count) = coming.get_mut(&self.key) {
+            *count = count.saturating_sub(1);
+        }
+        coming.retain(|_, count| *count > 0);
+    }
+}
+
+impl Desk {
+    /// A desk over these sandboxes.
+    ///
+    /// # Errors
+    /// The folder of the server cannot be used.
+    pub fn new(
+        sandboxes: Arc<dyn Sandboxes>,
+        keys: Keys,
+        environment: &Environment,
+        settings: Settings,
+    ) -> Result<Self, KeysError> {
+        let empty = keys.folder().join("empty");
+        match std::fs::create_dir(&empty) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(KeysError::File { path: empty, why: error.to_string() });
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let tokens = Tokens::new(keys.secret()?);
+        Ok(Self {
+            sandboxes,
+            keys,
+            tokens,
+            settings,
+            watchers: Watchers::default(),
+            environment: Arc::new(environment.clone()),
+            empty,
+            cuts: Mutex::default(),
+            creating: Mutex::default(),
+            coming: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn empty(&self) -> &std::path::Path {
+        &self.empty
+    }
+
+    /// Whose key this is.
+    pub(crate) fn who(&self, token: &str) -> Result<Key, Problem> {
+        let unreadable = |error: KeysError| {
+            let why = "the file of keys cannot be read";
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "serve/keys", error.to_string(), why, "see the server")
+        };
+        self.keys.who(token).map_err(unreadable)?.ok_or_else(no_key)
+    }
+
+    /// Whether a sandbox is one of this key: it created it; or nobody's key did, and this key has no ceiling.
+    fn is_of(key: &Key, info: &Info) -> bool {
+        info.labels.get(KEY).map_or(key.ceiling.is_none(), |owner| *owner == key.name)
+    }
+
+    /// The sandboxes of a key.
+    pub(crate) async fn list(&self, key: &Key, ended: bool) -> Result<Vec<Info>, Problem> {
+        let mut all = self.sandboxes.list(ended).await?;
+        all.retain(|info| Self::is_of(key, info));
+        Ok(all)
+    }
+
+    /// A sandbox of a key that lives.
+    pub(crate) async fn own(&self, key: &Key, id: &str) -> Result<Info, Problem> {
+        let info = self.own_or_ended(key, id).await?;
+        if info.state == State::Ended { Err(Problem::no_such(id)) } else { Ok(info) }
+    }
+
+    /// A sandbox of a key.
+    pub(crate) async fn own_or_ended(&self, key: &Key, id: &str) -> Result<Info, Problem> {
+        let found = if is_id(id) { self.sandboxes.find(id).await? } else { None };
+        found.filter(|info| info.id == id && Self::is_of(key, info)).ok_or_else(|| Problem::no_such(id))
+    }
+
+    /// Cancelled when the streams of a sandbox are to end.
+    pub(crate) fn cut_of(&self, id: &str) -> CancellationToken {
+        locked(&self.cuts).entry(id.to_owned()).or_default().clone()
+    }
+
+    /// Ends the streams of a sandbox.
+    pub(crate) fn cut(&self, id: &str) {
+        if let Some(token) = locked(&self.cuts).remove(id) {
+            token.cancel();
+        }
+        self.watchers.forget(id);
+    }
+
+    /// Creates a sandbox under the ceiling of a key.
+    pub(crate) async fn create(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
+        let one = |problem: Problem| vec![problem];
+        let digests = once.map(|once| digests(key, &once)).transpose().map_err(one)?;
+        let _creating = self.begin(key, digests.as_ref().map(|(once, _)| once.clone())).map_err(one)?;
+        let known = self.list(key, true).await.map_err(one)?;
+        if let Some((once, body)) = &digests
+            && let Some(info) = known.iter().find(|info| info.labels.get(ONCE) == Some(once))
+        {
+            return if info.labels.get(BODY) == Some(body) { Ok(info.clone()) } else { Err(vec![another_body()]) };
+        }
+        self.room_for(key, &known).map_err(one)?;
+        let wanted = self.wanted(key, order, digests)?;
+        self.permitted(key, &wanted).await?;
+        self.sandboxes.create(wanted).await
+    }
+
+    /// Takes a place among those that are being made.
+    fn begin(&self, key: &Key, once: Option<String>) -> Result<Creating<'_>, Problem> {
+        if let Some(once) = &once
+            && !locked(&self.creating).insert(once.clone())
+        {
+            let what = "a request with this Idempotency-Key is on its way";
+            let why = "its answer is not known yet";
+            return Err(Problem::new(StatusCode::CONFLICT, "serve/in-progress", what, why, "try again").again_in(1));
+        }
+        let mut coming = locked(&self.coming);
+        let count = coming.entry(key.name.clone()).or_default();
+        *count = count.saturating_add(1);
+        drop(coming);
+        Ok(Creating { desk: self, once, key: key.name.clone() })
+    }
+
+    fn room_for(&self, key: &Key, known: &[Info]) -> Result<(), Problem> {
+        if let Some(most) = key.sandboxes {
+            let living = known.iter().filter(|info| info.state != State::Ended).count();
+            let coming = locked(&self.coming).get(&key.name).copied().unwrap_or(0);
+            if living.saturating_add(coming) > usize::try_from(most).unwrap_or(usize::MAX) {
+                let what = format!("this key has {living} sandboxes, and {most} are the most that it may have at once");
+                let why = "each key has its share of the machine";
+                let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "serve/too-many", what, why, "kill some");
+                return Err(problem.about("sandboxes"));
+            }
+        }
+        Room::read().admit()
+    }
+
+    fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
+        let Order { template, mut layers, name, metadata, env, life_ms, idle_ms, pauses_at_end, wakes, private_ports } =
+            order;
+        let mut labels = BTreeMap::new();
+        for (label, value) in metadata {
+            check_label(&label, &value).map_err(|problem| vec![problem])?;
+            labels.insert(label, value);
+        }
+        if labels.len() > MAX_LABELS {
+            return Err(vec![Problem::invalid("metadata", &format!("more than {MAX_LABELS} labels"))]);
+        }
+        for (variable, value) in env {
+            layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: format!("{variable}={value}") });
+        }
+        if let Some(life) = life_ms.filter(|life| *life > MAX_LIFE_MS) {
+            let what = format!("a life of {life} ms is longer than {MAX_LIFE_MS} ms");
+            return Err(vec![Problem::invalid("timeout", &what)]);
+        }
+        labels.insert(KEY.to_owned(), key.name.clone());
+        if let Some((once, body)) = digests {
+            labels.insert(ONCE.to_owned(), once);
+            labels.insert(BODY.to_owned(), body);
+        }
+        if pauses_at_end {
+            labels.insert(AT_END.to_owned(), "pause".to_owned());
+        }
+        if wakes {
+            labels.insert(WAKE.to_owned(), life_ms.unwrap_or(0).to_string());
+        }
+        if private_ports {
+            labels.insert(PORTS.to_owned(), "private".to_owned());
+        }
+        let kept = if pauses_at_end { KEPT_MS } else { 0 };
+        let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
+        Ok(Wanted { layers, name, labels, timeout_ms, idle_ms, template })
+    }
+
+    /// Whether the policy is below the ceiling of the key.
+    async fn permitted(&self, key: &Key, wanted: &Wanted) -> Result<(), Vec<Problem>> {
+        let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
+        let (top, ours, life) = (key.ceiling.clone(), self.empty.clone(), wanted.timeout_ms);
+        let judge = move || {
+            let asked = load(&layers, &environment)?;
+            let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
+            let top = top.as_ref().map(|loaded| &loaded.policy);
+            let mut found = ceiling::beyond(top, &asked.policy, &ours);
+            let wall = top.and_then(|top| top.limits.wall).map(|wall| wall.0);
+            if wall.is_some_and(|most| life.is_none_or(|life| life > most)) {
+                found.push(too_long(wall.unwrap_or(0)));
+            }
+            if found.is_empty() { Ok(()) } else { Err(found) }
+        };
+        match tokio::task::spawn_blocking(judge).await {
+            Ok(judged) => judged,
+            Err(_lost) => Err(vec![crate::backend::failed("the policy could not be judged").into()]),
+        }
+    }
+
+    /// Ends a sandbox; its streams end with it.
+    pub(crate) async fn kill(&self, id: &str) -> Result<(), Failure> {
+        let ask = Ask::Kill {};
+        let asked = call::<Info>(&*self.sandboxes, id, &ask);
+        let killed = asked.await;
+        self.cut(id);
+        match killed {
+            Ok(_) => Ok(()),
+            // Somebody else was first.
+            Err(failure) if failure.code == agent::words::Code::Ended => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Freezes a sandbox, and keeps it for a day at least.
+    pub(crate) async fn pause(&self, id: &str) -> Result<Info, Failure> {
+        let info = call::<Info>(&*self.sandboxes, id, &Ask::Pause {}).await?;
+        self.cut(id);
+        let kept = Ask::Timeout { ms: KEPT_MS, only_later: true };
+        if call::<Info>(&*self.sandboxes, id, &kept).await.is_err() {
+            // It is paused all the same, and its end stands as it was.
+        }
+        Ok(info)
+    }
+
+    /// Thaws a sandbox, which then lives for so long.
+    pub(crate) async fn resume(&self, info: &Info, life_ms: u64) -> Result<Info, Failure> {
+        call::<Info>(&*self.sandboxes, &info.id, &Ask::Resume {}).await?;
+        self.set_end(info, life_ms, false).await
+    }
+
+    /// Moves the end of a sandbox to so many milliseconds from now.
+    pub(crate) async fn set_end(&self, info: &Info, life_ms: u64, only_later: bool) -> Result<Info, Failure> {
+        let ms = labels::supervised_ms(info, life_ms);
+        call::<Info>(&*self.sandboxes, &info.id, &Ask::Timeout { ms, only_later }).await
+    }
+
+    /// What is due: sandboxes that are paused at the end of their life, and streams of those that run no more. To be called
+    /// each second or so.
+    pub async fn tend(&self) {
+        let Ok(all) = self.sandboxes.list(false).await else { return };
+        let now = clock::now_ms();
+        for info in &all {
+            let over = labels::pauses_at_end(info) && labels::ends_ms(info).is_some_and(|ends| ends <= now);
+            if info.state == State::Running && over && self.pause(&info.id).await.is_err() {
+                // Without a freezer its end is the supervisor's: it ends a day later, and each second we try again.
+            }
+        }
+        let running: BTreeSet<&str> =
+            all.iter().filter(|info| info.state == State::Running).map(|info| info.id.as_str()).collect();
+        let stale: Vec<String> =
+            locked(&self.cuts).keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
+        stale.iter().for_each(|id| self.cut(id));
+    }
+}
+
+/// Whether this can be an id.
+pub(crate) fn is_id(id: &str) -> bool {
+    (1..=40).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+fn load(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Vec<Problem>> {
+    sandbox::load(layers, environment, Inputs::Now).map_err(|error| problems(&error))
+}
+
+/// Everything that is wrong with a policy.
+pub(crate) fn problems(error: &Error) -> Vec<Problem> {
+    let refused = StatusCode::BAD_REQUEST;
+    let of_fault =
+        |status: StatusCode, fault: &Fault| Problem::new(status, fault.id, fault.what.clone(), &fault.why, &fault.fix);
+    match error {
+        Error::Mistakes(mistakes) => {
+            let told = mistakes.list.iter().map(|mistake| {
+                let clause = mistake.clause.map_or("", policy::ClauseId::path);
+                Problem::new(refused, &mistake.id, mistake.what.clone(), &mistake.why, &mistake.fix).about(clause)
+            });
+            told.collect()
+        }
+        Error::Unheld(refusal) => {
+            let told = refusal.refused.iter().map(|reason| {
+                Problem::new(refused, &reason.id, reason.what.clone(), &reason.why, &reason.fix)
+                    .about(reason.clause.path())
+            });
+            told.collect()
+        }
+        Error::Refused(faults) => faults.iter().map(|fault| of_fault(refused, fault)).collect(),
+        Error::Failed(faults) => {
+            faults.iter().map(|fault| of_fault(StatusCode::INTERNAL_SERVER_ERROR, fault)).collect()
+        }
+    }
+}
+
+fn digests(key: &Key, once: &Once<'_>) -> Result<(String, String), Problem> {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
+    if !(1..=255).contains(&once.key.len()) || !once.key.bytes().all(plain) {
+        return Err(Problem::invalid("Idempotency-Key", "an Idempotency-Key is 1 to 255 of [a-zA-Z0-9_-]"));
+    }
+    Ok((sha256_hex(format!("{} {}", key.name, once.key).as_bytes()), sha256_hex(once.body)))
+}
+
+fn check_label(label: &str, value: &str) -> Result<(), Problem> {
+    if label.starts_with(PREFIX) {
+        let what = format!("the label {} begins with `{PREFIX}`", policy::diagnostic::quote(label));
+        return Err(Problem::invalid("metadata", &what));
+    }
+    if label.is_empty() || label.len().saturating_add(value.len()) > MAX_LABEL {
+        return Err(Problem::invalid("metadata", &format!("a label is empty, or longer than {MAX_LABEL} bytes")));
+    }
+    Ok(())
+}
+
+fn no_key() -> Problem {
+    Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "serve/key",
+        "no good API key",
+        "nothing is served without one",
+        "send it as `X-API-KEY`; `fumehood keys add` makes one",
+    )
+}
+
+fn another_body() -> Problem {
+    let what = "this Idempotency-Key came with another request before";
+    let why = "a key stands for one request";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "serve/another-body", what, why, "take a new key")
+}
+
+fn too_long(most_ms: u64) -> Problem {
+    let what = format!("it would live longer than {most_ms} ms");
+    let why = "the ceiling of this key says so";
+    Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", what, why, "ask for a shorter life")
+        .about("limits.wall")
+}

@@ -1,0 +1,135 @@
+//! `POST /sandboxes` and `POST /v2/sandboxes`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{Response, StatusCode};
+use serde_json::{Map, Value as Json};
+
+use super::{all, body, objects};
+use crate::answer::{Problem, json_response};
+use crate::desk::{Desk, Once, Order};
+use crate::json;
+use crate::keys::Key;
+use crate::templates;
+
+/// Seconds of life when none are asked for, in the older interface and in the newer.
+const OLD_LIFE: u64 = 15;
+const NEW_LIFE: u64 = 300;
+
+/// What we act on, or what is true whatever it says. All else that says something is refused.
+const KNOWN: &[&str] = &[
+    "templateID",
+    "timeout",
+    "autoPause",
+    "autoPauseMemory",
+    "autoResume",
+    "allow_internet_access",
+    "network",
+    "metadata",
+    "envVars",
+    // Each sandbox has a token.
+    "secure",
+];
+
+pub(super) async fn old(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    request: Request,
+) -> Result<Response<Body>, Problem> {
+    create(&desk, &key, request, OLD_LIFE).await
+}
+
+pub(super) async fn new(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    request: Request,
+) -> Result<Response<Body>, Problem> {
+    create(&desk, &key, request, NEW_LIFE).await
+}
+
+async fn create(desk: &Desk, key: &Key, request: Request, life: u64) -> Result<Response<Body>, Problem> {
+    let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
+    let bytes = body(request).await?;
+    let order = order(desk, &json::object(&bytes)?, life)?;
+    let once = once.as_deref().map(|key| Once { key, body: &bytes });
+    let info = desk.create(key, order, once).await.map_err(all)?;
+    Ok(json_response(StatusCode::CREATED, &objects::sandbox(desk, &info)))
+}
+
+fn order(desk: &Desk, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
+    let template = json::text(asked, "templateID")?.unwrap_or(templates::BASE);
+    let layers = templates::layers(template, desk.empty())?;
+    enforceable(asked)?;
+    let seconds = json::number(asked, "timeout")?.unwrap_or(life);
+    let wakes = match asked.get("autoResume") {
+        Some(Json::Object(table)) => json::flag(table, "enabled")?.unwrap_or(false),
+        Some(Json::Null) | None => false,
+        Some(_) => return Err(Problem::invalid("autoResume", "`autoResume` is no table")),
+    };
+    let network = match asked.get("network") {
+        Some(Json::Object(table)) => table.clone(),
+        Some(_) | None => Map::new(),
+    };
+    Ok(Order {
+        template: template.to_owned(),
+        layers,
+        name: None,
+        metadata: json::texts(asked, "metadata")?,
+        env: json::texts(asked, "envVars")?,
+        life_ms: Some(seconds.saturating_mul(1000)),
+        idle_ms: None,
+        pauses_at_end: json::flag(asked, "autoPause")?.unwrap_or(false),
+        wakes,
+        private_ports: json::flag(&network, "allowPublicTraffic")? == Some(false),
+    })
+}
+
+/// # Errors
+/// What nothing here holds.
+fn enforceable(asked: &Map<String, Json>) -> Result<(), Problem> {
+    let cannot = |clause: &str, what: &str, why: &str, instead: &str| {
+        Err(Problem::cannot(StatusCode::BAD_REQUEST, clause, what, why, instead))
+    };
+    if let Some(network) = asked.get("network").filter(|value| !value.is_null()) {
+        let Json::Object(network) = network else { return Err(Problem::invalid("network", "`network` is no table")) };
+        network_rules(network)?;
+    }
+    let parts = [
+        (
+            "mcp",
+            "no MCP gateway runs inside sandboxes of this server",
+            "`fumehood mcp serve` stands before MCP servers",
+        ),
+        ("iam", "this server gives sandboxes no identity", "leave it out"),
+        ("volumeMounts", "this server keeps no volumes", "write and read files through the API"),
+    ];
+    for (clause, why, instead) in parts {
+        if json::says(asked, clause) {
+            return cannot(clause, &format!("`{clause}` cannot be held"), why, instead);
+        }
+    }
+    let unknown = asked.keys().find(|field| !KNOWN.contains(&field.as_str()) && json::says(asked, field));
+    match unknown {
+        Some(field) => {
+            let what = format!("{} is not known here", policy::diagnostic::quote(field));
+            cannot(field, &what, "what is not understood cannot be held", "leave it out")
+        }
+        None => Ok(()),
+    }
+}
+
+/// A sandbox reaches nothing outside, so that what is denied is denied; what is to be allowed cannot be.
+///
+/// # Errors
+/// The rule that cannot be held.
+pub(super) fn network_rules(network: &Map<String, Json>) -> Result<(), Problem> {
+    const HELD: &[&str] = &["denyOut", "allowPublicTraffic", "allow_internet_access"];
+    let asked = network.keys().find(|rule| !HELD.contains(&rule.as_str()) && json::says(network, rule));
+    let Some(rule) = asked else { return Ok(()) };
+    let clause = format!("network.{rule}");
+    let why = "no sandbox of this server reaches the internet, and none does by name yet";
+    let instead = "leave it out: bring in what is needed through the files API";
+    Err(Problem::cannot(StatusCode::BAD_REQUEST, &clause, &format!("`{clause}` cannot be held"), why, instead))
+}

@@ -1,0 +1,135 @@
+//! E2B's control interface: what its released clients ask of `E2B_API_URL`.
+//!
+//! What it asks for and no mechanism here holds is refused with the clause named; it is never accepted and ignored.
+
+mod control;
+mod create;
+mod list;
+mod objects;
+
+pub(crate) use objects::{has_private_ports, metric};
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Response, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::routing::{any, get, post, put};
+
+use crate::answer::Problem;
+use crate::desk::Desk;
+
+/// The longest body of a request.
+const MAX_BODY: usize = 1 << 20;
+
+/// The routes.
+pub(crate) fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/sandboxes", post(create::old).get(list::old))
+        .route("/v2/sandboxes", post(create::new).get(list::new))
+        .route("/sandboxes/metrics", get(control::all_metrics))
+        .route("/sandboxes/{id}", get(control::detail).delete(control::kill))
+        .route("/sandboxes/{id}/connect", post(control::connect))
+        .route("/v2/sandboxes/{id}/connect", post(control::connect))
+        .route("/sandboxes/{id}/resume", post(control::resume))
+        .route("/sandboxes/{id}/pause", post(control::pause))
+        .route("/sandboxes/{id}/timeout", post(control::timeout))
+        .route("/sandboxes/{id}/refreshes", post(control::refresh))
+        .route("/sandboxes/{id}/metrics", get(control::metrics))
+        .route("/sandboxes/{id}/logs", get(control::logs))
+        .route("/v2/sandboxes/{id}/logs", get(control::logs))
+        .route("/sandboxes/{id}/fork", post(held_by_nobody))
+        .route("/sandboxes/{id}/snapshots", post(held_by_nobody))
+        .route("/sandboxes/{id}/network", put(control::network))
+        .route("/snapshots", get(held_by_nobody))
+        .route("/templates", get(control::templates).post(held_by_nobody))
+        .route("/v2/templates", get(control::templates).post(held_by_nobody))
+        .route("/v3/templates", post(held_by_nobody))
+        .route("/templates/aliases/{name}", get(control::alias))
+        .route("/templates/{*rest}", any(held_by_nobody))
+        .route("/v2/templates/{*rest}", any(held_by_nobody))
+        .route("/volumes", any(held_by_nobody))
+        .route("/volumes/{*rest}", any(held_by_nobody))
+        .route("/volumecontent/{*rest}", any(held_by_nobody))
+        .route("/secrets", any(held_by_nobody))
+        .route("/secrets/{*rest}", any(held_by_nobody))
+        .method_not_allowed_fallback(unrouted)
+        .fallback(unrouted)
+        .layer(from_fn_with_state(Arc::clone(&desk), admit))
+        .with_state(desk)
+}
+
+/// Who shows a key comes in; who does not learns nothing but that one is wanted.
+async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
+    match desk.who(&token(request.headers())) {
+        Ok(key) => {
+            request.extensions_mut().insert(key);
+            next.run(request).await
+        }
+        Err(problem) => problem.e2b(),
+    }
+}
+
+/// The one key that a request shows; empty without, or where it shows several.
+pub(crate) fn token(headers: &HeaderMap) -> String {
+    let one = |name: &str| {
+        let mut all = headers.get_all(name).iter();
+        match (all.next(), all.next()) {
+            (Some(one), None) => one.to_str().ok(),
+            (_, _) => None,
+        }
+    };
+    if headers.contains_key("x-api-key") {
+        return one("x-api-key").unwrap_or_default().to_owned();
+    }
+    let bearer = one("authorization").and_then(|value| value.split_once(' '));
+    bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map_or("", |(_, token)| token.trim()).to_owned()
+}
+
+async fn unrouted(uri: Uri) -> Problem {
+    Problem::no_route(uri.path())
+}
+
+/// Parts of E2B's interface that nothing here can do.
+async fn held_by_nobody(uri: Uri) -> Problem {
+    let part = [
+        ("fork", "memory and files of a running sandbox cannot be copied by this server"),
+        ("snapshots", "memory and files of a running sandbox cannot be copied by this server"),
+        ("templates", "templates are those of `GET /templates`; this server builds none"),
+        ("volume", "no volume is kept outside of a sandbox by this server"),
+        ("secrets", "this server keeps no secrets"),
+    ];
+    let found = part.iter().find(|(word, _)| uri.path().split('/').any(|part| part.starts_with(word)));
+    let (clause, why) = found.copied().unwrap_or(("path", "this server does not do it"));
+    let what = format!("{} is not served", policy::diagnostic::quote(uri.path()));
+    Problem::cannot(StatusCode::NOT_IMPLEMENTED, clause, &what, why, "do without it")
+}
+
+/// A whole body, of bounded size and time.
+pub(crate) async fn body(request: Request) -> Result<Bytes, Problem> {
+    let read = axum::body::to_bytes(request.into_body(), MAX_BODY);
+    match tokio::time::timeout(std::time::Duration::from_secs(30), read).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_cut)) => {
+            let (why, instead) = ("it broke off, or is longer than 1 MiB", "send less");
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "serve/body", "the body cannot be read", why, instead))
+        }
+        Err(_late) => {
+            let (why, instead) = ("it took longer than 30 s", "send it at once");
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "serve/body", "the body did not come", why, instead))
+        }
+    }
+}
+
+/// Several problems in the shape of one: the first says its status, all are told.
+pub(crate) fn all(problems: Vec<Problem>) -> Problem {
+    let mut problems = problems.into_iter();
+    let first = problems.next();
+    let mut first = first.unwrap_or_else(|| crate::backend::failed("it was refused without a reason").into());
+    for more in problems {
+        first.instead = format!("{}; also: {}", first.instead, more.line());
+    }
+    first
+}

@@ -1,0 +1,91 @@
+//! Listening, and whose a request is: a sandbox's, E2B's control interface, or our own.
+
+mod listener;
+mod route;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, Response, StatusCode};
+use policy::json::hex;
+use serde_json::json;
+use tower::ServiceExt as _;
+
+use crate::answer::json_response;
+use crate::desk::Desk;
+use crate::{e2b, envd, v1};
+use route::Whose;
+
+pub use crate::desk::Settings;
+pub use listener::{Listen, Listeners, bind};
+
+/// How often what is due is done.
+const TEND: Duration = Duration::from_secs(1);
+
+/// Everything that answers.
+#[derive(Clone)]
+pub struct Server {
+    desk: Arc<Desk>,
+    e2b: Router,
+    v1: Router,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("desk", &self.desk).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server over a desk.
+    #[must_use]
+    pub fn new(desk: Desk) -> Self {
+        let desk = Arc::new(desk);
+        Self { e2b: e2b::router(Arc::clone(&desk)), v1: v1::router(Arc::clone(&desk)), desk }
+    }
+
+    /// The answer to a request.
+    pub async fn answer(self, request: Request) -> Response<Body> {
+        // A body is not shared between threads: only what is about it is looked at across a wait.
+        let (parts, body) = request.into_parts();
+        let whose = route::whose(&self.desk, &parts).await;
+        let request = Request::from_parts(parts, body);
+        let mut response = match whose {
+            Ok(Whose::Sandbox(target)) => envd::serve(Arc::clone(&self.desk), target, request).await,
+            Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
+            Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),
+            Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
+            Err(problem) => problem.e2b(),
+        };
+        let mut random = [0_u8; 8];
+        if sys::random::fill(&mut random)
+            && let Ok(id) = HeaderValue::from_str(&hex(&random))
+        {
+            response.headers_mut().insert("x-request-id", id);
+        }
+        response
+    }
+}
+
+fn never_fails(answer: Result<Response<Body>, std::convert::Infallible>) -> Response<Body> {
+    match answer {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// Serves until `stop` is done; requests that are on their way then have two seconds more.
+pub async fn serve(listeners: Listeners, server: Server, stop: impl Future<Output = ()> + Send) {
+    let desk = Arc::clone(&server.desk);
+    let tending = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(TEND).await;
+            desk.tend().await;
+        }
+    });
+    listeners.serve(server, stop).await;
+    tending.abort();
+}

@@ -1,0 +1,198 @@
+//! Whose a request is. A page that somebody looks at is nobody's.
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use live::words::State;
+
+use crate::answer::Problem;
+use crate::desk::{Desk, is_id};
+use crate::envd::{PORT, Query, Target, is_signed_for};
+
+/// Whose a request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// That of a sandbox.
+    Sandbox(Target),
+    /// Anybody may ask whether we are there.
+    Health,
+    /// `/v1`
+    Ours,
+    /// E2B's control interface.
+    Control,
+}
+
+/// Headers that name a sandbox win over the name of the host.
+pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
+    let (headers, uri) = (&request.headers, &request.uri);
+    if let Some(target) = by_headers(headers)? {
+        from_no_page(desk, headers, uri)?;
+        return Ok(Whose::Sandbox(target));
+    }
+    let host = host(headers, uri);
+    if let Some(target) = by_host(&host, desk.settings.domain.as_deref()) {
+        // Its pages are its own: what they may ask of each other, the browser and the program inside decide.
+        return Ok(Whose::Sandbox(target));
+    }
+    from_no_page(desk, headers, uri)?;
+    match uri.path() {
+        "/health" => Ok(Whose::Health),
+        "/files" => by_signature(desk, request).await,
+        path if path == "/v1" || path.starts_with("/v1/") => Ok(Whose::Ours),
+        _ => Ok(Whose::Control),
+    }
+}
+
+fn by_headers(headers: &HeaderMap) -> Result<Option<Target>, Problem> {
+    let one = |name: &str| {
+        let mut all = headers.get_all(name).iter();
+        match (all.next(), all.next()) {
+            (None, _) => Ok(None),
+            (Some(one), None) => Ok(Some(one.to_str().unwrap_or_default())),
+            (Some(_), Some(_)) => Err(Problem::invalid(name, "the header stands twice")),
+        }
+    };
+    let (id, port) = match (one("e2b-sandbox-id")?, one("e2b-sandbox-port")?) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(Problem::invalid("E2b-Sandbox-Port", "missing header E2b-Sandbox-Port")),
+        (None, Some(_)) => return Err(Problem::invalid("E2b-Sandbox-Id", "missing header E2b-Sandbox-Id")),
+        (Some(id), Some(port)) => (id, port),
+    };
+    let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+    let port = port.ok_or_else(|| Problem::invalid("E2b-Sandbox-Port", "E2b-Sandbox-Port is no port"))?;
+    if !is_id(id) {
+        return Err(Problem::invalid("E2b-Sandbox-Id", "E2b-Sandbox-Id is no id of a sandbox"));
+    }
+    Ok(Some(Target { id: id.to_owned(), port }))
+}
+
+/// The host that a request names, without its port.
+fn host(headers: &HeaderMap, uri: &Uri) -> String {
+    let named = headers.get(header::HOST).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let named = named.or_else(|| uri.authority().map(ToString::to_string)).unwrap_or_default();
+    name_of(&named).to_ascii_lowercase()
+}
+
+/// `[::1]:80` is `[::1]`, `a:80` is `a`.
+fn name_of(host: &str) -> &str {
+    match host.rfind(']') {
+        Some(end) => host.get(..=end).unwrap_or(host),
+        None => host.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// `PORT-ID` as the first label, below a name that is ours.
+fn by_host(host: &str, domain: Option<&str>) -> Option<Target> {
+    let (label, rest) = host.split_once('.')?;
+    if rest != "localhost"
+        && domain.map(str::to_ascii_lowercase).as_deref().is_none_or(|domain| rest != name_of(domain))
+    {
+        return None;
+    }
+    let (port, id) = label.split_once('-')?;
+    let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+    is_id(id).then(|| Target { id: id.to_owned(), port })
+}
+
+/// A signed address of a file names no sandbox: it is the one whose token signed it. Ours may name it (`sandbox=ID`).
+async fn by_signature(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
+    let query = Query::of(&request.uri);
+    let target = |id: &str| Ok(Whose::Sandbox(Target { id: id.to_owned(), port: PORT }));
+    if query.get("signature").is_none() {
+        return Ok(Whose::Control);
+    }
+    if let Some(id) = query.get("sandbox").filter(|id| is_id(id)) {
+        return target(id);
+    }
+    for info in desk.sandboxes.list(false).await? {
+        if info.state != State::Ended && is_signed_for(desk, &info.id, request) {
+            return target(&info.id);
+        }
+    }
+    let (what, why) = ("the signature is wrong, or too old", "no sandbox that lives signed this address");
+    Err(Problem::new(StatusCode::UNAUTHORIZED, "serve/signature", what, why, "ask for a new address"))
+}
+
+/// A page whose name was made to lead to this machine sends its own name as the host; one of another site sends its origin.
+fn from_no_page(desk: &Desk, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    let host = host(headers, uri);
+    let origins: Vec<_> =
+        headers.get_all(header::ORIGIN).iter().map(|value| value.to_str().unwrap_or_default()).collect();
+    let site = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
+    let is_page = !origins.is_empty() || site.is_some();
+    let own_site = site.is_none_or(|site| matches!(site, "none" | "same-origin"));
+    let same =
+        |origin: &&str| origin.split_once("://").is_some_and(|(_, named)| name_of(named).eq_ignore_ascii_case(&host));
+    if is_page && !(own_site && origins.iter().all(same) && is_our_name(&host, desk.settings.domain.as_deref())) {
+        let (what, why) =
+            ("the request comes from a page of another site", "a page that somebody looks at must not act here");
+        return Err(Problem::new(StatusCode::FORBIDDEN, "serve/origin", what, why, "call from a program"));
+    }
+    Ok(())
+}
+
+fn is_our_name(host: &str, domain: Option<&str>) -> bool {
+    let is_address = host.parse::<std::net::IpAddr>().is_ok() || host.starts_with('[');
+    let domain = domain.map(|domain| name_of(domain).to_ascii_lowercase());
+    let below = domain
+        .is_some_and(|domain| host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.')));
+    is_address || host == "localhost" || host.ends_with(".localhost") || below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(*name, value.parse().unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn headers_name_a_sandbox_both_or_none() {
+        let of = |pairs: &[(&'static str, &str)]| by_headers(&headers(pairs));
+        let target = Target { id: "a1".to_owned(), port: 49983 };
+        assert_eq!(of(&[("e2b-sandbox-id", "a1"), ("e2b-sandbox-port", "49983")]), Ok(Some(target)));
+        assert_eq!(of(&[]), Ok(None));
+        for bad in [
+            &[("e2b-sandbox-id", "a1")][..],
+            &[("e2b-sandbox-port", "1")],
+            &[("e2b-sandbox-id", "a-1"), ("e2b-sandbox-port", "1")],
+            &[("e2b-sandbox-id", "../a"), ("e2b-sandbox-port", "1")],
+            &[("e2b-sandbox-id", "a1"), ("e2b-sandbox-port", "0")],
+            &[("e2b-sandbox-id", "a1"), ("e2b-sandbox-port", "70000")],
+            &[("e2b-sandbox-id", "a1"), ("e2b-sandbox-id", "a2"), ("e2b-sandbox-port", "1")],
+        ] {
+            assert_eq!(of(bad).unwrap_err().status, StatusCode::BAD_REQUEST, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_names_a_sandbox_below_our_names_alone() {
+        let target = |port| Some(Target { id: "abc".to_owned(), port });
+        assert_eq!(by_host("8000-abc.localhost", None), target(8000));
+        assert_eq!(by_host("8000-abc.box.example", Some("Box.example:7710")), target(8000));
+        for other in [
+            "8000-abc.evil.example",
+            "abc.localhost",
+            "8000-a-b.localhost",
+            "0-abc.localhost",
+            "localhost",
+            "127.0.0.1",
+        ] {
+            assert_eq!(by_host(other, Some("box.example")), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn our_names_are_addresses_and_the_loopback_and_the_domain() {
+        for ours in ["127.0.0.1", "[::1]", "localhost", "a.localhost", "box.example", "8-a.box.example"] {
+            assert!(is_our_name(ours, Some("box.example")), "{ours}");
+        }
+        for other in ["evil.example", "notbox.example", "box.example.evil", ""] {
+            assert!(!is_our_name(other, Some("box.example")), "{other}");
+        }
+    }
+}

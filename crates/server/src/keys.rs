@@ -1,0 +1,327 @@
+//! Keys: `e2b_` and 40 lower-case hexadecimal digits, shown once, of which only the SHA-256 is kept.
+//!
+//! They lie in `server/keys.json` of the state folder, which command line and server read at each use: what is added or
+//! removed counts at once. All digests are compared in constant time, so that an answer's time tells nothing of a key.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use policy::json::{hex, sha256_hex};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+
+/// The folder in the state folder.
+const FOLDER: &str = "server";
+const KEYS: &str = "keys.json";
+const SECRET: &str = "secret";
+/// The largest file of keys that is read.
+const MAX_BYTES: u64 = 1 << 20;
+/// Most keys.
+const MAX_KEYS: usize = 1000;
+
+/// Why keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// A file or folder of ours.
+    #[error("{path}: {why}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A key of this name is there already.
+    #[error("a key `{0}` is there already")]
+    Taken(String),
+    /// No key has this name.
+    #[error("there is no key `{0}`")]
+    Unknown(String),
+    /// A name that cannot be one.
+    #[error("`{0}` is no name: 1 to 63 of [a-zA-Z0-9_.-], beginning with a letter or digit")]
+    Name(String),
+    /// Too many.
+    #[error("there are {MAX_KEYS} keys already")]
+    TooMany,
+    /// The kernel gave no random bytes.
+    #[error("the kernel gave no random bytes")]
+    NoRandom,
+}
+
+/// A key, without what would let somebody in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of it, hexadecimal.
+    digest: String,
+    /// The policy that no sandbox of it may exceed: a preset's name or an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<String>,
+    /// Most sandboxes that live at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandboxes: Option<u32>,
+    /// When it was added: milliseconds since 1970.
+    pub added_ms: i64,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Stored {
+    keys: Vec<Key>,
+}
+
+/// The keys of a state folder.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    folder: PathBuf,
+}
+
+impl Keys {
+    /// Those of this state folder, which is the caller's alone.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn open(state: &Path) -> Result<Self, KeysError> {
+        let folder = state.join(FOLDER);
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(at(&folder, &error)),
+        }
+        let found = std::fs::symlink_metadata(&folder).map_err(|error| at(&folder, &error))?;
+        if !found.is_dir() || found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(KeysError::File {
+                path: folder,
+                why: "it must be a folder that only you may enter (0700)".to_owned(),
+            });
+        }
+        Ok(Self { folder })
+    }
+
+    /// The folder for what the server keeps.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn list(&self) -> Result<Vec<Key>, KeysError> {
+        let path = self.folder.join(KEYS);
+        let file = match File::options().read(true).custom_flags(nofollow()).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(at(&path, &error)),
+        };
+        let mut text = String::new();
+        file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| at(&path, &error))?;
+        let stored: Stored =
+            serde_json::from_str(&text).map_err(|error| KeysError::File { path, why: error.to_string() })?;
+        Ok(stored.keys)
+    }
+
+    /// Adds one and gives what its holder sends: it is not kept.
+    ///
+    /// # Errors
+    /// The name is taken or no name, or the file cannot be written.
+    pub fn add(&self, name: &str, ceiling: Option<String>, sandboxes: Option<u32>) -> Result<String, KeysError> {
+        if !is_name(name) {
+            return Err(KeysError::Name(name.to_owned()));
+        }
+        let token = new_token()?;
+        let key = Key {
+            name: name.to_owned(),
+            digest: sha256_hex(token.as_bytes()),
+            ceiling,
+            sandboxes,
+            added_ms: crate::clock::now_ms(),
+        };
+        self.change(|keys| {
+            if keys.iter().any(|known| known.name == key.name) {
+                return Err(KeysError::Taken(key.name));
+            }
+            if keys.len() >= MAX_KEYS {
+                return Err(KeysError::TooMany);
+            }
+            keys.push(key);
+            Ok(())
+        })?;
+        Ok(token)
+    }
+
+    /// Removes one. Its sandboxes live on.
+    ///
+    /// # Errors
+    /// There is none of this name, or the file cannot be written.
+    pub fn remove(&self, name: &str) -> Result<(), KeysError> {
+        self.change(|keys| {
+            let before = keys.len();
+            keys.retain(|key| key.name != name);
+            if keys.len() == before { Err(KeysError::Unknown(name.to_owned())) } else { Ok(()) }
+        })
+    }
+
+    /// Whose this is.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn who(&self, token: &str) -> Result<Option<Key>, KeysError> {
+        let digest = sha256_hex(token.as_bytes());
+        let mut found = None;
+        // All are compared, whichever it is.
+        for key in self.list()? {
+            if bool::from(key.digest.as_bytes().ct_eq(digest.as_bytes())) {
+                found = Some(key);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The secret that tokens of sandboxes are derived from; made at first use.
+    ///
+    /// # Errors
+    /// The file cannot be read or made.
+    pub fn secret(&self) -> Result<Vec<u8>, KeysError> {
+        let path = self.folder.join(SECRET);
+        let lock = self.lock()?;
+        let mut made = [0_u8; 32];
+        match File::options().read(true).custom_flags(nofollow()).open(&path) {
+            Ok(mut file) => {
+                let mut secret = Vec::new();
+                file.read_to_end(&mut secret).map_err(|error| at(&path, &error))?;
+                if secret.len() != made.len() {
+                    return Err(KeysError::File {
+                        path,
+                        why: "it is no secret of ours: remove it for a new one".to_owned(),
+                    });
+                }
+                Ok(secret)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                if !sys::random::fill(&mut made) {
+                    return Err(KeysError::NoRandom);
+                }
+                self.replace(SECRET, &made)?;
+                drop(lock);
+                Ok(made.to_vec())
+            }
+            Err(error) => Err(at(&path, &error)),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Key>) -> Result<(), KeysError>) -> Result<(), KeysError> {
+        let lock = self.lock()?;
+        let mut keys = self.list()?;
+        change(&mut keys)?;
+        let text = serde_json::to_vec_pretty(&Stored { keys })
+            .map_err(|error| KeysError::File { path: self.folder.join(KEYS), why: error.to_string() })?;
+        let done = self.replace(KEYS, &text);
+        drop(lock);
+        done
+    }
+
+    /// One writer at a time.
+    fn lock(&self) -> Result<File, KeysError> {
+        let path = self.folder.join("lock");
+        let file =
+            File::options().create(true).truncate(false).write(true).mode(0o600).custom_flags(nofollow()).open(&path);
+        let file = file.map_err(|error| at(&path, &error))?;
+        file.lock().map_err(|error| at(&path, &error))?;
+        Ok(file)
+    }
+
+    /// A file is seen with its old or its new content.
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), KeysError> {
+        let (path, new) = (self.folder.join(name), self.folder.join(format!("{name}.new")));
+        let write = || {
+            let mut file = File::options()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .custom_flags(nofollow())
+                .open(&new)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)
+        };
+        write().map_err(|error| at(&path, &error))
+    }
+}
+
+fn new_token() -> Result<String, KeysError> {
+    let mut random = [0_u8; 20];
+    if sys::random::fill(&mut random) { Ok(format!("e2b_{}", hex(&random))) } else { Err(KeysError::NoRandom) }
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() < 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+fn at(path: &Path, error: &std::io::Error) -> KeysError {
+    KeysError::File { path: path.to_owned(), why: error.to_string() }
+}
+
+fn nofollow() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> (tempfile::TempDir, Keys) {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys::open(folder.path()).unwrap();
+        (folder, keys)
+    }
+
+    #[test]
+    fn a_key_lets_in_until_it_is_removed_and_lies_nowhere() {
+        let (folder, keys) = keys();
+        let token = keys.add("ci", Some("strict".to_owned()), Some(3)).unwrap();
+        assert!(
+            token.len() == 44
+                && token.starts_with("e2b_")
+                && token.bytes().skip(4).all(|b| b"0123456789abcdef".contains(&b))
+        );
+        let other = Keys::open(folder.path()).unwrap();
+        let found = other.who(&token).unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.ceiling.as_deref(), found.sandboxes), ("ci", Some("strict"), Some(3)));
+        let nearly = format!("{}0", token.trim_end_matches(|_: char| true));
+        assert_eq!(other.who(&nearly).unwrap(), None);
+        assert_eq!(other.who("").unwrap(), None);
+        let file = std::fs::read_to_string(folder.path().join("server/keys.json")).unwrap();
+        assert!(!file.contains(token.strip_prefix("e2b_").unwrap()));
+        assert_eq!(std::fs::metadata(folder.path().join("server/keys.json")).unwrap().mode() & 0o777, 0o600);
+        keys.remove("ci").unwrap();
+        assert_eq!(other.who(&token).unwrap(), None);
+        assert!(matches!(keys.remove("ci"), Err(KeysError::Unknown(_))));
+    }
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        let (_folder, keys) = keys();
+        keys.add("a", None, None).unwrap();
+        assert!(matches!(keys.add("a", None, None), Err(KeysError::Taken(_))));
+        for bad in ["", "-a", "a b", "a/b", "\u{e9}", &"a".repeat(64)] {
+            assert!(matches!(keys.add(bad, None, None), Err(KeysError::Name(_))), "{bad}");
+        }
+        assert_eq!(keys.list().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_secret_stays_and_a_folder_that_others_may_enter_is_refused() {
+        let (folder, keys) = keys();
+        let secret = keys.secret().unwrap();
+        assert_eq!(Keys::open(folder.path()).unwrap().secret().unwrap(), secret);
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path().join("server"), open).unwrap();
+        assert!(Keys::open(folder.path()).is_err());
+    }
+}

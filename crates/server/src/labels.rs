@@ -1,0 +1,48 @@
+//! What the server remembers of a sandbox: labels of its own beside those of the caller, written when it is created.
+//!
+//! A caller neither sets nor sees them. So nothing has to be found again after a crash.
+
+use std::collections::BTreeMap;
+
+use live::words::Info;
+
+/// What all of ours begin with.
+pub(crate) const PREFIX: &str = "fumehood.";
+/// Name of the key that created it.
+pub(crate) const KEY: &str = "fumehood.key";
+/// Digest of the key's name and its `Idempotency-Key`.
+pub(crate) const ONCE: &str = "fumehood.once";
+/// Digest of the request that came with it.
+pub(crate) const BODY: &str = "fumehood.body";
+/// `pause`: at the end of its life it is paused, and kept for [`KEPT_MS`].
+pub(crate) const AT_END: &str = "fumehood.at-end";
+/// Milliseconds: traffic wakes it from a pause, and it lives for so long then.
+pub(crate) const WAKE: &str = "fumehood.wake";
+/// `private`: its ports want the traffic token.
+pub(crate) const PORTS: &str = "fumehood.ports";
+
+/// How long a paused sandbox is kept: a day.
+pub(crate) const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The caller's own labels.
+pub(crate) fn metadata(info: &Info) -> BTreeMap<String, String> {
+    let theirs = info.labels.iter().filter(|(key, _)| !key.starts_with(PREFIX));
+    theirs.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Whether it is paused, not ended, when its life is over.
+pub(crate) fn pauses_at_end(info: &Info) -> bool {
+    info.labels.get(AT_END).is_some_and(|what| what == "pause")
+}
+
+/// When its life is over for the caller, milliseconds since 1970. A sandbox that is paused at its end has an end for its
+/// supervisor that is later by the time for which it is kept.
+pub(crate) fn ends_ms(info: &Info) -> Option<i64> {
+    let kept = if pauses_at_end(info) { i64::try_from(KEPT_MS).unwrap_or(0) } else { 0 };
+    info.ends_ms.map(|ends| ends.saturating_sub(kept))
+}
+
+/// The life that its supervisor is to be told, for a life of so many milliseconds.
+pub(crate) fn supervised_ms(info: &Info, ms: u64) -> u64 {
+    if pauses_at_end(info) { ms.saturating_add(KEPT_MS) } else { ms }
+}

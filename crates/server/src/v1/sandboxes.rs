@@ -1,0 +1,247 @@
+//! `/v1/sandboxes`: creating, finding, ending, pausing.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::{Response, StatusCode};
+use live::words::{Info, State as Doing};
+use policy::Millis;
+use sandbox::PolicyLayer;
+use serde_json::{Map, Value as Json, json};
+
+use super::{Answer, Refused, body};
+use crate::answer::{Problem, json_response};
+use crate::desk::{Desk, MAX_LIFE_MS, Once, Order};
+use crate::keys::Key;
+use crate::{json as read, labels, templates};
+
+/// Fields of a request.
+const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env"];
+/// A life when none is asked for.
+const LIFE_MS: u64 = 10 * 60 * 1000;
+
+/// A sandbox as this interface shows it.
+fn shown(info: &Info) -> Json {
+    let mut json = serde_json::to_value(info).unwrap_or(Json::Null);
+    if let Some(map) = json.as_object_mut() {
+        map.insert("labels".to_owned(), json!(labels::metadata(info)));
+        map.insert("ends_ms".to_owned(), json!(labels::ends_ms(info)));
+    }
+    json
+}
+
+fn answer(status: StatusCode, info: &Info) -> Response<Body> {
+    json_response(status, &shown(info))
+}
+
+pub(super) async fn create(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+    let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
+    let bytes = body(request).await?;
+    let asked = read::object(&bytes)?;
+    if let Some(unknown) = asked.keys().find(|field| !KNOWN.contains(&field.as_str())) {
+        let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
+        return Err(Problem::invalid(unknown, &what).into());
+    }
+    let order = order(&desk, &asked)?;
+    let once = once.as_deref().map(|key| Once { key, body: &bytes });
+    let info = desk.create(&key, order, once).await.map_err(Refused)?;
+    Ok(answer(StatusCode::CREATED, &info))
+}
+
+fn order(desk: &Desk, asked: &Map<String, Json>) -> Result<Order, Problem> {
+    if read::says(asked, "from") {
+        let (what, why) = ("`from` cannot be held", "this server keeps no snapshots");
+        return Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "from", what, why, "create a new sandbox"));
+    }
+    let template = read::text(asked, "template")?.unwrap_or_default();
+    let mut layers = match (template, asked.get("policy")) {
+        ("", None | Some(Json::Null)) => templates::layers(templates::BASE, desk.empty())?,
+        ("", Some(_)) => Vec::new(),
+        (template, _) => templates::layers(template, desk.empty())?,
+    };
+    match asked.get("policy") {
+        None | Some(Json::Null) => {}
+        Some(policy) => layers.extend(layers_of(policy)?),
+    }
+    Ok(Order {
+        template: template.to_owned(),
+        layers,
+        name: read::text(asked, "name")?.map(str::to_owned),
+        metadata: read::texts(asked, "labels")?,
+        env: read::texts(asked, "env")?,
+        life_ms: Some(duration(asked, "timeout")?.unwrap_or(LIFE_MS)),
+        idle_ms: duration(asked, "idle")?,
+        pauses_at_end: false,
+        wakes: false,
+        private_ports: false,
+    })
+}
+
+/// `"10m"`, or seconds; as milliseconds.
+pub(super) fn duration(asked: &Map<String, Json>, field: &str) -> Result<Option<u64>, Problem> {
+    let ms = match asked.get(field) {
+        Some(Json::String(text)) => {
+            let parsed =
+                Millis::parse(text).map_err(|error| Problem::invalid(field, &format!("`{field}`: {}", error.why)))?;
+            Some(parsed.0)
+        }
+        Some(Json::Number(number)) => {
+            let seconds = number.as_f64().filter(|seconds| (0.0..1.0e9).contains(seconds));
+            let seconds =
+                seconds.ok_or_else(|| Problem::invalid(field, &format!("`{field}` is no time in seconds")))?;
+            u64::try_from(std::time::Duration::from_secs_f64(seconds).as_millis()).ok()
+        }
+        None | Some(Json::Null) => None,
+        Some(_) => return Err(Problem::invalid(field, &format!("`{field}` is no time"))),
+    };
+    if ms.is_some_and(|ms| ms > MAX_LIFE_MS) {
+        return Err(Problem::invalid(field, &format!("`{field}` is longer than {MAX_LIFE_MS} ms")));
+    }
+    Ok(ms)
+}
+
+/// A policy of a caller: the name of a preset, or a table of clauses that may `extends` one. No path of this machine is read.
+fn layers_of(policy: &Json) -> Result<Vec<PolicyLayer>, Problem> {
+    let preset = |name: &str| match policy::presets::preset(name) {
+        Some(preset) => Ok(PolicyLayer::Document(preset.name.to_owned())),
+        None => {
+            let what = format!("{} is no preset", policy::diagnostic::quote(name));
+            Err(Problem::invalid("policy", &what))
+        }
+    };
+    match policy {
+        Json::String(name) => Ok(vec![preset(name)?]),
+        Json::Object(table) => {
+            let mut layers = Vec::new();
+            if let Some(name) = read::text(table, "extends")? {
+                layers.push(preset(name)?);
+            }
+            let clauses = table.iter().filter(|(key, _)| !matches!(key.as_str(), "extends" | "version"));
+            for (key, value) in clauses {
+                flatten(key, value, &mut layers)?;
+            }
+            Ok(layers)
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Array(_) => {
+            Err(Problem::invalid("policy", "`policy` is the name of a preset or a table of clauses"))
+        }
+    }
+}
+
+/// Each value as `--set CLAUSE=VALUE`.
+fn flatten(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<(), Problem> {
+    if path.split('.').count() > 6 || path.contains(['=', '\n']) {
+        return Err(Problem::invalid("policy", &format!("{} is no clause", policy::diagnostic::quote(path))));
+    }
+    match value {
+        Json::Object(table) if path == "env.set" => {
+            for (name, value) in table {
+                let text = value.as_str().ok_or_else(|| Problem::invalid("env.set", "a variable's value is a text"))?;
+                layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: format!("{name}={text}") });
+            }
+        }
+        Json::Object(table) => {
+            for (key, value) in table {
+                flatten(&format!("{path}.{key}"), value, layers)?;
+            }
+        }
+        Json::Null => {}
+        Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
+            layers.push(PolicyLayer::Set(format!("{path}={value}")));
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
+    let all: Vec<Json> = desk.list(&key, false).await?.iter().map(shown).collect();
+    Ok(json_response(StatusCode::OK, &json!({ "sandboxes": all })))
+}
+
+pub(super) async fn one(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(id): Path<String>,
+) -> Answer {
+    let info = desk.own_or_ended(&key, &id).await?;
+    if info.state == Doing::Ended {
+        return Ok(answer(StatusCode::OK, &info));
+    }
+    let now = crate::backend::call::<Info>(&*desk.sandboxes, &id, &live::words::Ask::Info {}).await;
+    Ok(answer(StatusCode::OK, &now.unwrap_or(info)))
+}
+
+pub(super) async fn kill(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(id): Path<String>,
+) -> Answer {
+    let info = desk.own_or_ended(&key, &id).await?;
+    if info.state != Doing::Ended {
+        desk.kill(&id).await?;
+    }
+    let ended = desk.own_or_ended(&key, &id).await.unwrap_or(info);
+    Ok(answer(StatusCode::OK, &ended))
+}
+
+pub(super) async fn pause(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(id): Path<String>,
+) -> Answer {
+    let info = desk.own(&key, &id).await?;
+    let info = if info.state == Doing::Paused { info } else { desk.pause(&id).await? };
+    Ok(answer(StatusCode::OK, &info))
+}
+
+pub(super) async fn resume(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    let life = duration(&asked, "timeout")?.unwrap_or(LIFE_MS);
+    let info = desk.own(&key, &id).await?;
+    let info = if info.state == Doing::Paused { desk.resume(&info, life).await? } else { info };
+    Ok(answer(StatusCode::OK, &info))
+}
+
+pub(super) async fn timeout(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    let life = duration(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
+    let info = desk.own(&key, &id).await?;
+    let info = desk.set_end(&info, life, false).await?;
+    Ok(answer(StatusCode::OK, &info))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_a_preset_or_clauses_and_names_no_file() {
+        let set = |text: &str| PolicyLayer::Set(text.to_owned());
+        assert_eq!(layers_of(&json!("strict")).unwrap(), [PolicyLayer::Document("strict".to_owned())]);
+        let clauses = json!({
+            "extends": "python", "limits": { "memory": "1G", "pids": 7 }, "syscalls": { "deny": ["ptrace"] }, "env": { "set": { "A.B": "1=2" } },
+        });
+        let expected = [
+            PolicyLayer::Document("python".to_owned()),
+            set("limits.memory=\"1G\""),
+            set("limits.pids=7"),
+            set("syscalls.deny=[\"ptrace\"]"),
+            PolicyLayer::Flag { name: "--env".to_owned(), value: "A.B=1=2".to_owned() },
+        ];
+        assert_eq!(layers_of(&clauses).unwrap(), expected);
+        for bad in [json!("/etc/policy.toml"), json!({ "extends": "./a.toml" }), json!(7), json!({ "a=b": 1 })] {
+            assert!(layers_of(&bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! E2B's control interface.
+
+use serde_json::{Value, json};
+
+use crate::stage::{Caller, Stage, stage};
+
+async fn created(caller: &Caller, body: Value) -> Value {
+    let answer = caller.json("POST", "/v2/sandboxes", body).await;
+    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+    answer.json()
+}
+
+async fn two() -> (Stage, Caller, Caller) {
+    let stage = stage().await;
+    let (one, other) = (Caller::new(&stage, "one"), Caller::new(&stage, "other"));
+    (stage, one, other)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_served_without_a_key_but_health() {
+    let (_stage, caller, _) = two().await;
+    let nobody = Caller { headers: Vec::new(), ..caller.clone() };
+    assert_eq!(nobody.json("GET", "/health", Value::Null).await.status, 200);
+    for (method, path) in [
+        ("GET", "/sandboxes"),
+        ("POST", "/v2/sandboxes"),
+        ("GET", "/v1/sandboxes"),
+        ("GET", "/nothing"),
+        ("GET", "/v1/openapi.json"),
+    ] {
+        let answer = nobody.json(method, path, Value::Null).await;
+        assert_eq!(answer.status, 401, "{method} {path}");
+        let wrong = nobody.with("x-api-key", "e2b_0000000000000000000000000000000000000000");
+        assert_eq!(wrong.json(method, path, Value::Null).await.status, 401);
+    }
+    let answer = nobody.json("GET", "/sandboxes", Value::Null).await.json();
+    assert_eq!(answer["code"], 401);
+    assert_eq!(caller.json("GET", "/sandboxes", Value::Null).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_removed_lets_nobody_in_any_more() {
+    let (stage, caller, _) = two().await;
+    assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.status, 200);
+    stage.keys.remove("one").unwrap();
+    assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_lives_from_its_creation_to_its_end() {
+    let (_stage, caller, _) = two().await;
+    let made = created(&caller, json!({ "templateID": "base", "metadata": { "a": "b" }, "timeout": 60 })).await;
+    let id = made["sandboxID"].as_str().unwrap();
+    assert_eq!((&made["templateID"], &made["envdVersion"]), (&json!("base"), &json!("0.6.13")));
+    let one = caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json();
+    assert_eq!((&one["state"], &one["metadata"]), (&json!("running"), &json!({ "a": "b" })));
+    assert_eq!(
+        (&one["memoryMB"], &one["cpuCount"], &one["lifecycle"]["onTimeout"]),
+        (&json!(1024), &json!(2), &json!("kill"))
+    );
+    let all = caller.json("GET", "/v2/sandboxes?metadata=a%3Db", Value::Null).await.json();
+    assert_eq!(all.as_array().unwrap().len(), 1);
+    assert_eq!(caller.json("POST", &format!("/sandboxes/{id}/timeout"), json!({ "timeout": 600 })).await.status, 204);
+    let later = caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json();
+    assert!(later["endAt"].as_str() > one["endAt"].as_str());
+    let metric = caller.json("GET", &format!("/sandboxes/{id}/metrics"), Value::Null).await.json();
+    assert_eq!(metric[0]["memTotal"], 1 << 30);
+    assert_eq!(caller.json("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.status, 204);
+    for path in [format!("/sandboxes/{id}"), format!("/sandboxes/{id}/metrics")] {
+        let gone = caller.json("GET", &path, Value::Null).await;
+        assert_eq!((gone.status, &gone.json()["code"]), (404, &json!(404)));
+    }
+    assert_eq!(caller.json("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.status, 404);
+    assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.json(), json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_key_neither_sees_nor_touches_it() {
+    let (_stage, caller, other) = two().await;
+    let made = created(&caller, json!({ "templateID": "base" })).await;
+    let id = made["sandboxID"].as_str().unwrap();
+    assert_eq!(other.json("GET", "/v2/sandboxes", Value::Null).await.json(), json!([]));
+    for (method, path, body) in [
+        ("GET", format!("/sandboxes/{id}"), Value::Null),
+        ("DELETE", format!("/sandboxes/{id}"), Value::Null),
+        ("POST", format!("/sandboxes/{id}/pause"), json!({})),
+        ("POST", format!("/v2/sandboxes/{id}/connect"), json!({})),
+        ("POST", format!("/sandboxes/{id}/timeout"), json!({ "timeout": 1 })),
+        ("GET", format!("/v1/sandboxes/{id}"), Value::Null),
+        ("POST", format!("/v1/sandboxes/{id}/exec"), json!({ "cmd": ["true"] })),
+    ] {
+        assert_eq!(other.json(method, &path, body).await.status, 404, "{method} {path}");
+    }
+    assert_eq!(caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json()["state"], "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
+    let (_stage, caller, _) = two().await;
+    for (body, clause) in [
+        (json!({ "templateID": "base", "network": { "allowOut": ["example.com"] } }), "network.allowOut"),
+        (json!({ "templateID": "base", "network": { "egressProxy": { "address": "a:1" } } }), "network.egressProxy"),
+        (json!({ "templateID": "base", "mcp": { "x": {} } }), "mcp"),
+        (json!({ "templateID": "base", "volumeMounts": [{ "name": "v", "path": "/v" }] }), "volumeMounts"),
+        (json!({ "templateID": "code-interpreter-v1" }), "templateID"),
+        (json!({ "templateID": "/etc/passwd" }), "templateID"),
+        (json!({ "templateID": "base", "somethingNew": true }), "somethingNew"),
+        (json!({ "templateID": "base", "metadata": { "fumehood.key": "other" } }), "metadata"),
+        (json!({ "templateID": "base", "timeout": 10_000_000 }), "timeout"),
+        (json!({ "templateID": "base", "timeout": "long" }), "timeout"),
+    ] {
+        let answer = caller.json("POST", "/v2/sandboxes", body.clone()).await;
+        assert_eq!((answer.status, answer.header("should-retry")), (400, "false"), "{body}");
+        let json = answer.json();
+        assert!(json["message"].as_str().unwrap().contains(clause), "{json}");
+        assert_eq!(json["fumehood"]["clause"], clause);
+    }
+    assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.json(), json!([]), "none was made");
+    let old = json!({ "templateID": "base", "secure": true, "allow_internet_access": true, "timeout": 300, "mcp": null, "envVars": {} });
+    assert_eq!(caller.json("POST", "/sandboxes", old).await.status, 201);
+    let adapters = json!({
+        "templateID": "base", "autoPause": true, "autoPauseMemory": true, "autoResume": { "enabled": true }, "secure": true, "timeout": 30,
+        "network": { "denyOut": ["0.0.0.0/0"], "allowPublicTraffic": true },
+    });
+    let made = created(&caller, adapters).await;
+    let one =
+        caller.json("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()), Value::Null).await.json();
+    assert_eq!(one["lifecycle"], json!({ "autoResume": true, "onTimeout": "pause" }));
+    for path in ["/volumes", "/secrets", "/snapshots", "/v3/templates"] {
+        let method = if path.starts_with("/v3") { "POST" } else { "GET" };
+        assert_eq!(caller.json(method, path, Value::Null).await.status, 501, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_request_twice_makes_one_sandbox() {
+    let (_stage, caller, other) = two().await;
+    let (once, body) = (caller.with("idempotency-key", "k-1"), json!({ "templateID": "base" }));
+    let (one, two) = tokio::join!(
+        once.json("POST", "/v2/sandboxes", body.clone()),
+        once.json("POST", "/v2/sandboxes", body.clone())
+    );
+    let statuses = [one.status, two.status];
+    assert!(statuses.contains(&201) && statuses.iter().all(|status| [201, 409].contains(status)), "{statuses:?}");
+    let again = once.json("POST", "/v2/sandboxes", body.clone()).await;
+    let first = if one.status == 201 { one.json() } else { two.json() };
+    assert_eq!(again.json()["sandboxID"], first["sandboxID"]);
+    assert_eq!(once.json("POST", "/v2/sandboxes", json!({ "templateID": "strict" })).await.status, 422);
+    let others = other.with("idempotency-key", "k-1").json("POST", "/v2/sandboxes", body).await;
+    assert_ne!(others.json()["sandboxID"], first["sandboxID"]);
+    assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.json().as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_a_pause_until_somebody_connects() {
+    let (_stage, caller, _) = two().await;
+    let made = created(&caller, json!({ "templateID": "base", "timeout": 60 })).await;
+    let id = made["sandboxID"].as_str().unwrap();
+    let inside = caller.inside(&made);
+    assert_eq!(caller.json("POST", &format!("/v2/sandboxes/{id}/connect"), json!({})).await.status, 200);
+    assert_eq!(caller.json("POST", &format!("/sandboxes/{id}/pause"), Value::Null).await.status, 204);
+    assert_eq!(caller.json("POST", &format!("/sandboxes/{id}/pause"), Value::Null).await.status, 409);
+    let gone = inside.json("GET", "/health", Value::Null).await;
+    assert_eq!((gone.status, &gone.json()["message"]), (502, &json!("The sandbox was not found")));
+    let paused = caller.json("GET", "/v2/sandboxes?state=paused", Value::Null).await.json();
+    assert_eq!(paused[0]["sandboxID"], id);
+    assert_eq!(
+        caller.json("POST", &format!("/v2/sandboxes/{id}/connect"), json!({ "memory": false })).await.status,
+        400
+    );
+    assert_eq!(caller.json("POST", &format!("/v2/sandboxes/{id}/connect"), json!({ "timeout": 30 })).await.status, 201);
+    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 204);
+    assert_eq!(caller.json("POST", &format!("/sandboxes/{id}/resume"), json!({})).await.status, 409);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_that_is_over_pauses_where_asked_and_traffic_wakes() {
+    let (_stage, caller, _) = two().await;
+    let body = json!({ "templateID": "base", "timeout": 1, "autoPause": true, "autoResume": { "enabled": true } });
+    let made = created(&caller, body).await;
+    let plain = created(&caller, json!({ "templateID": "base", "timeout": 1 })).await;
+    let state = |made: &Value| {
+        let (caller, path) = (caller.clone(), format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()));
+        async move { caller.json("GET", &path, Value::Null).await }
+    };
+    for _ in 0..100 {
+        if state(&made).await.json()["state"] == "paused" && state(&plain).await.status == 404 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(state(&made).await.json()["state"], "paused");
+    assert_eq!(state(&plain).await.status, 404, "one that does not pause has ended");
+    let inside = caller.inside(&made);
+    let stranger = inside.with("x-access-token", "0");
+    assert_eq!(
+        stranger.rpc("/filesystem.Filesystem/Stat", json!({ "path": "/" })).await.status,
+        502,
+        "no stranger wakes it"
+    );
+    assert_eq!(inside.rpc("/filesystem.Filesystem/Stat", json!({ "path": "/" })).await.status, 200);
+    assert_eq!(state(&made).await.json()["state"], "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_has_its_share_and_its_ceiling() {
+    let stage = stage().await;
+    let key = stage.keys.add("small", Some("strict".to_owned()), Some(1)).unwrap();
+    let small = Caller { base: stage.base.clone(), headers: vec![("x-api-key".to_owned(), key)] };
+    let high = small.json("POST", "/v2/sandboxes", json!({ "templateID": "python" })).await;
+    assert_eq!(high.status, 403);
+    assert!(high.json()["message"].as_str().unwrap().contains("limits.memory"), "{}", high.json());
+    let body = json!({ "templateID": "strict", "timeout": 20 });
+    assert_eq!(small.json("POST", "/v2/sandboxes", body.clone()).await.status, 201);
+    let full = small.json("POST", "/v2/sandboxes", body).await;
+    assert_eq!(full.status, 429);
+    let free = Caller::new(&stage, "free");
+    for (policy, clause) in [
+        (json!({ "extends": "python", "fs": { "read": ["/etc/hostname"] } }), "fs.read"),
+        (json!({ "extends": "python", "workspace": { "path": "/srv", "mode": "ro" } }), "workspace"),
+        (json!({ "extends": "python", "env": { "pass": ["HOME"] } }), "env.pass"),
+    ] {
+        let answer = free.json("POST", "/v1/sandboxes", json!({ "policy": policy })).await;
+        let json = answer.json();
+        assert_eq!((answer.status, &json["clause"]), (403, &json!(clause)), "{json}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_and_no_other_host_comes_in() {
+    let (_stage, caller, _) = two().await;
+    for (name, value) in [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")] {
+        assert_eq!(
+            caller.with(name, value).json("GET", "/v2/sandboxes", Value::Null).await.status,
+            403,
+            "{name} {value}"
+        );
+    }
+    let rebound =
+        caller.with("host", "evil.example").with("origin", "http://evil.example").with("sec-fetch-site", "same-origin");
+    assert_eq!(rebound.json("GET", "/v2/sandboxes", Value::Null).await.status, 403);
+    assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.status, 200);
+    let large = "x".repeat(2 << 20);
+    assert_eq!(caller.send("POST", "/v2/sandboxes", large).await.status, 413);
+}

@@ -1,0 +1,13 @@
+//! The server on the wire, over supervisors and agents in this process.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod clients;
+mod control;
+mod data;
+mod native;
+mod stage;

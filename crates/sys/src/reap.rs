@@ -1,0 +1,52 @@
+//! Ends of children, whichever: for a program that is the parent of all orphans below it.
+
+use crate::pidfd::{End, Used};
+
+/// One child that has ended, reaped: its number, how it ended, what it used. `None`: none has.
+#[must_use]
+pub fn any() -> Option<(i32, End, Used)> {
+    let mut status: i32 = 0;
+    // SAFETY: `rusage` is plain data for which all zero bytes are a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable values of the types that wait4(2) fills.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    if pid <= 0 {
+        return None;
+    }
+    let end = if libc::WIFSIGNALED(status) {
+        End::Signalled { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }
+    } else {
+        End::Exited(libc::WEXITSTATUS(status))
+    };
+    Some((pid, end, Used::of(&usage)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, Session};
+
+    /// In a copy of this process: no other test's children may be reaped.
+    #[test]
+    fn whoever_has_ended_is_told_with_its_end() {
+        let pid = crate::fork::run(|| {
+            let null = crate::channel::dev_null().unwrap();
+            let start = |text: &str| {
+                let command = Command::new("/bin/sh").args(["-c", text]).session(Session::Plain);
+                command.start_with(&[(std::os::fd::AsFd::as_fd(&null), 0)]).unwrap().pid
+            };
+            assert!(any().is_none());
+            let (one, other) = (start("exit 3"), start("kill -9 $$"));
+            let mut seen = Vec::new();
+            while seen.len() < 2 {
+                seen.extend(any());
+            }
+            let has = |pid, end| seen.iter().any(|(number, how, _)| (*number, *how) == (pid, end));
+            let right = has(one, End::Exited(3)) && has(other, End::Signalled { signal: 9, core: false });
+            i32::from(!right)
+        })
+        .unwrap();
+        let pidfd = crate::pidfd::open(pid).unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, End::Exited(0));
+    }
+}

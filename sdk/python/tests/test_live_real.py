@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import time
@@ -14,10 +15,12 @@ from conftest import product
 from fumehood import (
     AsyncSandbox,
     CommandExitException,
+    ConnectionLost,
     FileNotFoundException,
     FilesystemEventType,
     FileType,
     FumehoodError,
+    InvalidArgumentException,
     LimitExceeded,
     PermissionDeniedException,
     PtySize,
@@ -321,3 +324,47 @@ def test_a_policy_and_its_report(house):
         ran = box.get_info()
         assert ran.memory_mb == 100 and ran.tier in ("container", "process")
         json.dumps(ran.data)
+
+
+def test_a_real_server(house):
+    added = subprocess.run([product(), "keys", "add", "--name", "test"], capture_output=True, text=True, timeout=30)
+    key = next(word for word in added.stdout.split() if word.startswith("e2b_"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    serving = subprocess.Popen([product(), "serve", "--listen", at], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    there = {"url": f"http://{at}", "key": key}
+
+    def up():
+        try:
+            return Sandbox.list(**there) == []
+        except ConnectionLost:
+            return False
+
+    try:
+        until(up, "the server listens")
+        with Sandbox("strict", timeout=60, metadata={"a": "b"}, **there) as box:
+            assert box.get_info().metadata == {"a": "b"}
+            assert box.commands.run(["cat"], stdin="ä").stdout == "ä"
+            big = "ä" * 500_000
+            box.files.write("/tmp/f", big)
+            assert box.files.read("/tmp/f") == big
+            with pytest.raises(FileNotFoundException):
+                box.files.read("/none")
+            with pytest.raises(TimeoutException):
+                box.commands.run("sleep 30", timeout=0.5)
+            assert box.commands.run(["no-such"], check=False).exit_code == 127
+            assert Sandbox.connect(box.sandbox_id, **there).is_running()
+            serving.kill()
+            serving.wait()
+            box.close()
+            here = Sandbox.connect(box.sandbox_id)
+            assert here.files.read("/tmp/f") == big, "it outlives its server"
+            here.kill()
+            with pytest.raises(ConnectionLost):
+                box.is_running()
+            box.kill = lambda: None  # The server that it would be asked of is gone.
+        with pytest.raises(InvalidArgumentException):
+            Sandbox(url=there["url"])
+    finally:
+        serving.kill()
+        serving.wait()

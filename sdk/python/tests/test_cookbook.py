@@ -12,6 +12,7 @@ RECIPES = sorted(path.parent.name for path in BOOK.glob("*/recipe.py"))
 
 def test_the_recipes_of_the_guides_are_there():
     wanted = {"allowed-tools", "company-mail", "no-delete-below-system", "literal-recipients", "read-only-queries", "ten-calls"}
+    wanted |= {"execute-code", "subprocess-sandbox", "safe-shell", "monitor-execution"}
     assert wanted <= set(RECIPES)
     page = (BOOK / "README.md").read_text()
     assert all(f"({name}/recipe.py)" in page for name in RECIPES)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import json
 import os
 import queue
-import tempfile
 from typing import Any, Callable, Iterator, Mapping, ParamSpec, Sequence, TypeVar, overload
 
+from .._binary import file_of
 from ._pipe import Answerer, GatewayError, Pipe, find_program
 from ._schema import plain
 from ._tool import Effect, Tool
@@ -57,7 +56,7 @@ class Gateway:
         with contextlib.ExitStack() as files:
             command = [find_program(program), "tools", "serve", "--stdio", "--agent", agent]
             for inner in policies:
-                command += ["--policy", _file_of(inner, files)]
+                command += ["--policy", file_of(inner, files)]
             command += ["--answers"] if answers else []
             self._pipe = Pipe([*command, *arguments], env, answers)
 
@@ -263,14 +262,3 @@ class Gateway:
 
 def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _file_of(policy: Any, files: contextlib.ExitStack) -> str:
-    """A policy as the name of a file; a mapping is written to one that only we may read, until the gate has read it."""
-    if not isinstance(policy, Mapping):
-        return str(os.fspath(policy))
-    folder = files.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-"))
-    path = os.path.join(folder, "policy.json")
-    with open(path, "w", encoding="utf-8") as out:
-        json.dump({"version": 1, **policy}, out, allow_nan=False)
-    return path

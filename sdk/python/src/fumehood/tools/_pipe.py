@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sysconfig
 import threading
 import weakref
 from typing import Any, Callable, Mapping, Sequence
+
+from .._binary import find_program as _find_program
+from ..errors import FumehoodError, ProgramNotFoundException
 
 #: Called with a parked call; its answer is true, false, or ``(answer, why)``. ``None`` leaves the answer to others.
 Answerer = Callable[[Mapping[str, Any]], "bool | tuple[bool, str] | None"]
@@ -18,7 +19,7 @@ Answerer = Callable[[Mapping[str, Any]], "bool | tuple[bool, str] | None"]
 Sink = Callable[["dict[str, Any] | None"], None]
 
 
-class GatewayError(RuntimeError):
+class GatewayError(FumehoodError):
     """The gate could not be started, or is gone. Nothing runs without it."""
 
 
@@ -160,12 +161,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def find_program(program: str | os.PathLike[str] | None) -> str:
-    """The ``fumehood`` to start: as given, ``$FUMEHOOD_BIN``, the one installed with this Python, or on the path."""
-    if program is not None:
-        return os.fspath(program)
-    # A wheel puts the program beside the environment's Python, which need not be on the path.
-    scripts = sysconfig.get_path("scripts")
-    found = os.environ.get("FUMEHOOD_BIN") or shutil.which("fumehood", path=scripts) or shutil.which("fumehood")
-    if not found:
-        raise GatewayError("no `fumehood` on the path: install it, set FUMEHOOD_BIN, or pass program=")
-    return found
+    """The ``fumehood`` to start, as everywhere in this package."""
+    try:
+        return _find_program(program)
+    except ProgramNotFoundException as error:
+        raise GatewayError(str(error)) from error

@@ -1,0 +1,220 @@
+"""A live sandbox, for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from . import _sandboxes
+from ._async_commands import AsyncCommands, AsyncPty
+from ._async_files import AsyncFilesystem
+from ._binary import Policies, acall, find_program
+from ._http import Server, ThreadedLink
+from ._link import Link
+from ._loop import LoopLink
+from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
+from ._sandboxes import TIMEOUT
+from .errors import FumehoodError, SandboxNotRunningException
+
+Self = TypeVar("Self", bound="AsyncSandbox")
+
+
+class AsyncSandbox:
+    """As :class:`Sandbox`, for one event loop: ``async with AsyncSandbox() as box:``, or ``await AsyncSandbox.create()``.
+
+    As a context manager it is killed at the end of the block; else by :meth:`kill`, or when its time is over.
+    """
+
+    def __init__(
+        self,
+        policy: Policies | None = None,
+        workspace: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float | None = TIMEOUT,
+        idle: float | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+        binary: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Says what is wanted, as for :class:`Sandbox`; it is created by ``await`` or ``async with``."""
+        self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, flags, binary)
+        self._server = _sandboxes.server_of(url, key)
+        self._id, self._binary = "", binary
+        self._place: str | Server = ""
+        self._live: Link | None = None
+
+    async def _start(self: Self) -> Self:
+        if self._live is None and self._server is not None:
+            info: Mapping[str, Any] = await asyncio.to_thread(self._server.create, _sandboxes.order(*self._wanted))
+            await self._set_up(str(info["id"]), self._server)
+        elif self._live is None:
+            with _sandboxes.create_command(*self._wanted) as command:
+                info = _sandboxes.created(await acall(command))
+            await self._set_up(str(info["id"]), _sandboxes.socket_of(info))
+        return self
+
+    async def _set_up(self, sandbox_id: str, place: str | Server) -> None:
+        self._id, self._place = sandbox_id, place
+        self._live = await self._open()
+        self.commands = AsyncCommands(self._live)
+        self.files = AsyncFilesystem(self._live)
+        self.pty = AsyncPty(self._live)
+
+    async def _open(self) -> Link:
+        return await LoopLink.connect(self._place) if isinstance(self._place, str) else ThreadedLink(self._place, self._id)
+
+    @property
+    def _link(self) -> Link:
+        if self._live is None:
+            raise FumehoodError("this AsyncSandbox was not created yet: use `async with`, or `await AsyncSandbox.create()`")
+        return self._live
+
+    @classmethod
+    async def create(
+        cls: type[Self],
+        policy: Policies | None = None,
+        workspace: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float | None = TIMEOUT,
+        idle: float | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+        binary: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
+    ) -> Self:
+        """Creates one. Raises :class:`Refused` if no plan can hold the policy."""
+        box = cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags,
+                  binary=binary, url=url, key=key)
+        return await box._start()
+
+    @classmethod
+    async def connect(
+        cls: type[Self], sandbox_id: str, timeout: float | None = None, *, binary: str | os.PathLike[str] | None = None,
+        url: str | None = None, key: str | None = None,
+    ) -> Self:
+        """Connects to one by id or name; a paused one runs again. With ``timeout`` it lives so many seconds from now at least.
+
+        Raises :class:`SandboxNotFoundException`, :class:`SandboxNotRunningException`.
+        """
+        place = _sandboxes.server_of(url, key) or _sandboxes.direct(sandbox_id)
+        if place is None:
+            answer = await acall([find_program(binary), "info", sandbox_id, "--json"])
+            place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
+        box = cls(binary=binary)
+        await box._set_up(sandbox_id, place)
+        try:
+            box._id = (await _sandboxes.settle(box._link, timeout)).sandbox_id
+        except BaseException:
+            await box.close()
+            raise
+        return box
+
+    @classmethod
+    async def list(
+        cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None, url: str | None = None, key: str | None = None
+    ) -> SandboxList:
+        """The sandboxes of this user's state folder, or of a key of a server; with ``all`` also those that have ended."""
+        server = _sandboxes.server_of(url, key)
+        if server is not None:
+            return SandboxList(info_of(one) for one in await asyncio.to_thread(server.list))
+        return _sandboxes.listed(await acall(_sandboxes.ps_command(all, binary)))
+
+    @property
+    def sandbox_id(self) -> str:
+        """Its id, for :meth:`connect` and the command line."""
+        return self._id
+
+    def __await__(self: Self) -> Generator[Any, None, Self]:
+        return self._start().__await__()
+
+    async def __aenter__(self: Self) -> Self:
+        return await self._start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
+    def __repr__(self) -> str:
+        return f"AsyncSandbox({self._id!r})"
+
+    async def kill(self) -> bool:
+        """Ends it; returns when nothing of it is left. ``False`` if it had ended already."""
+        # A connection of its own: this one may be closed, and kill must end the sandbox all the same.
+        await self.close()
+        try:
+            link = await self._open()
+        except SandboxNotRunningException:
+            return False
+        try:
+            return await _sandboxes.kill(link)
+        finally:
+            await link.close()
+
+    async def close(self) -> None:
+        """Ends the connection; the sandbox lives on."""
+        await self._link.close()
+
+    async def is_running(self) -> bool:
+        """Whether it runs: neither paused nor ended."""
+        try:
+            return info_of(await self._link.call({"op": "info"})).state is SandboxState.RUNNING
+        except SandboxNotRunningException:
+            return False
+
+    async def set_timeout(self, timeout: float) -> None:
+        """It lives so many seconds from now, whatever was said before."""
+        await self._link.call({"op": "timeout", "ms": max(0, round(timeout * 1000))})
+
+    async def get_info(self) -> SandboxInfo:
+        """All about it, also when it has ended."""
+        try:
+            return info_of(await self._link.call({"op": "info"}))
+        except SandboxNotRunningException:
+            if not isinstance(self._place, str):
+                raise
+            return info_of(_sandboxes.found(await acall([find_program(self._binary), "info", self._id, "--json"]), self._id))
+
+    async def wait(self) -> SandboxInfo:
+        """Waits for its end."""
+        try:
+            return info_of(await self._link.call({"op": "wait"}, timeout=None))
+        except SandboxNotRunningException:
+            return await self.get_info()
+
+    async def pause(self) -> bool:
+        """Freezes it: its processes are kept and get no processor time. Raises :class:`UnsupportedException` without a freezer."""
+        await self._link.call({"op": "pause"})
+        return True
+
+    async def resume(self) -> bool:
+        """Thaws it."""
+        await self._link.call({"op": "resume"})
+        return True
+
+    async def diff(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
+        """What it changed in its workspace, as ``fumehood diff --json`` says it."""
+        return await self._changes("diff", files, ())
+
+    async def apply(self, files: Sequence[str | os.PathLike[str]] | None = None, *, digest: str | None = None) -> Record:
+        """Takes changes over into the workspace, all or those of ``files``; ``digest`` is what :meth:`diff` showed.
+
+        Raises :class:`FumehoodError` with every reason if it cannot be; nothing was applied then.
+        """
+        return await self._changes("apply", files, () if digest is None else ("--digest", digest))
+
+    async def discard(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
+        """Throws changes away, all or those of ``files``."""
+        return await self._changes("discard", files, ())
+
+    async def _changes(self, verb: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str]) -> Record:
+        _sandboxes.here_alone(self._place, verb)
+        command = _sandboxes.changes_command(verb, (await self.get_info()).run, files, flags, self._binary)
+        return _sandboxes.changed(verb, await acall(command))

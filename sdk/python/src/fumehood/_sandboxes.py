@@ -1,0 +1,169 @@
+"""What a Sandbox needs of the command line and of the state folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ._binary import Answer, Policies, clauses, duration, find_program, state_folder
+from ._http import Server
+from ._link import Link, result
+from ._results import Record, SandboxInfo, SandboxList, info_of
+from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException, UnsupportedException
+
+#: Seconds that a sandbox lives unless something else is said, as in E2B.
+TIMEOUT = 300.0
+_ID = re.compile(r"[a-z0-9]{20,40}\Z")
+
+
+@contextlib.contextmanager
+def create_command(
+    policy: Policies | None,
+    workspace: str | os.PathLike[str] | None,
+    timeout: float | None,
+    idle: float | None,
+    name: str | None,
+    metadata: Mapping[str, str] | None,
+    envs: Mapping[str, str] | None,
+    flags: Sequence[str],
+    binary: str | os.PathLike[str] | None,
+) -> Iterator[list[str]]:
+    """The command line of a new sandbox; what it names is there until the end of the block."""
+    with clauses(policy, workspace, timeout, envs, flags) as arguments:
+        command = [find_program(binary), "create", "--json", *arguments]
+        command += [] if idle is None else ["--idle", duration(idle)]
+        command += [] if name is None else ["--name", name]
+        for key, value in (metadata or {}).items():
+            command += ["--label", f"{key}={value}"]
+        yield command
+
+
+def server_of(url: str | None, key: str | None) -> Server | None:
+    """The server that is meant, if any."""
+    if url is None:
+        if key is not None:
+            raise InvalidArgumentException("a key without the url of its server", code="invalid")
+        return None
+    if not key:
+        raise InvalidArgumentException("a server asks for a key: `fumehood keys add` there makes one", code="invalid")
+    return Server(url, key)
+
+
+def order(
+    policy: Policies | None,
+    workspace: str | os.PathLike[str] | None,
+    timeout: float | None,
+    idle: float | None,
+    name: str | None,
+    metadata: Mapping[str, str] | None,
+    envs: Mapping[str, str] | None,
+    flags: Sequence[str],
+    binary: object,
+) -> dict[str, Any]:
+    """The same wish, for a server: it reads no file of this machine."""
+    if workspace is not None or flags:
+        raise InvalidArgumentException("a server has no folder of this machine, and takes no flags: copy files by `box.files`", code="invalid")
+    if policy is not None and not isinstance(policy, (str, Mapping)):
+        raise InvalidArgumentException("with a server, `policy` is one preset or one mapping", code="invalid")
+    labels = None if metadata is None else dict(metadata)
+    return {
+        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "env": None if envs is None else dict(envs),
+    }
+
+
+def created(answer: Answer) -> Mapping[str, Any]:
+    """The ``Info`` of a new sandbox."""
+    info = answer.json()
+    if not isinstance(info, dict) or "id" not in info:
+        raise FumehoodError(f"`fumehood create` ended with {answer.code} and named no sandbox")
+    return info
+
+
+def socket_of(info: Mapping[str, Any]) -> str:
+    """Where its supervisor answers."""
+    return str(info.get("socket") or os.path.join(state_folder(), "live", str(info["id"]), "socket"))
+
+
+def direct(word: str) -> str | None:
+    """The socket of an id, without asking the program; ``None`` for a name, or where there is none."""
+    if not _ID.match(word):
+        return None
+    path = os.path.join(state_folder(), "live", word, "socket")
+    return path if os.path.exists(path) else None
+
+
+def found(answer: Answer, word: str) -> Mapping[str, Any]:
+    """The ``Info`` that ``fumehood info`` gives."""
+    try:
+        info = answer.json()
+    except FumehoodError as error:
+        raise SandboxNotFoundException(f"no sandbox `{word}`: {error}", code="not_found") from error
+    if not isinstance(info, dict) or "id" not in info:
+        raise SandboxNotFoundException(f"no sandbox `{word}`", code="not_found")
+    return info
+
+
+def listed(answer: Answer) -> SandboxList:
+    """What ``fumehood ps`` gives."""
+    value = answer.json()
+    infos = value.get("sandboxes", ()) if isinstance(value, dict) else value
+    return SandboxList(info_of(one) for one in infos)
+
+
+def ps_command(all_: bool, binary: str | os.PathLike[str] | None) -> list[str]:
+    return [find_program(binary), "ps", "--json", *(["-a"] if all_ else [])]
+
+
+def here_alone(place: str | Server, verb: str) -> None:
+    """Changes of a workspace are of this machine."""
+    if not isinstance(place, str):
+        raise UnsupportedException(f"a sandbox of a server has no workspace of this machine to {verb}", code="unsupported")
+
+
+def changes_command(
+    verb: str, run: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str], binary: str | os.PathLike[str] | None
+) -> list[str]:
+    """``diff``, ``apply`` or ``discard`` of a run."""
+    tail = [] if files is None else ["--", *(os.fspath(file) for file in files)]
+    return [find_program(binary), verb, run, "--json", *flags, *tail]
+
+
+def changed(verb: str, answer: Answer) -> Record:
+    """What that says; ``apply`` that applied nothing is an error that names every reason."""
+    value = answer.json()
+    made = Record(value if isinstance(value, dict) else {"entries": value})
+    if verb != "diff" and answer.code != 0:
+        said = answer.stderr.decode("utf-8", "replace").strip()
+        raise FumehoodError(f"nothing was done by {verb}: {said or answer.stdout.decode('utf-8', 'replace').strip()}", code="conflict")
+    return made
+
+
+async def settle(link: Link, timeout: float | None) -> SandboxInfo:
+    """What ``connect`` does with a sandbox: a paused one runs again, and it lives ``timeout`` seconds at least."""
+    data = await link.call({"op": "info"})
+    if data.get("state") == "paused":
+        data = await link.call({"op": "resume"})
+    if data.get("state") == "ended":
+        raise SandboxNotRunningException(f"the sandbox {data.get('id')} has ended", code="ended")
+    if timeout is not None:
+        data = await link.call({"op": "timeout", "ms": max(0, round(timeout * 1000)), "only_later": True})
+    return info_of(data)
+
+
+async def kill(link: Link) -> bool:
+    """Ends a sandbox; ``False`` if it had ended already."""
+    try:
+        stream = link.open({"op": "kill"})
+    except SandboxNotRunningException:
+        return False
+    try:
+        # It answers when nothing is left, which takes as long as it takes.
+        await result(stream, None)
+    except SandboxNotRunningException:
+        pass  # It was gone before it could answer.
+    except SandboxNotFoundException:
+        return False
+    return True

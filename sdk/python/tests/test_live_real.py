@@ -1,0 +1,370 @@
+"""Live sandboxes with the product itself: nothing here stands in for it."""
+
+import asyncio
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import product
+from fumehood import (
+    AsyncSandbox,
+    CommandExitException,
+    ConnectionLost,
+    FileNotFoundException,
+    FilesystemEventType,
+    FileType,
+    FumehoodError,
+    InvalidArgumentException,
+    LimitExceeded,
+    PermissionDeniedException,
+    PtySize,
+    Refused,
+    Sandbox,
+    SandboxNotFoundException,
+    SandboxNotRunningException,
+    SandboxState,
+    TimeoutException,
+    UnsupportedException,
+)
+from fumehood._session import BashSession, PythonSession
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1] / "src"
+
+
+def can_live():
+    return subprocess.run([product(), "create", "--help"], capture_output=True).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not can_live(), reason="this fumehood has no live sandboxes")
+
+
+@pytest.fixture
+def box(house):
+    with Sandbox("coding-agent") as made:
+        yield made
+
+
+def until(is_so, what, seconds=10):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def test_it_lives_from_create_to_kill(house):
+    with Sandbox(timeout=60, name="mine", metadata={"who": "me"}, envs={"GREETING": "hi"}) as box:
+        info = box.get_info()
+        assert (info.name, info.metadata, info.state) == ("mine", {"who": "me"}, SandboxState.RUNNING)
+        assert 40 < info.end_at.timestamp() - time.time() <= 61
+        assert box.commands.run("echo $GREETING").stdout == "hi\n"
+        assert [one.sandbox_id for one in Sandbox.list()] == [box.sandbox_id]
+        other = Sandbox.connect("mine")
+        assert other.sandbox_id == box.sandbox_id and other.is_running()
+        other.close()
+        with pytest.raises(FumehoodError):
+            Sandbox(name="mine")
+    assert Sandbox.list() == []
+    info = box.get_info()
+    assert (info.state, info.reason) == (SandboxState.ENDED, "killed")
+    assert not box.kill(), "again is no error"
+    with pytest.raises(SandboxNotRunningException):
+        box.commands.run("true")
+    with pytest.raises((SandboxNotRunningException, SandboxNotFoundException)):
+        Sandbox.connect(box.sandbox_id)
+    with pytest.raises(SandboxNotFoundException):
+        Sandbox.connect("no-such-sandbox")
+
+
+def test_what_cannot_be_held_is_refused(house):
+    with pytest.raises(Refused) as error:
+        Sandbox({"net": {"mode": "no-such"}})
+    assert error.value.refused[0].clause == "net.mode" and error.value.refused[0].fix
+    assert Sandbox.list(all=True) == []
+
+
+def test_commands(box):
+    done = box.commands.run("echo out; echo err >&2; pwd", cwd="/tmp")
+    assert (done.stdout, done.stderr, done.exit_code, done.outcome) == ("out\n/tmp\n", "err\n", 0, "exited")
+    with pytest.raises(CommandExitException) as error:
+        box.commands.run("exit 3")
+    assert error.value.exit_code == 3
+    assert box.commands.run(["no-such-program"], check=False).exit_code == 127
+    assert box.commands.run(["/etc/passwd"], check=False).exit_code == 126
+    with pytest.raises(FumehoodError):
+        box.commands.run("true", cwd="/no/such")
+    assert box.commands.run("kill -9 $$", check=False).exit_code == 137
+    big = b"x" * 3_000_000
+    assert box.commands.run(["wc", "-c"], stdin=big).stdout.strip() == "3000000"
+    assert len(box.commands.run("cat", stdin=b"x" * 500_000).stdout) == 500_000
+    heard = []
+    box.commands.run("echo a; sleep 0.2; echo b", on_stdout=heard.append)
+    assert heard == ["a\n", "b\n"]
+
+
+def test_a_timeout_kills_the_whole_tree(box):
+    with pytest.raises(TimeoutException) as error:
+        box.commands.run("setsid sleep 98765 & echo before; sleep 98765", timeout=0.5)
+    assert error.value.result.stdout == "before\n"
+    assert box.commands.run("cat /proc/[0-9]*/comm | grep -c '^sleep$'", check=False).stdout == "0\n"
+    box.commands.run("setsid sleep 98765 >/dev/null 2>&1 & echo left", timeout=20)
+    look = "cat /proc/[0-9]*/comm | grep -c '^sleep$'"
+    until(lambda: box.commands.run(look, check=False).stdout == "1\n", "what a command leaves lives on")
+
+
+def test_output_is_bounded_by_the_policy(house):
+    with Sandbox({"limits": {"output": "64K", "over": "kill"}}) as box:
+        with pytest.raises(LimitExceeded) as error:
+            box.commands.run("yes", timeout=20)
+        assert error.value.limit == "output" and error.value.result.stdout.startswith("y\n")
+        assert box.commands.run("echo x").stdout == "x\n", "the sandbox goes on"
+
+
+def test_handles(box):
+    handle = box.commands.run("for i in 1 2 3; do echo $i; sleep 0.05; done", background=True, tag="count")
+    assert [(one.pid, one.tag) for one in box.commands.list()] == [(handle.pid, "count")]
+    assert "".join(out for out, _, _ in handle if out) == "1\n2\n3\n" and handle.wait().exit_code == 0
+    until(lambda: box.commands.list() == [], "it is over")
+    reads = box.commands.run("read x; echo got $x", background=True, stdin=True)
+    reads.send_stdin("hello\n")
+    assert reads.wait().stdout == "got hello\n"
+    cat = box.commands.run("cat", background=True, stdin=True)
+    box.commands.send_stdin(cat.pid, "abc")
+    cat.close_stdin()
+    assert cat.wait().stdout == "abc"
+    long = box.commands.run("sleep 100", background=True)
+    again = box.commands.connect(long.pid)
+    assert long.kill()
+    for each in (long, again):
+        with pytest.raises(CommandExitException) as error:
+            each.wait()
+        assert error.value.exit_code == 137
+    assert not long.kill()
+    noisy = box.commands.run("seq 1 300000; echo done >&2", background=True)
+    assert noisy.wait().stderr == "done\n", "nobody reads it, and it goes on"
+
+
+def test_a_command_in_the_background_outlives_its_connection(box):
+    other = Sandbox.connect(box.sandbox_id)
+    handle = other.commands.run("sleep 1; echo x > /tmp/mark", background=True)
+    front = other._link.open({"op": "exec", "program": {"argv": ["sleep", "100"], "stdin": False}, "detach": False})
+    until(lambda: len(box.commands.list()) == 2, "both run")
+    other.close()
+    del front
+    until(lambda: [one.pid for one in box.commands.list()] == [handle.pid], "what was not detached is killed")
+    until(lambda: box.files.exists("/tmp/mark"), "what was detached goes on")
+
+
+def test_files(box):
+    text = "ä" * 500_000
+    info = box.files.write("/tmp/a/b/text", text)
+    assert (info.path, info.type) == ("/tmp/a/b/text", FileType.FILE)
+    assert box.files.read("/tmp/a/b/text") == text
+    assert b"".join(box.files.read("/tmp/a/b/text", format="stream")) == text.encode()
+    box.files.write("/tmp/a/run", "#!/bin/sh\necho ran\n", mode=0o755)
+    assert box.files.get_info("/tmp/a/run").permissions == "-rwxr-xr-x"
+    assert [one.path for one in box.files.list("/tmp/a", depth=2)] == ["/tmp/a/b", "/tmp/a/run", "/tmp/a/b/text"]
+    box.commands.run("ln -s b/text /tmp/a/link")
+    link = box.files.get_info("/tmp/a/link")
+    assert link.symlink_target == "b/text" and link.type is FileType.FILE
+    assert box.files.make_dir("/tmp/d/e") and not box.files.make_dir("/tmp/d/e")
+    assert box.files.rename("/tmp/a/run", "/tmp/d/ran").path == "/tmp/d/ran"
+    box.files.remove("/tmp/a")
+    assert not box.files.exists("/tmp/a/b/text") and box.files.exists("/tmp/d/ran")
+    for wrong, kind in (("/none", FileNotFoundException), ("/tmp", FumehoodError)):
+        with pytest.raises(kind):
+            box.files.read(wrong)
+    # Relative to the home of its user, as a command there sees it.
+    box.files.write("mine", "x")
+    assert box.commands.run("cat ~/mine").stdout == "x"
+
+
+def test_what_the_sandbox_may_not_do_its_caller_may_not_do_through_it(house, box):
+    secret = house / "secret"
+    secret.write_text("PRIVATE")
+    assert secret.read_text() == "PRIVATE", "out here it is there"
+    for path in (str(secret), f"/proc/1/root{secret}", f"/tmp/../..{secret}"):
+        with pytest.raises((FileNotFoundException, PermissionDeniedException)):
+            box.files.read(path)
+    box.commands.run(["ln", "-s", str(secret), "/tmp/link"])
+    with pytest.raises((FileNotFoundException, PermissionDeniedException)):
+        box.files.read("/tmp/link")
+    with pytest.raises(FumehoodError):
+        box.files.write("/usr/bin/planted", "x")
+    assert not os.path.exists("/usr/bin/planted")
+    done = box.commands.run("exec 3<>/dev/tcp/192.0.2.1/443", check=False)
+    assert done.exit_code != 0
+
+
+def test_a_watched_folder(box):
+    box.files.make_dir("/tmp/w")
+    with_all = box.files.watch_dir("/tmp/w", recursive=True, include_entry=True)
+    box.commands.run("mkdir /tmp/w/d && echo x > /tmp/w/f && sleep 0.1 && echo y > /tmp/w/d/g && rm /tmp/w/f")
+    events = []
+
+    def come():
+        events.extend(with_all.get_new_events(timeout=0.1))
+        return any(one.name == "d/g" for one in events) and any(one.type is FilesystemEventType.REMOVE for one in events)
+
+    until(come, "what happened is told")
+    assert any(one.name == "f" and one.type is FilesystemEventType.CREATE for one in events)
+    with_all.stop()
+
+
+def test_a_terminal(box):
+    heard = bytearray()
+    shell = box.pty.create(PtySize(24, 80), timeout=30, on_data=heard.extend)
+    box.pty.send_stdin(shell.pid, b"stty size; tty && echo is-a-$((40+2))\n")
+    until(lambda: b"24 80" in heard and b"is-a-42" in heard, bytes(heard))
+    box.pty.resize(shell.pid, PtySize(50, 132))
+    box.pty.send_stdin(shell.pid, b"stty size\n")
+    until(lambda: b"50 132" in heard, bytes(heard))
+    box.pty.send_stdin(shell.pid, b"echo sle$((1))eps; sleep 100\n")
+    until(lambda: b"sle1eps" in heard, bytes(heard))
+    box.pty.send_stdin(shell.pid, b"\x03")
+    box.pty.send_stdin(shell.pid, b"echo inter$((1))rupted\n")
+    until(lambda: b"inter1rupted" in heard, bytes(heard))
+    assert box.pty.kill(shell.pid) and not box.commands.list()[:0]
+
+
+def test_a_workspace_waits_for_its_changes(house):
+    work = house / "work"
+    work.mkdir()
+    (work / "a").write_text("1\n")
+    with Sandbox("coding-agent", workspace=work) as box:
+        inside = box.commands.run("pwd; echo 2 > a; echo n > new").stdout.strip()
+        assert box.files.read(f"{inside}/new") == "n\n" and (work / "a").read_text() == "1\n"
+    assert {one["path"] for one in box.diff()["entries"]} == {"a", "new"}
+    box.apply(["new"])
+    assert (work / "new").read_text() == "n\n" and (work / "a").read_text() == "1\n"
+    with pytest.raises(FumehoodError):
+        box.apply(digest="0" * 64)
+    box.discard()
+    assert box.diff()["entries"] == [] and (work / "a").read_text() == "1\n"
+
+
+def test_pause_where_there_is_a_freezer(box):
+    try:
+        box.pause()
+    except UnsupportedException:
+        pytest.skip("no freezer here")
+    assert not box.is_running()
+    with pytest.raises(SandboxNotRunningException) as error:
+        box.commands.run("true")
+    assert error.value.code == "paused"
+    assert box.resume() and box.commands.run("echo x").stdout == "x\n"
+    box.pause()
+    other = Sandbox.connect(box.sandbox_id)
+    assert other.is_running(), "who connects finds it running"
+    other.close()
+
+
+def test_its_time_is_over(house):
+    box = Sandbox(timeout=60)
+    waiting = box.commands.run("sleep 100", background=True)
+    box.set_timeout(0.5)
+    info = box.wait()
+    assert (info.state, info.reason) == (SandboxState.ENDED, "timeout")
+    with pytest.raises(FumehoodError):
+        waiting.wait()
+    with pytest.raises(SandboxNotRunningException):
+        box.files.read("/tmp/x")
+    with Sandbox(idle=0.5) as other:
+        assert other.wait().reason == "idle"
+
+
+def test_it_outlives_its_maker_and_is_found_by_others(house):
+    code = "from fumehood import Sandbox; box = Sandbox(timeout=60); box.files.write('/tmp/x', 'left'); print(box.sandbox_id)"
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert made.returncode == 0, made.stderr
+    with Sandbox.connect(made.stdout.strip()) as box:
+        assert box.files.read("/tmp/x") == "left"
+
+
+def test_in_an_event_loop(house):
+    async def whole():
+        async with AsyncSandbox("coding-agent") as box:
+            done = await asyncio.gather(*(box.commands.run(["echo", str(number)]) for number in range(30)))
+            assert [one.stdout for one in done] == [f"{number}\n" for number in range(30)]
+            await box.files.write("/tmp/x", "y" * 1_000_000)
+            stream = await box.files.read("/tmp/x", format="stream")
+            assert sum([len(piece) async for piece in stream]) == 1_000_000
+            work = asyncio.create_task(box.commands.run("sleep 100"))
+            while not await box.commands.list():
+                await asyncio.sleep(0.01)
+            work.cancel()
+            end = time.monotonic() + 10
+            while await box.commands.list():
+                assert time.monotonic() < end, "what is cancelled is killed"
+                await asyncio.sleep(0.01)
+        assert (await box.get_info()).reason == "killed"
+
+    asyncio.run(whole())
+
+
+def test_sessions(box):
+    bash = BashSession(box, timeout=20)
+    assert bash.run("cd /tmp; X=1; f() { echo f$X; }") == ("", 0)
+    assert bash.run("f; pwd") == ("f1\n/tmp", 0)
+    python = PythonSession(box, timeout=20)
+    assert python.run("x = 6").error is None and python.run("x * 7").result == 42
+    assert python.run("1/0").error == "ZeroDivisionError"
+
+
+def test_a_policy_and_its_report(house):
+    with Sandbox({"limits": {"memory": "100M"}}) as box:
+        done = box.commands.run("x=$(head -c 300000000 /dev/zero | tr '\\0' x); echo $x | wc -c", check=False, timeout=30)
+        assert done.exit_code != 0
+        ran = box.get_info()
+        assert ran.memory_mb == 100 and ran.tier in ("container", "process")
+        json.dumps(ran.data)
+
+
+def test_a_real_server(house):
+    added = subprocess.run([product(), "keys", "add", "--name", "test"], capture_output=True, text=True, timeout=30)
+    key = next(word for word in added.stdout.split() if word.startswith("e2b_"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    serving = subprocess.Popen([product(), "serve", "--listen", at], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    there = {"url": f"http://{at}", "key": key}
+
+    def up():
+        try:
+            return Sandbox.list(**there) == []
+        except ConnectionLost:
+            return False
+
+    try:
+        until(up, "the server listens")
+        with Sandbox("strict", timeout=60, metadata={"a": "b"}, **there) as box:
+            assert box.get_info().metadata == {"a": "b"}
+            assert box.commands.run(["cat"], stdin="ä").stdout == "ä"
+            big = "ä" * 500_000
+            box.files.write("/tmp/f", big)
+            assert box.files.read("/tmp/f") == big
+            with pytest.raises(FileNotFoundException):
+                box.files.read("/none")
+            with pytest.raises(TimeoutException):
+                box.commands.run("sleep 30", timeout=0.5)
+            assert box.commands.run(["no-such"], check=False).exit_code == 127
+            assert Sandbox.connect(box.sandbox_id, **there).is_running()
+            serving.kill()
+            serving.wait()
+            box.close()
+            here = Sandbox.connect(box.sandbox_id)
+            assert here.files.read("/tmp/f") == big, "it outlives its server"
+            here.kill()
+            with pytest.raises(ConnectionLost):
+                box.is_running()
+            box.kill = lambda: None  # The server that it would be asked of is gone.
+        with pytest.raises(InvalidArgumentException):
+            Sandbox(url=there["url"])
+    finally:
+        serving.kill()
+        serving.wait()

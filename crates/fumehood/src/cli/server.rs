@@ -16,7 +16,8 @@ use server::backend::Wanted;
 use server::desk::Desk;
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, bind, serve};
-use tokio::net::UnixStream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use super::args::{Flag, To, Words, usage};
@@ -125,14 +126,17 @@ fn request(wanted: Wanted) -> Request {
 fn adopted(created: Created, runtime: &Handle) -> Info {
     let info = created.info.clone();
     runtime.spawn(async move {
-        // Only waited on, never read: the kernel tells a process's end as it tells that a socket can be read.
-        if let Ok(process) = created.process.try_clone()
-            && let Ok(ended) = UnixStream::from_std(process.into())
-            && ended.readable().await.is_err()
-        {
-            return;
+        // Its descriptor can be read when it has ended; where that cannot be waited for, a thread waits.
+        let waits = created.process.try_clone().and_then(|process| AsyncFd::with_interest(process, Interest::READABLE));
+        let ended = match &waits {
+            Ok(process) => process.readable().await.is_ok(),
+            Err(_) => false,
+        };
+        if ended {
+            created.reap();
+        } else {
+            drop(tokio::task::spawn_blocking(move || created.reap()));
         }
-        created.reap();
     });
     info
 }

@@ -127,7 +127,9 @@ fn adopted(created: Created, runtime: &Handle) -> Info {
     let info = created.info.clone();
     runtime.spawn(async move {
         // Its descriptor can be read when it has ended; where that cannot be waited for, a thread waits.
-        let waits = created.process.try_clone().and_then(|process| AsyncFd::with_interest(process, Interest::READABLE));
+        let waits = created.process.try_clone().and_then(|process| {
+            AsyncFd::register_with_interest(process, Interest::READABLE).map_err(std::io::Error::from)
+        });
         let ended = match &waits {
             Ok(process) => process.readable().await.is_ok(),
             Err(_) => false,

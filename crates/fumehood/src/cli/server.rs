@@ -16,9 +16,6 @@ use server::backend::Wanted;
 use server::desk::Desk;
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, bind, serve};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
 
 use super::args::{Flag, To, Words, usage};
 use super::keys;
@@ -47,6 +44,8 @@ pub(super) const SPEC: Spec = Spec {
 
 /// The program that we are, whatever its file is called by now.
 const OURSELVES: &str = "/proc/self/exe";
+/// Stack of a thread that only waits, bytes.
+const REAPER_STACK: usize = 64 << 10;
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let listen = listen(call)?;
@@ -62,7 +61,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed("the server cannot run", "at its start", &error))?;
     let environment = Arc::new(sandboxed(call.environment));
-    let folder = Folder::new(home, creator(Arc::clone(&environment), runtime.handle().clone()));
+    let folder = Folder::new(home, creator(Arc::clone(&environment)));
     let desk =
         Desk::new(Arc::new(folder), keys, &environment, Settings { domain }).map_err(|error| keys::unusable(&error))?;
     runtime.block_on(async {
@@ -100,11 +99,11 @@ fn listen(call: &Call<'_>) -> Result<Listen, Failure> {
     Ok(Listen { address: Some(address), socket })
 }
 
-fn creator(environment: Arc<Environment>, runtime: Handle) -> Create {
+fn creator(environment: Arc<Environment>) -> Create {
     Arc::new(move |wanted| {
         let request = request(wanted);
         match create(&request, Path::new(OURSELVES), &environment) {
-            Ok(Ok(created)) => Ok(adopted(created, &runtime)),
+            Ok(Ok(created)) => Ok(adopted(created)),
             Ok(Err(refusal)) => Err(refused(refusal.code, &refusal.json)),
             Err(error) => {
                 let fault = error.fault();
@@ -122,23 +121,11 @@ fn request(wanted: Wanted) -> Request {
     Request { layers, name, labels, idle_ms, template, columns: 0, colour: false }
 }
 
-/// A supervisor is a child of ours: when it ends, its zombie is taken away.
-fn adopted(created: Created, runtime: &Handle) -> Info {
+/// A supervisor is a child of ours: when it ends, its zombie is taken away, by a thread that waits for nothing else.
+fn adopted(created: Created) -> Info {
     let info = created.info.clone();
-    runtime.spawn(async move {
-        // Its descriptor can be read when it has ended; where that cannot be waited for, a thread waits.
-        let waits = created.process.try_clone().and_then(|process| {
-            AsyncFd::register_with_interest(process, Interest::READABLE).map_err(std::io::Error::from)
-        });
-        let ended = match &waits {
-            Ok(process) => process.readable().await.is_ok(),
-            Err(_) => false,
-        };
-        if ended {
-            created.reap();
-        } else {
-            drop(tokio::task::spawn_blocking(move || created.reap()));
-        }
-    });
+    let thread = std::thread::Builder::new().name("reaper".to_owned()).stack_size(REAPER_STACK);
+    // Without a thread the zombie stays as long as we do, and nothing else.
+    drop(thread.spawn(move || created.reap()));
     info
 }

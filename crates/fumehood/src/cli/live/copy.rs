@@ -5,11 +5,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Error as IoError, ErrorKind, Read, Result as IoResult, Write};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use agent::words::{Code, Entry, FileKind, Request, Skipped};
 use live::client::{Client, Error, Incoming, Stream};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use sandbox::fault::{show_path, show_text};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -32,7 +35,7 @@ pub(crate) const SPEC: Spec = Spec {
     usage: "SRC ID:PATH | ID:PATH DST",
     more: "Into a folder that is there, under its own name; else under the name of the target. `-` is a tar stream: \
            `fumehood cp ID:PATH - | tar x`.\nNames, modes and links are kept, owners are not; no link is followed, special files \
-           are left out and told.\nExit code 0, or 125.",
+           are left out and told.\nExit code 0, 1 if something was left out, or 125.",
     tables: &[],
     words: Words::Mixed(2),
     hidden: false,
@@ -94,7 +97,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     for one in skipped.iter().take(TOLD) {
         call.console.eprint(&format!("left out: {}\n", show_text(one)));
     }
-    Ok(0)
+    Ok(u8::from(!skipped.is_empty()))
 }
 
 /// Where a copy goes: into which folder, and under which name.
@@ -280,7 +283,7 @@ fn unpack(from: Taken, here: &Path) -> IoResult<Vec<String>> {
     let folder =
         if into { here } else { here.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new(".")) };
     std::fs::create_dir_all(folder)?;
-    let folder = std::fs::canonicalize(folder)?;
+    let folder = OwnedFd::from(std::fs::File::open(folder)?);
     let mut skipped = Vec::new();
     let mut archive = tar::Archive::new(from);
     for entry in archive.entries()? {
@@ -306,39 +309,69 @@ fn unpack(from: Taken, here: &Path) -> IoResult<Vec<String>> {
 
 /// The same path with its first part replaced by the last of the target.
 fn under(path: &Path, here: &Path) -> PathBuf {
-    let name = here.file_name().unwrap_or(OsStr::new("."));
-    Path::new(name).join(path.components().skip(1).collect::<PathBuf>())
+    let name = Path::new(here.file_name().unwrap_or(OsStr::new(".")));
+    std::iter::once(name).chain(path.components().skip(1).map(|part| Path::new(part.as_os_str()))).collect()
 }
 
-/// Makes one entry below a folder, whose parts are no links.
-fn place(entry: &mut tar::Entry<'_, Taken>, folder: &Path, name: &Path, hard: Option<(&Path, bool)>) -> IoResult<()> {
-    let outside = || IoError::new(ErrorKind::PermissionDenied, "a link stands in its way, and none is followed");
-    let full = folder.join(name);
-    let parent = full.parent().unwrap_or(folder);
-    std::fs::create_dir_all(parent)?;
-    // Every folder on the way is itself: no link that came before leads elsewhere.
-    if std::fs::canonicalize(parent)? != parent {
-        return Err(outside());
+/// The folder of a name below another one, made where it is missing. No part of it is a link, also not one that is put there
+/// meanwhile, and so nothing is made elsewhere.
+fn folder_of(folder: &OwnedFd, name: &Path, make: bool) -> IoResult<(OwnedFd, OsString)> {
+    let mut parts: Vec<&OsStr> = name
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(part) => Some(part),
+            Component::CurDir | Component::ParentDir | Component::RootDir | Component::Prefix(_) => None,
+        })
+        .collect();
+    let last = parts.pop().unwrap_or(OsStr::new(".")).to_owned();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = folder.try_clone()?;
+    for part in parts {
+        if make {
+            match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        at = rustix::fs::openat(&at, part, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::LOOP | Errno::NOTDIR => outside(),
+            other => other.into(),
+        })?;
     }
-    let there = std::fs::symlink_metadata(&full);
-    if entry.header().entry_type().is_dir() && there.as_ref().is_ok_and(std::fs::Metadata::is_symlink) {
+    Ok((at, last))
+}
+
+fn outside() -> IoError {
+    IoError::new(ErrorKind::PermissionDenied, "a link stands in its way, and none is followed")
+}
+
+/// Makes one entry below a folder.
+fn place(
+    entry: &mut tar::Entry<'_, Taken>,
+    folder: &OwnedFd,
+    name: &Path,
+    hard: Option<(&Path, bool)>,
+) -> IoResult<()> {
+    let (at, last) = folder_of(folder, name, true)?;
+    let there = rustix::fs::statat(&at, &last, AtFlags::SYMLINK_NOFOLLOW).ok();
+    let kind = there.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if entry.header().entry_type().is_dir() && kind == Some(FileType::Symlink) {
         return Err(outside());
     }
     let Some((here, into)) = hard else {
+        // By the folder that was found, and not by its path, which somebody may change meanwhile.
+        let full = Path::new("/proc/self/fd").join(at.as_raw_fd().to_string()).join(&last);
         return entry.unpack(&full).map(drop);
     };
     let to = entry.link_name()?.ok_or_else(outside)?.into_owned();
     if !to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(outside());
     }
-    let to = folder.join(if into { to } else { under(&to, here) });
-    if to.parent().map(std::fs::canonicalize).transpose()?.as_deref() != to.parent() {
-        return Err(outside());
+    let (from, first) = folder_of(folder, &if into { to } else { under(&to, here) }, false)?;
+    if there.is_some() {
+        rustix::fs::unlinkat(&at, &last, AtFlags::empty())?;
     }
-    if there.is_ok() {
-        std::fs::remove_file(&full)?;
-    }
-    std::fs::hard_link(to, full)
+    Ok(rustix::fs::linkat(&from, &first, &at, &last, AtFlags::empty())?)
 }
 
 /// The writing end of what a thread packs.

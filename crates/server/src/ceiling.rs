@@ -3,7 +3,7 @@
 //! A key without a ceiling still reaches nothing of the host: files, variables and secrets of the host are given by a ceiling
 //! or not at all.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use policy::ClauseId;
@@ -17,13 +17,13 @@ use crate::answer::Problem;
 /// What the caller may not ask for.
 struct Beyond<'a> {
     found: Vec<Problem>,
-    /// A folder of the server's own, which each policy may name.
-    ours: &'a Path,
+    /// Folders of the server's own, and files, which this policy may read as they are: the empty one first, then its template's.
+    ours: &'a [PathBuf],
 }
 
-/// Every clause in which a policy goes beyond the ceiling; without one, beyond what reaches nothing of the host. `ours` is the
-/// one folder of the host that the server itself shows inside.
-pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &Path) -> Vec<Problem> {
+/// Every clause in which a policy goes beyond the ceiling; without one, beyond what reaches nothing of the host. `ours` are
+/// the folders of the host that the server itself shows inside; a workspace is a copy of the first of them.
+pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> Vec<Problem> {
     let mut beyond = Beyond { found: Vec::new(), ours };
     match ceiling {
         Some(ceiling) => beyond.than(ceiling, asked),
@@ -33,6 +33,14 @@ pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &Path) -> V
 }
 
 impl Beyond<'_> {
+    fn is_ours(&self, path: &Path) -> bool {
+        self.ours.iter().any(|ours| path == ours)
+    }
+
+    fn is_empty_one(&self, path: &Path) -> bool {
+        self.ours.first().is_some_and(|empty| path == empty)
+    }
+
     fn hold(&mut self, clause: ClauseId, is_below: bool) {
         if is_below {
             return;
@@ -46,10 +54,10 @@ impl Beyond<'_> {
 
     fn than_nothing_of_the_host(&mut self, asked: &Policy) {
         self.hold(ClauseId::FsRoot, matches!(asked.fs.root, Root::Host | Root::Empty));
-        self.hold(ClauseId::FsRead, asked.fs.read.iter().all(|grant| grant.from == self.ours));
+        self.hold(ClauseId::FsRead, asked.fs.read.iter().all(|grant| self.is_ours(&grant.from)));
         self.hold(ClauseId::FsWrite, asked.fs.write.is_empty());
         self.hold(ClauseId::FsSockets, asked.fs.sockets != Sockets::Host);
-        self.hold(ClauseId::Workspace, asked.workspace.path.as_deref().is_none_or(|path| path == self.ours));
+        self.hold(ClauseId::Workspace, asked.workspace.path.as_deref().is_none_or(|path| self.is_empty_one(path)));
         self.hold(ClauseId::EnvPass, asked.env.pass.is_empty() && !asked.env.git_identity);
         self.hold(ClauseId::Secrets, asked.secrets.is_empty());
         self.hold(ClauseId::AuditPath, asked.audit.path.is_none());
@@ -100,8 +108,8 @@ impl Beyond<'_> {
         let Fs { root, read, write, hide, sockets, landlock, exec, noexec, tmp, shm, run, protect } = ceiling;
         self.hold(ClauseId::FsRoot, asked.root == *root || asked.root == Root::Empty);
         let all: Vec<&Grant> = read.iter().chain(write).collect();
-        let ours = self.ours;
-        self.hold(ClauseId::FsRead, asked.read.iter().all(|grant| grant.from == ours || is_in(grant, &all)));
+        let may = asked.read.iter().all(|grant| self.is_ours(&grant.from) || is_in(grant, &all));
+        self.hold(ClauseId::FsRead, may);
         let writable: Vec<&Grant> = write.iter().collect();
         self.hold(ClauseId::FsWrite, asked.write.iter().all(|grant| is_in(grant, &writable)));
         self.hold(ClauseId::FsHide, hide.iter().all(|glob| asked.hide.contains(glob)));
@@ -121,7 +129,7 @@ impl Beyond<'_> {
     fn workspace(&mut self, ceiling: &Workspace, asked: &Workspace) {
         let Workspace { path, at: _, mode } = ceiling;
         let is_below = asked.mode == WorkspaceMode::None
-            || (asked.path.as_deref() == Some(self.ours) && asked.mode != WorkspaceMode::Rw)
+            || (asked.path.as_deref().is_some_and(|path| self.is_empty_one(path)) && asked.mode != WorkspaceMode::Rw)
             || (rank_of_mode(asked.mode) <= rank_of_mode(*mode)
                 && path.as_ref().is_some_and(|most| asked.path.as_ref().is_some_and(|path| path.starts_with(most))));
         self.hold(ClauseId::Workspace, is_below);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::words::Failure;
 use axum::http::StatusCode;
+use live::template::Store;
 use live::words::{Ask, Info, State};
 use policy::Loaded;
 use policy::json::sha256_hex;
@@ -19,6 +20,7 @@ use crate::backend::{Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, ONCE, PORTS, PREFIX, WAKE};
+use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::{ceiling, clock};
 
@@ -40,6 +42,8 @@ pub struct Settings {
 pub(crate) struct Order {
     pub(crate) template: String,
     pub(crate) layers: Vec<PolicyLayer>,
+    /// What its template shows of the state folder.
+    pub(crate) shown: Vec<PathBuf>,
     pub(crate) name: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
@@ -65,6 +69,7 @@ pub struct Desk {
     pub(crate) settings: Settings,
     pub(crate) watchers: Watchers,
     environment: Arc<Environment>,
+    pub(crate) templates: Templates,
     /// An empty folder, which `/workspace` is a copy of.
     empty: PathBuf,
     /// Streams of a sandbox end when its token is cancelled.
@@ -124,6 +129,8 @@ impl Desk {
             Ok(()) | Err(_) => {}
         }
         let tokens = Tokens::new(keys.secret()?);
+        // Keys and templates lie in one state folder.
+        let store = Store::new(keys.folder().parent().unwrap_or_else(|| keys.folder()));
         Ok(Self {
             sandboxes,
             keys,
@@ -131,15 +138,12 @@ impl Desk {
             settings,
             watchers: Watchers::default(),
             environment: Arc::new(environment.clone()),
+            templates: Templates::new(store, empty.clone()),
             empty,
             cuts: Mutex::default(),
             creating: Mutex::default(),
             coming: Mutex::default(),
         })
-    }
-
-    pub(crate) fn empty(&self) -> &std::path::Path {
-        &self.empty
     }
 
     /// Whose key this is.
@@ -200,8 +204,9 @@ impl Desk {
             return if info.labels.get(BODY) == Some(body) { Ok(info.clone()) } else { Err(vec![another_body()]) };
         }
         self.room_for(key, &known).map_err(one)?;
+        let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
         let wanted = self.wanted(key, order, digests)?;
-        self.permitted(key, &wanted).await?;
+        self.permitted(key, &wanted, ours).await?;
         self.sandboxes.create(wanted).await
     }
 
@@ -236,8 +241,19 @@ impl Desk {
     }
 
     fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
-        let Order { template, mut layers, name, metadata, env, life_ms, idle_ms, pauses_at_end, wakes, private_ports } =
-            order;
+        let Order {
+            template,
+            mut layers,
+            shown: _,
+            name,
+            metadata,
+            env,
+            life_ms,
+            idle_ms,
+            pauses_at_end,
+            wakes,
+            private_ports,
+        } = order;
         let mut labels = BTreeMap::new();
         for (label, value) in metadata {
             check_label(&label, &value).map_err(|problem| vec![problem])?;
@@ -272,10 +288,11 @@ impl Desk {
         Ok(Wanted { layers, name, labels, timeout_ms, idle_ms, template })
     }
 
-    /// Whether the policy is below the ceiling of the key.
-    async fn permitted(&self, key: &Key, wanted: &Wanted) -> Result<(), Vec<Problem>> {
+    /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one
+    /// first.
+    async fn permitted(&self, key: &Key, wanted: &Wanted, ours: Vec<PathBuf>) -> Result<(), Vec<Problem>> {
         let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
-        let (top, ours, life) = (key.ceiling.clone(), self.empty.clone(), wanted.timeout_ms);
+        let (top, life) = (key.ceiling.clone(), wanted.timeout_ms);
         let judge = move || {
             let asked = load(&layers, &environment)?;
             let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;

@@ -1,12 +1,17 @@
-//! What a sandbox is made from: E2B's stock names and our presets, as layers of a policy.
+//! What a sandbox is made from: E2B's stock names, templates that were built here, and our presets, as layers of a policy.
+
+use std::path::PathBuf;
 
 use axum::http::StatusCode;
+use live::template::{Store, TemplateError};
 use sandbox::PolicyLayer;
 
 use crate::answer::Problem;
 
 /// The template of E2B's clients when none is named.
 pub(crate) const BASE: &str = "base";
+/// The one of E2B's code interpreter.
+const INTERPRETER: &str = "code-interpreter-v1";
 
 /// What `base` says over the preset `python`: a home and a `/workspace` that can be written and executed in, an own loopback
 /// network, and room for tools.
@@ -24,26 +29,88 @@ const BASE_CLAUSES: &[&str] = &[
     "syscalls.profile=default",
 ];
 
-/// The layers of a template; `empty` is an empty folder that `/workspace` is a copy of.
-///
-/// # Errors
-/// There is no such template.
-pub(crate) fn layers(template: &str, empty: &std::path::Path) -> Result<Vec<PolicyLayer>, Problem> {
-    let name = template.split_once(':').map_or(template, |(name, _tag)| name);
-    let mut layers = match name {
-        BASE => {
-            let mut layers = vec![PolicyLayer::Document("python".to_owned())];
-            layers.extend(BASE_CLAUSES.iter().map(|clause| PolicyLayer::Set((*clause).to_owned())));
-            layers
-        }
-        "code-interpreter-v1" | "code-interpreter" => return Err(not_yet(template)),
-        _ if policy::presets::preset(name).is_some() => vec![PolicyLayer::Document(name.to_owned())],
-        _ => return Err(unknown(template)),
-    };
-    if let Some(empty) = empty.to_str() {
-        layers.extend(workspace(empty));
+/// What a sandbox is made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Made {
+    /// The weakest layer first.
+    pub(crate) layers: Vec<PolicyLayer>,
+    /// What of the state folder the layers show inside.
+    pub(crate) shown: Vec<PathBuf>,
+}
+
+/// The templates of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Templates {
+    store: Store,
+    /// An empty folder, which `/workspace` is a copy of.
+    empty: PathBuf,
+}
+
+impl Templates {
+    pub(crate) fn new(store: Store, empty: PathBuf) -> Self {
+        Self { store, empty }
     }
-    Ok(layers)
+
+    /// The template of this name.
+    ///
+    /// # Errors
+    /// There is none; or it was built and cannot be read.
+    pub(crate) fn find(&self, template: &str) -> Result<Made, Problem> {
+        let name = template.split_once(':').map_or(template, |(name, _tag)| name);
+        let name = if name == "code-interpreter" { INTERPRETER } else { name };
+        let mut made = match self.store.find(name) {
+            // What is called as it is stock, and this is no place for another.
+            _ if name == BASE => Made { layers: base(), ..Made::default() },
+            Ok(built) => {
+                let mut layers = Vec::new();
+                // A recipe says what it needs beyond `base`. The stock interpreter is for E2B's clients, and as large as `base`.
+                match name {
+                    INTERPRETER => layers.extend(built.layers().into_iter().chain(clauses())),
+                    _ => layers.extend(base().into_iter().chain(built.layers())),
+                }
+                Made { layers, shown: built.shown() }
+            }
+            Err(TemplateError::Unknown(_) | TemplateError::Name(_)) if policy::presets::preset(name).is_some() => {
+                Made { layers: vec![PolicyLayer::Document(name.to_owned())], ..Made::default() }
+            }
+            Err(TemplateError::Unknown(_)) if name == INTERPRETER => return Err(not_built(template)),
+            Err(TemplateError::Unknown(_) | TemplateError::Name(_)) => return Err(self.unknown(template)),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        if let Some(empty) = self.empty.to_str() {
+            made.layers.extend(workspace(empty));
+        }
+        Ok(made)
+    }
+
+    /// The names of all that can be had.
+    pub(crate) fn names(&self) -> Vec<String> {
+        // One that cannot be read is told to whoever names it.
+        let built = self.store.list().unwrap_or_default().into_iter().map(|template| template.name);
+        let presets = policy::presets::PRESETS.iter().map(|preset| preset.name.to_owned());
+        let mut names: Vec<String> = std::iter::once(BASE.to_owned()).collect();
+        for name in built.chain(presets) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    fn unknown(&self, template: &str) -> Problem {
+        let what = format!("there is no template {}", policy::diagnostic::quote(template));
+        let why = "a template is one of our own, one that `fumehood template build` made, or a preset";
+        let instead = format!("one of {}", self.names().join(", "));
+        Problem::new(StatusCode::BAD_REQUEST, "serve/no-such-template", what, why, &instead).about("templateID")
+    }
+}
+
+fn clauses() -> impl Iterator<Item = PolicyLayer> {
+    BASE_CLAUSES.iter().map(|clause| PolicyLayer::Set((*clause).to_owned()))
+}
+
+fn base() -> Vec<PolicyLayer> {
+    std::iter::once(PolicyLayer::Document("python".to_owned())).chain(clauses()).collect()
 }
 
 /// A `/workspace` of its own.
@@ -56,23 +123,17 @@ fn workspace(empty: &str) -> [PolicyLayer; 3] {
     ]
 }
 
-/// The names of all.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    std::iter::once(BASE).chain(policy::presets::PRESETS.iter().map(|preset| preset.name))
-}
-
-fn unknown(template: &str) -> Problem {
-    let all: Vec<_> = names().collect();
-    let what = format!("there is no template {}", policy::diagnostic::quote(template));
-    let why = "a template is one of our own or a preset";
-    Problem::new(StatusCode::BAD_REQUEST, "serve/no-such-template", what, why, &format!("one of {}", all.join(", ")))
-        .about("templateID")
-}
-
-fn not_yet(template: &str) -> Problem {
+fn not_built(template: &str) -> Problem {
     let what = format!("the template {} is not there", policy::diagnostic::quote(template));
-    let why = "it needs kernels that are not installed in any sandbox of this server";
-    Problem::cannot(StatusCode::BAD_REQUEST, "templateID", &what, why, "use `base` and run code with commands")
+    let why = "its kernels and packages were not fetched on this server yet";
+    let instead = "run `fumehood template build code-interpreter-v1` there, or use `base` and run code with commands";
+    Problem::cannot(StatusCode::BAD_REQUEST, "templateID", &what, why, instead)
+}
+
+fn unreadable(error: &TemplateError) -> Problem {
+    let fault = error.fault();
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    Problem::new(status, fault.id, fault.what, &fault.why, &fault.fix).about("templateID")
 }
 
 #[cfg(test)]
@@ -81,16 +142,42 @@ mod tests {
 
     use super::*;
 
+    fn templates(state: &Path) -> Templates {
+        Templates::new(Store::new(state), PathBuf::from("/srv/empty"))
+    }
+
     #[test]
     fn a_template_is_ours_or_a_preset_and_nothing_else_is_one() {
-        let empty = Path::new("/srv/empty");
-        for name in names() {
-            assert!(layers(name, empty).is_ok(), "{name}");
+        let state = tempfile::tempdir().unwrap();
+        let templates = templates(state.path());
+        for name in templates.names() {
+            assert!(templates.find(&name).is_ok(), "{name}");
         }
-        assert!(layers("base:default", empty).is_ok());
+        assert!(templates.find("base:default").is_ok());
         for bad in ["", "/etc/passwd", "./a.toml", "code-interpreter-v1", "Base"] {
-            let problem = layers(bad, empty).unwrap_err();
+            let problem = templates.find(bad).unwrap_err();
             assert_eq!((problem.status, &*problem.clause), (StatusCode::BAD_REQUEST, "templateID"), "{bad}");
         }
+        let missing = templates.find("code-interpreter").unwrap_err();
+        assert!(missing.instead.contains("fumehood template build code-interpreter-v1"), "{missing:?}");
+    }
+
+    #[test]
+    fn one_that_was_built_is_shown_inside_and_has_its_own_limits_over_those_of_base() {
+        let state = tempfile::tempdir().unwrap();
+        let file = state.path().join("recipe.toml");
+        std::fs::write(&file, "policy = [\"strict\"]\n[env]\nTEAM = \"research\"\n").unwrap();
+        let tools = live::template::Tools::new(std::collections::BTreeMap::new());
+        let source = live::template::Source::file(&file).unwrap();
+        Store::new(state.path()).build("team", &source, &tools).unwrap();
+        let templates = templates(state.path());
+        assert!(templates.names().contains(&"team".to_owned()));
+        let made = templates.find("team:latest").unwrap();
+        assert!(made.shown.iter().all(|path| path.starts_with(state.path())) && made.shown.len() == 1, "{made:?}");
+        let at = |wanted: &PolicyLayer| made.layers.iter().position(|layer| layer == wanted);
+        let (below, own) =
+            (at(&PolicyLayer::Document("python".to_owned())), at(&PolicyLayer::Document("strict".to_owned())));
+        assert!(below.is_some() && below < own, "{made:?}");
+        assert!(at(&PolicyLayer::Flag { name: "--env".to_owned(), value: "TEAM=research".to_owned() }).is_some());
     }
 }

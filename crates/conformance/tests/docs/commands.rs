@@ -30,6 +30,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("scripts/demo", "a stage of `scripts/test`, with `--check`"),
     ("scripts/test", "runs this test"),
+    ("fumehood template build code-interpreter-v1", "fetches 70 packages from a registry; `scripts/e2b` does it"),
     ("fumehood attack", "takes minutes; two stages of `scripts/test`"),
     ("fumehood attack --against bwrap", "needs bubblewrap"),
     ("fumehood audit tail", "prints events until it is ended"),
@@ -43,10 +44,10 @@ const NOT_RUN: &[(&str, &str)] = &[
 ];
 
 /// Servers that stay in the foreground: they run beside the rest of their page, once they have said this.
-const SERVERS: &[(&str, &str)] = &[(
-    "fumehood tools serve -p policy.toml --tool mail.send=send.py --tool mail.delete=delete.py",
-    "people the one in",
-)];
+const SERVERS: &[(&str, &str)] = &[
+    ("fumehood tools serve -p policy.toml --tool mail.send=send.py --tool mail.delete=delete.py", "people the one in"),
+    ("fumehood serve", "listening on"),
+];
 
 /// Names that a document makes up, and what prints the one that is meant.
 const MADE_UP: &[(&str, &str)] = &[

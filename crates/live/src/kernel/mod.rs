@@ -273,7 +273,7 @@ impl Manager {
         let id = match (ask.context, ask.language) {
             (Some(_), Some(_)) => return Err(invalid("Only one of context_id or language can be provided")),
             (Some(context), None) => context,
-            (None, language) => self.default_of(driver::language(language.as_deref())?).await?,
+            (None, language) => self.default_of(driver::language(language.as_deref())?, ask.cwd).await?,
         };
         let (jobs, language) = self.with(&id, |held| (held.jobs.clone(), held.shown.language.clone()))?;
         let around = driver::environment(&language, &ask.env)?;
@@ -290,7 +290,7 @@ impl Manager {
         Ok(Execution { lines, done: ended })
     }
 
-    async fn default_of(&self, language: String) -> Result<String, Failure> {
+    async fn default_of(&self, language: String, cwd: Option<String>) -> Result<String, Failure> {
         let _alone = self.inner.making.lock().await;
         let found = {
             let table = self.inner.table();
@@ -299,7 +299,7 @@ impl Manager {
         };
         match found {
             Some(id) => Ok(id),
-            None => Ok(self.make(Wanted { language, cwd: None, env: BTreeMap::new() }, true).await?.id),
+            None => Ok(self.make(Wanted { language, cwd, env: BTreeMap::new() }, true).await?.id),
         }
     }
 

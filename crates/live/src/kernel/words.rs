@@ -57,6 +57,9 @@ pub struct Execute {
     /// In the default context of this language, which is made at its first use; `python` without both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
+    /// Where that default context is started, if this is its first use; without, where the sandbox starts programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// Set for this execution alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

@@ -151,6 +151,14 @@ pub struct Template {
 }
 
 impl Template {
+    /// What of the host its layers show inside beside what their documents name: its folder, and each of its files.
+    #[must_use]
+    pub fn shown(&self) -> Vec<PathBuf> {
+        let Some(folder) = &self.folder else { return Vec::new() };
+        let files = (0..self.recipe.files.len()).map(|at| folder.join("files").join(at.to_string()));
+        std::iter::once(folder.clone()).chain(files).collect()
+    }
+
     /// What a sandbox of it has below what its caller says: documents, then flags.
     #[must_use]
     pub fn layers(&self) -> Vec<PolicyLayer> {

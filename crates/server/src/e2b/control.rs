@@ -14,7 +14,7 @@ use super::{body, objects};
 use crate::answer::{Problem, empty, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS};
 use crate::keys::Key;
-use crate::{clock, json as read, templates};
+use crate::{clock, json as read};
 
 /// Seconds of life that a connection gives when it says nothing.
 const LIFE: u64 = 300;
@@ -228,8 +228,8 @@ pub(super) async fn logs(
     Ok(json_response(StatusCode::OK, &json!({ "logs": lines, "logEntries": entries })))
 }
 
-pub(super) async fn alias(Path(name): Path<String>) -> Answer {
-    let known = templates::names().any(|known| known == name);
+pub(super) async fn alias(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Answer {
+    let known = desk.templates.names().contains(&name);
     if known {
         return Ok(json_response(StatusCode::OK, &json!({ "templateID": name, "public": true })));
     }
@@ -237,8 +237,10 @@ pub(super) async fn alias(Path(name): Path<String>) -> Answer {
     Err(Problem::new(StatusCode::NOT_FOUND, "serve/no-such-template", what, "none has this name", "GET /templates"))
 }
 
-pub(super) async fn templates(State(_desk): State<Arc<Desk>>) -> Answer {
-    let all: Vec<Json> = templates::names()
+pub(super) async fn templates(State(desk): State<Arc<Desk>>) -> Answer {
+    let names = desk.templates.names();
+    let all: Vec<Json> = names
+        .iter()
         .map(|name| {
             json!({
                 "templateID": name, "buildID": name, "public": true, "names": [name], "aliases": [name], "cpuCount": 1,

@@ -60,7 +60,7 @@ async fn create(desk: &Desk, key: &Key, request: Request, life: u64) -> Result<R
 
 fn order(desk: &Desk, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
     let template = json::text(asked, "templateID")?.unwrap_or(templates::BASE);
-    let layers = templates::layers(template, desk.empty())?;
+    let templates::Made { layers, shown } = desk.templates.find(template)?;
     enforceable(asked)?;
     let seconds = json::number(asked, "timeout")?.unwrap_or(life);
     let wakes = match asked.get("autoResume") {
@@ -75,6 +75,7 @@ fn order(desk: &Desk, asked: &Map<String, Json>, life: u64) -> Result<Order, Pro
     Ok(Order {
         template: template.to_owned(),
         layers,
+        shown,
         name: None,
         metadata: json::texts(asked, "metadata")?,
         env: json::texts(asked, "envVars")?,

@@ -1,6 +1,7 @@
 //! E2B's data interface: programs, files and ports of one sandbox, at the sandbox's address.
 //!
-//! A request is for a sandbox and a port ([`Target`]); the port 49983 is this interface, every other one is inside. Nothing
+//! A request is for a sandbox and a port ([`Target`]); the port 49983 is this interface, 49999 the code
+//! interpreter's, every other one is inside. Nothing
 //! here acts but by asking the supervisor, and so as the sandbox's user and no other.
 
 mod connect;
@@ -8,6 +9,7 @@ mod content;
 mod convert;
 mod files;
 mod filesystem;
+mod interpreter;
 mod multipart;
 mod port;
 mod process;
@@ -71,7 +73,11 @@ pub(crate) async fn serve(desk: Arc<Desk>, target: Target, request: Request) -> 
         Err(failure) => return plain_failure(&target.id, &failure),
     };
     let context = Context { desk, info };
-    if target.port == PORT { context.answer(request).await } else { port::proxy(&context, target.port, request).await }
+    match target.port {
+        PORT => context.answer(request).await,
+        interpreter::PORT => interpreter::answer(&context, request).await,
+        inside => port::proxy(&context, inside, request).await,
+    }
 }
 
 /// The sandbox, if it runs or wakes by traffic. Who may not enter wakes nothing.
@@ -83,8 +89,12 @@ async fn awake(desk: &Desk, target: &Target, request: &Parts) -> Result<Option<I
         State::Paused => {
             let wakes = info.labels.get(labels::WAKE).and_then(|ms| ms.parse::<u64>().ok());
             let Some(life) = wakes else { return Ok(None) };
-            let is_probe = target.port == PORT && request.uri.path() == "/health";
-            let may = target.port != PORT || has_token(desk, &info.id, request);
+            let is_probe = matches!(target.port, PORT | interpreter::PORT) && request.uri.path() == "/health";
+            let may = match target.port {
+                PORT => has_token(desk, &info.id, request),
+                interpreter::PORT => interpreter::may_enter(desk, &info, request).is_ok(),
+                _inside => port::may_pass(desk, &info, &request.headers),
+            };
             if is_probe || !may {
                 return Ok(None);
             }

@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use live::client::{Incoming, Stream};
+use live::words::Info;
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::content::{CutStream, broken};
 use super::{Context, closed, plain, plain_failure, wants_html};
 use crate::backend;
+use crate::desk::Desk;
 use crate::e2b::has_private_ports;
 use crate::tokens::Purpose;
 
@@ -33,14 +35,20 @@ const OURS: [&str; 9] = [
     "transfer-encoding",
 ];
 
+/// What is said to who shows no traffic token.
+pub(super) const WANTS_TOKEN: &str = "the ports of this sandbox want its traffic token";
+
+/// Whether a request shows what the ports of a sandbox want: nothing, or its traffic token.
+pub(super) fn may_pass(desk: &Desk, info: &Info, headers: &HeaderMap) -> bool {
+    let given = headers.get("e2b-traffic-access-token").and_then(|value| value.to_str().ok());
+    !has_private_ports(info) || given.is_some_and(|token| desk.tokens.is(Purpose::Ports, &info.id, token))
+}
+
 /// Hands a request to a port inside.
 pub(super) async fn proxy(context: &Context, port: u16, request: Request) -> Response<Body> {
     let html = wants_html(request.headers());
-    if has_private_ports(&context.info) {
-        let given = request.headers().get("e2b-traffic-access-token").and_then(|value| value.to_str().ok());
-        if !given.is_some_and(|token| context.desk.tokens.is(Purpose::Ports, context.id(), token)) {
-            return plain(StatusCode::FORBIDDEN, "the ports of this sandbox want its traffic token");
-        }
+    if !may_pass(&context.desk, &context.info, request.headers()) {
+        return plain(StatusCode::FORBIDDEN, WANTS_TOKEN);
     }
     let io = match connect(context, port).await {
         Ok(io) => io,

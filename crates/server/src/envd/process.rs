@@ -112,7 +112,7 @@ fn exec(context: &Context, message: &Message, headers: &HeaderMap) -> Result<Exe
 }
 
 /// A working directory: absolute, or below the home folder, which is also the default.
-fn folder(home: &str, cwd: &str) -> String {
+pub(super) fn folder(home: &str, cwd: &str) -> String {
     match cwd.strip_prefix('~').map_or((false, cwd), |rest| (true, rest)) {
         (true, rest) => format!("{home}{rest}"),
         (false, "") => home.to_owned(),

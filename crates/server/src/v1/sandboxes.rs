@@ -55,10 +55,10 @@ fn order(desk: &Desk, asked: &Map<String, Json>) -> Result<Order, Problem> {
         return Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "from", what, why, "create a new sandbox"));
     }
     let template = read::text(asked, "template")?.unwrap_or_default();
-    let mut layers = match (template, asked.get("policy")) {
-        ("", None | Some(Json::Null)) => templates::layers(templates::BASE, desk.empty())?,
-        ("", Some(_)) => Vec::new(),
-        (template, _) => templates::layers(template, desk.empty())?,
+    let templates::Made { mut layers, shown } = match (template, asked.get("policy")) {
+        ("", None | Some(Json::Null)) => desk.templates.find(templates::BASE)?,
+        ("", Some(_)) => templates::Made::default(),
+        (template, _) => desk.templates.find(template)?,
     };
     match asked.get("policy") {
         None | Some(Json::Null) => {}
@@ -67,6 +67,7 @@ fn order(desk: &Desk, asked: &Map<String, Json>) -> Result<Order, Problem> {
     Ok(Order {
         template: template.to_owned(),
         layers,
+        shown,
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,

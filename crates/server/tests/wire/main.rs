@@ -4,5 +4,6 @@
 mod clients;
 mod control;
 mod data;
+mod interpreter;
 mod native;
 mod stage;

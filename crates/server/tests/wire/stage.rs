@@ -15,7 +15,7 @@ use live::words::{EndReason, Info, State};
 use sandbox::Environment;
 use sandbox::state::{Places, State as Folder};
 use serde_json::{Value, json};
-use server::backend::Wanted;
+use server::backend::{Sandboxes, Wanted};
 use server::desk::Desk;
 use server::http::{Listen, Server, Settings, bind, serve};
 use server::keys::Keys;
@@ -75,7 +75,8 @@ impl Drop for Stage {
     }
 }
 
-fn info(id: &str, wanted: &Wanted) -> Info {
+/// A sandbox that runs.
+pub(crate) fn info(id: &str, wanted: &Wanted) -> Info {
     serde_json::from_value(json!({
         "id": id, "name": wanted.name, "labels": wanted.labels, "state": "running", "run": "r-20261123-000000-000000",
         "tier": "container", "policy": "base", "plan": "digest", "template": wanted.template, "created_ms": now_ms(),
@@ -116,6 +117,11 @@ async fn create(state: Folder, home: PathBuf, wanted: Wanted) -> Info {
 
 /// Starts a server, which ends with its stage.
 pub(crate) async fn stage() -> Stage {
+    stage_over(|make| Arc::new(make)).await
+}
+
+/// The same over other sandboxes than those of the stage.
+pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>) -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     std::fs::create_dir(&home).unwrap();
@@ -132,8 +138,8 @@ pub(crate) async fn stage() -> Stage {
         let state = Folder::open(&places).unwrap();
         Ok(handle.block_on(create(state, inside.clone(), wanted)))
     });
-    let sandboxes = server::folder::Folder::new(Home::new(&state).unwrap(), make);
-    let desk = Desk::new(Arc::new(sandboxes), keys.clone(), &environment, Settings::default()).unwrap();
+    let sandboxes = sandboxes(server::folder::Folder::new(Home::new(&state).unwrap(), make));
+    let desk = Desk::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap();
     let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), socket: None };
     let listeners = bind(&listen).await.unwrap();
     let base = listeners.addresses().remove(0);

@@ -192,9 +192,13 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         guarded: guarded(call, &manifest.workspace),
         leaving_links: call.parsed.has("leaving-links"),
     };
-    let applied = match apply_live(call, &run, &request)? {
+    let (applied, number) = match apply_live(call, &run, &request)? {
         Some(applied) => applied,
-        None => changes::taken(&state, &run, &manifest, &request)?,
+        None => {
+            let applied = changes::taken(&state, &run, &manifest, &request)?;
+            let number = if let Applied::Done { paths, .. } = &applied { paths.len() } else { 0 };
+            (applied, number)
+        }
     };
     let code = u8::from(matches!(applied, Applied::Conflicts(_)));
     if call.json {
@@ -202,8 +206,8 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Ok(code);
     }
     match &applied {
-        Applied::Done { digest: _, paths, left, keys, refused } => {
-            let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
+        Applied::Done { digest: _, paths: _, left, keys, refused } => {
+            let mut text = format!("{} applied to {}", paths_of(number), show_path(&manifest.workspace));
             if *left > 0 {
                 text.push_str(&format!("; {left} protected left"));
             }

@@ -52,8 +52,12 @@ pub(in crate::cli) fn read_live(call: &Call<'_>, run: &RunId) -> Result<(), Fail
     ask::<Changed>(call, run, &Ask::Changes {}).map(drop)
 }
 
-/// Takes changes of a live sandbox; none if it does not live.
-pub(in crate::cli) fn apply_live(call: &Call<'_>, run: &RunId, request: &Request) -> Result<Option<Applied>, Failure> {
+/// Takes changes of a live sandbox, and how many paths; none if it does not live. The list of paths may be shorter.
+pub(in crate::cli) fn apply_live(
+    call: &Call<'_>,
+    run: &RunId,
+    request: &Request,
+) -> Result<Option<(Applied, usize)>, Failure> {
     let texts = |paths: &[std::path::PathBuf]| paths.iter().cloned().map(PathText).collect();
     let (leave_protected, take_protected) = match &request.guarded {
         Guarded::Refuse => (false, Vec::new()),
@@ -68,7 +72,11 @@ pub(in crate::cli) fn apply_live(call: &Call<'_>, run: &RunId, request: &Request
         leaving_links: request.leaving_links,
     };
     let taken: Option<Taken> = ask(call, run, &Ask::Apply(wanted))?;
-    Ok(taken.map(applied))
+    Ok(taken.map(|taken| {
+        let count =
+            if let Taken::Done { count, .. } = &taken { usize::try_from(*count).unwrap_or(usize::MAX) } else { 0 };
+        (applied(taken), count)
+    }))
 }
 
 fn applied(taken: Taken) -> Applied {

@@ -10,8 +10,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use policy::Plan;
 use policy::value::{Over, Policy};
 use sandbox::audit::{Log, Options, Redactor};
+use sandbox::snapshot::Snapshot;
 use sandbox::state::State;
 use sandbox::{Capabilities, Environment, Error, Planned, PolicyLayer};
 use serde::{Deserialize, Serialize};
@@ -19,7 +21,9 @@ use serde_json::Value;
 use sys::command::Command;
 
 use crate::error::LiveError;
+use crate::files::Files;
 use crate::record::Home;
+use crate::restore::{Kept, Restore};
 use crate::supervisor::{Setup, Supervisor};
 use crate::words::{Info, State as Doing};
 use crate::{client, engine};
@@ -78,6 +82,9 @@ pub struct Request {
     /// What it is made from; empty = nothing.
     #[serde(default)]
     pub template: String,
+    /// The snapshot that it begins as, by id or name. Its layers are not taken from there: [`crate::Kept`] has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// Width that words about a refusal are wrapped to; 0 = 100.
     #[serde(default)]
     pub columns: usize,
@@ -218,10 +225,15 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
 async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller) -> Result<Supervisor, Error> {
     let own = |error: LiveError| match error {
         LiveError::State(error) => Error::from(error),
-        LiveError::Name { .. } | LiveError::Taken { .. } => Error::Refused(vec![error.fault()]),
-        LiveError::Folder { .. } | LiveError::Unknown { .. } | LiveError::Over { .. } | LiveError::Start { .. } => {
-            Error::Failed(vec![error.fault()])
+        LiveError::Snapshot(error) => Error::from(error),
+        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } => {
+            Error::Refused(vec![error.fault()])
         }
+        LiveError::Folder { .. }
+        | LiveError::Unknown { .. }
+        | LiveError::Over { .. }
+        | LiveError::Restore { .. }
+        | LiveError::Start { .. } => Error::Failed(vec![error.fault()]),
     };
     let state = State::open(&environment.state)?;
     let claim = Home::new(&state).and_then(|home| home.claim(request.name.as_deref())).map_err(own)?;
@@ -230,15 +242,44 @@ async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller
     let planned = caller.plan(&layers, &host)?;
     let plan = planned.plan.clone();
     let audit = &plan.policy.audit;
-    let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
-    let log = Log::open(&state, audit.path.as_deref(), options)?;
-    let (carrier, run) = engine::start(planned, environment, &host)?;
+    let options = || Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
+    let open = || Log::open(&state, audit.path.as_deref(), options());
+    let log = open()?;
+    let snapshot = request.from.as_deref().map(|word| Snapshot::open(&state, word)).transpose()?;
+    let from = snapshot.as_ref().map(|snapshot| snapshot.id().to_owned()).unwrap_or_default();
+    let restore = snapshot.map(|snapshot| Restore::new(snapshot, &plan)).transpose();
+    let restore = restore.map_err(|why| own(LiveError::Unfit { id: from.clone(), why }))?;
+    let files = Files::new(&environment.state, open()?, kept(request, environment), &plan.policy);
+    let (carrier, run) = engine::start(planned, environment, &host, files)?;
+    let policy: &Policy = &plan.policy;
+    let info = info(request, &plan, claim.id(), run);
+    let setup = Setup {
+        claim,
+        info,
+        log: Some(log),
+        output: policy.limits.output.map(|bytes| bytes.0),
+        kill_over: policy.limits.over == Over::Kill,
+        life: policy.limits.wall.map(|wall| Duration::from_millis(wall.0)),
+        idle: request.idle_ms.map(Duration::from_millis),
+    };
+    let supervisor = Supervisor::begin(setup, carrier).await.map_err(own)?;
+    match restore {
+        None => Ok(supervisor),
+        Some(restore) => {
+            let restored = supervisor.restored(restore).await;
+            restored.map_err(|why| own(LiveError::Restore { id: from, why }))
+        }
+    }
+}
+
+/// All about it that is known before its agent has answered.
+fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
     let policy: &Policy = &plan.policy;
     let created_ms = jiff::Timestamp::now().as_millisecond();
     let life = policy.limits.wall.map(|wall| Duration::from_millis(wall.0));
     let ends = |wall: Duration| created_ms.saturating_add(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX));
-    let info = Info {
-        id: claim.id().to_owned(),
+    Info {
+        id: id.to_owned(),
         name: request.name.clone(),
         labels: request.labels.clone(),
         state: Doing::Running,
@@ -260,17 +301,18 @@ async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller
         disk_limit: policy.limits.disk.map(|bytes| bytes.0),
         usage: Value::Null,
         report: None,
+    }
+}
+
+/// What a snapshot of it says.
+fn kept(request: &Request, environment: &Environment) -> Value {
+    let kept = Kept {
+        cwd: environment.cwd.clone(),
+        layers: request.layers.clone(),
+        template: request.template.clone(),
+        idle_ms: request.idle_ms,
     };
-    let setup = Setup {
-        claim,
-        info,
-        log: Some(log),
-        output: policy.limits.output.map(|bytes| bytes.0),
-        kill_over: policy.limits.over == Over::Kill,
-        life,
-        idle: request.idle_ms.map(Duration::from_millis),
-    };
-    Supervisor::begin(setup, carrier).await.map_err(own)
+    serde_json::to_value(kept).unwrap_or_default()
 }
 
 /// Away from the caller's session, terminal and end.

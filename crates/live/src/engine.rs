@@ -11,14 +11,16 @@ use sandbox::{Capabilities, Environment, Error, Finished, Handle, Options, Plann
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
+use crate::files::Files;
 use crate::supervisor::{Carrier, Finish, Run};
-use crate::words::EndReason;
+use crate::words::{Apply, Changed, EndReason, Snapshotted, Taken};
 
 /// Longest wall time of a run without an end: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 struct Engine {
     handle: Handle,
+    files: Files,
 }
 
 impl Run for Engine {
@@ -43,6 +45,18 @@ impl Run for Engine {
     fn freeze(&self, frozen: bool) -> Result<(), Failure> {
         self.handle.freeze(frozen).map_err(|message| Failure { code: Code::Unsupported, message })
     }
+
+    fn changes(&self) -> Result<Changed, Failure> {
+        Files::changes(&self.handle)
+    }
+
+    fn apply(&self, wanted: &Apply) -> Result<Taken, Failure> {
+        self.files.apply(&self.handle, wanted)
+    }
+
+    fn snapshot(&self, name: Option<String>) -> Result<Snapshotted, Failure> {
+        self.files.snapshot(&self.handle, name)
+    }
 }
 
 /// Starts what was planned for the agent. Must be called within a tokio runtime.
@@ -53,13 +67,14 @@ pub(crate) fn start(
     planned: Planned,
     environment: &Environment,
     host: &Capabilities,
+    files: Files,
 ) -> Result<(Carrier, String), Error> {
     let mut sandbox = sandbox::start(planned, environment, host, Options::new(Stdio::Socket))?;
     let run = sandbox.id().to_owned();
     let handle = sandbox.handle();
     let Some(socket) = sandbox.take_socket() else { return Err(lost("the run has no socket to its agent")) };
     let ended = Box::pin(ended(sandbox));
-    Ok((Carrier { socket: Socket::from(socket), run: Arc::new(Engine { handle }), ended }, run))
+    Ok((Carrier { socket: Socket::from(socket), run: Arc::new(Engine { handle, files }), ended }, run))
 }
 
 fn lost(why: &str) -> Error {

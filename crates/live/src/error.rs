@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use sandbox::fault::{Fault, show_path, show_text};
+use sandbox::snapshot::SnapshotError;
 use sandbox::state::{StateError, unwritable};
 
 /// A failure of the records of live sandboxes, or of a start.
@@ -48,6 +49,25 @@ pub enum LiveError {
         /// Why, in one sentence.
         message: String,
     },
+    /// It is to be made of a snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A snapshot does not fit the sandbox that is wanted.
+    #[error("the snapshot {id} cannot be what this sandbox begins with")]
+    Unfit {
+        /// Its id.
+        id: String,
+        /// Why.
+        why: String,
+    },
+    /// A sandbox of a snapshot did not become what that was, and was ended.
+    #[error("the sandbox did not become what the snapshot {id} was, and was ended")]
+    Restore {
+        /// The id of the snapshot.
+        id: String,
+        /// Why.
+        why: String,
+    },
     /// The supervisor could not be started, or said nothing.
     #[error("the supervisor of a sandbox did not start")]
     Start {
@@ -91,6 +111,19 @@ impl LiveError {
                 format!("sandbox {id}"),
                 show_text(message),
                 "`fumehood create` makes a new one; what it changed is shown by `fumehood diff`".into(),
+            ),
+            Self::Snapshot(error) => error.fault(),
+            Self::Unfit { why, .. } => say(
+                "live/unfit",
+                "--from".into(),
+                show_text(why),
+                "leave out the flags that say otherwise than it was made with".into(),
+            ),
+            Self::Restore { why, .. } => say(
+                "live/restore",
+                "the agent inside".into(),
+                show_text(why),
+                "let it have the room and the rights that the first one had, or make another snapshot".into(),
             ),
             Self::Start { why } => say(
                 "live/start",

@@ -9,9 +9,11 @@ pub mod client;
 pub mod create;
 mod engine;
 mod error;
+mod files;
 pub mod kernel;
 mod place;
 pub mod record;
+mod restore;
 pub mod supervisor;
 pub mod template;
 mod wire;
@@ -19,3 +21,4 @@ pub mod words;
 
 pub use error::LiveError;
 pub use record::{Claim, Home};
+pub use restore::Kept;

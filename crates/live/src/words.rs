@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use agent::words::{Program, Size};
+use sandbox::state::PathText;
 use serde::{Deserialize, Serialize};
 
 /// How a sandbox is doing. States change only by its supervisor.
@@ -139,6 +140,94 @@ pub enum Ask {
     },
     /// Waits for its end. End: [`Info`], which has the report of the run.
     Wait {},
+    /// Reads what it changed in its workspace so far into the store of its run, where `diff` finds it; everything inside stands
+    /// still meanwhile. End: [`Changed`]; `unsupported` where it has no layer or the host has no freezer.
+    Changes {},
+    /// Takes changes to the host, as they are now, while everything inside stands still. End: [`Taken`]; `unsupported` as above.
+    Apply(Apply),
+    /// Keeps its files as a snapshot, of one moment. End: [`Snapshotted`]; `unsupported` as above, `exists` where the name is
+    /// taken.
+    Snapshot {
+        /// A name of its own; unique.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+}
+
+/// What a sandbox changed in its workspace so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// How many paths were `added`, `modified`, `removed`, or `refused` (not carried over); what is none is not there.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// What to take to the host: [`sandbox::changes::Request`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Apply {
+    /// Relative to the workspace; these and what lies in them; all without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<PathText>>,
+    /// The digest of what was shown: anything else is not taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Protected paths are left out, instead of refusing.
+    #[serde(default)]
+    pub leave_protected: bool,
+    /// These protected paths, and what lies in them, are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub take_protected: Vec<PathText>,
+    /// Links that lead out of the workspace are taken.
+    #[serde(default)]
+    pub leaving_links: bool,
+}
+
+/// What came of an `apply`. Lists are cut where they are longer than a frame takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Taken {
+    /// All of it is in the workspace of the host now.
+    Done {
+        /// Digest of what was taken.
+        digest: String,
+        /// How many paths were taken.
+        count: u64,
+        /// Which; the first of them.
+        paths: Vec<PathText>,
+        /// Protected paths that were left.
+        left: u64,
+        /// Of git's configurations that were taken in part, which keys were left.
+        keys: Vec<Left>,
+        /// What was asked for and is not carried over; the first of it.
+        refused: Vec<Left>,
+    },
+    /// Nothing was applied; the first reasons.
+    Conflicts(Vec<Left>),
+}
+
+/// A path that was left, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Relative to the workspace.
+    pub path: PathText,
+    /// Which kind of conflict it is, as `apply --json` has it; empty where it is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Why, or which keys.
+    pub why: String,
+}
+
+/// A snapshot that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshotted {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Bytes that it takes, contents that it shares included.
+    pub bytes: u64,
+    /// How many files are not in it: special ones, and what could not be read.
+    pub left_out: u64,
 }
 
 /// A program that `exec` started.

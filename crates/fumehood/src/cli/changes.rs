@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::args::{Flag, To, Words, usage};
+use super::live::{apply_live, is_live, read_live};
 use super::pending::drop_every;
 use super::spec::{Call, Spec};
 use crate::changes::{self, failed, relative, state};
@@ -151,6 +152,7 @@ fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call.environment)?;
     let found = newest_or_named(call, &state, "diff").and_then(|run| {
+        read_live(call, &run).map_err(Stop::Named)?;
         let (manifest, _) = load(&state, &run).map_err(Stop::Changes)?;
         Ok((run, manifest))
     });
@@ -182,6 +184,7 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
 fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call.environment)?;
     let run = run(call, &state, "apply")?;
+    read_live(call, &run)?;
     let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
     let request = Request {
         paths: files(call, &manifest.workspace),
@@ -189,15 +192,22 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         guarded: guarded(call, &manifest.workspace),
         leaving_links: call.parsed.has("leaving-links"),
     };
-    let applied = changes::taken(&state, &run, &manifest, &request)?;
+    let (applied, number) = match apply_live(call, &run, &request)? {
+        Some(applied) => applied,
+        None => {
+            let applied = changes::taken(&state, &run, &manifest, &request)?;
+            let number = if let Applied::Done { paths, .. } = &applied { paths.len() } else { 0 };
+            (applied, number)
+        }
+    };
     let code = u8::from(matches!(applied, Applied::Conflicts(_)));
     if call.json {
         call.console.json(&changes::taken_json(&run, &applied))?;
         return Ok(code);
     }
     match &applied {
-        Applied::Done { digest: _, paths, left, keys, refused } => {
-            let mut text = format!("{} applied to {}", paths_of(paths.len()), show_path(&manifest.workspace));
+        Applied::Done { digest: _, paths: _, left, keys, refused } => {
+            let mut text = format!("{} applied to {}", paths_of(number), show_path(&manifest.workspace));
             if *left > 0 {
                 text.push_str(&format!("; {left} protected left"));
             }
@@ -288,6 +298,15 @@ fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     let state = state(call.environment)?;
     let run = run(call, &state, "discard")?;
+    if let Some(id) = is_live(call, &run)? {
+        return Err(Failure::own(Fault {
+            id: "changes/lives",
+            what: format!("the changes of {run} cannot be thrown away while its sandbox lives"),
+            place: format!("sandbox {id}"),
+            why: "they are what its programs see, and would be told again by the next `diff`".to_owned(),
+            fix: format!("undo them inside by `fumehood exec {id}`; or `fumehood kill {id}`, and then discard"),
+        }));
+    }
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
     let named = if call.parsed.after.as_ref().is_some_and(|named| !named.is_empty()) {
         let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;

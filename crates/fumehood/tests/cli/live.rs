@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 
 use crate::House;
 
-fn call(house: &House, args: &[&str]) -> (i32, String, String) {
+pub(crate) fn call(house: &House, args: &[&str]) -> (i32, String, String) {
     let said = house.run(args);
     (said.code, said.out, said.err)
 }
 
 /// A sandbox that is ended with its test.
-struct Live<'a> {
-    house: &'a House,
-    id: String,
+pub(crate) struct Live<'a> {
+    pub(crate) house: &'a House,
+    pub(crate) id: String,
 }
 
 impl<'a> Live<'a> {
-    fn new(house: &'a House, flags: &[&str]) -> Self {
+    pub(crate) fn new(house: &'a House, flags: &[&str]) -> Self {
         let args: Vec<&str> = ["create"].iter().chain(flags).copied().collect();
         let (code, out, err) = call(house, &args);
         assert_eq!(code, 0, "{err}");
         Self { house, id: out.trim_end().to_owned() }
     }
 
-    fn exec(&self, flags: &[&str], command: &[&str]) -> (i32, String, String) {
+    pub(crate) fn exec(&self, flags: &[&str], command: &[&str]) -> (i32, String, String) {
         let mut args = vec!["exec"];
         args.extend(flags);
         args.extend([self.id.as_str(), "--"]);
@@ -32,7 +32,7 @@ impl<'a> Live<'a> {
         call(self.house, &args)
     }
 
-    fn info(&self) -> serde_json::Value {
+    pub(crate) fn info(&self) -> serde_json::Value {
         serde_json::from_str(&call(self.house, &["info", "--json", &self.id]).1).unwrap()
     }
 }

@@ -17,6 +17,7 @@ mod hosts;
 mod house;
 mod identity;
 mod live;
+mod live_files;
 mod man;
 mod mcp;
 mod mcp_http;

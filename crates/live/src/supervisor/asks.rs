@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use agent::frame::{Kind, MAX_STREAMS, WINDOW};
 use agent::words::{Code, Failure, Program as Wanted, ProgramControl, Request};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
+use super::carrier::Run;
 use super::client::{Client, ClientId, What, failure};
 use super::hub::{Hub, Note};
 use super::line::To;
@@ -16,6 +19,8 @@ use crate::words::{Ask, EndReason, Info, State, Which};
 
 /// The longest life that can be asked for: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
+/// So many may wait for a look at the files: the supervisor has few threads, and the end of a sandbox needs one.
+const MOST_LOOKS: usize = 2;
 
 enum Asked {
     Us(Ask),
@@ -66,7 +71,7 @@ impl Hub {
                 client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
             }
             // What was said before its end was heard.
-            Some(What::End | What::Freezer | What::Input) | None => {}
+            Some(What::End | What::Freezer | What::Files | What::Input) | None => {}
         }
     }
 
@@ -75,7 +80,15 @@ impl Hub {
         let answers_always = matches!(
             asked,
             Asked::Us(
-                Ask::Info {} | Ask::Wait {} | Ask::Kill {} | Ask::Timeout { .. } | Ask::Resume {} | Ask::Pause {}
+                Ask::Info {}
+                    | Ask::Wait {}
+                    | Ask::Kill {}
+                    | Ask::Timeout { .. }
+                    | Ask::Resume {}
+                    | Ask::Pause {}
+                    | Ask::Changes {}
+                    | Ask::Apply(_)
+                    | Ask::Snapshot { .. }
             )
         );
         if let Some((_, message)) =
@@ -138,6 +151,9 @@ impl Hub {
             Ask::Wait {} => self.client(id, |client| drop(client.streams.insert(stream, What::End))),
             Ask::Pause {} => return self.freeze((id, stream), true),
             Ask::Resume {} => return self.freeze((id, stream), false),
+            Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
+            Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
+            Ask::Snapshot { name } => return self.files((id, stream), |run| value(run.snapshot(name))),
             Ask::Timeout { ms, only_later } => {
                 self.set_life(ms, only_later)?;
                 self.answer(id, stream);
@@ -191,6 +207,39 @@ impl Hub {
         Ok(())
     }
 
+    /// Something with the files, in a thread: everything inside stands still for it, and nobody else waits.
+    fn files(
+        &mut self,
+        (id, stream): (ClientId, u32),
+        look: impl FnOnce(&dyn Run) -> Result<Value, Failure> + Send + 'static,
+    ) -> Result<(), Failure> {
+        if self.reading >= MOST_LOOKS {
+            return Err(failure(Code::TooMany, "others look at the files of this sandbox already: ask again"));
+        }
+        self.reading = self.reading.saturating_add(1);
+        let (run, notes) = (std::sync::Arc::clone(&self.run), self.notes.clone());
+        tokio::spawn(async move {
+            let done = tokio::task::spawn_blocking(move || look(&*run)).await;
+            let lost = |_| Err(failure(Code::Failed, "the thread that looked at the files is gone"));
+            let done = done.unwrap_or_else(lost);
+            // Nobody to hear it: the sandbox is over.
+            if notes.send(Note::Files(id, stream, done)).await.is_err() {}
+        });
+        self.client(id, |client| drop(client.streams.insert(stream, What::Files)));
+        Ok(())
+    }
+
+    /// What came of it, to who asked, if he still waits.
+    pub(super) fn read_files(&mut self, id: ClientId, stream: u32, done: Result<Value, Failure>) {
+        self.reading = self.reading.saturating_sub(1);
+        self.busy = Instant::now();
+        self.client(id, |client| {
+            if matches!(client.streams.get(&stream), Some(What::Files)) {
+                client.end(stream, done);
+            }
+        });
+    }
+
     fn set_life(&mut self, ms: u64, only_later: bool) -> Result<(), Failure> {
         if ms > LONGEST_MS {
             return Err(failure(Code::Invalid, "no sandbox lives for more than ten years"));
@@ -212,6 +261,10 @@ impl Hub {
         self.write_down();
         Ok(())
     }
+}
+
+fn value(done: Result<impl Serialize, Failure>) -> Result<Value, Failure> {
+    done.map(|done| serde_json::to_value(done).unwrap_or_default())
 }
 
 /// What an `exec` may not ask.

@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::words::Failure;
+use agent::words::{Code, Failure};
 use serde_json::Value;
 
-use crate::words::EndReason;
+use crate::words::{Apply, Changed, EndReason, Snapshotted, Taken};
 
-/// What a supervisor asks of a run. Nothing here may wait but [`Run::freeze`], which is called in a thread of its own.
+/// What a supervisor asks of a run. Nothing here may wait but what gives a result, which is called in a thread of its own.
 pub trait Run: Send + Sync {
     /// Usage so far, as in the report of a run.
     fn usage(&self) -> Value;
@@ -26,6 +26,31 @@ pub trait Run: Send + Sync {
     /// # Errors
     /// `unsupported` where the host has no freezer.
     fn freeze(&self, frozen: bool) -> Result<(), Failure>;
+    /// Reads what it changed in its workspace so far into the store of its run.
+    ///
+    /// # Errors
+    /// `unsupported` where it has no layer, or the host has no freezer.
+    fn changes(&self) -> Result<Changed, Failure> {
+        Err(no_files())
+    }
+    /// Takes changes to the host, which is recorded under the id of the run.
+    ///
+    /// # Errors
+    /// As [`Run::changes`]; nothing was applied then.
+    fn apply(&self, _wanted: &Apply) -> Result<Taken, Failure> {
+        Err(no_files())
+    }
+    /// Keeps its files as a snapshot.
+    ///
+    /// # Errors
+    /// As [`Run::changes`]; and `exists` where the name is taken.
+    fn snapshot(&self, _name: Option<String>) -> Result<Snapshotted, Failure> {
+        Err(no_files())
+    }
+}
+
+fn no_files() -> Failure {
+    Failure { code: Code::Unsupported, message: "the files of this sandbox cannot be read from outside".to_owned() }
 }
 
 /// How a run ended, when nothing of it is left.

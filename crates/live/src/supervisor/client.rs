@@ -33,6 +33,8 @@ pub(super) enum What {
     End,
     /// It waits for the freezer.
     Freezer,
+    /// It waits for something with the files.
+    Files,
     /// A context answers it.
     Kernel(Asked),
     /// It waits until its bytes went to a program.

@@ -43,6 +43,8 @@ pub(super) enum Note {
     Kernel(Asker, Answer),
     /// The freezer has answered.
     Frozen(bool, Result<(), Failure>),
+    /// What was asked of the files is done: for whom, and what came of it.
+    Files(ClientId, u32, Result<serde_json::Value, Failure>),
 }
 
 /// The supervisor's mind.
@@ -64,6 +66,8 @@ pub(super) struct Hub {
     pub(super) busy: Instant,
     /// The freezer is at work for these: what they asked, and who.
     pub(super) freezing: Option<(bool, Vec<(ClientId, u32)>)>,
+    /// So many look at the files, or wait for that.
+    pub(super) reading: usize,
     /// The agent is to have said by then who it is.
     hello: Option<Instant>,
     /// The agent is gone, and its run is to have ended by then.
@@ -89,6 +93,7 @@ impl Hub {
             ends,
             busy: now,
             freezing: None,
+            reading: 0,
             hello: None,
             gone: None,
             over: false,
@@ -128,6 +133,7 @@ impl Hub {
             Note::Gone => self.gone = self.gone.or_else(|| Instant::now().checked_add(GONE)),
             Note::Kernel(asker, said) => self.kernel_said(asker, said),
             Note::Frozen(frozen, done) => self.frozen(frozen, &done),
+            Note::Files(client, stream, done) => self.read_files(client, stream, done),
         }
         self.cut_the_stuck();
     }
@@ -201,6 +207,7 @@ impl Hub {
             || self.kernels_work()
             || self.agent.is_used()
             || self.freezing.is_some()
+            || self.reading > 0
             || self.setup.info.state != State::Running
         {
             return None;
@@ -261,7 +268,7 @@ impl Hub {
                 What::Relay { line, .. } => self.agent.cancel(line, true),
                 What::Reader { program, role, .. } => self.reader_left(program, (id, stream), role),
                 // A request to a context ends with it.
-                What::End | What::Freezer | What::Input | What::Kernel(_) => {}
+                What::End | What::Freezer | What::Files | What::Input | What::Kernel(_) => {}
             }
         }
     }
@@ -326,7 +333,7 @@ impl Hub {
                 let ended = || failure(Code::Ended, format!("the sandbox has ended: {message}"));
                 match what {
                     What::End => client.send(end_frame(stream, Ok(&info))),
-                    What::Relay { .. } | What::Freezer | What::Input | What::Kernel(_) => {
+                    What::Relay { .. } | What::Freezer | What::Files | What::Input | What::Kernel(_) => {
                         client.send(end_frame(stream, Err::<(), _>(ended())));
                     }
                     What::Reader { mut pump, .. } => {

@@ -30,13 +30,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub use carrier::{Carrier, Finish, Run};
-use client::{Client, ClientId};
+use client::ClientId;
 use hub::{Hub, Note};
 use line::Agent;
 
+use crate::client::Client;
 use crate::error::LiveError;
 use crate::place;
 use crate::record::Claim;
+use crate::restore::Restore;
 use crate::wire::{self, Frames, WireError};
 use crate::words::{EndReason, Info};
 
@@ -131,6 +133,43 @@ impl Supervisor {
         Ok(supervisor)
     }
 
+    /// Makes the sandbox what a snapshot was, before anybody else is heard; in words why not. Then it has ended.
+    pub(crate) async fn restored(mut self, restore: Restore) -> Result<Self, String> {
+        let done = match UnixStream::pair() {
+            Ok((ours, theirs)) => {
+                let id = self.admit(theirs);
+                let home = self.hub.setup.info.agent.as_ref().map(|agent| agent.home.clone()).unwrap_or_default();
+                let done = self.restore(restore.run(Client::over(ours), home)).await;
+                self.hub.left(id);
+                done
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let Err(why) = done else { return Ok(self) };
+        // What ended it meanwhile says more than that a request was lost.
+        self.hub.end(EndReason::Failed, format!("it did not become what its snapshot was: {why}"));
+        while !self.hub.over {
+            self.step(false).await;
+        }
+        let info = &self.hub.setup.info;
+        let ended = info.message.clone().filter(|_| info.reason != Some(EndReason::Failed));
+        Err(ended.unwrap_or(why))
+    }
+
+    async fn restore(&mut self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = self.step(false) => {
+                    if self.hub.over {
+                        return Err("the sandbox has ended".to_owned());
+                    }
+                }
+            }
+        }
+    }
+
     /// All about the sandbox.
     #[must_use]
     pub fn info(&self) -> Info {
@@ -203,7 +242,7 @@ impl Supervisor {
     fn make_room_for_kernels(&mut self) {
         if let Ok((ours, theirs)) = UnixStream::pair() {
             let id = self.admit(theirs);
-            self.hub.has_kernels(id, crate::client::Client::over(ours));
+            self.hub.has_kernels(id, Client::over(ours));
         }
     }
 
@@ -213,7 +252,7 @@ impl Supervisor {
         let (from, to) = socket.into_split();
         let (out, queued, writer) = writer(to);
         let reader = tokio::spawn(read_client(Frames::new(from), id, self.sender.clone())).abort_handle();
-        self.hub.clients.insert(id, Client::new(out, queued, reader, writer));
+        self.hub.clients.insert(id, client::Client::new(out, queued, reader, writer));
         id
     }
 }

@@ -206,6 +206,7 @@ impl Hub {
                 | What::Relay { .. }
                 | What::End
                 | What::Freezer
+                | What::Files
                 | What::Input
                 | What::Kernel(_) => None,
             });

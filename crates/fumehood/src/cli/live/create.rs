@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use live::create::{COMMAND, Caller, Refusal, Request, create as start, supervise as serve};
+use live::Kept;
+use live::create::{COMMAND, Caller, Created, Refusal, Request, create as start, supervise as serve};
 use policy::ClauseId;
+use sandbox::fault::show_path;
+use sandbox::snapshot::{Snapshot, SnapshotError};
 use sandbox::{Capabilities, Error, Planned, PolicyLayer, Workload};
 use serde_json::json;
 
-use super::super::args::{Flag, To, Words};
-use super::super::ask::request;
+use super::super::args::{Flag, To, Words, usage};
+use super::super::ask::{asked_layers, request};
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
 use super::{stopped, text, time};
@@ -19,6 +22,7 @@ use crate::ui::{Failure, Palette, When};
 const FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "A name that stands for the id"),
     Flag::new("template", Some("NAME"), To::Ours, "What it has beside the host's own tools (`fumehood template ls`)"),
+    Flag::new("from", Some("SNAPSHOT"), To::Ours, "Begin as this snapshot was, with its policy (`fumehood snapshot`)"),
     Flag::new("idle", Some("TIME"), To::Ours, "End it when nothing was asked and nothing ran for so long, e.g. 5m"),
     Flag::new("label", Some("KEY=VALUE"), To::Ours, "Something to remember with it; may be repeated").many(),
 ];
@@ -29,7 +33,8 @@ pub(crate) const CREATE: Spec = Spec {
     usage: "[FLAGS]",
     more: "It lives until `--timeout` (`limits.wall` of the whole), `--idle` or `fumehood kill` ends it; a preset's wall time \
            does not hold here.\nAll other limits are of the whole sandbox, `limits.output` of each `exec`. Work in it with \
-           `fumehood exec ID -- CMD`.\nExit code 0, 126 refused, 125 a failure of fumehood itself.",
+           `fumehood exec ID -- CMD`.\n`--from`: flags are laid over the policy that the snapshot's sandbox was created \
+           with.\nExit code 0, 126 refused, 125 a failure of fumehood itself.",
     tables: &[POLICY, FLAGS],
     words: Words::Mixed(0),
     hidden: false,
@@ -48,42 +53,124 @@ pub(crate) const SUPERVISE: Spec = Spec {
 };
 
 fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
+    if let Some(from) = call.parsed.value("from").map(text).transpose()? {
+        return create_from(call, &from);
+    }
     let template = call.parsed.value("template").map(text).transpose()?;
     let template = template.map(|name| super::super::template::find(call, &name)).transpose()?;
     let mut layers = template.as_ref().map(live::template::Template::layers).unwrap_or_default();
     layers.extend(request(call, Workload::Nothing)?.layers);
-    // A preset's time is for one program. What is wrong with a policy is told and recorded by the start.
-    let read = load::policy_alone(&layers, call.environment);
+    lives_on(&mut layers, call.environment);
+    let wanted = Request {
+        layers: layers.into_iter().map(Into::into).collect(),
+        template: template.map(|template| template.name).unwrap_or_default(),
+        idle_ms: time(call, "idle")?,
+        ..named(call)?
+    };
+    told(call, started(&wanted, call.environment)?)
+}
+
+/// Of a snapshot: its layers, and those of the flags above them.
+fn create_from(call: &Call<'_>, word: &str) -> Result<u8, Failure> {
+    if call.parsed.has("template") {
+        return Err(Failure::own(usage(
+            "usage/two-flags",
+            "both `--from` and `--template`".to_owned(),
+            "a snapshot has the template that its sandbox had".to_owned(),
+            "keep one".to_owned(),
+        )));
+    }
+    let (mut wanted, environment) = of_snapshot(call, word)?;
+    let added = asked_layers(call, 126)?;
+    if !added.is_empty() {
+        stands_there(call, &environment)?;
+        let mut layers: Vec<PolicyLayer> = wanted.layers.into_iter().map(Into::into).collect();
+        layers.extend(added);
+        lives_on(&mut layers, &environment);
+        wanted.layers = layers.into_iter().map(Into::into).collect();
+    }
+    let idle_ms = time(call, "idle")?.or(wanted.idle_ms);
+    let Request { name, labels, .. } = named(call)?;
+    told(call, started(&Request { name, labels, idle_ms, ..wanted }, &environment)?)
+}
+
+/// What makes another sandbox of a snapshot, and from where its layers are read.
+pub(super) fn of_snapshot(call: &Call<'_>, word: &str) -> Result<(Request, Environment), Failure> {
+    let state = crate::changes::state(call.environment)?;
+    let failed = |error: SnapshotError| Failure::own(error.fault());
+    let snapshot = Snapshot::open(&state, word).map_err(failed)?;
+    let Kept { cwd, layers, template, idle_ms } = Kept::of(&snapshot).map_err(failed)?;
+    let mut environment = call.environment.clone();
+    environment.caller.cwd = cwd.or(environment.caller.cwd);
+    let from = Some(snapshot.id().to_owned());
+    let (columns, colour) = (call.console.columns, call.console.err.is_on());
+    Ok((Request { layers, template, idle_ms, from, columns, colour, ..Request::default() }, environment))
+}
+
+/// Paths in flags would be read from another folder than they are typed in: refused, but where they say it all.
+fn stands_there(call: &Call<'_>, theirs: &Environment) -> Result<(), Failure> {
+    const PATHS: [&str; 5] = ["PATH", "FROM", "FILE", "DIR", "POLICY"];
+    let relative = |(flag, value): &&(&'static Flag, Option<std::ffi::OsString>)| {
+        let takes = flag.value.is_some_and(|name| PATHS.iter().any(|path| name.contains(path)));
+        let takes = flag.to == To::Set || (flag.to != To::Ours && takes);
+        takes && value.as_ref().is_some_and(|value| !value.as_encoded_bytes().starts_with(b"/"))
+    };
+    let found = call.parsed.flags.iter().find(relative);
+    let (Some((flag, _)), Some(cwd)) = (found.filter(|_| theirs.cwd != call.environment.cwd), &theirs.cwd) else {
+        return Ok(());
+    };
+    Err(Failure::own(usage(
+        "usage/other-folder",
+        format!("`--{}` with `--from` in another folder than that of the first sandbox", flag.long),
+        format!("the policy is read in {}, where a path or name may mean something else", show_path(cwd)),
+        "call it from there, or give an absolute path".to_owned(),
+    )))
+}
+
+/// A preset's time is for one program. What is wrong with a policy is told and recorded by the start.
+fn lives_on(layers: &mut Vec<PolicyLayer>, environment: &Environment) {
+    let read = load::policy_alone(layers, environment);
     if read.is_ok_and(|loaded| loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ")) {
         layers.push(PolicyLayer::Set("limits.wall=none".to_owned()));
     }
+}
+
+/// What is said of it beside the policy.
+fn named(call: &Call<'_>) -> Result<Request, Failure> {
     let labels = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "label");
     let labels = labels.filter_map(|(_, value)| value.as_deref()).map(|label| {
         let label = text(label)?;
         Ok(label.split_once('=').map_or_else(|| (label.clone(), String::new()), |(k, v)| (k.to_owned(), v.to_owned())))
     });
-    let wanted = Request {
-        layers: layers.into_iter().map(Into::into).collect(),
+    Ok(Request {
         name: call.parsed.value("name").map(text).transpose()?,
         labels: labels.collect::<Result<_, Failure>>()?,
-        idle_ms: time(call, "idle")?,
-        template: template.map(|template| template.name).unwrap_or_default(),
         columns: call.console.columns,
         colour: call.console.err.is_on(),
-    };
-    match start(&wanted, Path::new("/proc/self/exe"), call.environment).map_err(|error| stopped(&error))? {
+        ..Request::default()
+    })
+}
+
+pub(super) fn started(wanted: &Request, environment: &Environment) -> Result<Result<Created, Refusal>, Failure> {
+    start(wanted, Path::new("/proc/self/exe"), environment).map_err(|error| stopped(&error))
+}
+
+fn told(call: &Call<'_>, answer: Result<Created, Refusal>) -> Result<u8, Failure> {
+    match answer {
         Ok(created) if call.json => call.console.json(&json!(created.info)).map(|_| 0),
         Ok(created) => call.console.data(format!("{}\n", created.info.id).as_bytes()).map(|_| 0),
-        // As `run` says it: the same words were made there.
-        Err(refusal) => {
-            if call.json {
-                call.console.json(&refusal.json)?;
-            } else {
-                call.console.eprint(&refusal.text);
-            }
-            Ok(refusal.code)
-        }
+        Err(refusal) => refused(call, &refusal),
     }
+}
+
+/// As `run` says it: the same words were made there.
+pub(super) fn refused(call: &Call<'_>, refusal: &Refusal) -> Result<u8, Failure> {
+    if call.json {
+        call.console.json(&refusal.json)?;
+    } else {
+        call.console.eprint(&refusal.text);
+    }
+    Ok(refusal.code)
 }
 
 fn supervise(call: &mut Call<'_>) -> Result<u8, Failure> {

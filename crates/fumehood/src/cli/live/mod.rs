@@ -7,6 +7,8 @@ mod exec;
 mod forward;
 mod list;
 mod logs;
+mod pending;
+mod snapshot;
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -27,6 +29,8 @@ pub(super) use exec::SPEC as EXEC;
 pub(super) use forward::SPEC as FORWARD;
 pub(super) use list::{INFO, PS};
 pub(super) use logs::SPEC as LOGS;
+pub(super) use pending::{apply_live, is_live, read_live};
+pub(super) use snapshot::{FORK, SNAPSHOT, SNAPSHOTS};
 
 use super::args::usage;
 use super::spec::Call;

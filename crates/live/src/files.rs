@@ -1,0 +1,162 @@
+//! The files of a live sandbox, as its supervisor reads them from outside: changes shown, changes taken, snapshots.
+
+use std::path::PathBuf;
+
+use agent::words::{Code, Failure};
+use policy::Policy;
+use sandbox::audit::{Kind, Log};
+use sandbox::changes::{Applied, Guarded, Request};
+use sandbox::fault::{Fault, show_path};
+use sandbox::snapshot::{Wish, begin};
+use sandbox::state::{PathText, Places, State};
+use sandbox::{Error, Handle};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::words::{Apply, Changed, Left, Snapshotted, Taken};
+
+/// A list in an answer is cut when it takes so many bytes; the rest of a frame holds the other lists.
+const LIST: usize = 64 * 1024;
+
+/// What is needed beside the run itself.
+#[derive(Debug)]
+pub(crate) struct Files {
+    places: Places,
+    /// Where what was applied is written down.
+    log: Log,
+    /// What a snapshot says of how another sandbox is made of it.
+    kept: Value,
+    /// The workspace on the host, for people.
+    workspace: String,
+}
+
+impl Files {
+    /// Must be called where the caller stands: his folders may be named from there.
+    pub(crate) fn new(places: &Places, log: Log, kept: Value, policy: &Policy) -> Self {
+        let workspace = policy.workspace.path.as_deref().map(show_path).unwrap_or_default();
+        let whole =
+            |path: &Option<PathBuf>| path.as_ref().map(|path| std::path::absolute(path).unwrap_or(path.clone()));
+        let places = Places {
+            fumehood_state: whole(&places.fumehood_state),
+            fumehood_keys: whole(&places.fumehood_keys),
+            ..places.clone()
+        };
+        Self { places, log, kept, workspace }
+    }
+
+    pub(crate) fn changes(handle: &Handle) -> Result<Changed, Failure> {
+        handle.changes().map(|report| Changed { counts: report.counts }).map_err(failure)
+    }
+
+    pub(crate) fn apply(&self, handle: &Handle, wanted: &Apply) -> Result<Taken, Failure> {
+        let applied = handle.apply(request(wanted)).map_err(failure)?;
+        if let Applied::Done { digest, paths, left, keys, refused: _ } = &applied {
+            let body =
+                json!({ "workspace": self.workspace, "digest": digest, "paths": paths, "left": left, "keys": keys });
+            self.log.append(handle.id(), &Kind::workspace_applied(), &body).map_err(|error| failure(error.into()))?;
+        }
+        Ok(taken(applied))
+    }
+
+    pub(crate) fn snapshot(&self, handle: &Handle, name: Option<String>) -> Result<Snapshotted, Failure> {
+        let failed = |message: &str| Failure { code: Code::Failed, message: message.to_owned() };
+        let run = handle.id().parse().map_err(|_odd| failed("the id of the run cannot be read"))?;
+        let state = State::open(&self.places).map_err(|error| failure(error.into()))?;
+        let writer = begin(state, &run, Wish { name, layers: self.kept.clone() });
+        let snapshot = writer.map_err(Error::from).and_then(|writer| handle.snapshot(writer)).map_err(failure)?;
+        let about = snapshot.about();
+        let left_out = u64::try_from(about.left_out.len()).unwrap_or(u64::MAX);
+        Ok(Snapshotted { id: about.id.clone(), name: about.name.clone(), bytes: about.bytes, left_out })
+    }
+}
+
+fn request(wanted: &Apply) -> Request {
+    let plain = |paths: &[PathText]| paths.iter().map(|path| path.0.clone()).collect();
+    let guarded = match (wanted.take_protected.is_empty(), wanted.leave_protected) {
+        (false, _) => Guarded::Take(plain(&wanted.take_protected)),
+        (true, true) => Guarded::Leave,
+        (true, false) => Guarded::Refuse,
+    };
+    Request {
+        paths: wanted.paths.as_deref().map(plain),
+        digest: wanted.digest.clone(),
+        guarded,
+        leaving_links: wanted.leaving_links,
+    }
+}
+
+fn taken(applied: Applied) -> Taken {
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    match applied {
+        Applied::Done { digest, paths, left, keys, refused } => Taken::Done {
+            digest,
+            count: number(paths.len()),
+            paths: cut(paths.into_iter()),
+            left: number(left),
+            keys: cut(keys.into_iter().map(|one| Left::new(one.path, "", one.keys))),
+            refused: cut(refused.into_iter().map(|one| Left::new(one.path, "", one.why))),
+        },
+        Applied::Conflicts(conflicts) => {
+            Taken::Conflicts(cut(conflicts.into_iter().map(|one| Left::new(one.path, one.id, one.why))))
+        }
+    }
+}
+
+impl Left {
+    fn new(path: PathBuf, id: &str, why: String) -> Self {
+        Self { path: PathText(path), id: id.to_owned(), why }
+    }
+}
+
+/// The first of them that fit.
+fn cut<T: Serialize>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut room = LIST;
+    all.map_while(|one| {
+        // And a comma.
+        let size = serde_json::to_vec(&one).map_or(LIST, |words| words.len().saturating_add(1));
+        room = room.checked_sub(size)?;
+        Some(one)
+    })
+    .collect()
+}
+
+/// The same in one line.
+fn failure(error: Error) -> Failure {
+    let refused = error.is_refusal();
+    let faults = error.into_faults();
+    let Some(Fault { id, what, why, fix, .. }) = faults.into_iter().next() else {
+        return Failure { code: Code::Failed, message: "it was refused, and nothing says why".to_owned() };
+    };
+    let code = match id {
+        "run/not-frozen" | "run/no-changes" => Code::Unsupported,
+        "snapshot/taken" => Code::Exists,
+        "snapshot/too-many" => Code::TooMany,
+        "changes/none" | "changes/no-such-path" => Code::NotFound,
+        // What was shown is not what is there.
+        "changes/digest" => Code::Invalid,
+        _ if refused => Code::Invalid,
+        _ => Code::Failed,
+    };
+    Failure { code, message: format!("{what}: {why}; {fix}").replace('\n', " ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_fits_a_frame_however_much_was_taken() {
+        let path = |number: usize| PathText(format!("{number}-{}", "x".repeat(200)).into());
+        let paths: Vec<PathText> = (0..10_000).map(path).collect();
+        let conflict =
+            |path: &PathText| sandbox::changes::Conflict { path: path.0.clone(), id: "changed", why: "w".repeat(100) };
+        let conflicts = Applied::Conflicts(paths.iter().map(conflict).collect());
+        let done = Applied::Done { digest: String::new(), paths, left: 0, keys: Vec::new(), refused: Vec::new() };
+        let done = serde_json::to_value(taken(done)).unwrap();
+        assert_eq!(done["done"]["count"], 10_000);
+        let conflicts = serde_json::to_value(taken(conflicts)).unwrap();
+        for list in [&done["done"]["paths"], &conflicts["conflicts"]] {
+            assert!(list.as_array().unwrap().len() > 100 && list.to_string().len() <= LIST + 1);
+        }
+    }
+}

@@ -19,7 +19,7 @@ use crate::answer::Problem;
 use crate::backend::{Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
-use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, ONCE, PORTS, PREFIX, WAKE};
+use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
 use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::{ceiling, clock};
@@ -155,9 +155,16 @@ impl Desk {
         self.keys.who(token).map_err(unreadable)?.ok_or_else(no_key)
     }
 
-    /// Whether a sandbox is one of this key: it created it; or nobody's key did, and this key has no ceiling.
+    /// Whether a sandbox is one of this key: it created it. Those of the command line are nobody's here: folders of the host
+    /// may be open to them.
     fn is_of(key: &Key, info: &Info) -> bool {
-        info.labels.get(KEY).map_or(key.ceiling.is_none(), |owner| *owner == key.name)
+        info.labels.get(KEY).is_some_and(|owner| *owner == key.mark())
+    }
+
+    /// Whether the key that created a sandbox is still there; what it handed out ends with it.
+    pub(crate) fn is_served(&self, info: &Info) -> bool {
+        let keys = self.keys.list().unwrap_or_default();
+        keys.iter().any(|key| Self::is_of(key, info))
     }
 
     /// The sandboxes of a key.
@@ -205,8 +212,11 @@ impl Desk {
         }
         self.room_for(key, &known).map_err(one)?;
         let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
-        let wanted = self.wanted(key, order, digests)?;
-        self.permitted(key, &wanted, ours).await?;
+        let mut wanted = self.wanted(key, order, digests)?;
+        if let Some(most) = self.permitted(key, &wanted, ours).await? {
+            let latest = clock::now_ms().saturating_add(i64::try_from(most).unwrap_or(i64::MAX));
+            wanted.labels.insert(LATEST.to_owned(), latest.to_string());
+        }
         self.sandboxes.create(wanted).await
     }
 
@@ -269,7 +279,7 @@ impl Desk {
             let what = format!("a life of {life} ms is longer than {MAX_LIFE_MS} ms");
             return Err(vec![Problem::invalid("timeout", &what)]);
         }
-        labels.insert(KEY.to_owned(), key.name.clone());
+        labels.insert(KEY.to_owned(), key.mark());
         if let Some((once, body)) = digests {
             labels.insert(ONCE.to_owned(), once);
             labels.insert(BODY.to_owned(), body);
@@ -289,8 +299,8 @@ impl Desk {
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one
-    /// first.
-    async fn permitted(&self, key: &Key, wanted: &Wanted, ours: Vec<PathBuf>) -> Result<(), Vec<Problem>> {
+    /// first. How long the ceiling lets it live, milliseconds.
+    async fn permitted(&self, key: &Key, wanted: &Wanted, ours: Vec<PathBuf>) -> Result<Option<u64>, Vec<Problem>> {
         let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
         let (top, life) = (key.ceiling.clone(), wanted.timeout_ms);
         let judge = move || {
@@ -302,7 +312,7 @@ impl Desk {
             if wall.is_some_and(|most| life.is_none_or(|life| life > most)) {
                 found.push(too_long(wall.unwrap_or(0)));
             }
-            if found.is_empty() { Ok(()) } else { Err(found) }
+            if found.is_empty() { Ok(wall) } else { Err(found) }
         };
         match tokio::task::spawn_blocking(judge).await {
             Ok(judged) => judged,
@@ -328,22 +338,25 @@ impl Desk {
     pub(crate) async fn pause(&self, id: &str) -> Result<Info, Failure> {
         let info = call::<Info>(&*self.sandboxes, id, &Ask::Pause {}).await?;
         self.cut(id);
-        let kept = Ask::Timeout { ms: KEPT_MS, only_later: true };
+        let kept = Ask::Timeout { ms: labels::within(&info, KEPT_MS), only_later: true };
         if call::<Info>(&*self.sandboxes, id, &kept).await.is_err() {
             // It is paused all the same, and its end stands as it was.
         }
         Ok(info)
     }
 
-    /// Thaws a sandbox, which then lives for so long.
-    pub(crate) async fn resume(&self, info: &Info, life_ms: u64) -> Result<Info, Failure> {
-        call::<Info>(&*self.sandboxes, &info.id, &Ask::Resume {}).await?;
-        self.set_end(info, life_ms, false).await
+    /// Thaws a sandbox, which then lives for so long; without, its end stands.
+    pub(crate) async fn resume(&self, info: &Info, life_ms: Option<u64>) -> Result<Info, Failure> {
+        let resumed = call::<Info>(&*self.sandboxes, &info.id, &Ask::Resume {}).await?;
+        match life_ms {
+            Some(life_ms) => self.set_end(info, life_ms, false).await,
+            None => Ok(resumed),
+        }
     }
 
-    /// Moves the end of a sandbox to so many milliseconds from now.
+    /// Moves the end of a sandbox to so many milliseconds from now, as far as the ceiling of its key allows.
     pub(crate) async fn set_end(&self, info: &Info, life_ms: u64, only_later: bool) -> Result<Info, Failure> {
-        let ms = labels::supervised_ms(info, life_ms);
+        let ms = labels::within(info, labels::supervised_ms(info, life_ms));
         call::<Info>(&*self.sandboxes, &info.id, &Ask::Timeout { ms, only_later }).await
     }
 

@@ -71,6 +71,14 @@ struct Stored {
     keys: Vec<Key>,
 }
 
+impl Key {
+    /// What its sandboxes carry: its name, and enough of its digest to tell it from a later key of the same name.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{} {}", self.name, self.digest.get(..16).unwrap_or_default())
+    }
+}
+
 /// The keys of a state folder.
 #[derive(Clone, Debug)]
 pub struct Keys {

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use live::words::Info;
 
+use crate::clock::now_ms;
+
 /// What all of ours begin with.
 pub(crate) const PREFIX: &str = "fumehood.";
-/// Name of the key that created it.
+/// The key that created it, by name and digest.
 pub(crate) const KEY: &str = "fumehood.key";
 /// Digest of the key's name and its `Idempotency-Key`.
 pub(crate) const ONCE: &str = "fumehood.once";
@@ -20,6 +22,9 @@ pub(crate) const AT_END: &str = "fumehood.at-end";
 pub(crate) const WAKE: &str = "fumehood.wake";
 /// `private`: its ports want the traffic token.
 pub(crate) const PORTS: &str = "fumehood.ports";
+
+/// Milliseconds since 1970: no end of it may lie later, by the `limits.wall` of its key's ceiling.
+pub(crate) const LATEST: &str = "fumehood.latest";
 
 /// How long a paused sandbox is kept: a day.
 pub(crate) const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
@@ -45,4 +50,11 @@ pub(crate) fn ends_ms(info: &Info) -> Option<i64> {
 /// The life that its supervisor is to be told, for a life of so many milliseconds.
 pub(crate) fn supervised_ms(info: &Info, ms: u64) -> u64 {
     if pauses_at_end(info) { ms.saturating_add(KEPT_MS) } else { ms }
+}
+
+/// No more of so many milliseconds from now than the ceiling of its key leaves.
+pub(crate) fn within(info: &Info, ms: u64) -> u64 {
+    let latest = info.labels.get(LATEST).and_then(|latest| latest.parse::<i64>().ok());
+    let left = latest.map(|latest| u64::try_from(latest.saturating_sub(now_ms())).unwrap_or(0));
+    left.map_or(ms, |left| left.min(ms))
 }

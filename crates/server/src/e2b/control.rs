@@ -72,7 +72,7 @@ pub(super) async fn connect(
     let (info, status) = match info.state {
         Doing::Paused => {
             keeps_memory(&asked)?;
-            (desk.resume(&info, life).await?, StatusCode::CREATED)
+            (desk.resume(&info, Some(life)).await?, StatusCode::CREATED)
         }
         Doing::Running => (desk.set_end(&info, life, true).await?, StatusCode::OK),
         Doing::Ended => return Err(Problem::no_such(&id)),
@@ -93,7 +93,7 @@ pub(super) async fn resume(
     if info.state != Doing::Paused {
         return Err(already(&id, "running"));
     }
-    let info = desk.resume(&info, life).await?;
+    let info = desk.resume(&info, Some(life)).await?;
     Ok(json_response(StatusCode::CREATED, &objects::sandbox(&desk, &info)))
 }
 

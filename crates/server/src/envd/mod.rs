@@ -82,7 +82,8 @@ pub(crate) async fn serve(desk: Arc<Desk>, target: Target, request: Request) -> 
 
 /// The sandbox, if it runs or wakes by traffic. Who may not enter wakes nothing.
 async fn awake(desk: &Desk, target: &Target, request: &Parts) -> Result<Option<Info>, Failure> {
-    let Some(info) = desk.sandboxes.find(&target.id).await? else { return Ok(None) };
+    let found = desk.sandboxes.find(&target.id).await?;
+    let Some(info) = found.filter(|info| desk.is_served(info)) else { return Ok(None) };
     match info.state {
         State::Running => Ok(Some(info)),
         State::Ended => Ok(None),
@@ -98,7 +99,7 @@ async fn awake(desk: &Desk, target: &Target, request: &Parts) -> Result<Option<I
             if is_probe || !may {
                 return Ok(None);
             }
-            desk.resume(&info, life).await.map(Some)
+            desk.resume(&info, Some(life)).await.map(Some)
         }
     }
 }

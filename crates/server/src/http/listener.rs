@@ -25,7 +25,7 @@ use super::Server;
 /// Most connections at once.
 const MAX_CONNECTIONS: usize = 2048;
 /// How long the head of a request may take, an idle connection's next one included.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of a head.
 const MAX_HEAD: usize = 64 * 1024;
 /// Most headers of a request.

@@ -203,7 +203,7 @@ pub(super) async fn resume(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
-    let life = duration(&asked, "timeout")?.unwrap_or(LIFE_MS);
+    let life = duration(&asked, "timeout")?;
     let info = desk.own(&key, &id).await?;
     let info = if info.state == Doing::Paused { desk.resume(&info, life).await? } else { info };
     Ok(answer(StatusCode::OK, &info))

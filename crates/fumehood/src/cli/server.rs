@@ -126,8 +126,9 @@ fn adopted(created: Created, runtime: &Handle) -> Info {
     let info = created.info.clone();
     runtime.spawn(async move {
         // Only waited on, never read: the kernel tells a process's end as it tells that a socket can be read.
-        if let Ok(process) = created.process.try_clone()
-            && let Ok(ended) = UnixStream::from_std(process.into())
+        if let Ok(process) = created.process.try_clone().map(std::os::unix::net::UnixStream::from)
+            && process.set_nonblocking(true).is_ok()
+            && let Ok(ended) = UnixStream::from_std(process)
             && ended.readable().await.is_err()
         {
             return;

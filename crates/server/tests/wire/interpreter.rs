@@ -1,7 +1,7 @@
 //! E2B's code interpreter, over a supervisor whose contexts follow a script: its kernels are tried in `live`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use agent::frame::{Frame, Kind, Lane, first, put, put_data};
@@ -24,20 +24,22 @@ const NEW: &str = "0123456789abcdef0123456789abcdef";
 struct Scripted {
     cancelled: Arc<AtomicUsize>,
     private: bool,
+    /// The key that it is of.
+    owner: Arc<OnceLock<String>>,
 }
 
 impl Scripted {
     fn info(&self) -> Info {
-        shown(self.private)
+        shown(self.private, &self.owner)
     }
 }
 
-fn shown(private: bool) -> Info {
+fn shown(private: bool, owner: &OnceLock<String>) -> Info {
     let mut wanted = Wanted { template: "code-interpreter-v1".to_owned(), ..Wanted::default() };
     if private {
         wanted.labels.insert("fumehood.ports".to_owned(), "private".to_owned());
     }
-    wanted.labels.insert("fumehood.key".to_owned(), "one".to_owned());
+    wanted.labels.insert("fumehood.key".to_owned(), owner.get().cloned().unwrap_or_default());
     info(ID, &wanted)
 }
 
@@ -58,13 +60,13 @@ impl Sandboxes for Scripted {
 
     fn connect<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<Client, Failure>> {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        tokio::spawn(supervise(theirs, Arc::clone(&self.cancelled), self.private));
+        tokio::spawn(supervise(theirs, Arc::clone(&self.cancelled), self.info()));
         let client = Client::over(ours);
         Box::pin(async move { Ok(client) })
     }
 }
 
-async fn supervise(mut socket: UnixStream, cancelled: Arc<AtomicUsize>, private: bool) {
+async fn supervise(mut socket: UnixStream, cancelled: Arc<AtomicUsize>, shown: Info) {
     let mut buffer = Vec::new();
     loop {
         while let Some((frame, length)) = first(&buffer).unwrap() {
@@ -73,7 +75,7 @@ async fn supervise(mut socket: UnixStream, cancelled: Arc<AtomicUsize>, private:
                 Kind::Open => {
                     let ask: Value = serde_json::from_slice(frame.payload).unwrap();
                     match ask["op"].as_str() {
-                        Some("timeout") => end(&mut said, frame.stream, &json!({ "ok": shown(private) })),
+                        Some("timeout") => end(&mut said, frame.stream, &json!({ "ok": shown })),
                         _ => said = answer(frame.stream, &ask),
                     }
                 }
@@ -143,9 +145,10 @@ fn end(said: &mut Vec<u8>, stream: u32, ended: &Value) {
 
 async fn scripted(private: bool) -> (Stage, Caller, Value, Arc<AtomicUsize>) {
     let sandboxes = Scripted { private, ..Scripted::default() };
-    let cancelled = Arc::clone(&sandboxes.cancelled);
+    let (cancelled, owner) = (Arc::clone(&sandboxes.cancelled), Arc::clone(&sandboxes.owner));
     let stage = stage_over(|_| Arc::new(sandboxes)).await;
     let caller = Caller::new(&stage, "one");
+    owner.set(stage.keys.list().unwrap()[0].mark()).unwrap();
     let made = caller.json("POST", &format!("/sandboxes/{ID}/connect"), json!({ "timeout": 60 })).await;
     let shown = if made.status < 300 { made.json() } else { panic!("{}", String::from_utf8_lossy(&made.body)) };
     let inside = caller.inside(&shown).with("e2b-sandbox-port", "49999");

@@ -428,3 +428,13 @@ async fn asks_are_answered_as_words_and_lines() {
     assert_eq!(all(ask(json!({"op": "context_remove", "id": id}))).await.1, Ok(Value::Null));
     assert_eq!(all(ask(json!({"op": "context_remove", "id": id}))).await.1.unwrap_err().code, Code::NotFound);
 }
+
+#[tokio::test]
+async fn a_default_context_starts_where_its_first_execution_says() {
+    let (manager, _fake) = manager();
+    run(&manager, Execute { cwd: Some("/home/user".to_owned()), ..code("a") }).await.1.unwrap();
+    run(&manager, Execute { cwd: Some("/elsewhere".to_owned()), ..code("b") }).await.1.unwrap();
+    run(&manager, Execute { language: Some("bash".to_owned()), ..code("c") }).await.1.unwrap();
+    let cwds: Vec<String> = manager.list().contexts.into_iter().map(|context| context.cwd).collect();
+    assert_eq!(cwds, ["/home/user", "/"]);
+}

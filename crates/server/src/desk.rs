@@ -322,9 +322,10 @@ impl Desk {
 
     /// Ends a sandbox; its streams end with it.
     pub(crate) async fn kill(&self, id: &str) -> Result<(), Failure> {
-        let ask = Ask::Kill {};
-        let asked = call::<Info>(&*self.sandboxes, id, &ask);
-        let killed = asked.await;
+        // First of all: a stream that heard how its program died would end in good order, and clients take that for the
+        // program's own end.
+        self.cut(id);
+        let killed = call::<Info>(&*self.sandboxes, id, &Ask::Kill {}).await;
         self.cut(id);
         match killed {
             Ok(_) => Ok(()),

@@ -43,6 +43,8 @@ pub(super) struct Kept {
     pub(super) config: sys::memfd::Later,
     pub(super) control: Control,
     pub(super) streams: Streams,
+    /// The inode of the payload's own program, where it has no path.
+    pub(super) program: Option<u64>,
 }
 
 impl Order {
@@ -60,6 +62,8 @@ impl Order {
             .map_err(|e| StartError::system("making the guest's memory file", e))?;
         let payload = prepared.program.map(|bytes| sys::memfd::program(c"fumehood-agent", bytes)).transpose();
         let payload = payload.map_err(|e| StartError::system("making the agent's memory file", e))?;
+        let inode = payload.as_ref().map(sys::paths::identity).transpose();
+        let inode = inode.map_err(|e| StartError::system("looking at the agent's memory file", e))?.map(|is| is.inode);
         let config = sys::memfd::Later::new(c"fumehood-config")
             .map_err(|e| StartError::system("making the guest's config", e))?;
         let shared = config.as_fd().try_clone_to_owned();
@@ -80,7 +84,7 @@ impl Order {
             payload,
             group: group(prepared, host)?,
         };
-        Ok((order, Kept { config, control: Control::new(ours), streams }))
+        Ok((order, Kept { config, control: Control::new(ours), streams, program: inode }))
     }
 
     /// Makes the process. `meanwhile` runs while it is on its way to its program.

@@ -113,7 +113,7 @@ pub struct Confined {
 /// The host refused namespaces, a cgroup or a descriptor.
 pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let (order, kept) = Order::of(&prepared, host, mapped(&prepared)?)?;
-    let Kept { config, control, streams } = kept;
+    let Kept { config, control, streams, program } = kept;
     if let Err(error) = streams_to_payload(&prepared, &streams) {
         order.undo();
         return Err(error);
@@ -127,7 +127,8 @@ pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartEr
             return Err(refused(error));
         }
     };
-    let started = Started::new(prepared, Held::new(child, order.group), control, streams);
+    let mut started = Started::new(prepared, Held::new(child, order.group), control, streams);
+    started.child.scope.program = program;
     // Only now, so that the guest is ended if it was not told.
     told.map(|()| started)
 }
@@ -185,6 +186,7 @@ fn scope(prepared: &Prepared) -> Scope {
         // As the kernel shows it.
         folder: folder.map(|folder| folder.canonicalize().unwrap_or_else(|_gone| folder.clone())),
         counted_memory: prepared.blueprint.counted_memory,
+        program: None,
     }
 }
 

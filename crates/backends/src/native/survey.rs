@@ -22,6 +22,8 @@ pub(super) struct Scope {
     pub(super) folder: Option<PathBuf>,
     /// Memory that shows in no file is closed: mappings of such cannot be.
     pub(super) counted_memory: bool,
+    /// The payload's own program, where it is a sealed file in memory: its inode, of which nothing grows.
+    pub(super) program: Option<u64>,
 }
 
 /// What the processes of a tree use.
@@ -183,7 +185,9 @@ impl<'a> Look<'a> {
         if below {
             self.only_mapped.insert(file.inode, true);
         } else if file.device == sys::caller::device_numbers(self.memory_device) {
-            if file.path.starts_with("/memfd:") {
+            if self.scope.program == Some(file.inode) {
+                // Its size is known, and its pages are counted where they are mapped.
+            } else if file.path.starts_with("/memfd:") {
                 self.only_mapped.insert(file.inode, false);
             } else {
                 self.sum.unseen.memory = self.sum.unseen.memory || self.scope.counted_memory;

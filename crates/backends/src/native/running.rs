@@ -121,12 +121,11 @@ impl Running {
     /// Stops everything inside at once, the guest too, or lets it go on.
     ///
     /// # Errors
-    /// There is no freezer, or something does not stop within 5 s; it goes on then.
-    pub fn freeze(&self, frozen: bool) -> Result<(), StartError> {
-        let none = || StartError::Internal("this run has no control group, and so no freezer".to_owned());
-        let group = self.held.group.as_ref().ok_or_else(none)?;
-        let failed = |error: sys::cgroup::CgroupError| StartError::Internal(error.to_string());
-        group.freeze(frozen, std::time::Duration::from_secs(5)).map_err(failed)
+    /// There is no freezer, or something does not stop within 5 s, and goes on then; in words.
+    pub fn freeze(&self, frozen: bool) -> Result<(), String> {
+        let none = || "nothing can be frozen here: this user has no control group with a freezer".to_owned();
+        let group = self.held.group.as_ref().filter(|group| group.can_freeze()).ok_or_else(none)?;
+        group.freeze(frozen, std::time::Duration::from_secs(5)).map_err(|error| error.to_string())
     }
 
     /// Kills the guest itself, for one that does not answer.

@@ -1,7 +1,7 @@
 //! The supervisor of one live sandbox: one process, one thread, one run.
 //!
 //! It believes nothing of the agent and waits for nobody: not for the agent, not for a client that does not read. Whatever is
-//! asked and said passes [`hub::Hub`], which decides at once; reading and writing is done by a task for each connection.
+//! asked and said passes the hub, which decides at once; reading and writing is done by a task for each connection.
 
 mod asks;
 mod carrier;

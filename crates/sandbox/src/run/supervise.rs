@@ -377,7 +377,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                 }
                 Order::Wall(wall) => self.wall = Some(wall),
                 Order::Freeze(frozen, done) => {
-                    let answer = self.running.freeze(frozen).map_err(|error| error.to_string());
+                    let answer = self.running.freeze(frozen);
                     self.frozen = if answer.is_ok() { frozen } else { self.frozen };
                     // Who asked may be gone.
                     drop(done.send(answer));
@@ -395,7 +395,7 @@ impl<'a, 'v> Watch<'a, 'v> {
     fn stand_still(&mut self, task: Task) {
         let thaws = !self.frozen;
         if thaws && let Err(error) = self.running.freeze(true) {
-            return task.refuse(&error.to_string());
+            return task.refuse(&error);
         }
         let at = self.wall.and_then(|wall| self.started.checked_add(Duration::from_millis(wall.0)));
         (self.hooks.still)(task, &Until { ended: self.ear.killed(), at });

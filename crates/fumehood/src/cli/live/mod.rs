@@ -60,31 +60,46 @@ fn missing(what: &str, fix: &str) -> Failure {
 /// What a supervisor, or the agent, answered.
 fn answered(error: Error, id: &str) -> Failure {
     let failure = error.failure();
-    let (kind, fix) = match failure.code {
-        Code::Ended => ("live/ended", "`fumehood ps -a` says how it ended".to_owned()),
-        Code::Paused => ("live/paused", format!("`fumehood resume {id}`")),
-        Code::Unsupported => ("live/unsupported", "`fumehood doctor` says what this host can hold".to_owned()),
-        Code::NotFound
-        | Code::Exists
-        | Code::NotADirectory
-        | Code::IsADirectory
-        | Code::Denied
-        | Code::Invalid
-        | Code::NoSpace
-        | Code::TooMany
-        | Code::NotExecutable
-        | Code::NoCwd
-        | Code::Closed
-        | Code::Cancelled
-        | Code::Failed => ("live/failed", "look at what is there by `fumehood exec`".to_owned()),
+    let (kind, why, fix) = reason(failure.code, id);
+    let (what, why) = (show_text(&failure.message), why.to_owned());
+    Failure::own(Fault { id: kind, what, place: format!("sandbox {id}"), why, fix })
+}
+
+/// The id of what went wrong, why that is so, and what to do.
+fn reason(code: Code, id: &str) -> (&'static str, &'static str, String) {
+    let look = || format!("look at what is there: `fumehood exec {id} -- ls -la PATH`, `fumehood info {id}`");
+    let (why, fix) = match code {
+        Code::Ended => {
+            return ("live/ended", "nothing of it runs any more", "`fumehood ps -a` says how it ended".to_owned());
+        }
+        Code::Paused => {
+            let why = "everything inside stands still until it is resumed";
+            return ("live/paused", why, format!("`fumehood resume {id}`"));
+        }
+        Code::Unsupported => {
+            let why = "this host, or the tier of the sandbox, has no means for it";
+            return ("live/unsupported", why, "`fumehood doctor` says what this host can hold".to_owned());
+        }
+        Code::NotFound => {
+            ("nothing of this name is inside, or the program has ended and its output is not kept any more", look())
+        }
+        Code::Denied => ("the sandbox's own user may not, and the agent inside may no more than that user", look()),
+        Code::NoSpace => {
+            let why = "a limit of the policy on disk, files or file size is reached, or the host's disk is full";
+            (why, "remove something inside, or create a sandbox with higher limits".to_owned())
+        }
+        Code::TooMany => ("there are as many at once as there may be", "wait until some have ended".to_owned()),
+        Code::Closed => ("nobody listens there inside", "start the server inside first, on loopback".to_owned()),
+        Code::Exists | Code::NotADirectory | Code::IsADirectory | Code::NoCwd | Code::NotExecutable => {
+            ("something else is at this path inside than what was asked for", look())
+        }
+        Code::Invalid => ("the sandbox does not take it so", look()),
+        Code::Cancelled => {
+            ("it was given up, or the sandbox was ended meanwhile", "`fumehood ps -a` says more".to_owned())
+        }
+        Code::Failed => ("it failed inside, or in the supervisor", look()),
     };
-    Failure::own(Fault {
-        id: kind,
-        what: show_text(&failure.message),
-        place: format!("sandbox {id}"),
-        why: "its supervisor, or the agent inside, says so".to_owned(),
-        fix,
-    })
+    ("live/failed", why, fix)
 }
 
 /// A runtime of one thread. What still waits for the caller's terminal when it ends is left alone.
@@ -103,7 +118,7 @@ fn failed(error: &dyn std::fmt::Display) -> Failure {
         what: "the command could not go on".to_owned(),
         place: "this process".to_owned(),
         why: show_text(&error.to_string()),
-        fix: "free descriptors or memory, and try again".to_owned(),
+        fix: "mend what is named here, and try again".to_owned(),
     })
 }
 

@@ -251,3 +251,17 @@ fn a_size_of_more_than_8_gib_is_read_and_written() {
     agent.cancel(to);
     agent.end(to);
 }
+
+#[test]
+fn a_stream_of_nothing_but_folders_and_links_is_whole_and_ends_with_two_blocks() {
+    let mut agent = Agent::new();
+    for number in 0..40 {
+        std::fs::create_dir_all(agent.home.path().join(format!("many/d{number:02}"))).unwrap();
+        symlink("nowhere", agent.home.path().join(format!("many/l{number:02}"))).unwrap();
+    }
+    let path = agent.path("many");
+    let (bytes, skipped) = archive(&mut agent, path.to_str().unwrap());
+    assert_eq!((bytes.len(), skipped.taken), ((81 + 2) * 512, 81));
+    assert_eq!(tar::Archive::new(&bytes[..]).entries().unwrap().map(Result::unwrap).count(), 81);
+    assert!(bytes[81 * 512..].iter().all(|byte| *byte == 0));
+}

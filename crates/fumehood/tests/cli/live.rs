@@ -140,3 +140,37 @@ fn a_frozen_sandbox_takes_no_program() {
     assert_eq!(call(house, &["resume", &live.id]).0, 0);
     assert_eq!(live.exec(&[], &["true"]).0, 0);
 }
+
+#[test]
+fn what_is_copied_out_arrives_under_its_new_name_and_never_through_a_planted_link() {
+    let house = &House::new();
+    let live = Live::new(house, &[]);
+    let inside = |path: &str| format!("{}:{path}", live.id);
+    let (here, elsewhere) = (house.path("here"), house.path("elsewhere"));
+    std::fs::create_dir_all(&here).unwrap();
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    assert_eq!(live.exec(&[], &["sh", "-c", "mkdir -p /tmp/d/deep/er && echo one > /tmp/d/f"]).0, 0);
+    // Under a name that is not there yet, and over one that is.
+    let new = here.join("new.txt");
+    for _ in 0..2 {
+        let (code, _, err) = call(house, &["cp", &inside("/tmp/d/f"), new.to_str().unwrap()]);
+        assert_eq!((code, err.as_str(), std::fs::read_to_string(&new).unwrap().as_str()), (0, "", "one\n"));
+    }
+    // The first copy brings a link; the second wants to go through it.
+    assert_eq!(live.exec(&[], &["sh", "-c", &format!("ln -s {} /tmp/d/a", elsewhere.display())]).0, 0);
+    let target = here.join("d");
+    assert_eq!(call(house, &["cp", &inside("/tmp/d"), target.to_str().unwrap()]).0, 0);
+    assert!(target.join("deep/er").is_dir() && target.join("a").is_symlink());
+    assert_eq!(
+        live.exec(&[], &["sh", "-c", "rm /tmp/d/a; mkdir -p /tmp/d/a/planted; echo x > /tmp/d/a/planted/f"]).0,
+        0
+    );
+    let (code, _, err) = call(house, &["cp", &inside("/tmp/d"), here.to_str().unwrap()]);
+    assert!(code == 1 && err.contains("a link stands in its way"), "{code} {err}");
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+    // A folder that is meant to be one is made.
+    std::fs::write(here.join("note"), "hello").unwrap();
+    let (code, _, err) = call(house, &["cp", here.join("note").to_str().unwrap(), &inside("/tmp/not/there/")]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(live.exec(&[], &["cat", "/tmp/not/there/note"]).1, "hello");
+}

@@ -47,6 +47,42 @@ async fn a_key_that_is_removed_lets_nobody_in_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_removed_key_made_is_neither_served_nor_that_of_a_new_key_of_its_name() {
+    let (stage, caller, _) = two().await;
+    let made = created(&caller, json!({ "templateID": "base", "timeout": 60 })).await;
+    let inside = caller.inside(&made);
+    assert_eq!(inside.json("GET", "/envs", Value::Null).await.status, 200);
+    stage.keys.remove("one").unwrap();
+    assert_eq!(inside.json("GET", "/envs", Value::Null).await.status, 502);
+    let new = Caller::new(&stage, "one");
+    assert_eq!(new.json("GET", "/v2/sandboxes", Value::Null).await.json(), json!([]));
+    let path = format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap());
+    assert_eq!(new.json("GET", &path, Value::Null).await.status, 404);
+    assert_eq!(inside.json("GET", "/envs", Value::Null).await.status, 502);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_end_of_a_sandbox_moves_beyond_the_wall_of_its_keys_ceiling() {
+    let (stage, caller, _) = two().await;
+    let key = stage.keys.add("small", Some("strict".to_owned()), None).unwrap();
+    let small = caller.with("x-api-key", &key);
+    let life = |sandbox: &Value| {
+        let at = |name: &str| sandbox[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        at("endAt") - at("startedAt")
+    };
+    let asked = json!({ "templateID": "strict", "timeout": 10 });
+    let path = format!("/sandboxes/{}", created(&small, asked.clone()).await["sandboxID"].as_str().unwrap());
+    assert_eq!(small.json("POST", &format!("{path}/timeout"), json!({ "timeout": 36000 })).await.status, 204);
+    assert!((20_000..31_000).contains(&life(&small.json("GET", &path, Value::Null).await.json())));
+    assert!(small.json("POST", &format!("{path}/connect"), json!({ "timeout": 36000 })).await.status < 300);
+    assert!(life(&small.json("GET", &path, Value::Null).await.json()) < 31_000);
+    // Without a ceiling nothing holds it back.
+    let path = format!("/sandboxes/{}", created(&caller, asked).await["sandboxID"].as_str().unwrap());
+    assert_eq!(caller.json("POST", &format!("{path}/timeout"), json!({ "timeout": 36000 })).await.status, 204);
+    assert!(life(&caller.json("GET", &path, Value::Null).await.json()) > 35_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_lives_from_its_creation_to_its_end() {
     let (_stage, caller, _) = two().await;
     let made = created(&caller, json!({ "templateID": "base", "metadata": { "a": "b" }, "timeout": 60 })).await;

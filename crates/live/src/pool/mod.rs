@@ -157,7 +157,8 @@ impl Pool {
     /// One that is ready and is what is asked for.
     fn ready(&self, shape: Shape, proof: &Proof, request: &Request) -> Option<Result<Created, Refusal>> {
         let mut taken = None;
-        while let (None, Some(spare)) = (&taken, self.next(&shape)) {
+        while taken.is_none() {
+            let Some(spare) = self.next(&shape) else { break };
             taken = self.take(spare, proof, request);
         }
         let mut now = self.shared.locked();

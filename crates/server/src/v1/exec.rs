@@ -21,7 +21,7 @@ use crate::keys::Key;
 use crate::{backend, json as read};
 
 /// Fields of a request.
-const KNOWN: &[&str] = &["cmd", "env", "cwd", "timeout", "stdin", "tty", "detach"];
+const KNOWN: &[&str] = &["cmd", "python", "env", "cwd", "timeout", "stdin", "tty", "detach"];
 /// Most bytes of one lane in one answer; events have no such bound.
 const MAX_KEPT: usize = 16 << 20;
 
@@ -34,10 +34,10 @@ pub(super) async fn exec(
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let as_events = accept.contains("text/event-stream");
     let asked = read::object(&body(request).await?)?;
-    let (exec, stdin) = wanted(&asked)?;
+    let (ask, stdin) = wanted(&asked)?;
     desk.own(&key, &id).await?;
-    let detached = exec.detach;
-    let mut stream = backend::open(&*desk.sandboxes, &id, &Ask::Exec(exec)).await?;
+    let detached = matches!(&ask, Ask::Exec(exec) if exec.detach);
+    let mut stream = backend::open(&*desk.sandboxes, &id, &ask).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
     if !stdin.is_empty() {
         let sender = stream.sender();
@@ -55,10 +55,17 @@ pub(super) async fn exec(
     whole(running, stream).await
 }
 
-fn wanted(asked: &Map<String, Json>) -> Result<(Exec, String), Problem> {
+fn wanted(asked: &Map<String, Json>) -> Result<(Ask, String), Problem> {
     if let Some(unknown) = asked.keys().find(|field| !KNOWN.contains(&field.as_str())) {
         let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
         return Err(Problem::invalid(unknown, &what));
+    }
+    if let Some(code) = read::text(asked, "python")? {
+        if let Some(other) = asked.keys().find(|field| !matches!(field.as_str(), "python" | "timeout")) {
+            return Err(Problem::invalid(other, "code for the Python that waits comes with `timeout` alone"));
+        }
+        let ask = Ask::Python { code: code.to_owned(), timeout_ms: duration(asked, "timeout")? };
+        return Ok((ask, String::new()));
     }
     let argv = read::list(asked, "cmd")?;
     if argv.is_empty() {
@@ -74,7 +81,7 @@ fn wanted(asked: &Map<String, Json>) -> Result<(Exec, String), Problem> {
         stdin: !stdin.is_empty(),
     };
     let detach = read::flag(asked, "detach")?.unwrap_or(false);
-    Ok((Exec { program, timeout_ms: duration(asked, "timeout")?, detach, tag: None }, stdin))
+    Ok((Ask::Exec(Exec { program, timeout_ms: duration(asked, "timeout")?, detach, tag: None }), stdin))
 }
 
 /// The whole output and how it ended.

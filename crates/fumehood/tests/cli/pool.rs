@@ -230,7 +230,7 @@ impl Serve {
 
     /// Creates one; its id.
     fn create(&self) -> String {
-        self.try_create().expect("the server answers")
+        self.try_create().unwrap()
     }
 
     /// Creates one; none if the server did not answer.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::words::Failure;
 use axum::http::StatusCode;
+use live::room::Room;
 use live::template::Store;
 use live::words::{Ask, Info, State};
 use policy::Loaded;
@@ -14,7 +15,7 @@ use sandbox::fault::Fault;
 use sandbox::{Environment, Error, Inputs, PolicyLayer};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Room;
+use crate::admission::admit;
 use crate::answer::Problem;
 use crate::backend::{Sandboxes, Wanted, call};
 use crate::envd::Watchers;
@@ -259,7 +260,7 @@ impl Desk {
                 return Err(problem.about("sandboxes"));
             }
         }
-        Room::read().admit()
+        admit(Room::read())
     }
 
     fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
@@ -307,7 +308,7 @@ impl Desk {
         }
         let kept = if pauses_at_end { KEPT_MS } else { 0 };
         let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { layers, name, labels, timeout_ms, idle_ms, template })
+        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template })
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one

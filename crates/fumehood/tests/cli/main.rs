@@ -23,6 +23,7 @@ mod mcp;
 mod mcp_http;
 mod plan;
 mod policy;
+mod pool;
 mod report;
 mod run;
 mod scheduling;

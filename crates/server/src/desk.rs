@@ -186,6 +186,18 @@ impl Desk {
         found.filter(|info| info.id == id && Self::is_of(key, info)).ok_or_else(|| Problem::no_such(id))
     }
 
+    /// The id that a word stands for: it is one, or the name of a sandbox of this key, of those of one name the one that lives,
+    /// else the newest.
+    pub(crate) async fn id_of(&self, key: &Key, word: &str) -> Result<String, Problem> {
+        if live::record::is_id(word) {
+            return Ok(word.to_owned());
+        }
+        let mut named = self.list(key, true).await?;
+        named.retain(|info| info.name.as_deref() == Some(word));
+        named.sort_by_key(|info| (info.state != State::Ended, info.created_ms));
+        named.pop().map(|info| info.id).ok_or_else(|| Problem::no_such(word))
+    }
+
     /// Cancelled when the streams of a sandbox are to end.
     pub(crate) fn cut_of(&self, id: &str) -> CancellationToken {
         locked(&self.cuts).entry(id.to_owned()).or_default().clone()

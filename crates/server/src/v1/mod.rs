@@ -1,8 +1,11 @@
 //! Our own interface, below `/v1`: sandboxes, programs, files. Errors are problems of RFC 9457 with the record of the refusal.
 
+mod events;
 mod exec;
 mod files;
 mod openapi;
+mod processes;
+mod sandbox;
 mod sandboxes;
 
 use std::sync::Arc;
@@ -18,6 +21,7 @@ use axum::routing::{get, post};
 use crate::answer::Problem;
 use crate::desk::Desk;
 use crate::e2b;
+use crate::envd::Query;
 
 /// A problem in the shape of this interface.
 #[derive(Debug)]
@@ -49,8 +53,18 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(sandboxes::resume))
         .route("/v1/sandboxes/{id}/timeout", post(sandboxes::timeout))
         .route("/v1/sandboxes/{id}/exec", post(exec::exec))
-        .route("/v1/sandboxes/{id}/processes", get(exec::processes))
+        .route("/v1/sandboxes/{id}/processes", get(processes::list))
+        .route("/v1/sandboxes/{id}/processes/{process}/logs", get(processes::logs))
+        .route("/v1/sandboxes/{id}/processes/{process}/signal", post(processes::signal))
+        .route("/v1/sandboxes/{id}/processes/{process}/stdin", post(processes::stdin))
+        .route("/v1/sandboxes/{id}/processes/{process}/resize", post(processes::resize))
         .route("/v1/sandboxes/{id}/files", get(files::read).put(files::write).delete(files::remove))
+        .route("/v1/sandboxes/{id}/files/stat", get(files::stat))
+        .route("/v1/sandboxes/{id}/files/list", get(files::list))
+        .route("/v1/sandboxes/{id}/files/mkdir", post(files::mkdir))
+        .route("/v1/sandboxes/{id}/files/move", post(files::rename))
+        .route("/v1/sandboxes/{id}/files/archive", get(files::archive).put(files::extract))
+        .route("/v1/sandboxes/{id}/files/watch", get(files::watch))
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
         .layer(from_fn_with_state(Arc::clone(&desk), admit))
@@ -69,6 +83,18 @@ async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) 
 
 async fn unrouted(uri: Uri) -> Refused {
     Problem::no_route(uri.path()).into()
+}
+
+/// `NAME=true` in a query.
+///
+/// # Errors
+/// Another value.
+fn yes(query: &Query, name: &str) -> Result<bool, Problem> {
+    match query.get(name) {
+        None | Some("" | "false" | "0") => Ok(false),
+        Some("true" | "1") => Ok(true),
+        Some(_) => Err(Problem::invalid(name, &format!("`{name}` is true or false"))),
+    }
 }
 
 async fn body(request: Request) -> Result<Bytes, Problem> {

@@ -42,6 +42,13 @@ impl Confined for Ours {
         for path in call.read.iter().chain([&call.program]) {
             argv.extend(["--read".into(), path.into()]);
         }
+        for path in &call.write {
+            argv.extend(["--write".into(), path.into()]);
+        }
+        if !call.write.is_empty() {
+            // What is written straight to the host has no quota here; that is another promise than the one that is tried.
+            argv.extend(["--prefer", "limits.disk", "--prefer", "limits.files"].map(OsString::from));
+        }
         if let Some(workspace) = &call.workspace {
             let mut shown = workspace.clone().into_os_string();
             shown.push(format!(":{}", self.mode));

@@ -21,6 +21,7 @@ pub mod languages;
 mod live;
 mod man;
 mod mcp;
+mod mcp_fetch;
 mod mcp_install;
 mod mcp_pins;
 mod pending;
@@ -102,6 +103,7 @@ pub const COMMANDS: &[&Spec] = &[
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,
     &mcp::SERVE,
+    &mcp_fetch::FETCH,
     &mcp_pins::PINS,
     &mcp_install::INSTALL,
     &completions::SPEC,

@@ -20,6 +20,7 @@ mod live;
 mod live_files;
 mod man;
 mod mcp;
+mod mcp_fetch;
 mod mcp_http;
 mod plan;
 mod policy;

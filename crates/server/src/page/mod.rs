@@ -22,7 +22,7 @@ use crate::keys::Key;
 use crate::{e2b, json as read};
 
 pub(crate) use origin::from_own_page;
-pub(crate) use session::{Sessions, Visit};
+pub(crate) use session::{Sessions, Visit, forget};
 
 /// What the page may load and do. Nothing of it is inline, and nothing comes from elsewhere; pictures that code made are shown
 /// from memory.
@@ -108,7 +108,7 @@ fn set_cookie(response: &mut Response<Body>, cookie: &str) -> Result<(), Problem
 
 fn shown(key: &Key, half: Option<&str>) -> serde_json::Value {
     json!({
-        "key": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "page": half,
+        "key": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "operator": key.operator, "page": half,
         "version": env!("CARGO_PKG_VERSION"),
     })
 }

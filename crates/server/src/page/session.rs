@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use policy::json::{hex, sha256_hex};
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
@@ -162,6 +162,22 @@ fn half(request: &Parts) -> Option<&str> {
     protocols.flat_map(|value| value.split(',')).find_map(|protocol| protocol.trim().strip_prefix(HALF_PROTOCOL))
 }
 
+/// Takes the session out of a request that was let in: a port of a sandbox, to which it may be passed on, must not see it.
+pub(crate) fn forget(headers: &mut HeaderMap) {
+    headers.remove(header::COOKIE);
+    headers.remove(HALF);
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let others =
+        offered.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.starts_with(HALF_PROTOCOL));
+    let others = others.collect::<Vec<_>>().join(", ");
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if let Ok(others) = HeaderValue::from_str(&others)
+        && !others.is_empty()
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, others);
+    }
+}
+
 fn cookies(request: &Parts) -> Vec<&str> {
     let name = cookie_name(request);
     let all = request.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -205,6 +221,16 @@ mod tests {
         keys.remove("one").unwrap();
         assert_eq!(who(&opened.cookie, &opened.half).unwrap_err().status, StatusCode::UNAUTHORIZED);
         assert!(visit.over().is_cancelled());
+    }
+
+    #[test]
+    fn a_session_is_not_passed_on() {
+        let mut request = request("c", "h");
+        let offered = "fumehood.terminal, fumehood.page.h, other";
+        request.headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(offered));
+        forget(&mut request.headers);
+        assert_eq!(request.headers.len(), 2, "{:?}", request.headers);
+        assert_eq!(request.headers[header::SEC_WEBSOCKET_PROTOCOL], "fumehood.terminal, other");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use agent::words::{Program, ProgramControl, Size};
 use axum::body::Bytes;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{Extension, Path, Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::{Uri, header};
 use live::client::{Incoming, Stream};
 use live::words::{Ask, Exec, Running};
@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use url::form_urlencoded;
 
 use super::Answer;
+use super::sandbox::Living;
 use crate::answer::{Problem, harden};
 use crate::backend;
 use crate::desk::Desk;
-use crate::keys::Key;
 use crate::page::{Visit, from_own_page};
 
 /// The protocol that is agreed on.
@@ -41,9 +41,8 @@ const SHELL: [&str; 3] = ["/bin/sh", "-c", "command -v bash >/dev/null && exec b
 
 pub(super) async fn terminal(
     State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
+    Living(info): Living,
     visit: Option<Extension<Visit>>,
-    Path(id): Path<String>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Answer {
@@ -54,10 +53,9 @@ pub(super) async fn terminal(
     }
     let upgrade = upgrade.map_err(|why| Problem::invalid("Upgrade", &format!("a WebSocket is wanted here: {why}")))?;
     let exec = wanted(&uri)?;
-    desk.own(&key, &id).await?;
-    let mut stream = backend::open(&*desk.sandboxes, &id, &Ask::Exec(exec)).await?;
+    let mut stream = backend::open(&*desk.sandboxes, &info.id, &Ask::Exec(exec)).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
-    let cut = desk.cut_of(&id);
+    let cut = desk.cut_of(&info.id);
     let over = visit.map_or_else(CancellationToken::new, |Extension(visit)| visit.over().clone());
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     let mut response = upgrade.on_upgrade(move |socket| async move {

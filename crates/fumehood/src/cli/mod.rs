@@ -6,6 +6,7 @@
 mod approvals;
 pub mod args;
 pub mod ask;
+mod attack;
 mod audit;
 mod changes;
 mod commands;
@@ -68,7 +69,7 @@ pub const COMMANDS: &[&Spec] = &[
     &live::KILL,
     &live::SUPERVISE,
     &doctor::SPEC,
-    &crate::attack::command::SPEC,
+    &attack::SPEC,
     &policy::CHECK,
     &policy::SHOW,
     &policy::SCHEMA,
@@ -108,9 +109,9 @@ pub const COMMANDS: &[&Spec] = &[
     &mcp_install::INSTALL,
     &completions::SPEC,
     &man::SPEC,
-    &crate::attack::command::PROBE,
-    &crate::attack::command::CONTROL,
-    &crate::attack::command::NEIGHBOUR,
+    &attack::PROBE,
+    &attack::CONTROL,
+    &attack::NEIGHBOUR,
 ];
 
 /// Runs the program that this process is.

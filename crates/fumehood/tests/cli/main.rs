@@ -25,6 +25,7 @@ mod mcp_http;
 mod mcp_move;
 mod plan;
 mod policy;
+mod pool;
 mod report;
 mod run;
 mod scheduling;

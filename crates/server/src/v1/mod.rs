@@ -1,12 +1,16 @@
 //! Our own interface, below `/v1`: sandboxes, programs, files. Errors are problems of RFC 9457 with the record of the refusal.
 
+mod changes;
+mod code;
 mod events;
 mod exec;
 mod files;
 mod openapi;
+mod ports;
 mod processes;
 mod sandbox;
 mod sandboxes;
+mod usage;
 
 use std::sync::Arc;
 
@@ -16,7 +20,7 @@ use axum::extract::{Request, State};
 use axum::http::{Response, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{any, delete, get, post};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
@@ -65,6 +69,18 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/files/move", post(files::rename))
         .route("/v1/sandboxes/{id}/files/archive", get(files::archive).put(files::extract))
         .route("/v1/sandboxes/{id}/files/watch", get(files::watch))
+        .route("/v1/sandboxes/{id}/changes", get(changes::show))
+        .route("/v1/sandboxes/{id}/changes/apply", post(changes::apply))
+        .route("/v1/sandboxes/{id}/changes/discard", post(changes::discard))
+        .route("/v1/sandboxes/{id}/usage", get(usage::usage))
+        .route("/v1/sandboxes/{id}/ports", get(ports::list))
+        .route("/v1/sandboxes/{id}/ports/{port}/", any(ports::proxy))
+        .route("/v1/sandboxes/{id}/ports/{port}/{*path}", any(ports::proxy))
+        .route("/v1/sandboxes/{id}/code", post(code::execute))
+        .route("/v1/sandboxes/{id}/contexts", get(code::contexts).post(code::create))
+        .route("/v1/sandboxes/{id}/contexts/{context}", delete(code::remove))
+        .route("/v1/sandboxes/{id}/contexts/{context}/restart", post(code::restart))
+        .route("/v1/sandboxes/{id}/contexts/{context}/interrupt", post(code::interrupt))
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
         .layer(from_fn_with_state(Arc::clone(&desk), admit))

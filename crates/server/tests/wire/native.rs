@@ -131,3 +131,80 @@ async fn programs_are_written_to_signalled_and_their_logs_kept() {
     }
     assert_eq!(caller.send("GET", &of("nobody", "logs"), "").await.status, 400);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_told_until_the_end_and_what_cannot_be_held_is_refused() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let once = caller.send("GET", &format!("{path}/usage"), "").await.json();
+    assert_eq!((&once["usage"]["cpu_user"], &once["state"]), (&json!(0.5), &json!("running")));
+    let events = caller.with("accept", "text/event-stream");
+    let mut told = events.request("GET", &format!("{path}/usage?every=0.2"), "").send().await.unwrap();
+    assert!(told.chunk().await.unwrap().unwrap().starts_with(b"event: usage\n"));
+    assert_eq!(events.send("GET", &format!("{path}/usage?every=0.01"), "").await.status, 400);
+    // This stage has no layers: what is asked for is refused, and says why.
+    for (method, rest, body) in [
+        ("GET", "changes", Value::Null),
+        ("POST", "changes/apply", json!({})),
+        ("POST", "changes/apply", json!({ "a": 1 })),
+    ] {
+        let refused = caller.json(method, &format!("{path}/{rest}"), body).await;
+        assert!(matches!(refused.status, 400 | 501), "{rest}: {}", String::from_utf8_lossy(&refused.body));
+    }
+    assert_eq!(caller.json("POST", &format!("{path}/changes/discard"), json!({})).await.status, 409);
+    assert_eq!(caller.send("DELETE", &path, "").await.status, 200);
+    let ended = caller.send("GET", &format!("{path}/changes"), "").await.json();
+    assert_eq!(ended["entries"], json!([]));
+    assert_eq!(caller.json("POST", &format!("{path}/changes/discard"), json!({})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_inside_is_reached_and_its_answers_are_no_pages_of_ours() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let (mut io, _) = listener.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let count = io.read(&mut head).await.unwrap();
+        let head = String::from_utf8_lossy(&head[..count]).to_lowercase();
+        let answer = format!("{}|{}", head.lines().next().unwrap(), head.contains("e2b_") || head.contains("cookie"));
+        let text = format!(
+            "HTTP/1.1 200 OK\r\nset-cookie: a=b\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n{answer}",
+            answer.len()
+        );
+        io.write_all(text.as_bytes()).await.unwrap();
+    });
+    let browser = caller.with("cookie", "secret=1");
+    let answer = browser.send("GET", &format!("{path}/ports/{port}/a%2Fb/c?d=e"), "").await;
+    assert_eq!(String::from_utf8_lossy(&answer.body), "get /a%2fb/c?d=e http/1.1|false");
+    assert_eq!((answer.header("set-cookie"), answer.header("content-security-policy")), ("", "sandbox"));
+    for (port, status) in [("0", 400), ("x", 400), ("1", 502)] {
+        assert_eq!(caller.send("GET", &format!("{path}/ports/{port}/"), "").await.status, status, "{port}");
+    }
+    let ports = caller.send("GET", &format!("{path}/ports"), "").await.json();
+    assert!(ports["ports"].as_array().unwrap().iter().any(|one| one["path"].as_str().unwrap().starts_with(&path)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_without_a_kernel_is_refused_in_the_terms_of_the_interface() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    assert_eq!(caller.send("GET", &format!("{path}/contexts"), "").await.json(), json!({ "contexts": [] }));
+    for (body, status) in [
+        (json!({}), 400),
+        (json!({ "code": "1", "langauge": "python" }), 400),
+        (json!({ "code": "1", "context": "none" }), 404),
+        (json!({ "code": "x".repeat(300_000) }), 413),
+    ] {
+        let answer = caller.json("POST", &format!("{path}/code"), body.clone()).await;
+        assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+    }
+    assert_eq!(caller.send("DELETE", &format!("{path}/contexts/none"), "").await.status, 404);
+}

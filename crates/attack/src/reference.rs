@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::attack::row::{Group, Oracle, Row};
+use crate::row::{Group, Oracle, Row};
 
 const HEAD: &str = "# Attacks\n\n\
 `fumehood attack` tries each row twice: unconfined, where it must succeed, and then in your sandbox. Who judges stands outside. \
@@ -13,7 +13,7 @@ is changed for good.\n\n\
 Judges: *canary* (a random secret must not appear in what came out), *listener* (somebody on the host must hear nothing), \
 *file* (the host's files stay as they are), *processes* (a survey from the host), *measured* (usage), *kernel* (what `/proc` of \
 the host says of the program), *errno* (the answer inside, compared with the answer unconfined).\n\n\
-This page is generated from `resources/attacks`; `cargo test -p fumehood attacks_page` writes it anew with `FUMEHOOD_BLESS=1`.\n";
+This page is generated from `resources/attacks`; `cargo test -p fumehood-attack attacks_page` writes it anew with `FUMEHOOD_BLESS=1`.\n";
 
 /// The page.
 #[must_use]
@@ -80,7 +80,7 @@ const fn oracle(oracle: Oracle) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attack::row::catalogue;
+    use crate::row::catalogue;
 
     #[test]
     fn the_attacks_page_is_fresh() {

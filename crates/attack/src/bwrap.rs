@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::attack::confined::{Confined, Moment, Observed, ProbeCall};
-use crate::attack::{bare, launch};
+use crate::confined::{Confined, Moment, Observed, ProbeCall};
+use crate::{bare, launch};
 use sandbox::fault::Fault;
 
 /// Runs the probe under `bwrap`, as an ordinary user.

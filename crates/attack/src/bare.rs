@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use crate::attack::confined::{Confined, Moment, Observed, ProbeCall};
-use crate::attack::launch::{self, Start};
-use crate::attack::row::Control;
+use crate::confined::{Confined, Moment, Observed, ProbeCall};
+use crate::launch::{self, Start};
+use crate::row::Control;
 use sandbox::fault::Fault;
 
 /// Runs the probe as it is.
@@ -44,7 +44,6 @@ pub(super) fn run_in(
     directory: &Path,
     watch: &mut dyn FnMut(&Moment<'_>),
 ) -> Result<Observed, Fault> {
-    let marker = call.argv.get(1).and_then(|marker| marker.to_str()).unwrap_or_default();
     let mut argv = argv;
     if call.terminal {
         argv.splice(0..0, [call.program.clone().into(), "__control".into(), "terminal".into()]);
@@ -70,7 +69,7 @@ pub(super) fn run_in(
         stdin: call.stdin.as_ref().map(|fd| fd.as_fd()),
         fds: &fds,
         limit: call.limit,
-        marker,
+        marker: call.marker(),
     };
     launch::run(&start, watch)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Layout, Scene, Sight};
-use crate::attack::confined::{Moment, Observed};
-use crate::attack::probe::Try;
-use crate::attack::survey::{Task, field};
+use crate::confined::{Moment, Observed};
+use crate::probe::Try;
+use crate::survey::{Task, field};
 
 type Made = io::Result<Box<dyn Scene>>;
 
@@ -215,7 +215,7 @@ pub(super) fn output(_: &mut Layout<'_>, detail: &str) -> Made {
 
 impl Scene for Output {
     fn watch(&mut self, moment: &Moment<'_>) {
-        let keeper = crate::attack::survey::task(moment.child).map_or(0, |task| task.resident);
+        let keeper = crate::survey::task(moment.child).map_or(0, |task| task.resident);
         self.keeper = self.keeper.max(keeper);
     }
 

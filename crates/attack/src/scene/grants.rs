@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::host::Unchanged;
 use super::{Layout, Scene, Sight};
-use crate::attack::confined::{Observed, ProbeCall};
-use crate::attack::probe::Try;
+use crate::confined::{Observed, ProbeCall};
+use crate::probe::Try;
 
 /// A folder granted for writing, with names in it that must stay as they are.
 struct Writable {

@@ -11,8 +11,8 @@ use sys::command::Command;
 use sys::pidfd;
 
 use super::{Layout, Scene, Sight, by_errno, by_token, listeners};
-use crate::attack::confined::{Moment, Observed};
-use crate::attack::probe::{Try, rest};
+use crate::confined::{Moment, Observed};
+use crate::probe::{Try, rest};
 
 /// A process of the host, of the same user as the probe, that keeps a secret in every place a process has.
 struct Neighbour {
@@ -107,7 +107,7 @@ pub(super) fn survivors(_: &mut Layout<'_>, _: &str) -> io::Result<Box<dyn Scene
 }
 
 impl Scene for Survivors {
-    fn arrange(&mut self, call: &mut crate::attack::confined::ProbeCall) {
+    fn arrange(&mut self, call: &mut crate::confined::ProbeCall) {
         self.marker = call.argv.get(1).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
     }
 

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use rustix::fs::{Mode, OFlags};
 
 use super::{Layout, Scene, Sight};
-use crate::attack::confined::{Moment, Observed, ProbeCall};
-use crate::attack::probe::Try;
-use crate::attack::survey::{Task, field};
+use crate::confined::{Moment, Observed, ProbeCall};
+use crate::probe::Try;
+use crate::survey::{Task, field};
 
 /// What is read of one process.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::attack::row::Control;
-use crate::attack::survey::Task;
+use crate::row::Control;
+use crate::survey::Task;
 use sandbox::fault::Fault;
 
 /// One run of a probe.
@@ -25,7 +25,7 @@ pub struct ProbeCall {
     pub write: Vec<PathBuf>,
     /// Clauses set for this run.
     pub set: Vec<(String, String)>,
-    /// The environment of whoever starts the sandbox: the probe should not see it.
+    /// Variables of whoever starts the sandbox, beside those of the caller: the probe should not see them.
     pub env: Vec<(String, OsString)>,
     /// Descriptors that whoever starts the sandbox holds open, with their numbers.
     pub fds: Vec<(Rc<OwnedFd>, RawFd)>,
@@ -47,6 +47,11 @@ pub struct ProbeCall {
 }
 
 impl ProbeCall {
+    /// The word by which its processes are known from outside.
+    pub(crate) fn marker(&self) -> &str {
+        self.argv.get(1).and_then(|marker| marker.to_str()).unwrap_or_default()
+    }
+
     /// Where a probe is started that no sandbox puts anywhere.
     #[must_use]
     pub fn bare_directory(&self) -> &Path {
@@ -61,7 +66,7 @@ pub struct Moment<'a> {
     pub since: Duration,
     /// The tasks of the probe, by its marker.
     pub tasks: &'a [Task],
-    /// The process that we started.
+    /// The process that supervises it.
     pub child: i32,
 }
 

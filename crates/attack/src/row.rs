@@ -171,7 +171,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::attack::{probe, scene};
+    use crate::{probe, scene};
 
     #[test]
     fn every_group_has_its_rows() {

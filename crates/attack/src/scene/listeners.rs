@@ -14,8 +14,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::{Layout, Scene, Sight};
-use crate::attack::confined::{Moment, Observed, ProbeCall};
-use crate::attack::probe::Try;
+use crate::confined::{Moment, Observed, ProbeCall};
+use crate::probe::Try;
 
 /// Who listens.
 enum Ear {

@@ -5,16 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use sandbox::Environment;
 use serde::Serialize;
 
-use crate::attack::bare::Bare;
-use crate::attack::confined::{Confined, Observed, ProbeCall};
-use crate::attack::probe::{Try, rest};
-use crate::attack::promise::Promises;
-use crate::attack::row::{Group, Oracle, Row};
-use crate::attack::scene::{self, Layout, Scene, Sight};
-use crate::attack::stage::{Stage, random};
-use crate::attack::survey;
+use crate::bare::Bare;
+use crate::confined::{Confined, Observed, ProbeCall};
+use crate::probe::{Try, rest};
+use crate::promise::Promises;
+use crate::row::{Group, Oracle, Row};
+use crate::scene::{self, Layout, Scene, Sight};
+use crate::stage::{Stage, random};
+use crate::survey;
 
 /// What is said of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -62,10 +63,8 @@ pub struct Ground {
     pub root: bool,
     /// What is promised.
     pub promises: Promises,
-    /// Where our own state lies.
-    pub state: Option<PathBuf>,
-    /// The caller's environment.
-    pub env: Vec<(String, OsString)>,
+    /// The caller.
+    pub environment: Environment,
 }
 
 /// A run is killed after this; the probes themselves end earlier.
@@ -140,8 +139,9 @@ fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight,
     let stage = Stage::make(&ground.base, ground.root)?;
     let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
     layout.sampled = row.clauses.iter().find_map(|clause| ground.promises.sampled.get(clause)).cloned();
-    layout.words.insert("state-folders", folders(ground.state.as_deref()));
-    (layout.env, layout.state) = (ground.env.clone(), ground.state.clone());
+    let state = ground.environment.state.state().ok().map(|(path, _)| path);
+    layout.words.insert("state-folders", folders(state.as_deref()));
+    layout.environment = ground.environment.clone();
     let mut scene = scene::make(&row.scene, &mut layout)?;
     let mut call = call(row, ground, &layout)?;
     scene.arrange(&mut call);
@@ -249,14 +249,14 @@ fn tries(observed: &Observed) -> Vec<Try> {
     lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-/// A folder that everybody may pass through, with a copy of our program in it.
+/// A folder that everybody may pass through, with a copy of a program in it.
 ///
 /// # Errors
 /// There is no such folder, or no room.
-pub fn program(stage: &Stage) -> io::Result<PathBuf> {
+pub fn program(stage: &Stage, from: &Path) -> io::Result<PathBuf> {
     let folder = stage.folder("bin")?;
     let path = folder.join("fumehood");
-    std::fs::copy(Path::new("/proc/self/exe"), &path)?;
+    std::fs::copy(from, &path)?;
     stage.hand_over(&path, 0o755)?;
     stage.hand_over(&folder, 0o755)?;
     Ok(path)

@@ -11,8 +11,8 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::{Layout, Scene, Sight, by_token};
-use crate::attack::confined::{Observed, ProbeCall};
-use crate::attack::probe::Try;
+use crate::confined::{Observed, ProbeCall};
+use crate::probe::Try;
 
 /// A secret, and what carries it.
 struct Secret {
@@ -118,7 +118,7 @@ struct Appears {
 }
 
 impl Scene for Appears {
-    fn watch(&mut self, moment: &crate::attack::confined::Moment<'_>) {
+    fn watch(&mut self, moment: &crate::confined::Moment<'_>) {
         if !moment.tasks.is_empty() && self.path.symlink_metadata().is_err() {
             // Everybody may read it, so that its owner is not what stops a probe. One that cannot be made leaves the
             // control without a leak, and the row without a verdict.

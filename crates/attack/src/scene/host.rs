@@ -13,9 +13,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use sha2::{Digest as _, Sha256};
 
 use super::{Layout, Scene, Sight, by_errno};
-use crate::attack::confined::{Observed, ProbeCall};
-use crate::attack::probe::Try;
-use crate::attack::survey;
+use crate::confined::{Observed, ProbeCall};
+use crate::probe::Try;
+use crate::survey;
 
 type Made = io::Result<Box<dyn Scene>>;
 

@@ -1,7 +1,6 @@
 //! What the verdicts prove together.
 
-use super::judge::Outcome;
-use crate::ui::Role;
+use crate::judge::Outcome;
 
 /// What the rows show together.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -19,6 +18,7 @@ pub enum Proof {
 impl Proof {
     /// A whole catalogue of which nothing is promised is more likely a fault of ours than a wish: only rows that were
     /// named one by one may all be without a promise.
+    #[must_use]
     pub fn of(results: impl IntoIterator<Item = Outcome>, named: bool) -> Self {
         let results: Vec<Outcome> = results.into_iter().collect();
         let any = |result| results.contains(&result);
@@ -30,21 +30,6 @@ impl Proof {
             Self::NothingPromised
         } else {
             Self::NothingTried
-        }
-    }
-
-    /// What is said of it on stderr, where the table does not say it.
-    pub const fn told(self) -> Option<(Role, &'static str, &'static str)> {
-        match self {
-            Self::Escaped | Self::Held => None,
-            Self::NothingPromised => {
-                Some((Role::Weak, "not promised:", "the chosen rows are not promised here, so nothing was tried"))
-            }
-            Self::NothingTried => Some((
-                Role::Bad,
-                "nothing was held:",
-                "no row that this policy promises could be tried to its end, so nothing is proven",
-            )),
         }
     }
 }

@@ -14,13 +14,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::probe::ipc;
+use jiff::Timestamp;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags};
+use sandbox::Environment;
+use sandbox::changes::{self, ChangesError, Guarded, Request};
+use sandbox::protect::list;
+use sandbox::state::{RunId, State};
 use serde_json::Value;
-use sys::command::Command;
 
 use super::{Layout, Other, Scene, Sight, by_errno, by_token};
-use crate::attack::confined::{Moment, Observed, ProbeCall};
-use crate::attack::probe::Try;
+use crate::confined::{Moment, Observed, ProbeCall};
+use crate::probe::Try;
 
 type Made = io::Result<Box<dyn Scene>>;
 
@@ -84,7 +88,7 @@ impl Toggle {
                     return;
                 }
                 swapped = !swapped;
-                crate::attack::probe::rest(Duration::from_micros(200));
+                crate::probe::rest(Duration::from_micros(200));
             }
         });
         Self { stop, thread: Some(thread) }
@@ -137,15 +141,15 @@ struct Applied {
     planted: PathBuf,
     paths: (PathBuf, PathBuf),
     toggle: Option<Toggle>,
-    product: Product,
+    changes: Changes,
 }
 
 /// `apply`, with the folder moving.
 pub(super) fn applied(layout: &mut Layout<'_>, _: &str) -> Made {
     let (sub, door) = door(layout)?;
     let planted = layout.stage.join("ungranted/planted");
-    let product = Product::of(layout);
-    Ok(Box::new(Applied { planted, paths: (sub, door), toggle: None, product }))
+    let changes = Changes::of(layout);
+    Ok(Box::new(Applied { planted, paths: (sub, door), toggle: None, changes }))
 }
 
 impl Scene for Applied {
@@ -157,12 +161,16 @@ impl Scene for Applied {
         let there = |path: &Path| path.symlink_metadata().is_ok();
         if let Some(run) = run_of(observed) {
             // A folder that is a link at this moment is a conflict, and nothing is applied: it is tried again.
-            for _ in 0..12 {
-                match self.product.call(&["apply", run]) {
-                    Ok((0, _)) => break,
-                    Ok(_) => {}
-                    Err(why) => return Sight::Unclear(format!("`apply` could not be run: {why}")),
+            let mut applied = self.changes.apply(run, None);
+            for _ in 0..11 {
+                if applied.as_ref().is_ok_and(|applied| *applied) {
+                    break;
                 }
+                applied = self.changes.apply(run, None);
+            }
+            if let Err(why) = applied {
+                self.toggle = None;
+                return Sight::Unclear(format!("the changes could not be applied: {why}"));
             }
         }
         self.toggle = None;
@@ -180,47 +188,57 @@ fn run_of(observed: &Observed) -> Option<&str> {
     observed.report.get("run").and_then(Value::as_str)
 }
 
-/// Our own program, with the state of whoever attacks.
-struct Product {
-    program: PathBuf,
-    env: Vec<(String, OsString)>,
-    state: Option<PathBuf>,
+/// The changes of a run, in the state folder of whoever attacks.
+struct Changes {
+    caller: Environment,
 }
 
-impl Product {
+impl Changes {
     fn of(layout: &Layout<'_>) -> Self {
-        Self { program: layout.program.to_owned(), env: layout.env.clone(), state: layout.state.clone() }
+        Self { caller: layout.environment.clone() }
     }
 
-    fn call(&self, words: &[&str]) -> io::Result<(i32, Vec<u8>)> {
-        let mut command = Command::new(&self.program).args(words);
-        for (name, value) in &self.env {
-            command = command.env(name, value);
+    fn state(&self) -> io::Result<State> {
+        State::open(&self.caller.state).map_err(|error| io::Error::other(error.fault().why))
+    }
+
+    /// Takes them all, as `fumehood apply` does; whether there was no conflict. `digest`: only what was looked at.
+    fn apply(&self, run: &str, digest: Option<String>) -> io::Result<bool> {
+        let request = Request { paths: None, digest, guarded: Guarded::Refuse, leaving_links: false };
+        match changes::apply(&self.state()?, &id(run)?, &request, list(), Timestamp::now()) {
+            // What changed nothing has nothing to be taken.
+            Ok(changes::Applied::Done { .. }) | Err(ChangesError::None { .. }) => Ok(true),
+            Ok(changes::Applied::Conflicts(_)) => Ok(false),
+            Err(error) => Err(io::Error::other(error.fault().why)),
         }
-        let output = command.output(b"", 4 << 20, Duration::from_secs(20)).map_err(io::Error::other)?;
-        let code = match output.end {
-            sys::pidfd::End::Exited(code) => code,
-            sys::pidfd::End::Signalled { .. } => 125,
-        };
-        Ok((code, output.stdout))
     }
 
-    /// Where the changes of a run are kept.
-    fn kept(&self, run: &str) -> Option<PathBuf> {
-        Some(self.state.as_ref()?.join("changes").join(run))
+    /// The digest of them all, as `fumehood diff` shows it.
+    fn digest(&self, run: &str) -> io::Result<String> {
+        let shown = changes::diff(&self.state()?, &id(run)?, None, list(), &[]);
+        Ok(shown.map_err(|error| io::Error::other(error.fault().why))?.digest)
     }
+
+    /// Where they are kept.
+    fn kept(&self, run: &str) -> Option<PathBuf> {
+        Some(self.caller.state.state().ok()?.0.join("changes").join(run))
+    }
+}
+
+fn id(run: &str) -> io::Result<RunId> {
+    run.parse().map_err(|_unknown| io::Error::other("no run of this id"))
 }
 
 /// Changes that somebody alters after they were looked at.
 struct Reviewed {
     planted: PathBuf,
-    product: Product,
+    changes: Changes,
 }
 
 /// `diff`, then another content, then `apply --digest`.
 pub(super) fn reviewed(layout: &mut Layout<'_>, _: &str) -> Made {
     let planted = layout.workspace.join("planted");
-    Ok(Box::new(Reviewed { planted, product: Product::of(layout) }))
+    Ok(Box::new(Reviewed { planted, changes: Changes::of(layout) }))
 }
 
 impl Scene for Reviewed {
@@ -242,10 +260,8 @@ impl Scene for Reviewed {
 
 impl Reviewed {
     fn altered(&self, run: &str) -> io::Result<()> {
-        let (_, shown) = self.product.call(&["diff", "--json", run])?;
-        let shown: Value = serde_json::from_slice(&shown)?;
-        let digest = shown.get("digest").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let blobs = self.product.kept(run).ok_or_else(|| io::Error::other("no state"))?.join("blobs");
+        let digest = self.changes.digest(run)?;
+        let blobs = self.changes.kept(run).ok_or_else(|| io::Error::other("no state"))?.join("blobs");
         let mut altered = 0;
         for entry in fs::read_dir(blobs)?.flatten() {
             // In place: whoever keeps a descriptor or the right to write could do the same.
@@ -255,19 +271,21 @@ impl Reviewed {
         if altered == 0 || digest.is_empty() {
             return Err(io::Error::other("there was nothing to look at"));
         }
-        self.product.call(&["apply", "--digest", &digest, run]).map(|_| ())
+        // That it is refused is what is hoped for.
+        drop(self.changes.apply(run, Some(digest)));
+        Ok(())
     }
 }
 
 /// What the supervisor keeps of a run, against what the run may have.
 struct Kept {
     most: u64,
-    product: Product,
+    changes: Changes,
 }
 
 /// `MIB`.
 pub(super) fn kept(layout: &mut Layout<'_>, detail: &str) -> Made {
-    Ok(Box::new(Kept { most: detail.parse::<u64>().unwrap_or(0) << 20, product: Product::of(layout) }))
+    Ok(Box::new(Kept { most: detail.parse::<u64>().unwrap_or(0) << 20, changes: Changes::of(layout) }))
 }
 
 impl Scene for Kept {
@@ -276,7 +294,7 @@ impl Scene for Kept {
         let Some(said) = said else { return Sight::Unclear("the probe made nothing".to_owned()) };
         let bytes = match run_of(observed) {
             None => said << 20,
-            Some(run) => self.product.kept(run).map_or(0, |path| bytes_below(&path, 0)),
+            Some(run) => self.changes.kept(run).map_or(0, |path| bytes_below(&path, 0)),
         };
         let words =
             format!("{} MiB kept of {said} MiB that it seems to have, limit {} MiB", bytes >> 20, self.most >> 20);

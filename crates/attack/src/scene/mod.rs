@@ -17,9 +17,11 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::attack::confined::{Confined, Moment, Observed, ProbeCall};
-use crate::attack::probe::Try;
-use crate::attack::stage::{Stage, random};
+use sandbox::Environment;
+
+use crate::confined::{Confined, Moment, Observed, ProbeCall};
+use crate::probe::Try;
+use crate::stage::{Stage, random};
 
 pub use neighbour::stay as neighbour_stay;
 
@@ -93,10 +95,8 @@ pub struct Layout<'a> {
     pub root: bool,
     /// The limit is held by watching: the overshoot that the plan names.
     pub sampled: Option<String>,
-    /// The caller's environment, for calls of our own program.
-    pub env: Vec<(String, OsString)>,
-    /// Where our own state lies.
-    pub state: Option<PathBuf>,
+    /// The caller.
+    pub environment: Environment,
 }
 
 impl<'a> Layout<'a> {
@@ -135,8 +135,8 @@ impl<'a> Layout<'a> {
             ("key", (i32::from_str_radix(token.get(..7).unwrap_or("1"), 16).unwrap_or(1) | 1).to_string()),
             ("program", text(program)),
         ]);
-        let (env, state) = (Vec::new(), None);
-        Ok(Self { stage, token, workspace, granted, secret, words, program, root, sampled: None, env, state })
+        let environment = Environment::default();
+        Ok(Self { stage, token, workspace, granted, secret, words, program, root, sampled: None, environment })
     }
 
     /// An argument with its `{names}` filled in; one that is exactly `{list}` may become several.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use policy::{Entry, Plan, Strength};
 use serde_json::Value;
 
-use crate::attack::row::Row;
+use crate::row::Row;
 
 /// What matters of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,29 +23,19 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Reads `plan --json`. `None` if it is no plan.
+    /// What a plan promises.
     #[must_use]
-    pub fn of(plan: &Value) -> Option<Self> {
-        let tier = plan.get("tier")?.as_str()?.to_owned();
-        let text = |entry: &Value| entry.get("clause").and_then(Value::as_str).map(str::to_owned);
-        let entries = plan.get("clauses")?.as_array()?;
-        let clauses = entries.iter().filter_map(|entry| Some((text(entry)?, entry.get("value")?.clone()))).collect();
-        let weakened = plan.get("weakened").and_then(Value::as_array);
-        let overshoot = |entry: &Value| {
-            let watched = entry.get("strength").and_then(Value::as_str) == Some("supervisor");
-            let said = entry.get("overshoot").and_then(Value::as_str).unwrap_or_default();
-            watched.then(|| text(entry).map(|clause| (clause, said.to_owned())))?
-        };
-        let names = entries.iter().filter_map(|entry| entry.get("enforcer")?.as_str()).flat_map(|all| all.split('+'));
-        let enforcers = names.map(str::to_owned).collect();
-        let sampled = entries.iter().filter_map(overshoot).collect();
-        Some(Self {
-            tier,
-            clauses,
-            enforcers,
-            sampled,
-            weakened: weakened.into_iter().flatten().filter_map(text).collect(),
-        })
+    pub fn of(plan: &Plan) -> Self {
+        let path = |entry: &Entry| entry.clause.path().to_owned();
+        let watched = |entry: &&Entry| entry.controls.strength() == Strength::Supervisor;
+        let names: Vec<String> = plan.entries.iter().map(|entry| entry.controls.enforcer()).collect();
+        Self {
+            tier: plan.tier.as_str().to_owned(),
+            clauses: plan.entries.iter().map(|entry| (path(entry), entry.value.clone())).collect(),
+            weakened: plan.weakened.iter().map(|weakened| weakened.clause.path().to_owned()).collect(),
+            enforcers: names.iter().flat_map(|all| all.split('+')).map(str::to_owned).collect(),
+            sampled: plan.entries.iter().filter(watched).map(|entry| (path(entry), overshoot(entry))).collect(),
+        }
     }
 
     /// What a careful author of this tier promises: everything. For peers, which have no plan.
@@ -99,22 +90,28 @@ impl Promises {
     }
 }
 
+/// How far the entry may be passed, in the plan's words.
+fn overshoot(entry: &Entry) -> String {
+    entry.controls.overshoot().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attack::row::catalogue;
+    use crate::row::catalogue;
 
-    fn plan(tier: &str, clauses: &Value) -> Promises {
-        Promises::of(&serde_json::json!({ "tier": tier, "clauses": clauses, "weakened": [] })).unwrap()
+    fn plan(tier: &str, clause: &str) -> Promises {
+        let clauses = BTreeMap::from([(clause.to_owned(), Value::from(1))]);
+        Promises { tier: tier.to_owned(), clauses, ..Promises::default() }
     }
 
     #[test]
     fn a_limit_that_nobody_demanded_is_not_promised() {
         let rows = catalogue().unwrap();
         let row = rows.iter().find(|row| row.id == "RES-01").unwrap();
-        let without = plan("container", &serde_json::json!([{ "clause": "limits.pids", "value": 32 }]));
+        let without = plan("container", "limits.pids");
         assert!(without.missing(row).unwrap().contains("limits.memory"));
-        let with = plan("container", &serde_json::json!([{ "clause": "limits.memory", "value": 1 }]));
+        let with = plan("container", "limits.memory");
         assert_eq!(with.missing(row), None);
     }
 
@@ -122,8 +119,7 @@ mod tests {
     fn the_process_tier_does_not_promise_to_hide_that_files_exist() {
         let rows = catalogue().unwrap();
         let row = rows.iter().find(|row| row.id == "INFO-05").unwrap();
-        let clauses = serde_json::json!([{ "clause": "tier", "value": "process" }]);
-        assert!(plan("process", &clauses).missing(row).is_some());
-        assert_eq!(plan("container", &clauses).missing(row), None);
+        assert!(plan("process", "tier").missing(row).is_some());
+        assert_eq!(plan("container", "tier").missing(row), None);
     }
 }

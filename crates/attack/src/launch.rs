@@ -12,14 +12,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use sys::command::Command;
 use sys::pidfd::{self, End};
 
-use crate::attack::confined::{Moment, Observed};
-use crate::attack::survey;
+use crate::confined::{Moment, Observed};
+use crate::survey;
 use sandbox::fault::Fault;
 
 /// At most this much of each output is kept; the rest is read and dropped.
 const KEPT: usize = 4 << 20;
 /// How often the outside looks.
-const PERIOD: Duration = Duration::from_millis(15);
+pub(crate) const PERIOD: Duration = Duration::from_millis(15);
 
 /// What to start.
 #[derive(Debug)]

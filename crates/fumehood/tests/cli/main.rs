@@ -22,6 +22,7 @@ mod man;
 mod mcp;
 mod mcp_fetch;
 mod mcp_http;
+mod mcp_move;
 mod plan;
 mod policy;
 mod pool;

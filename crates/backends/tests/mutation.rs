@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use backends::native::{self, Launch, Protect, Stdio};
-use backends::{Backend, Capabilities, StartError};
+use backends::{Capabilities, Launch, Protect, StartError, Stdio};
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Caller, Candidate, Clause, Control, Format, Layers, Plan};
 
@@ -266,9 +265,9 @@ fn plan(text: &str, host: &Capabilities) -> Plan {
     let none = |_: &Path| Err("no such file".to_owned());
     layers.document("case", &format!("version = 1\n{text}\n"), Format::Toml, Path::new("/srv"), &none);
     let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"));
-    let answers: Vec<_> = backends::all()
-        .into_iter()
-        .map(|backend: &'static dyn Backend| {
+    let answers: Vec<_> = backends::ALL
+        .iter()
+        .map(|backend| {
             let policy = loaded.policy_on(backend.tier()).into_owned();
             let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
             (backend.tier(), backend.name(), ask)
@@ -319,20 +318,19 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         cache: None,
         without: without.to_vec(),
     };
-    let prepared = native::prepare(plan, host, &launch)?;
+    let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     if let Some(to) = prepared.copy_to() {
         std::fs::create_dir(to).unwrap();
     }
     let armed: Vec<Control> =
         plan.controls().filter(|control| is_ours(control) && !without.contains(control)).cloned().collect();
-    let mut started = native::start(prepared, host)?;
-    if started.exports() {
-        drop(started.layers()?);
-        if plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits() {
-            started.filled()?;
-        }
+    let mut started = prepared.start(host)?;
+    let layers = started.layers()?;
+    if !layers.is_empty() && (plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits()) {
+        started.filled()?;
     }
-    started.confined()?.verify(&armed).map(drop)
+    drop(layers);
+    started.verify(&armed).map(drop)
 }
 
 fn distinct(plan: &Plan) -> Vec<Control> {

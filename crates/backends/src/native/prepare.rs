@@ -13,8 +13,8 @@ use super::label::Label;
 use super::landlock::Rules;
 use super::launch::{FIRST_EXTRA, Launch, Protect, Stdio};
 use super::{environment, filter, identity, process, source, tree};
-use crate::StartError;
 use crate::host::Capabilities;
+use crate::{StartError, backend};
 
 /// A file without a Landlock rule, by which the guest proves that Landlock is in force.
 const CANARY: &CStr = c"/.landlock-probe";
@@ -32,7 +32,7 @@ pub(super) enum Stands {
 
 /// Everything that a start needs.
 #[derive(Debug)]
-pub struct Prepared {
+pub(super) struct Prepared {
     pub(super) config: Config,
     pub(super) tier: Tier,
     pub(super) identity: identity::Identity,
@@ -66,43 +66,29 @@ pub struct Prepared {
     pub(super) label: Option<Label>,
 }
 
-impl Prepared {
-    /// The workspace on the host, canonical.
-    #[must_use]
-    pub fn workspace(&self) -> Option<&Path> {
+impl backend::Prepared for Prepared {
+    fn workspace(&self) -> Option<&Path> {
         self.workspace.as_deref()
     }
 
-    /// Whether a folder is shown with other ids than it has, through a clone of its mount.
-    #[must_use]
-    pub fn maps(&self, path: &Path) -> bool {
+    fn maps(&self, path: &Path) -> bool {
         self.mapped.iter().any(|mapped| mapped.path == path)
     }
 
-    /// Process tier, mode `copy`: where the copy must be made before the start.
-    #[must_use]
-    pub fn copy_to(&self) -> Option<&Path> {
+    fn copy_to(&self) -> Option<&Path> {
         self.copy_to.as_deref()
     }
 
-    /// uid and gid that the payload has outside.
-    #[must_use]
-    pub const fn owner(&self) -> (u32, u32) {
+    fn owner(&self) -> (u32, u32) {
         (self.identity.uid, self.identity.gid)
     }
 
-    /// Name of the run's control groups below `fumehood/`.
-    #[must_use]
-    pub fn run(&self) -> &str {
-        &self.run
-    }
-}
-
-impl Prepared {
-    /// The control groups that the start will make, by path.
-    #[must_use]
-    pub fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
+    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
         host.cgroups().map(|all| all.places(super::GROUPS, &self.run, &self.limits)).unwrap_or_default()
+    }
+
+    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(*self, host)?))
     }
 }
 
@@ -110,7 +96,7 @@ impl Prepared {
 ///
 /// # Errors
 /// A path of the plan cannot be used, or a profile is unknown.
-pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let policy = &plan.policy;
     let blueprint = Blueprint::of(plan, launch.without());
     let identity = identity::choose(policy, host, &launch.run, blueprint.container)?;

@@ -19,6 +19,7 @@ use super::running::Running;
 use super::start::{Confined, Held, Started};
 use super::words;
 use crate::StartError;
+use crate::backend::{self, Prepared as _};
 
 /// SECBIT_NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7)).
 const SECUREBITS: u32 = 0b1110_1111;
@@ -101,9 +102,9 @@ const fn of_kernel(kind: Namespace) -> sys::proc::Namespace {
     }
 }
 
-/// A posture that equals the plan. Only this has [`Verified::go`].
+/// A posture that equals the plan. Only this can go.
 #[derive(Debug)]
-pub struct Verified {
+pub(super) struct Verified {
     confined: Confined,
 }
 
@@ -112,7 +113,7 @@ impl Confined {
     ///
     /// # Errors
     /// Every control without evidence, by clause; the guest is killed.
-    pub fn verify(self, armed: &[Control]) -> Result<Verified, StartError> {
+    pub(super) fn verify(self, armed: &[Control]) -> Result<Verified, StartError> {
         // A label that the host's own policy does not enforce is the caller's to change: a refusal.
         if let Some(label) = &self.started.prepared.label
             && let Some(why) = label.differs(self.posture.label.as_bytes())
@@ -650,21 +651,11 @@ fn options(attrs: Attrs) -> Vec<&'static str> {
         .collect()
 }
 
-impl Verified {
-    /// Lets the payload start.
-    ///
-    /// # Errors
-    /// The guest is gone.
-    pub fn go(self) -> Result<Running, StartError> {
+impl backend::Verified for Verified {
+    fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
         let started = self.confined.started;
         started.control.send(ToGuest::Go)?;
         let label = started.prepared.label;
-        Ok(Running { held: started.child, control: started.control, streams: started.streams, label })
-    }
-
-    /// The guest's pid outside.
-    #[must_use]
-    pub const fn pid(&self) -> i32 {
-        self.confined.started.child.child.pid
+        Ok(Box::new(Running { held: started.child, control: started.control, streams: started.streams, label }))
     }
 }

@@ -8,7 +8,7 @@ use super::{
     commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, metered,
     network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
 };
-use crate::host::Capabilities;
+use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;
 use crate::native::sizes::{self, Size};
 
@@ -99,16 +99,19 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     }
 }
 
+/// What no policy can do without on this tier.
+pub(crate) fn probe(host: &Capabilities) -> Result<(), Missing> {
+    host.proc()?;
+    host.namespaces().map_err(|missing| Missing {
+        id: "tier/no-namespaces",
+        why: missing.why,
+        fix: format!("{}; or use the weaker `--tier process`", missing.fix),
+    })
+}
+
 fn tier(policy: &Policy, host: &Capabilities) -> Support {
-    if let Err(missing) = host.proc() {
-        return unmet(missing.id, missing.why, missing.fix);
-    }
-    if let Err(missing) = host.namespaces() {
-        return unmet(
-            "tier/no-namespaces",
-            missing.why,
-            format!("{}; or use the weaker `--tier process`", missing.fix),
-        );
+    if let Err(Missing { id, why, fix }) = probe(host) {
+        return unmet(id, why, fix);
     }
     // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
     if let Some(too_old) = landlock(policy, host) {

@@ -5,8 +5,8 @@
 mod container;
 mod process;
 
-pub(crate) use container::support as container;
-pub(crate) use process::support as process;
+pub(crate) use container::{probe as container_probe, support as container};
+pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};
 use policy::units::{ranges, spans};

@@ -8,7 +8,7 @@ use super::{
     commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory, metered,
     network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
 };
-use crate::host::Capabilities;
+use crate::host::{Capabilities, Missing};
 
 /// Least Landlock ABI: scopes for signals, without which the payload could signal the caller's processes.
 const LEAST_LANDLOCK: u32 = 6;
@@ -129,13 +129,18 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     }
 }
 
+/// What no policy can do without on this tier. The least Landlock depends on the policy.
+pub(crate) fn probe(host: &Capabilities) -> Result<(), Missing> {
+    host.proc()
+}
+
 fn tier(policy: &Policy, host: &Capabilities) -> Support {
     // Asked of the tier itself too: a policy that says nothing about Landlock needs it here all the same.
     if let Some(too_old) = too_old(policy, host) {
         return too_old;
     }
-    if let Err(missing) = host.proc() {
-        return unmet(missing.id, missing.why, missing.fix);
+    if let Err(Missing { id, why, fix }) = probe(host) {
+        return unmet(id, why, fix);
     }
     held_with(
         Control::Landlock(host.landlock),

@@ -9,43 +9,43 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetMode,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "none: no socket of any internet family can be made, and a listener of the host hears nobody",
         cell: Cell::Enforced(none),
     },
     Case {
         clause: ClauseId::NetMode,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "loopback: its own works, the host's hears nobody",
         cell: Cell::Enforced(loopback),
     },
     Case {
         clause: ClauseId::NetMode,
-        tiers: PROCESS,
+        backends: PROCESS,
         sentence: "loopback is refused: it would be the host's",
         cell: Cell::Refused(&["net.mode=loopback"], "net.mode/loopback-needs-container"),
     },
     Case {
         clause: ClauseId::NetMode,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "allow is refused without a broker",
         cell: Cell::Refused(&["net.mode=allow", "net.allow=[\"example.org:443\"]"], "net.allow/no-broker"),
     },
     Case {
         clause: ClauseId::NetAllow,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a destination is refused without a broker",
         cell: Cell::Refused(&["net.mode=allow", "net.allow=[\"example.org:443\"]"], "net.allow/no-broker"),
     },
     Case {
         clause: ClauseId::NetDns,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "no name is resolved, and no question leaves",
         cell: Cell::Enforced(dns),
     },
     Case {
         clause: ClauseId::NetBandwidth,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a rate is refused without a broker",
         cell: Cell::Refused(
             &["net.mode=allow", "net.allow=[\"example.org:443\"]", "net.bandwidth=1M/s"],

@@ -5,8 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use backends::Capabilities;
-use backends::native::{self, Launch, Prepared, Running, TMP_SLOT};
+use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT};
 use policy::control::Control;
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Plan, Policy};
@@ -33,7 +32,7 @@ use crate::workload::Workload;
 /// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
 /// ends.
 pub(super) struct Begun {
-    prepared: Prepared,
+    prepared: Box<dyn Prepared>,
     program: String,
     protected: Option<Protected>,
     git: Option<GitLayers>,
@@ -44,7 +43,7 @@ pub(super) struct Begun {
 
 /// A payload that runs, and all that belongs to it.
 pub(super) struct Stage {
-    pub(super) running: Running,
+    pub(super) running: Box<dyn Running>,
     /// As it was asked for; for messages.
     pub(super) program: String,
     pub(super) carried: StdStreams,
@@ -107,7 +106,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
             None => launch.files.push((name, bytes)),
         }
     }
-    let prepared = native::prepare(plan, host, &launch)?;
+    let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     if let Some(tmp) = &tmp {
         hand_over(tmp, written.as_deref(), prepared.owner(), host)?;
     }
@@ -226,15 +225,14 @@ impl Begun {
                 Ok::<(), Error>(())
             })?;
         }
-        let mut started = native::start(prepared, host)?;
+        let mut started = prepared.start(host)?;
         // While the guest is busy with itself.
         armed.each(plan, |control| matches!(control, Control::Audit), |_| recorded.plan(planned))?;
         if let Some(protected) = protected.as_mut().filter(|_| watches.protected) {
             protected.watch(recorded)?;
         }
-        let (tmp, mut layers): (Vec<_>, Vec<_>) = if started.exports() { started.layers()? } else { Vec::new() }
-            .into_iter()
-            .partition(|(slot, _)| *slot == TMP_SLOT);
+        let (tmp, mut layers): (Vec<_>, Vec<_>) =
+            started.layers()?.into_iter().partition(|(slot, _)| *slot == TMP_SLOT);
         let tmp = tmp.into_iter().next().map(|(_, fd)| Dir::from(fd));
         if let Some(git) = &mut git {
             git.made(layers);
@@ -255,8 +253,8 @@ impl Begun {
         }
         there_already(&mut armed, planned, layer.is_some());
         armed.watches(&watches, home.tmp().is_some(), protected.is_some());
-        let mut running = started.confined()?.verify(armed.controls())?.go()?;
-        let carried = carry(&mut running, &watches, stdio)?;
+        let mut running = started.verify(armed.controls())?.go()?;
+        let carried = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
         root.iter().flat_map(unseen).for_each(|note| home.tell(note));
@@ -288,17 +286,19 @@ fn own_failure(error: impl std::fmt::Display) -> Error {
 }
 
 /// The streams as the backend makes them.
-const fn inner(stdio: &Stdio) -> native::Stdio {
+const fn inner(stdio: &Stdio) -> backends::Stdio {
     match stdio {
-        Stdio::Terminal(screen) => native::Stdio::Terminal(screen.size.0, screen.size.1),
-        Stdio::Socket => native::Stdio::Socket,
-        Stdio::Streams { stdin: Stdin::Nothing, stdout: _, stderr: _ } => native::Stdio::NoInput,
-        Stdio::Streams { stdin: Stdin::Bytes(_) | Stdin::Descriptor(_), stdout: _, stderr: _ } => native::Stdio::Pipes,
+        Stdio::Terminal(screen) => backends::Stdio::Terminal(screen.size.0, screen.size.1),
+        Stdio::Socket => backends::Stdio::Socket,
+        Stdio::Streams { stdin: Stdin::Nothing, stdout: _, stderr: _ } => backends::Stdio::NoInput,
+        Stdio::Streams { stdin: Stdin::Bytes(_) | Stdin::Descriptor(_), stdout: _, stderr: _ } => {
+            backends::Stdio::Pipes
+        }
     }
 }
 
-fn carry(running: &mut Running, watches: &Watches, stdio: Stdio) -> Result<StdStreams, Error> {
-    let inner = std::mem::take(&mut running.streams);
+fn carry(running: &mut dyn Running, watches: &Watches, stdio: Stdio) -> Result<StdStreams, Error> {
+    let inner = running.take_streams();
     let budget = Budget::new(watches.output.map(|(limit, _)| limit.0));
     let mut carried = StdStreams { input: None, streams: Vec::new(), terminal: None, socket: None, budget };
     match stdio {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use backends::native::{Running, Sample};
+use backends::{Running, Sample};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
@@ -57,10 +57,10 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
-    running.iter_mut().for_each(Running::begin_end);
+    running.iter_mut().for_each(|running| running.begin_end());
     protected.iter_mut().for_each(Protected::ending);
     if layer.is_some() || protected.is_some() || git.is_some() {
-        running.take().into_iter().for_each(Running::end);
+        running.take().into_iter().for_each(<dyn Running>::end);
     }
     // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
     let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
@@ -122,7 +122,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
         audit: policy::report::AuditPointer::default(),
     };
     report.audit = told(recorded.ended(&report), &mut failed);
-    running.into_iter().for_each(Running::end);
+    running.into_iter().for_each(<dyn Running>::end);
     drop(home);
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }

@@ -214,5 +214,5 @@ fn watch(
     let mut files = Files { layer, tmp: stage.tmp.as_ref(), folder, recorded, plan };
     let mut still = |task, until: &_| files.serve(task, until);
     let hooks = Hooks { warned: &mut warned, look: &mut look, still: &mut still };
-    Watch::new(watches, &mut stage.running, &mut stage.carried, ear, hooks).run()
+    Watch::new(watches, &mut *stage.running, &mut stage.carried, ear, hooks).run()
 }

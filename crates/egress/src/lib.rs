@@ -7,4 +7,9 @@
 //! That anybody asks: the process that holds the sandbox's sockets (`broker`) does.
 #![forbid(unsafe_code)]
 
+pub mod dns;
+pub mod hello;
+pub mod host;
+pub mod http;
+pub mod names;
 pub mod wire;

@@ -5,7 +5,7 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory,
+    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, metered,
     network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::Capabilities;
@@ -67,9 +67,15 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
             NetMode::Allow => network_by_broker(policy),
         },
-        ClauseId::NetAllow => when(!policy.net.allow.is_empty(), || network_by_broker(policy)),
-        ClauseId::NetDns => Support::NotAsked,
-        ClauseId::NetBandwidth => bandwidth(policy),
+        ClauseId::NetPresets
+        | ClauseId::NetAllow
+        | ClauseId::NetDeny
+        | ClauseId::NetUnknown
+        | ClauseId::NetPrograms
+        | ClauseId::NetDns
+        | ClauseId::NetCa
+        | ClauseId::NetProxy => network_by_broker(policy),
+        ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections => metered(policy, id),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
         ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),

@@ -234,7 +234,7 @@ fn lists(list: &str, number: u32) -> bool {
 
 /// Clauses that need the broker, on every tier.
 pub(crate) fn network_by_broker(policy: &Policy) -> Support {
-    when(policy.net.mode == NetMode::Allow || !policy.net.allow.is_empty(), || {
+    when(policy.net.mode == NetMode::Allow, || {
         unmet(
             "net.allow/no-broker",
             "no backend can reach named hosts yet: the egress broker is not part of this version",
@@ -243,12 +243,14 @@ pub(crate) fn network_by_broker(policy: &Policy) -> Support {
     })
 }
 
-pub(crate) fn bandwidth(policy: &Policy) -> Support {
-    when(policy.net.bandwidth.is_some(), || {
+/// How much passes the broker.
+pub(crate) fn metered(policy: &Policy, id: ClauseId) -> Support {
+    let asked = policy.net.mode != NetMode::None && policy.clause(id).is_some();
+    when(asked, || {
         unmet(
             "net.bandwidth/no-broker",
             "only the egress broker can meter the network, and it is not part of this version",
-            "remove `net.bandwidth`; with `net.mode = \"none\"` no byte leaves anyway",
+            format!("remove `{id}`; with `net.mode = \"none\"` no byte leaves anyway"),
         )
     })
 }

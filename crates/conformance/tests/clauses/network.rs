@@ -52,6 +52,57 @@ pub(crate) const CASES: &[Case] = &[
             "net.bandwidth/no-broker",
         ),
     },
+    Case {
+        clause: ClauseId::NetPresets,
+        tiers: BOTH,
+        sentence: "rules by name are refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.presets=[\"pypi\"]"], "net.allow/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetDeny,
+        tiers: BOTH,
+        sentence: "a denial of what would be allowed is refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.deny=[\"upload.example.org\"]"], "net.allow/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetUnknown,
+        tiers: BOTH,
+        sentence: "asking about what no rule has is refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.unknown=ask"], "net.allow/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetPrograms,
+        tiers: BOTH,
+        sentence: "rules for one program are refused without a broker",
+        cell: Cell::Refused(
+            &["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"],
+            "net.allow/no-broker",
+        ),
+    },
+    Case {
+        clause: ClauseId::NetCa,
+        tiers: BOTH,
+        sentence: "more roots are refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.allow/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetProxy,
+        tiers: BOTH,
+        sentence: "a way out is refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.proxy=http://proxy.example.org:3128"], "net.allow/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetBytes,
+        tiers: BOTH,
+        sentence: "a volume is refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.bytes=1G"], "net.bandwidth/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetConnections,
+        tiers: BOTH,
+        sentence: "a number of connections is refused without a broker",
+        cell: Cell::Refused(&["net.mode=allow", "net.connections=64"], "net.bandwidth/no-broker"),
+    },
 ];
 
 fn listener() -> Result<(TcpListener, String), conformance::Wrong> {

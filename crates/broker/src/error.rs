@@ -1,0 +1,45 @@
+//! Why the broker cannot serve.
+
+use egress::wire::Malformed;
+use rustix::io::Errno;
+
+/// Why the broker ends.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// The socket to the engine.
+    #[error("the socket to the engine: {call}: {errno}")]
+    Socket {
+        /// The system call.
+        call: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The engine closed before its orders were whole.
+    #[error("the engine closed its socket before its orders were whole")]
+    NoOrders,
+    /// What came is no frame, or not the one that must come first.
+    #[error("the engine's orders: {0}")]
+    Orders(String),
+    /// More or fewer descriptors than the orders name.
+    #[error("the orders name {named} sockets, {came} descriptors came")]
+    Descriptors {
+        /// In the orders.
+        named: usize,
+        /// Beside them.
+        came: usize,
+    },
+    /// Serving is not built yet.
+    #[error("run {run}: {sockets} sockets came, and serving them is not built yet")]
+    NotBuilt {
+        /// The run.
+        run: String,
+        /// How many sockets came.
+        sockets: usize,
+    },
+}
+
+impl From<Malformed> for BrokerError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Orders(malformed.to_string())
+    }
+}

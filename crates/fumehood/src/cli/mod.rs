@@ -7,6 +7,7 @@ mod approvals;
 pub mod args;
 pub mod ask;
 mod audit;
+mod broker;
 mod changes;
 mod commands;
 mod completions;
@@ -106,6 +107,7 @@ pub const COMMANDS: &[&Spec] = &[
     &mcp_install::INSTALL,
     &completions::SPEC,
     &man::SPEC,
+    &broker::SPEC,
     &crate::attack::command::PROBE,
     &crate::attack::command::CONTROL,
     &crate::attack::command::NEIGHBOUR,

@@ -112,7 +112,12 @@ impl Reader<'_> {
 
     fn net_programs(&mut self, path: &str, node: &Node) -> Option<BTreeMap<PathBuf, Vec<String>>> {
         let Value::Table(entries) = &node.value else {
-            self.wrong_type(path, node, "a table of lists", "name a program and its hosts, as in \"/usr/bin/git\" = [\"github.com\"]");
+            self.wrong_type(
+                path,
+                node,
+                "a table of lists",
+                "name a program and its hosts, as in \"/usr/bin/git\" = [\"github.com\"]",
+            );
             return None;
         };
         let mut programs = BTreeMap::new();

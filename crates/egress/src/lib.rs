@@ -7,9 +7,13 @@
 //! That anybody asks: the process that holds the sandbox's sockets (`broker`) does.
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod denial;
 pub mod dns;
 pub mod hello;
 pub mod host;
 pub mod http;
+pub mod judge;
 pub mod names;
+pub mod pattern;
 pub mod wire;

@@ -24,6 +24,7 @@ mod man;
 mod mcp;
 mod mcp_install;
 mod mcp_pins;
+mod net;
 mod pending;
 mod policy;
 pub mod request;
@@ -82,6 +83,7 @@ pub const COMMANDS: &[&Spec] = &[
     &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
+    &net::CHECK,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,

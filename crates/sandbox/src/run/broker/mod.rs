@@ -63,6 +63,22 @@ fn is_planned(plan: &Plan) -> bool {
     plan.controls().any(|control| *control == Control::Broker)
 }
 
+/// Refuses what the broker itself says that it cannot hold.
+pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
+    let faults: Vec<Fault> = egress::judge::not_built(&plan.policy.net)
+        .into_iter()
+        .filter(|_| is_planned(plan))
+        .map(|part| Fault {
+            id: "net/not-built",
+            what: format!("`{}` cannot be held", part.key),
+            place: "the rules of the network".to_owned(),
+            why: part.why.to_owned(),
+            fix: "leave it out".to_owned(),
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(Error::Refused(faults)) }
+}
+
 /// Prepares the broker of a plan, if it has one.
 pub(super) fn begin(
     plan: &Plan,

@@ -8,6 +8,8 @@ use egress::wire::{self, DESCRIPTORS, FromBroker, Orders, SOCKETS_AT_MOST, ToBro
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags};
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use crate::error::BrokerError;
 
 /// Reads the orders and the sockets that came with them.
@@ -68,6 +70,40 @@ fn receive(socket: impl AsFd, bytes: &mut Vec<u8>, sockets: &mut Vec<OwnedFd>) -
     }
     bytes.extend_from_slice(buffer.get(..message.bytes).unwrap_or_default());
     Ok(())
+}
+
+/// The same socket for the runtime.
+pub(crate) struct Line {
+    stream: tokio::net::UnixStream,
+    bytes: Vec<u8>,
+}
+
+impl Line {
+    pub(crate) fn new(socket: std::os::unix::net::UnixStream) -> Result<Self, BrokerError> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { stream: tokio::net::UnixStream::from_std(socket)?, bytes: Vec::new() })
+    }
+
+    /// The next frame; `None`: the engine closed. Nothing is lost when this is given up half-way.
+    pub(crate) async fn next(&mut self) -> Result<Option<ToBroker>, BrokerError> {
+        loop {
+            if let Some((frame, length)) = wire::decode(&self.bytes)? {
+                self.bytes.drain(..length);
+                return Ok(Some(frame));
+            }
+            if self.stream.read_buf(&mut self.bytes).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Says frames, waiting for room.
+    pub(crate) async fn say(&mut self, frames: &[FromBroker]) -> Result<(), BrokerError> {
+        for frame in frames {
+            self.stream.write_all(&wire::encode(frame)?).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Says one frame, waiting for room.

@@ -20,6 +20,9 @@ pub enum BrokerError {
     /// What came is no frame, or not the one that must come first.
     #[error("the engine's orders: {0}")]
     Orders(String),
+    /// Rules that cannot be held.
+    #[error("the rules: {0}")]
+    Rules(String),
     /// More or fewer descriptors than the orders name.
     #[error("the orders name {named} sockets, {came} descriptors came")]
     Descriptors {
@@ -28,14 +31,9 @@ pub enum BrokerError {
         /// Beside them.
         came: usize,
     },
-    /// Serving is not built yet.
-    #[error("run {run}: {sockets} sockets came, and serving them is not built yet")]
-    NotBuilt {
-        /// The run.
-        run: String,
-        /// How many sockets came.
-        sockets: usize,
-    },
+    /// The broker's own sockets, timers or descriptors.
+    #[error("the broker's own descriptors: {0}")]
+    Runtime(#[from] std::io::Error),
 }
 
 impl From<Malformed> for BrokerError {

@@ -57,6 +57,8 @@ pub enum Reason {
     Bytes,
     /// More names than one run is given.
     Names,
+    /// Nobody can listen for it inside: why.
+    Listener(String),
     /// A person said no, or nobody answered.
     Asked,
 }
@@ -78,6 +80,7 @@ impl Reason {
             Self::Connections(_) => "net.connections/full",
             Self::Bytes => "net.bytes/used",
             Self::Names => "net.allow/names",
+            Self::Listener(_) => "net.allow/listener",
             Self::Asked => "net.unknown/answered",
         }
     }
@@ -107,6 +110,7 @@ impl Reason {
             Self::Connections(most) => format!("{most} connections are open, which is `net.connections`"),
             Self::Bytes => "the run has sent and received as much as `net.bytes` is".to_owned(),
             Self::Names => "the run has looked up more names than the broker keeps".to_owned(),
+            Self::Listener(why) => format!("nobody can listen for it inside: {why}"),
             Self::Asked => "a person was asked and did not allow it".to_owned(),
         }
     }
@@ -130,6 +134,9 @@ impl Reason {
             Self::Connections(_) => "close connections before opening more".to_owned(),
             Self::Bytes => "work with what is there".to_owned(),
             Self::Names => "look up fewer names".to_owned(),
+            Self::Listener(_) => {
+                "leave the ports of its rules free, and look up fewer names that have high ports".to_owned()
+            }
         }
     }
 

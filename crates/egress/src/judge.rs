@@ -288,7 +288,10 @@ fn covers(denied: &[u16], ports: &[u16]) -> bool {
 }
 
 /// Every way in which a request names a host must name this one, and it must name one.
-fn meant_for(to: &To, port: u16, request: &Request<'_>) -> Result<(), Reason> {
+///
+/// # Errors
+/// It names another, none, or asks for a tunnel.
+pub fn meant_for(to: &To, port: u16, request: &Request<'_>) -> Result<(), Reason> {
     let not = |why: String| Err(Reason::Host(why));
     if request.method.eq_ignore_ascii_case("CONNECT") {
         return not("CONNECT asks for a tunnel".to_owned());

@@ -133,6 +133,11 @@ pub enum FromBroker {
         /// The port.
         port: u16,
     },
+    /// [`ToBroker::Rules`] were not taken, and those before hold.
+    Refused {
+        /// Why.
+        why: String,
+    },
     /// It cannot go on; the last frame.
     Failed {
         /// What failed.
@@ -198,6 +203,7 @@ impl FromBroker {
             }),
             Self::Usage(usage) => Self::Usage(usage),
             Self::Ask { id, host, port } => Self::Ask { id, host: cut(host), port },
+            Self::Refused { why } => Self::Refused { why: cut(why) },
             Self::Failed { what, why } => Self::Failed { what: cut(what), why: cut(why) },
         }
     }

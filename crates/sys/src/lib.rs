@@ -19,6 +19,8 @@ pub mod channel;
 #[cfg(feature = "std")]
 pub mod command;
 #[cfg(feature = "std")]
+pub mod datagram;
+#[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
 pub mod fork;

@@ -148,7 +148,9 @@ impl Starting {
                 Some(FromBroker::Failed { what, why }) => {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }
-                Some(FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. }) => {
+                Some(
+                    FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. } | FromBroker::Refused { .. },
+                ) => {
                     return Err(failed("it speaks before it is ready"));
                 }
                 None => {}

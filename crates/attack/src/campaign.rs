@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use sandbox::audit::{Log, Options};
-use sandbox::fault::Fault;
 use sandbox::state::State;
 use sandbox::{Capabilities, Environment, Error, Inputs, PolicyLayer, Workload};
 use serde_json::{Value, json};
@@ -11,8 +10,9 @@ use serde_json::{Value, json};
 use crate::bare::Bare;
 use crate::bwrap::Bwrap;
 use crate::confined::Confined;
+use crate::inside::fault;
 use crate::judge::{Ground, Outcome, Verdict, judge, program};
-use crate::ours::Ours;
+use crate::ours::{Ours, reasons};
 use crate::promise::Promises;
 use crate::proof::Proof;
 use crate::row::{Row, catalogue};
@@ -67,17 +67,6 @@ impl Tried {
                 "skipped": count(Outcome::Skipped),
             },
         })
-    }
-}
-
-/// A failure of ours: nothing was concluded.
-pub(crate) fn fault(what: &str, why: impl std::fmt::Display) -> Fault {
-    Fault {
-        id: "attack/failed",
-        what: what.to_owned(),
-        place: "`fumehood attack`".to_owned(),
-        why: why.to_string().to_lowercase(),
-        fix: "see the reason; nothing was concluded".to_owned(),
     }
 }
 
@@ -157,13 +146,4 @@ fn ours(
         host,
     };
     Ok((Box::new(ours), promises))
-}
-
-/// Every reason of a stop, in one line.
-pub(crate) fn reasons(stop: &Error) -> String {
-    let value = stop.to_json();
-    let part = |reason: &Value, name| reason.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let all = value.get("refused").or_else(|| value.get("errors")).and_then(Value::as_array);
-    let said = all.into_iter().flatten().map(|one| format!("{}: {}", part(one, "what"), part(one, "why")));
-    said.collect::<Vec<_>>().join("; ")
 }

@@ -11,9 +11,19 @@ use rustix::fs::{Mode, OFlags};
 use sandbox::Environment;
 use sandbox::fault::Fault;
 
-use crate::campaign::fault;
 use crate::stage::NOBODY;
 use crate::{probe, scene};
+
+/// A failure of ours: nothing was concluded.
+pub(crate) fn fault(what: &str, why: impl std::fmt::Display) -> Fault {
+    Fault {
+        id: "attack/failed",
+        what: what.to_owned(),
+        place: "`fumehood attack`".to_owned(),
+        why: why.to_string().to_lowercase(),
+        fix: "see the reason; nothing was concluded".to_owned(),
+    }
+}
 
 /// `MARKER NAME ARGS`: tries one thing; the exit code.
 #[must_use]

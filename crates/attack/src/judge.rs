@@ -31,6 +31,19 @@ pub enum Outcome {
     Skipped,
 }
 
+impl Outcome {
+    /// For people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Escaped => "ESCAPED",
+            Self::NotPromised => "not promised",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 /// One line of the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {

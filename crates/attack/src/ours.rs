@@ -15,7 +15,6 @@ use sandbox::fault::Fault;
 use sandbox::{Capabilities, Environment, Error, Inputs, Options, PolicyLayer, Sandbox, Stdio, Workload};
 use serde_json::Value;
 
-use crate::campaign::reasons;
 use crate::confined::{Confined, Moment, Observed, ProbeCall};
 use crate::{bare, launch, survey};
 
@@ -205,4 +204,13 @@ fn refused(kind: &str, observed: &Observed) -> Fault {
         .collect::<Vec<_>>()
         .join(": ");
     fault
+}
+
+/// Every reason of a stop, in one line.
+pub(crate) fn reasons(stop: &Error) -> String {
+    let value = stop.to_json();
+    let part = |reason: &Value, name| reason.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let all = value.get("refused").or_else(|| value.get("errors")).and_then(Value::as_array);
+    let said = all.into_iter().flatten().map(|one| format!("{}: {}", part(one, "what"), part(one, "why")));
+    said.collect::<Vec<_>>().join("; ")
 }

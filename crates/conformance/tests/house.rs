@@ -168,6 +168,10 @@ const UNSAFE_ROOMS: [(&str, &str); 2] = [
     ("crates/probe/", "attack payloads; nothing of the product but `attack` may import it"),
 ];
 
+/// The command line, which calls all the rest of its crate; and where its program begins.
+const COMMAND_LINE: &str = "crates/fumehood/src/cli/";
+const MAIN: &str = "crates/fumehood/src/main.rs";
+
 /// The gate decides, and asks the machine through this file alone: no clock, no network, no environment.
 const GATE: &str = "crates/gate/src/";
 const GATE_FILES: &str = "crates/gate/src/files.rs";
@@ -510,6 +514,22 @@ fn payloads_outside_the_attack(metadata: &Metadata) -> Vec<String> {
     others.map(|package| format!("`{}` imports the attack payloads, which only the attack may", package.name)).collect()
 }
 
+/// Modules of `fumehood` beside its command line that import it.
+fn importers_of_the_command_line() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])? {
+        let name = shown(&path);
+        if !name.starts_with("crates/fumehood/src/") || name.starts_with(COMMAND_LINE) || name == MAIN {
+            continue;
+        }
+        let code = code_only(&fs::read_to_string(&path)?);
+        for (number, line) in code.lines().enumerate().filter(|(_, line)| line.contains("cli::")) {
+            found.push(format!("{name}:{}: `{}`: nobody imports the command line", number + 1, line.trim()));
+        }
+    }
+    Ok(found)
+}
+
 /// The payload has a manifest of its own, which cargo's metadata does not show.
 fn foreign_imports_of_the_payload() -> Found {
     let mut found = Vec::new();
@@ -576,6 +596,11 @@ fn unsafe_code_stands_in_its_rooms() {
 #[test]
 fn attack_payloads_are_imported_by_the_attack_alone() {
     none(&payloads_outside_the_attack(&metadata().expect("cargo metadata reads the workspace")));
+}
+
+#[test]
+fn nobody_imports_the_command_line() {
+    none(&importers_of_the_command_line().expect("the tree can be read"));
 }
 
 #[test]

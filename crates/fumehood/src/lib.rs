@@ -4,12 +4,15 @@
 //! looks at the host (`doctor`). What surrounds a run lies in the crate `sandbox`.
 #![forbid(unsafe_code)]
 
+mod approvals;
 mod changes;
 pub mod cli;
 pub mod doctor;
+pub mod environment;
 mod explain;
 pub mod load;
 pub mod mcp;
+pub mod program;
 pub mod run;
 pub mod serve;
 pub mod ui;

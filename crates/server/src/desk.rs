@@ -23,6 +23,7 @@ use crate::backend::{Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
+use crate::page::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::{ceiling, clock};
@@ -38,6 +39,8 @@ const MAX_LABEL: usize = 4096;
 pub struct Settings {
     /// A name of which every `PORT-ID.NAME` leads here, if there is one.
     pub domain: Option<String>,
+    /// Whether clients speak TLS to us: the page's cookie is for such connections alone then.
+    pub encrypted: bool,
 }
 
 /// A sandbox that a caller wants.
@@ -71,6 +74,8 @@ pub struct Desk {
     pub(crate) tokens: Tokens,
     pub(crate) settings: Settings,
     pub(crate) watchers: Watchers,
+    /// Who signed in on the page.
+    pub(crate) sessions: Sessions,
     environment: Arc<Environment>,
     pub(crate) templates: Templates,
     /// An empty folder, which `/workspace` is a copy of.
@@ -142,6 +147,7 @@ impl Desk {
             tokens,
             settings,
             watchers: Watchers::default(),
+            sessions: Sessions::default(),
             environment: Arc::new(environment.clone()),
             templates: Templates::new(store, empty.clone()),
             empty,
@@ -425,6 +431,7 @@ impl Desk {
     /// What is due: sandboxes that are paused at the end of their life, and streams of those that run no more. To be called
     /// each second or so.
     pub async fn tend(&self) {
+        self.sessions.sweep(&self.keys);
         let Ok(all) = self.sandboxes.list(false).await else { return };
         let now = clock::now_ms();
         for info in &all {

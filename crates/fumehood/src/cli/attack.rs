@@ -144,7 +144,7 @@ fn shown(verdicts: &[Verdict], all: bool, palette: Palette, columns: usize) -> S
         for verdict in verdicts.iter().filter(|verdict| verdict.result == outcome) {
             let role = (outcome == Outcome::Escaped).then_some(Role::Bad);
             let why = show_bytes(verdict.why.as_bytes());
-            table.painted([(&verdict.id, None), (word(outcome), role), (&verdict.title, None), (&why, None)]);
+            table.painted([(&verdict.id, None), (outcome.as_str(), role), (&verdict.title, None), (&why, None)]);
         }
     }
     let mut text = if table.is_empty() { String::new() } else { format!("{}\n", table.render(palette, 0, columns)) };
@@ -162,16 +162,6 @@ fn shown(verdicts: &[Verdict], all: bool, palette: Palette, columns: usize) -> S
     totals.row(["in all", &held, &escaped, &other, &skipped]);
     text.push_str(&totals.render(palette, 0, columns));
     text
-}
-
-/// The word for a result.
-const fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Held => "held",
-        Outcome::Escaped => "ESCAPED",
-        Outcome::NotPromised => "not promised",
-        Outcome::Skipped => "skipped",
-    }
 }
 
 fn run_probe(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -12,13 +12,12 @@ mod changes;
 mod commands;
 mod completions;
 mod doctor;
-pub mod environment;
+mod environment;
 mod explain;
 pub mod flags;
 mod gc;
 mod house;
 mod keys;
-pub mod languages;
 mod live;
 mod man;
 mod mcp;
@@ -27,26 +26,22 @@ mod mcp_install;
 mod mcp_pins;
 mod pending;
 mod policy;
-pub mod request;
 mod run;
 mod serve;
 mod server;
 pub mod spec;
-pub mod target;
+mod target;
 mod template;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
+use crate::environment::Environment;
 use crate::ui::{Console, Failure, When};
 use args::{Help, closest, usage};
 use sandbox::fault::{Fault, show_bytes};
 use spec::{Call, GROUPS, Spec};
-
-pub(crate) use approvals::unusable;
-pub use environment::Environment;
-pub use request::Request;
 
 /// Every command.
 pub const COMMANDS: &[&Spec] = &[

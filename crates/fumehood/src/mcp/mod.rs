@@ -20,7 +20,7 @@ use policy::Loaded;
 use policy::span::Documents;
 use policy::tools::Tools;
 
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::Failure;
 use sandbox::PolicyLayer;
 use sandbox::fault::{Fault, show_text};

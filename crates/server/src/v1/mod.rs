@@ -10,6 +10,7 @@ mod ports;
 mod processes;
 mod sandbox;
 mod sandboxes;
+mod terminal;
 mod usage;
 
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use axum::routing::{any, delete, get, post};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
-use crate::e2b;
 use crate::envd::Query;
+use crate::{e2b, page};
 
 /// A problem in the shape of this interface.
 #[derive(Debug)]
@@ -57,6 +58,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(sandboxes::resume))
         .route("/v1/sandboxes/{id}/timeout", post(sandboxes::timeout))
         .route("/v1/sandboxes/{id}/exec", post(exec::exec))
+        .route("/v1/sandboxes/{id}/terminal", get(terminal::terminal))
         .route("/v1/sandboxes/{id}/processes", get(processes::list))
         .route("/v1/sandboxes/{id}/processes/{process}/logs", get(processes::logs))
         .route("/v1/sandboxes/{id}/processes/{process}/signal", post(processes::signal))
@@ -87,11 +89,25 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
-async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
-    match desk.who(&e2b::token(request.headers())) {
+/// Who shows a key comes in, and who signed in on the page, from the page alone.
+async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    let token = e2b::token(&parts.headers);
+    let visit = if token.is_empty() { page::visit(&desk, &parts) } else { Ok(None) };
+    let key = match visit {
+        Ok(Some(visit)) => {
+            let key = visit.key().clone();
+            page::forget(&mut parts.headers);
+            parts.extensions.insert(visit);
+            Ok(key)
+        }
+        Ok(None) => desk.who(&token),
+        Err(problem) => Err(problem),
+    };
+    match key {
         Ok(key) => {
-            request.extensions_mut().insert(key);
-            next.run(request).await
+            parts.extensions.insert(key);
+            next.run(Request::from_parts(parts, body)).await
         }
         Err(problem) => Refused::from(problem).into_response(),
     }

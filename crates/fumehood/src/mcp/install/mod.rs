@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::Failure;
 use sandbox::fault::{Fault, show_path};
 use sandbox::state::State;

@@ -52,13 +52,13 @@ pub const LANGUAGES: &[Language] = &[
 
 /// The language with this name.
 #[must_use]
-pub fn by_name(name: &str) -> Option<&'static Language> {
+pub(super) fn by_name(name: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.names.contains(&name))
 }
 
 /// The language with this extension.
 #[must_use]
-pub fn by_extension(extension: &str) -> Option<&'static Language> {
+pub(super) fn by_extension(extension: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.extensions.contains(&extension))
 }
 

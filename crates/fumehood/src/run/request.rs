@@ -1,4 +1,4 @@
-//! What a call of `run`, `shell` or `plan` asks for, as a value: the one thing that `cli` hands to `run`.
+//! What a call of `run`, `shell` or `plan` asks for, as a value: what the command line hands over.
 
 use std::path::PathBuf;
 

@@ -29,6 +29,8 @@ pub mod fsids;
 #[cfg(feature = "std")]
 pub mod idmap;
 #[cfg(feature = "std")]
+pub mod inlet;
+#[cfg(feature = "std")]
 pub mod landlock;
 #[cfg(feature = "std")]
 pub mod machine;

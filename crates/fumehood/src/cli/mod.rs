@@ -7,6 +7,7 @@ mod approvals;
 pub mod args;
 pub mod ask;
 mod audit;
+mod broker;
 mod changes;
 mod commands;
 mod completions;
@@ -23,6 +24,7 @@ mod man;
 mod mcp;
 mod mcp_install;
 mod mcp_pins;
+mod net;
 mod pending;
 mod policy;
 pub mod request;
@@ -81,6 +83,7 @@ pub const COMMANDS: &[&Spec] = &[
     &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
+    &net::CHECK,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,
@@ -106,6 +109,7 @@ pub const COMMANDS: &[&Spec] = &[
     &mcp_install::INSTALL,
     &completions::SPEC,
     &man::SPEC,
+    &broker::SPEC,
     &crate::attack::command::PROBE,
     &crate::attack::command::CONTROL,
     &crate::attack::command::NEIGHBOUR,

@@ -70,8 +70,8 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let environment = Arc::new(sandboxed(call.environment));
     let pool = Arc::new(pool(call, &environment)?);
     let folder = Folder::new(home, creator(Arc::clone(&pool)));
-    let desk =
-        Desk::new(Arc::new(folder), keys, &environment, Settings { domain }).map_err(|error| keys::unusable(&error))?;
+    let settings = Settings { domain, encrypted: false };
+    let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
     runtime.block_on(async {
         let listeners =
             bind(&listen).await.map_err(|error| failed("cannot listen there", &format!("{listen:?}"), &error))?;

@@ -16,7 +16,7 @@ use super::super::ask::{asked_layers, request};
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
 use super::{stopped, text, time};
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::load;
 use crate::ui::{Failure, Palette, When};
 

@@ -77,6 +77,10 @@ pub struct Request {
     /// The snapshot that it begins as, by id or name. Its layers are not taken from there: [`crate::Kept`] has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Modules that a Python inside imports, which then waits for code that keeps no state ([`crate::words::Ask::Python`]); none =
+    /// no such Python.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imports: Option<Vec<String>>,
     /// Width that words about a refusal are wrapped to; 0 = 100.
     #[serde(default)]
     pub columns: usize,
@@ -162,6 +166,15 @@ pub(crate) enum Order {
     Park(Request),
     /// Let it go, as this one's.
     Take(Taking),
+}
+
+impl Order {
+    pub(crate) fn taking(self) -> Option<Taking> {
+        match self {
+            Self::Take(taking) => Some(taking),
+            Self::Create(_) | Self::Park(_) => None,
+        }
+    }
 }
 
 /// What is said of a sandbox when it is taken, beside what it was made ready with.

@@ -68,6 +68,9 @@ pub enum LiveError {
         /// Why.
         why: String,
     },
+    /// What a Python is to import is no list of modules.
+    #[error("what is to be imported is no list of names of modules")]
+    Imports,
     /// The supervisor could not be started, or said nothing.
     #[error("the supervisor of a sandbox did not start")]
     Start {
@@ -124,6 +127,12 @@ impl LiveError {
                 "the agent inside".into(),
                 show_text(why),
                 "let it have the room and the rights that the first one had, or make another snapshot".into(),
+            ),
+            Self::Imports => say(
+                "live/imports",
+                "imports".into(),
+                "at most 64 names like `pandas` or `os.path`".into(),
+                "name modules; other code is run, not imported".into(),
             ),
             Self::Start { why } => say(
                 "live/start",

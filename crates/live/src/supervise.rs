@@ -26,7 +26,7 @@ use crate::error::LiveError;
 use crate::files::Files;
 use crate::record::{Claim, Home};
 use crate::restore::{Kept, Restore};
-use crate::supervisor::{Setup, Supervisor};
+use crate::supervisor::{Setup, Supervisor, are_modules};
 use crate::words::{Info, State as Doing};
 
 /// The way of a caller from layers to a plan, and from a failure to words: the command line's own.
@@ -57,6 +57,9 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
             Ok(ready) => ready,
             Err(stop) => return refuse(caller, stop, &request),
         };
+        if waits && request.imports.is_some() {
+            return warm(ready, orders, &request, (environment, caller)).await;
+        }
         if waits {
             let Some(taking) = taken(&ready, &mut orders).await else { return 0 };
             let Taking { name, labels, idle_ms } = taking;
@@ -67,15 +70,55 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
             Ok(supervisor) => supervisor,
             Err(stop) => return refuse(caller, stop, &request),
         };
-        // From here on it lives whoever started it; before the answer, since nobody could end it otherwise.
-        let answered = (waits || let_go()) && answer(&Answer::Created(Box::new(supervisor.info()))) && close_streams();
-        if !answered && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).is_err()
-        {
-            return 125;
-        }
-        supervisor.serve().await;
-        0
+        serve(supervisor, waits).await
     })
+}
+
+/// Answers that it is there, and serves to its end.
+async fn serve(supervisor: Supervisor, has_let_go: bool) -> u8 {
+    // From here on it lives whoever started it; before the answer, since nobody could end it otherwise.
+    let answered = (has_let_go || let_go()) && answer(&Answer::Created(Box::new(supervisor.info()))) && close_streams();
+    if !answered && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).is_err() {
+        return 125;
+    }
+    supervisor.serve().await;
+    0
+}
+
+/// One that waits with a Python in it: it was let go, and is nobody's until it is taken.
+async fn warm(
+    ready: Ready,
+    mut orders: Orders,
+    request: &Request,
+    (environment, caller): (&Environment, &dyn Caller),
+) -> u8 {
+    let (parked, life) = (ready.said(), ready.life());
+    let home = State::open(&environment.state).map_err(Error::from).and_then(|state| Home::new(&state).map_err(own));
+    let home = match home {
+        Ok(home) => home,
+        Err(stop) => return refuse(caller, stop, request),
+    };
+    let mut supervisor = match ready.started(request, environment, true).await {
+        Ok((supervisor, _)) => supervisor,
+        Err(stop) => return refuse(caller, stop, request),
+    };
+    supervisor.warm(request.imports.clone().unwrap_or_default());
+    let said = let_go() && answer(&Answer::Parked(parked));
+    let wanted = async { if said { next(&mut orders).await.and_then(Order::taking) } else { None } };
+    let Some((supervisor, taking)) = supervisor.wait(wanted).await else { return 0 };
+    let taken = supervisor.taken(life, |claim, info| {
+        if let Some(name) = &taking.name {
+            home.name(claim, name)?;
+        }
+        info.created_ms = jiff::Timestamp::now().as_millisecond();
+        info.ends_ms = life.map(|life| ends(info.created_ms, life));
+        (info.name, info.labels) = (taking.name.clone(), taking.labels.clone());
+        Ok(())
+    });
+    match taken.await {
+        Ok(supervisor) => serve(supervisor, true).await,
+        Err(error) => refuse(caller, own(error), request),
+    }
 }
 
 fn refuse(caller: &dyn Caller, stop: Error, request: &Request) -> u8 {
@@ -98,8 +141,7 @@ async fn next(orders: &mut Orders) -> Option<Order> {
 
 /// Says that all is ready, and waits until somebody takes it; none where nobody will.
 async fn taken(ready: &Ready, orders: &mut Orders) -> Option<Taking> {
-    let (plan, guest) = (&ready.plan, ready.parked.pid());
-    let parked = Parked { policy: name(plan), tier: plan.tier.as_str().to_owned(), guest };
+    let parked = ready.said();
     // Whoever dies is told by the pipe, so that nothing is left: a death signal would leave it to the next sweep.
     let mut terminate = signal(SignalKind::terminate()).ok()?;
     let mut interrupt = signal(SignalKind::interrupt()).ok()?;
@@ -107,15 +149,11 @@ async fn taken(ready: &Ready, orders: &mut Orders) -> Option<Taking> {
     if !let_go() || !answer(&Answer::Parked(parked)) {
         return None;
     }
-    let order = tokio::select! {
-        order = next(orders) => order?,
-        _ = terminate.recv() => return None,
-        _ = interrupt.recv() => return None,
-        _ = hangup.recv() => return None,
-    };
-    match order {
-        Order::Take(taking) => Some(taking),
-        Order::Create(_) | Order::Park(_) => None,
+    tokio::select! {
+        order = next(orders) => order.and_then(Order::taking),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        _ = hangup.recv() => None,
     }
 }
 
@@ -136,7 +174,7 @@ fn own(error: LiveError) -> Error {
     match error {
         LiveError::State(error) => Error::from(error),
         LiveError::Snapshot(error) => Error::from(error),
-        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } => {
+        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } | LiveError::Imports => {
             Error::Refused(vec![error.fault()])
         }
         LiveError::Folder { .. }
@@ -149,6 +187,9 @@ fn own(error: LiveError) -> Error {
 
 impl Ready {
     fn make(request: &Request, environment: &Environment, caller: &dyn Caller) -> Result<Self, Error> {
+        if !request.imports.as_deref().is_none_or(are_modules) {
+            return Err(own(LiveError::Imports));
+        }
         let state = State::open(&environment.state)?;
         let home = Home::new(&state).map_err(own)?;
         let claim = home.claim(request.name.as_deref()).map_err(own)?;
@@ -174,8 +215,37 @@ impl Ready {
         Ok(Self { parked, home, claim, plan, log, files, restore })
     }
 
+    /// What is said of it while it waits.
+    fn said(&self) -> Parked {
+        Parked { policy: name(&self.plan), tier: self.plan.tier.as_str().to_owned(), guest: self.parked.pid() }
+    }
+
+    /// How long it is to live.
+    fn life(&self) -> Option<Duration> {
+        self.plan.policy.limits.wall.map(|wall| Duration::from_millis(wall.0))
+    }
+
     /// Lets it go as the sandbox of this request, and makes it what its snapshot was.
     async fn go(self, request: &Request, environment: &Environment) -> Result<Supervisor, Error> {
+        let (mut supervisor, restore) = self.started(request, environment, false).await?;
+        if let Some((id, restore)) = restore {
+            let restored = supervisor.restored(restore).await;
+            supervisor = restored.map_err(|why| own(LiveError::Restore { id, why }))?;
+        }
+        if let Some(imports) = request.imports.clone() {
+            supervisor.warm(imports);
+        }
+        Ok(supervisor)
+    }
+
+    /// Lets it go; `spare`: as nobody's yet. And what it is to become.
+    async fn started(
+        self,
+        request: &Request,
+        environment: &Environment,
+        spare: bool,
+    ) -> Result<(Supervisor, Option<(String, Restore)>), Error> {
+        let life = self.life().filter(|_| !spare);
         let Self { parked, home, mut claim, plan, log, files, restore } = self;
         if let Some(name) = &request.name {
             home.name(&mut claim, name).map_err(own)?;
@@ -190,17 +260,12 @@ impl Ready {
             log: Some(log),
             output: policy.limits.output.map(|bytes| bytes.0),
             kill_over: policy.limits.over == Over::Kill,
-            life: policy.limits.wall.map(|wall| Duration::from_millis(wall.0)),
+            life,
             idle: request.idle_ms.map(Duration::from_millis),
         };
-        let supervisor = Supervisor::begin(setup, carrier).await.map_err(own)?;
-        match restore {
-            None => Ok(supervisor),
-            Some((id, restore)) => {
-                let restored = supervisor.restored(restore).await;
-                restored.map_err(|why| own(LiveError::Restore { id, why }))
-            }
-        }
+        let supervisor =
+            if spare { Supervisor::ready(setup, carrier).await } else { Supervisor::begin(setup, carrier).await };
+        Ok((supervisor.map_err(own)?, restore))
     }
 }
 
@@ -214,7 +279,6 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
     let policy: &Policy = &plan.policy;
     let created_ms = jiff::Timestamp::now().as_millisecond();
     let life = policy.limits.wall.map(|wall| Duration::from_millis(wall.0));
-    let ends = |wall: Duration| created_ms.saturating_add(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX));
     Info {
         id: id.to_owned(),
         name: request.name.clone(),
@@ -226,7 +290,7 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
         plan: plan.digest().to_owned(),
         template: request.template.clone(),
         created_ms,
-        ends_ms: life.map(ends),
+        ends_ms: life.map(|life| ends(created_ms, life)),
         idle_ms: request.idle_ms,
         ended_ms: None,
         reason: None,
@@ -241,6 +305,10 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
     }
 }
 
+fn ends(created_ms: i64, life: Duration) -> i64 {
+    created_ms.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// What a snapshot of it says.
 fn kept(request: &Request, environment: &Environment) -> Value {
     let kept = Kept {
@@ -248,6 +316,7 @@ fn kept(request: &Request, environment: &Environment) -> Value {
         layers: request.layers.clone(),
         template: request.template.clone(),
         idle_ms: request.idle_ms,
+        imports: request.imports.clone(),
     };
     serde_json::to_value(kept).unwrap_or_default()
 }

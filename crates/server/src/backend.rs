@@ -32,6 +32,8 @@ pub struct Wanted {
     pub idle_ms: Option<u64>,
     /// What it is made from; empty = nothing.
     pub template: String,
+    /// Modules that a Python inside has imported, if one is to wait for code.
+    pub imports: Option<Vec<String>>,
 }
 
 /// The live sandboxes of a state folder.

@@ -47,6 +47,7 @@ pub struct Settings {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     pub(crate) template: String,
+    pub(crate) imports: Option<Vec<String>>,
     pub(crate) layers: Vec<PolicyLayer>,
     /// What its template shows of the state folder.
     pub(crate) shown: Vec<PathBuf>,
@@ -320,6 +321,7 @@ impl Desk {
     fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
         let Order {
             template,
+            imports,
             mut layers,
             shown: _,
             name,
@@ -362,7 +364,7 @@ impl Desk {
         }
         let kept = if pauses_at_end { KEPT_MS } else { 0 };
         let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template })
+        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports })
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from conftest import product
-from fumehood import AsyncSandbox, FumehoodError, InvalidArgumentException, Sandbox, UnsupportedException
+from fumehood import AsyncSandbox, FumehoodError, Refused, Sandbox, TimeoutException, UnsupportedException
 from fumehood._code import Execution, _take
 
 CACHE = pathlib.Path(os.environ.get("FUMEHOOD_CACHE") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "/root/.cache") / "fumehood")
@@ -147,6 +147,39 @@ def test_code_over_a_server(house):
             for refused in (box.fork, box.snapshot):
                 with pytest.raises(UnsupportedException):
                     refused()
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def test_a_python_that_waits_runs_code_without_state(house):
+    with Sandbox("python", imports=["json"], timeout=60) as box:
+        assert box.run_python("import sys; print('json' in sys.modules); x = 1").stdout == "True\n"
+        assert box.run_python("print('x' in globals())").stdout == "False\n"
+        assert box.run_python("raise SystemExit(7)", check=False).exit_code == 7
+        with pytest.raises(TimeoutException):
+            box.run_python("import time; time.sleep(60)", timeout=0.5)
+    with Sandbox("python", timeout=60) as box, pytest.raises(UnsupportedException):
+        box.run_python("1")
+    with pytest.raises(Refused):
+        Sandbox("python", imports=["os; print(1)"])
+
+    async def same():
+        async with AsyncSandbox("python", imports=["json"], timeout=60) as box:
+            return (await box.run_python("print(6 * 7)")).stdout
+
+    assert asyncio.run(same()) == "42\n"
+
+
+def test_a_python_that_waits_over_a_server(house):
+    added = subprocess.run([product(), "keys", "add", "--name", "t"], capture_output=True, text=True, timeout=30)
+    server = subprocess.Popen([product(), "serve", "--listen", "127.0.0.1:0", "--pool", "1"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        url = "http://" + server.stderr.readline().split()[-1].removeprefix("http://")
+        for _ in range(4):
+            with Sandbox("python", imports=["json"], timeout=60, url=url, key=added.stdout.strip()) as box:
+                assert box.run_python("import sys; print('json' in sys.modules)").stdout == "True\n"
     finally:
         server.terminate()
         server.wait(30)

@@ -144,10 +144,10 @@ fn creator(pool: Arc<Pool>) -> Create {
 }
 
 fn request(wanted: Wanted) -> Request {
-    let Wanted { owner: _, layers, name, labels, timeout_ms, idle_ms, template } = wanted;
+    let Wanted { owner: _, layers, name, labels, timeout_ms, idle_ms, template, imports } = wanted;
     let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
     layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
-    Request { layers, name, labels, idle_ms, template, from: None, columns: 0, colour: false }
+    Request { layers, name, labels, idle_ms, template, imports, ..Request::default() }
 }
 
 /// A supervisor is a child of ours: when it ends, its zombie is taken away, by a thread that waits for nothing else.

@@ -5,8 +5,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use live::client::{Client, Incoming};
 use live::create::{Created, Layer, Request};
 use live::pool::{Pool, Settings};
+use live::words::{Ask, Report};
 use sandbox::Environment;
 use serde_json::Value;
 
@@ -215,7 +217,9 @@ struct Serve {
 
 impl Serve {
     fn new(house: &House, pool: &str) -> Self {
-        let key = house.run(&["keys", "add", "--name", "k"]).out.trim().to_owned();
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let name = format!("k{}", COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let key = house.run(&["keys", "add", "--name", &name]).out.trim().to_owned();
         let mut command = house.command(&["serve", "--listen", "127.0.0.1:0", "--pool", pool]);
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -226,21 +230,32 @@ impl Serve {
 
     /// Creates one; its id.
     fn create(&self) -> String {
+        self.try_create().unwrap()
+    }
+
+    /// Creates one; none if the server did not answer.
+    fn try_create(&self) -> Option<String> {
+        created_at(&self.address, &self.key)
+    }
+}
+
+fn created_at(address: &str, key: &str) -> Option<String> {
+    {
         let body = r#"{"policy": "strict"}"#;
-        let mut to = std::net::TcpStream::connect(&self.address).unwrap();
+        let mut to = std::net::TcpStream::connect(address).ok()?;
         let head = format!(
             "POST /v1/sandboxes HTTP/1.1\r\nHost: {}\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\n\
              Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            self.address,
-            self.key,
+            address,
+            key,
             body.len()
         );
-        to.write_all(head.as_bytes()).unwrap();
+        to.write_all(head.as_bytes()).ok()?;
         let mut text = String::new();
-        to.read_to_string(&mut text).unwrap();
-        assert!(text.starts_with("HTTP/1.1 201"), "{text}");
-        let body = text.split_once("\r\n\r\n").unwrap().1;
-        serde_json::from_str::<Value>(body).unwrap()["id"].as_str().unwrap().to_owned()
+        to.read_to_string(&mut text).ok()?;
+        assert!(text.is_empty() || text.starts_with("HTTP/1.1 201"), "{text}");
+        let body = text.split_once("\r\n\r\n")?.1;
+        Some(serde_json::from_str::<Value>(body).ok()?["id"].as_str()?.to_owned())
     }
 }
 
@@ -267,5 +282,142 @@ fn a_server_that_is_killed_takes_what_is_ready_with_it_and_no_sandbox_that_someb
     assert_eq!(supervisors(house), Vec::<i64>::new());
     let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
     assert_eq!(text.matches("run/unused").count(), 3, "{text}");
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+/// Runs code in the Python that waits; its exit code and what it printed.
+fn python(house: &House, one: &Live<'_>, code: &str) -> (Option<i32>, String) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let socket = house.state().join("live").join(&one.info().id).join("socket");
+    runtime.block_on(async {
+        let client = Client::connect(&socket).await.unwrap();
+        let mut stream = client.open(&Ask::Python { code: code.to_owned(), timeout_ms: Some(20_000) }).unwrap();
+        let mut out = Vec::new();
+        loop {
+            match stream.next().await.unwrap() {
+                Incoming::Out(bytes) | Incoming::Err(bytes) => out.extend(bytes),
+                Incoming::Event(_) => {}
+                Incoming::End(end) => {
+                    let report: Report = serde_json::from_value(end.unwrap()).unwrap();
+                    return (report.code, String::from_utf8(out).unwrap());
+                }
+            }
+        }
+    })
+}
+
+#[test]
+fn a_python_that_waits_has_imported_and_each_piece_of_code_has_one_of_its_own() {
+    let house = &House::new();
+    let pool = &pool(house, 1);
+    let request =
+        Request { imports: Some(vec!["json".to_owned(), "os.path".to_owned()]), ..asked(&["limits.wall=\"1h\""]) };
+    drop([Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)]);
+    ready(pool, 1);
+    assert!(!house.run(&["ps", "-a", "--json"]).out.contains("never used"), "what is ready is nobody's sandbox");
+    let before = jiff::Timestamp::now().as_millisecond();
+    let named = Request { name: Some("warm".to_owned()), ..request.clone() };
+    let one = Live::of(house, pool, OWNER, &named);
+    assert_eq!(pool.status().taken, 1);
+    assert!(one.info().created_ms >= before && one.info().ends_ms == Some(one.info().created_ms + 3_600_000));
+    let loaded = "import sys; print('json' in sys.modules, sys.argv, __name__, 'x' in globals()); x = 1";
+    let said = (Some(0), "True ['-c'] __main__ False\n".to_owned());
+    assert_eq!(python(house, &one, loaded), said);
+    assert_eq!(python(house, &one, loaded), said, "no state is kept");
+    let (code, told) = python(house, &one, "import sys; print(sys.stdin.read()); sys.exit(7)");
+    assert_eq!((code, told.as_str()), (Some(7), "\n"));
+    assert!(python(house, &one, "1 / 0").1.contains("ZeroDivisionError"));
+    assert_eq!(one.exec(&["true"]).0, 0);
+    let kept = house.run(&["exec", "warm", "--", "python3", "-c", "print(6 * 7)"]);
+    assert_eq!(kept.out, "42\n");
+    let other = Request { imports: Some(vec!["json".to_owned()]), ..request.clone() };
+    let _other = Live::of(house, pool, OWNER, &other);
+    assert_eq!(pool.status().taken, 1, "other modules are another sandbox");
+    let code = Request { imports: Some(vec!["os; print(1)".to_owned()]), ..request };
+    assert_eq!(pool.create(OWNER, &code).unwrap().unwrap_err().code, 126);
+}
+
+#[test]
+fn a_module_that_is_not_there_is_told_by_the_code_that_needs_it() {
+    let house = &House::new();
+    let one = house.run(&["create", "--name", "a", "--import", "no_such_module"]);
+    assert_eq!(one.code, 0, "{one:?}");
+    let plain = house.run(&["create", "--name", "b"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let said = |id: &str| {
+        let socket = house.state().join("live").join(id.trim()).join("socket");
+        runtime.block_on(async {
+            let client = Client::connect(&socket).await.unwrap();
+            client.call::<Report>(&Ask::Python { code: "1".to_owned(), timeout_ms: None }).await
+        })
+    };
+    assert_eq!(said(&one.out).unwrap().code, Some(1));
+    assert!(said(&plain.out).unwrap_err().to_string().contains("imports"));
+    assert_eq!(house.run(&["kill", "a", "b"]).code, 0);
+}
+
+/// How often a server and a supervisor are killed: few here, as many as `FUMEHOOD_FAULTS` (`SERVERS,SUPERVISORS`) says in
+/// `scripts/live-faults`.
+fn kills() -> (usize, usize) {
+    let wanted = std::env::var_os("FUMEHOOD_FAULTS").map(std::ffi::OsString::into_string).and_then(Result::ok);
+    let mut numbers = wanted.iter().flat_map(|text| text.split(',')).filter_map(|number| number.parse().ok());
+    let mut next = |usual| numbers.next().unwrap_or(usual);
+    (next(4), next(6))
+}
+
+/// Milliseconds below `most`, and the next state.
+fn random(state: &mut u64, most: u64) -> Duration {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    Duration::from_millis((*state >> 33) % most)
+}
+
+#[test]
+fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool() {
+    let house = &House::new();
+    let mut state = u64::from(std::process::id());
+    for _ in 0..kills().0 {
+        let mut served = Serve::new(house, "2");
+        let (address, key) = (served.address.clone(), served.key.clone());
+        let creating =
+            std::thread::spawn(move || std::iter::from_fn(|| created_at(&address, &key)).take(20).collect::<Vec<_>>());
+        drop(sys::channel::wait(&[], Some(random(&mut state, 300))));
+        served.child.kill().unwrap();
+        let ids = creating.join().unwrap();
+        drop(served);
+        for id in &ids {
+            assert_eq!(house.run(&["exec", id, "--", "true"]).code, 0, "what was answered lives: {id}");
+        }
+        let listed: Value = serde_json::from_str(&house.run(&["ps", "--json"]).out).unwrap();
+        // One whose answer was on its way lives too, and is found.
+        for one in listed["sandboxes"].as_array().unwrap() {
+            assert_eq!(house.run(&["kill", one["id"].as_str().unwrap()]).code, 0);
+        }
+    }
+    // What a server was just making, its next start removes.
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    assert!(until(|| supervisors(house).is_empty()), "{:?}", supervisors(house));
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_supervisor_killed_at_any_moment_ends_its_own_sandbox_alone() {
+    let house = &House::new();
+    let mut state = u64::from(std::process::id());
+    let other = house.run(&["create", "--name", "other"]);
+    assert_eq!(other.code, 0, "{other:?}");
+    for _ in 0..kills().1 {
+        let id = house.run(&["create"]).out.trim().to_owned();
+        let info: Value = serde_json::from_str(&house.run(&["info", "--json", &id]).out).unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(info["pid"].as_i64().unwrap()).unwrap()).unwrap();
+        assert_eq!(house.run(&["exec", "-d", &id, "--", "sh", "-c", "setsid sleep 60 & sleep 60"]).code, 0);
+        drop(sys::channel::wait(&[], Some(random(&mut state, 60))));
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let lost = || house.run(&["info", "--json", &id]).out.contains("\"lost\"");
+        assert!(until(lost), "{id}");
+        assert_eq!(house.run(&["exec", "other", "--", "true"]).code, 0);
+    }
+    assert_eq!(house.run(&["kill", "other"]).code, 0);
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    assert!(until(|| supervisors(house).is_empty()), "{:?}", supervisors(house));
     assert_eq!(house.run(&["audit", "verify"]).code, 0);
 }

@@ -5,6 +5,9 @@
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    clippy::cast_precision_loss,
     clippy::disallowed_methods,
     reason = "an example prints, starts the contestants itself, and ends if it cannot be set up"
 )]

@@ -28,8 +28,11 @@ pub(super) struct Shape {
 impl Shape {
     /// The shape of a request; none of what is made for one caller alone.
     pub(super) fn of(owner: &str, request: &Request) -> Option<Self> {
-        let Request { layers, name: _, labels: _, idle_ms: _, template, from, columns: _, colour: _ } = request;
-        let request = Request { layers: layers.clone(), template: template.clone(), ..Request::default() };
+        let Request { layers, name: _, labels: _, idle_ms, template, from, imports, columns: _, colour: _ } = request;
+        // One with a Python in it was let go, and its snapshots say with what.
+        let idle_ms = idle_ms.filter(|_| imports.is_some());
+        let (layers, template, imports) = (layers.clone(), template.clone(), imports.clone());
+        let request = Request { layers, template, imports, idle_ms, ..Request::default() };
         from.is_none().then(|| Self { owner: owner.to_owned(), request })
     }
 }

@@ -56,10 +56,12 @@ impl Proof {
 
 impl Files {
     /// Those that a policy names. None where what a start makes of them could differ from what it would make of them later:
-    /// a workspace that is not an empty copy, what is written to the host, what is searched for names to hide.
+    /// a workspace that is not an empty copy, what is written to the host, what is searched for names to hide,
+    /// inputs and secrets, which are read at the start.
     pub(super) fn of(policy: &Policy) -> Option<Self> {
         let Fs { root, read, write, hide, .. } = &policy.fs;
-        if !write.is_empty() || !hide.is_empty() || !policy.inputs.is_empty() {
+        let given = !policy.inputs.is_empty() || !policy.secrets.is_empty();
+        if !write.is_empty() || !hide.is_empty() || given {
             return None;
         }
         let mut named = Vec::new();

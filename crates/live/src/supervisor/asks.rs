@@ -125,6 +125,7 @@ impl Hub {
         match ask {
             Ask::Info {} => self.answer(id, stream),
             Ask::Exec(exec) => return self.exec((id, stream), exec),
+            Ask::Python { code, timeout_ms } => return self.python((id, stream), code, timeout_ms),
             Ask::Attach { which } => return self.attach((id, stream), &which),
             Ask::Logs { which, follow } => return self.logs((id, stream), &which, follow),
             Ask::Programs {} => {

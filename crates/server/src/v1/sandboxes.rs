@@ -18,7 +18,7 @@ use crate::keys::Key;
 use crate::{json as read, labels, templates};
 
 /// Fields of a request.
-const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env"];
+const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env", "imports"];
 /// A life when none is asked for.
 const LIFE_MS: u64 = 10 * 60 * 1000;
 
@@ -66,6 +66,7 @@ fn order(desk: &Desk, asked: &Map<String, Json>) -> Result<Order, Problem> {
         template: template.to_owned(),
         layers,
         shown,
+        imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?,
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
-from . import _code, _sandboxes
+from . import _code, _programs, _sandboxes
 from ._async_commands import AsyncCommands, AsyncPty
 from ._async_files import AsyncFilesystem
 from ._binary import Policies, acall, find_program
@@ -16,7 +16,8 @@ from ._code import Context, Execution, ExecutionError, OutputMessage, Result
 from ._http import Server, ThreadedLink
 from ._link import Link
 from ._loop import LoopLink
-from ._results import Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
+from ._programs import MAX_OUTPUT
+from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
 from ._sandboxes import TIMEOUT
 from .errors import FumehoodError, SandboxNotRunningException
 
@@ -41,13 +42,14 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         template: str | None = None,
         snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
         key: str | None = None,
     ) -> None:
         """Says what is wanted, as for :class:`Sandbox`; it is created by ``await`` or ``async with``."""
-        self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, flags, binary)
+        self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, imports, flags, binary)
         self._server = _sandboxes.server_of(url, key)
         self._id, self._binary = "", binary
         self._place: str | Server = ""
@@ -92,6 +94,7 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         template: str | None = None,
         snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
@@ -99,7 +102,7 @@ class AsyncSandbox:
     ) -> Self:
         """Creates one. Raises :class:`Refused` if no plan can hold the policy."""
         box = cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs,
-                   template=template, snapshot=snapshot, flags=flags,
+                   template=template, snapshot=snapshot, imports=imports, flags=flags,
                   binary=binary, url=url, key=key)
         return await box._start()
 
@@ -228,6 +231,14 @@ class AsyncSandbox:
         asked = _code.wanted(code, language, context, envs, timeout)
         tell = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result, "error": on_error}
         return await _code.execute(self._link, asked, tell)
+
+    async def run_python(self, code: str, *, timeout: float | None = 60, max_output: int = MAX_OUTPUT, check: bool = True) -> CommandResult:
+        """Runs code that keeps no state in a Python that waits and has imported ``imports`` of this sandbox; each is used once.
+
+        ``timeout`` is seconds, after which it is killed. With ``check`` all but exit code 0 raises, as by ``commands.run``.
+        """
+        done = await _programs.python(self._link, code, timeout, max_output)
+        return done.check() if check else done
 
     async def create_code_context(self, cwd: str | None = None, language: str | None = None, *, timeout: float = 90) -> Context:
         """A context of its own; returns when its kernel is ready."""

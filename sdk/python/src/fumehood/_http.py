@@ -148,6 +148,9 @@ class HttpLink(Link):
         op = str(asked.pop("op"))
         if op == "exec":
             return _Exec(self._server, f"{self._base}/exec", _exec_body(asked))
+        if op == "python":
+            body = {"python": asked["code"], "timeout": asked["timeout_ms"] / 1000 if asked.get("timeout_ms") else None}
+            return _Exec(self._server, f"{self._base}/exec", {name: value for name, value in body.items() if value is not None})
         if op == "read":
             if asked.get("offset") or asked.get("length") is not None:
                 raise UnsupportedException("a server gives whole files", code="unsupported")

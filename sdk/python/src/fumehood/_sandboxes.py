@@ -30,6 +30,7 @@ def create_command(
     envs: Mapping[str, str] | None,
     template: str | None,
     snapshot: str | None,
+    imports: Sequence[str] | None,
     flags: Sequence[str],
     binary: str | os.PathLike[str] | None,
 ) -> Iterator[list[str]]:
@@ -40,6 +41,7 @@ def create_command(
         command += [] if name is None else ["--name", name]
         command += [] if template is None else ["--template", template]
         command += [] if snapshot is None else ["--from", snapshot]
+        command += [word for name in imports or () for word in ("--import", name)]
         for key, value in (metadata or {}).items():
             command += ["--label", f"{key}={value}"]
         yield command
@@ -66,6 +68,7 @@ def order(
     envs: Mapping[str, str] | None,
     template: str | None,
     snapshot: str | None,
+    imports: Sequence[str] | None,
     flags: Sequence[str],
     binary: object,
 ) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def order(
         raise UnsupportedException("a server keeps no snapshots", code="unsupported")
     labels = None if metadata is None else dict(metadata)
     return {
-        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "env": None if envs is None else dict(envs),
+        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "imports": None if imports is None else list(imports), "env": None if envs is None else dict(envs),
     }
 
 

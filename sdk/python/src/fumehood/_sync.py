@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
-from . import _code, _sandboxes
+from . import _code, _programs, _sandboxes
 from ._binary import Policies, call, find_program
 from ._code import Context, Execution, ExecutionError, OutputMessage, Result
 from ._http import HttpLink, Server
 from ._link import Link, drive
-from ._results import Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
+from ._programs import MAX_OUTPUT
+from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
 from ._sandboxes import TIMEOUT
 from ._sync_commands import Commands, Pty
 from ._sync_files import Filesystem
@@ -40,6 +41,7 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         template: str | None = None,
         snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
@@ -49,13 +51,14 @@ class Sandbox:
 
         ``policy`` is a preset, a file, a mapping (the document itself), or a list of them; without it ``strict`` holds.
         ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``template`` is one of ``fumehood template ls``, ``snapshot``
-        what another sandbox was (:meth:`snapshot`). ``timeout`` is its life in seconds (``None``: what the policy says), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
+        what another sandbox was (:meth:`snapshot`). ``imports`` are modules that a Python inside
+        has imported when :meth:`run_python` needs it. ``timeout`` is its life in seconds (``None``: what the policy says), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
         for its id. ``metadata`` is kept with it, ``envs`` are set inside. ``flags`` are further arguments of ``fumehood create``,
         ``binary`` is the program. With ``url`` and ``key`` it is one of a server (``fumehood serve``), without a workspace.
 
         Raises :class:`Refused` if no plan can hold the policy.
         """
-        wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, flags, binary)
+        wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, imports, flags, binary)
         server = _sandboxes.server_of(url, key)
         if server is not None:
             self._set_up(str(server.create(_sandboxes.order(*wanted))["id"]), server, binary)
@@ -87,6 +90,7 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         template: str | None = None,
         snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
@@ -94,7 +98,7 @@ class Sandbox:
     ) -> Self:
         """Creates one, as ``Sandbox(...)`` does."""
         return cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs,
-                   template=template, snapshot=snapshot, flags=flags,
+                   template=template, snapshot=snapshot, imports=imports, flags=flags,
                    binary=binary, url=url, key=key)
 
     @classmethod
@@ -219,6 +223,14 @@ class Sandbox:
         asked = _code.wanted(code, language, context, envs, timeout)
         tell = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result, "error": on_error}
         return drive(_code.execute(self._link, asked, tell))
+
+    def run_python(self, code: str, *, timeout: float | None = 60, max_output: int = MAX_OUTPUT, check: bool = True) -> CommandResult:
+        """Runs code that keeps no state in a Python that waits and has imported ``imports`` of this sandbox; each is used once.
+
+        ``timeout`` is seconds, after which it is killed. With ``check`` all but exit code 0 raises, as by ``commands.run``.
+        """
+        done = drive(_programs.python(self._link, code, timeout, max_output))
+        return done.check() if check else done
 
     def create_code_context(self, cwd: str | None = None, language: str | None = None, *, timeout: float = 90) -> Context:
         """A context of its own; returns when its kernel is ready."""

@@ -21,6 +21,8 @@ pub struct ProbeCall {
     pub workspace: Option<PathBuf>,
     /// Folders of the host to be granted for reading, at their own path.
     pub read: Vec<PathBuf>,
+    /// Folders of the host to be granted for writing, at their own path.
+    pub write: Vec<PathBuf>,
     /// Clauses set for this run.
     pub set: Vec<(String, String)>,
     /// Variables of whoever starts the sandbox, beside those of the caller: the probe should not see them.

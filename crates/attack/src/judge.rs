@@ -242,6 +242,7 @@ fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall
         argv,
         workspace: Some(layout.workspace.clone()),
         read: vec![layout.granted.clone()],
+        write: Vec::new(),
         set,
         env: Vec::new(),
         fds: Vec::new(),

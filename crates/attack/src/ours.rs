@@ -74,6 +74,11 @@ impl Ours {
         let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
         let text = |path: &Path| path.to_string_lossy().into_owned();
         layers.extend(call.read.iter().chain([&call.program]).map(|path| flag("--read", text(path))));
+        layers.extend(call.write.iter().map(|path| flag("--write", text(path))));
+        if !call.write.is_empty() {
+            // What is written straight to the host has no quota here; that is another promise than the one that is tried.
+            layers.extend(["limits.disk", "limits.files"].map(|clause| flag("--prefer", clause.to_owned())));
+        }
         if let Some(workspace) = &call.workspace {
             layers.push(flag("--workspace", format!("{}:{}", text(workspace), self.mode)));
             // Where a workspace is seen may be said otherwise by the policy: the probe is told one place.

@@ -65,13 +65,13 @@ fn survey_files(path: &Path, into: &mut BTreeMap<PathBuf, Facts>) {
 }
 
 /// Files of the host that must stay as they are.
-struct Unchanged {
+pub(super) struct Unchanged {
     roots: Vec<PathBuf>,
     before: BTreeMap<PathBuf, Facts>,
 }
 
 impl Unchanged {
-    fn of(roots: Vec<PathBuf>) -> Self {
+    pub(super) fn of(roots: Vec<PathBuf>) -> Self {
         let mut before = BTreeMap::new();
         for root in &roots {
             survey_files(root, &mut before);

@@ -2,6 +2,7 @@
 //!
 //! A scene is named in a row as `kind` or `kind:detail`. Each run, confined or not, gets a fresh one.
 
+mod grants;
 mod host;
 mod listeners;
 mod neighbour;
@@ -175,6 +176,7 @@ const SCENES: &[(&str, Make)] = &[
     ("set-id", host::set_id),
     ("left-objects", host::left_objects),
     ("terminal", host::terminal),
+    ("writable", grants::writable),
     ("listener", listeners::make),
     ("neighbour", neighbour::make),
     ("survivors", neighbour::survivors),

@@ -8,6 +8,7 @@ pub mod args;
 pub mod ask;
 mod attack;
 mod audit;
+mod broker;
 mod changes;
 mod commands;
 mod completions;
@@ -21,8 +22,10 @@ mod keys;
 mod live;
 mod man;
 mod mcp;
+mod mcp_fetch;
 mod mcp_install;
 mod mcp_pins;
+mod net;
 mod pending;
 mod policy;
 mod run;
@@ -77,6 +80,7 @@ pub const COMMANDS: &[&Spec] = &[
     &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
+    &net::CHECK,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,
@@ -98,10 +102,12 @@ pub const COMMANDS: &[&Spec] = &[
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,
     &mcp::SERVE,
+    &mcp_fetch::FETCH,
     &mcp_pins::PINS,
     &mcp_install::INSTALL,
     &completions::SPEC,
     &man::SPEC,
+    &broker::SPEC,
     &attack::PROBE,
     &attack::CONTROL,
     &attack::NEIGHBOUR,

@@ -176,7 +176,11 @@ impl Hub {
 
     fn control(&mut self, which: &Which, control: &ProgramControl) -> Result<(), Failure> {
         let number = self.running(which)?;
-        let line = self.programs.get(&number).map_or(0, |program| program.line);
+        let Some(program) = self.programs.get(&number) else { return Ok(()) };
+        if matches!(control, ProgramControl::Resize(_)) && program.asked.program.tty.is_none() {
+            return Err(failure(Code::Invalid, "the program has no terminal"));
+        }
+        let line = program.line;
         self.agent.words(Kind::Control, line, &serde_json::to_vec(control).unwrap_or_default());
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use live::Kept;
-use live::create::{COMMAND, Caller, Created, Refusal, Request, create as start, supervise as serve};
+use live::create::{COMMAND, Created, Refusal, Request, create as start};
+use live::supervise::{Caller, supervise as serve};
 use policy::ClauseId;
 use sandbox::fault::show_path;
 use sandbox::snapshot::{Snapshot, SnapshotError};

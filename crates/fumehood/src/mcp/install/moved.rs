@@ -8,7 +8,7 @@ use gateway::mcp::servers::{Server, Surroundings, import};
 use serde_json::{Map, Value as Json, json};
 
 use super::{Change, Client, Entry, digest, file_failure, read};
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::Failure;
 
 /// The key of our own words in the file of moved servers.

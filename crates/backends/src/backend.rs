@@ -79,6 +79,13 @@ pub trait Started: Debug {
     /// A step of the start failed.
     fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError>;
 
+    /// Waits for the sockets of the plan's inlets, in their order, which are the broker's: whoever calls this keeps none.
+    /// None where the plan has none.
+    ///
+    /// # Errors
+    /// A step of the start failed.
+    fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError>;
+
     /// Whether it waits until paths are covered in its layer.
     fn waits(&self) -> bool;
 

@@ -193,6 +193,12 @@ impl Capabilities {
         *self.time_namespace.get_or_init(|| self.kernel >= (6, 3) && there())
     }
 
+    /// Whether this kernel has IPv6, switched on.
+    #[must_use]
+    pub fn ipv6(&self) -> bool {
+        self.assumed.is_some() || Path::new("/proc/net/if_inet6").exists()
+    }
+
     /// The cgroup hierarchies of this host.
     ///
     /// # Errors

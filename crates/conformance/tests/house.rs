@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 14] = [
+const ROOMS: [Room; 16] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -78,8 +78,15 @@ const ROOMS: [Room; 14] = [
     Room { package: "fumehood-gateway", rooms: &["fumehood-policy", "fumehood-sys", "fumehood-gate"], others: None },
     Room {
         package: "fumehood-sandbox",
-        // The gate, since a run judges its own command: a caller could forget to.
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-gate"],
+        // The gate, since a run judges its own command: a caller could forget to. `egress`, to speak with the broker.
+        rooms: &[
+            "fumehood-policy",
+            "fumehood-sys",
+            "fumehood-guest",
+            "fumehood-backends",
+            "fumehood-gate",
+            "fumehood-egress",
+        ],
         // No command line, no terminal's colours, no runtime, no gateway.
         others: Some(&[
             "base64",
@@ -99,6 +106,14 @@ const ROOMS: [Room; 14] = [
             "zeroize",
         ]),
     },
+    Room {
+        package: "fumehood-egress",
+        rooms: &["fumehood-policy"],
+        // Pure libraries that read what programs send: no runtime, no socket.
+        others: Some(&["httparse", "serde", "serde_json"]),
+    },
+    // The process that holds a sandbox's sockets: no engine, no backend.
+    Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },
     // The protocol of live sandboxes, and the program inside that speaks it: no runtime, no policy.
     Room {
         package: "fumehood-agent",
@@ -135,6 +150,8 @@ const ROOMS: [Room; 14] = [
             "fumehood-live",
             "fumehood-server",
             "fumehood-attack",
+            "fumehood-egress",
+            "fumehood-broker",
         ],
         others: None,
     },
@@ -151,6 +168,8 @@ const ROOMS: [Room; 14] = [
             "fumehood-agent",
             "fumehood-live",
             "fumehood-server",
+            "fumehood-egress",
+            "fumehood-broker",
             "fumehood-probe",
             "fumehood-attack",
             "fumehood",

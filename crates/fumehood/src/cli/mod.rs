@@ -8,6 +8,7 @@ pub mod args;
 pub mod ask;
 mod attack;
 mod audit;
+mod broker;
 mod changes;
 mod commands;
 mod completions;
@@ -24,6 +25,7 @@ mod mcp;
 mod mcp_fetch;
 mod mcp_install;
 mod mcp_pins;
+mod net;
 mod pending;
 mod policy;
 mod run;
@@ -78,6 +80,7 @@ pub const COMMANDS: &[&Spec] = &[
     &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
+    &net::CHECK,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,
@@ -104,6 +107,7 @@ pub const COMMANDS: &[&Spec] = &[
     &mcp_install::INSTALL,
     &completions::SPEC,
     &man::SPEC,
+    &broker::SPEC,
     &attack::PROBE,
     &attack::CONTROL,
     &attack::NEIGHBOUR,

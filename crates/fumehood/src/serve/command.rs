@@ -37,7 +37,8 @@ impl Commands {
     #[must_use]
     pub fn new(files: BTreeMap<String, PathBuf>, policy: String, environment: &Environment) -> Self {
         let env = only_needed(&environment.env);
-        let environment = Environment::new(environment.cwd.clone(), env, environment.euid);
+        let own = Environment::new(environment.cwd.clone(), env, environment.euid);
+        let environment = own.with_broker(environment.broker.clone());
         Self { files, how: Arc::new(How { runner: Runner::new(&environment), policy }) }
     }
 

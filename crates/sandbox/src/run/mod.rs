@@ -10,6 +10,7 @@
 //! [`Capabilities::probe`]).
 
 mod begin;
+mod broker;
 mod commands;
 mod covers;
 mod end;
@@ -41,6 +42,7 @@ use std::path::Path;
 use backends::Capabilities;
 use policy::Plan;
 
+pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use end::Finished;
 pub use foresee::foresee;
@@ -179,13 +181,20 @@ fn watch(
     ear: &mut Ear<'_>,
     events: &mut dyn FnMut(Event),
 ) -> Watched {
+    let events = std::cell::RefCell::new(events);
+    let tell = |words: &str| (events.borrow_mut())(Event::Warning(words.to_owned()));
     let mut warned = |words: &str| {
         recorded.threshold(words);
-        events(Event::Warning(words.to_owned()));
+        tell(words);
     };
     let tmp = stage.home.tmp().filter(|_| stage.watches.folder()).map(Path::to_owned);
     let (watches, protected) = (&stage.watches, stage.protected.as_ref().filter(|_| stage.watches.protected));
+    let mut broker = stage.broker.as_mut();
     let mut look = |unlinked: u64| {
+        if broker.as_mut().is_some_and(|broker| broker.newly_lost()) {
+            recorded.broker_lost();
+            tell(broker::LOST);
+        }
         if let Some(words) = protected.and_then(Protected::lost) {
             return Some(StopReason::Lost(words));
         }

@@ -21,6 +21,7 @@ mod live_files;
 mod man;
 mod mcp;
 mod mcp_http;
+mod net;
 mod plan;
 mod policy;
 mod report;

@@ -105,6 +105,9 @@ pub trait Started: Debug {
 
 /// A sandbox in which every control of the plan has left its evidence, and that still has no payload.
 pub trait Verified: Debug {
+    /// Number outside of the process that stands for the sandbox.
+    fn pid(&self) -> i32;
+
     /// Lets the payload go.
     ///
     /// # Errors

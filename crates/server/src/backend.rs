@@ -18,6 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A sandbox to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
+    /// Whose it is: what is kept ready for one is given to nobody else.
+    pub owner: String,
     /// Its policy, the weakest layer first.
     pub layers: Vec<PolicyLayer>,
     /// Its name.

@@ -21,7 +21,7 @@ pub mod http;
 mod json;
 pub mod keys;
 mod labels;
-
+mod page;
 mod templates;
 mod tokens;
 mod v1;

@@ -689,6 +689,10 @@ fn options(attrs: Attrs) -> Vec<&'static str> {
 }
 
 impl backend::Verified for Verified {
+    fn pid(&self) -> i32 {
+        self.confined.started.child.child.pid
+    }
+
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
         let started = self.confined.started;
         started.control.send(ToGuest::Go)?;

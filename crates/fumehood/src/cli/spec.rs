@@ -4,8 +4,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::args::{Flag, Help, Parsed, Words};
-use super::environment::Environment;
 use super::flags::COMMON;
+use crate::environment::Environment;
 use crate::ui::{Console, Failure, Palette};
 
 /// One command.

@@ -66,7 +66,7 @@ impl How {
     async fn once(&self, file: PathBuf, args: &Json) -> Result<ToolResult, ToolFailure> {
         let mut text = gate::json::canonical(args);
         text.push('\n');
-        let what = match crate::cli::target::script(file, None, Vec::new()) {
+        let what = match crate::program::script(file, None, Vec::new()) {
             Ok(what) => what,
             Err(stop) => return result_of(&stop.json()),
         };

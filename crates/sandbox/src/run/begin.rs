@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT};
+use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT, Verified};
 use policy::control::Control;
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Plan, Policy};
@@ -60,6 +60,28 @@ pub(super) struct Stage {
     pub(super) watches: Watches,
     /// It goes after the guest and its groups.
     pub(super) home: HostResources,
+}
+
+/// A guest whose posture equals the plan, and which waits for *go*. The order of the fields is the order in which it ends.
+pub(super) struct Ready {
+    verified: Box<dyn Verified>,
+    broker: Option<Keeper>,
+    program: String,
+    /// The workspace's folder on the host.
+    root: Option<PathBuf>,
+    layer: Option<Layer>,
+    tmp: Option<Dir>,
+    protected: Option<Protected>,
+    git: Option<GitLayers>,
+    watches: Watches,
+    home: HostResources,
+}
+
+impl Ready {
+    /// The guest's process, by its number outside.
+    pub(super) fn pid(&self) -> i32 {
+        self.verified.pid()
+    }
 }
 
 /// What is to be run, as it was judged.
@@ -219,17 +241,11 @@ pub(super) fn hand_over(
 }
 
 impl Begun {
-    /// Starts the guest, verifies its posture, and lets the payload go.
-    pub(super) fn start(
-        self,
-        planned: &Planned,
-        recorded: &Recorded,
-        host: &Capabilities,
-        stdio: Stdio,
-    ) -> Result<Stage, Error> {
+    /// Starts the guest, and verifies its posture.
+    pub(super) fn confine(self, planned: &Planned, recorded: &Recorded, host: &Capabilities) -> Result<Ready, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
-        let Self { prepared, program, mut protected, mut git, broker, mut home, watches, mut armed } = self;
+        let Self { prepared, program, mut protected, mut git, broker, home, watches, mut armed } = self;
         let mut layer = None;
         let root = prepared.workspace().map(Path::to_owned);
         let owner = prepared.owner();
@@ -270,7 +286,16 @@ impl Begun {
         let broker = brokered(broker, &mut *started, plan, &mut armed)?;
         there_already(&mut armed, planned, layer.is_some());
         armed.watches(&watches, home.tmp().is_some(), protected.is_some());
-        let mut running = started.verify(armed.controls())?.go()?;
+        let verified = started.verify(armed.controls())?;
+        Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home })
+    }
+}
+
+impl Ready {
+    /// Lets the payload go.
+    pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
+        let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home } = self;
+        let mut running = verified.go()?;
         let carried = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);

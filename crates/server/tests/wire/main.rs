@@ -6,4 +6,6 @@ mod control;
 mod data;
 mod interpreter;
 mod native;
+mod page;
 mod stage;
+mod terminal;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use live::Kept;
-use live::create::{COMMAND, Caller, Created, Refusal, Request, create as start, supervise as serve};
+use live::create::{COMMAND, Created, Refusal, Request, create as start};
+use live::supervise::{Caller, supervise as serve};
 use policy::ClauseId;
 use sandbox::fault::show_path;
 use sandbox::snapshot::{Snapshot, SnapshotError};
@@ -15,7 +16,7 @@ use super::super::ask::{asked_layers, request};
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
 use super::{stopped, text, time};
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::load;
 use crate::ui::{Failure, Palette, When};
 

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::copy;
 use crate::meter;
 use crate::resolver::Resolved;
-use crate::run::{Place, Run};
+use crate::run::{Open, Place, Run};
 use crate::{names, outside, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
@@ -45,6 +45,8 @@ pub(crate) struct Aim {
     pub(crate) way: Way,
     /// A person allowed it; no rule names it.
     pub(crate) asked: bool,
+    /// Its place among those that are open.
+    pub(crate) open: Rc<Open>,
 }
 
 /// Accepts on one socket until the run ends.
@@ -68,7 +70,10 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
         return;
     }
     if asked.port() == NAMES_PORT {
-        names::connection(run, stream).await;
+        // Closed where there are too many: the client comes again.
+        if let Ok(_slot) = run.lookup_connections.try_acquire() {
+            names::connection(&run, stream).await;
+        }
         return;
     }
     let (stream, to, port) = (Arc::new(stream), run.meant(address), asked.port());
@@ -103,12 +108,12 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
             if !run.ask(&to.to_string(), port).await {
                 return Err(Stop::Denied(Reason::Asked));
             }
-            place.was_asked();
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
             (Way { pin: None, reading }, true)
         }
     };
-    let aim = Aim { to: to.clone(), port, way, asked };
+    place.open.judged(way, asked);
+    let aim = Aim { to: to.clone(), port, way, asked, open: Rc::clone(&place.open) };
     match (way.reading, to) {
         (Reading::Nothing, _) | (_, To::Address(_)) => passed(run, stream, &aim, &[]).await,
         (Reading::Names, To::Name(name)) => named(run, stream, &aim, name).await,
@@ -179,7 +184,10 @@ pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop>
             Resolved::Failed(why) => return Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
         },
     };
-    outside::connect(&addresses).await.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))
+    let connected = outside::connect(&addresses).await;
+    let stream = connected.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
+    aim.open.leads_to(stream.peer_addr()?);
+    Ok(stream)
 }
 
 /// The addresses that a name may lead to.

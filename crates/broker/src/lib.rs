@@ -112,7 +112,12 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
                 continue;
             }
             () = run.records.more.notified() => {
-                line.say(&run.records.fresh()).await?;
+                let fresh = run.records.fresh();
+                line.say(&fresh).await?;
+                // It is the last frame: without look-ups there is no network, and it is not to look as if there were.
+                if fresh.iter().any(|frame| matches!(frame, FromBroker::Failed { .. })) {
+                    return Ok(());
+                }
                 continue;
             }
         };

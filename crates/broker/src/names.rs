@@ -85,7 +85,7 @@ pub(crate) async fn datagrams(run: Rc<Run>, socket: OwnedFd, slots: Arc<Semaphor
 }
 
 /// Serves one connection of look-ups, one after the other.
-pub(crate) async fn connection(run: Rc<Run>, mut stream: TcpStream) {
+pub(crate) async fn connection(run: &Rc<Run>, mut stream: TcpStream) {
     while let Ok(Ok(length)) = timeout(QUIET, stream.read_u16()).await {
         let mut bytes = vec![0; usize::from(length).min(QUESTION_AT_MOST)];
         if usize::from(length) > QUESTION_AT_MOST
@@ -94,7 +94,7 @@ pub(crate) async fn connection(run: Rc<Run>, mut stream: TcpStream) {
             return;
         }
         let answer = match dns::question(&bytes) {
-            Ok(question) => answered(&run, &question, usize::from(u16::MAX)).await,
+            Ok(question) => answered(run, &question, usize::from(u16::MAX)).await,
             Err(NoQuestion::Silence) => return,
             Err(NoQuestion::Answer(answer)) => answer,
         };

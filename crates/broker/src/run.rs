@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use egress::denial::{Reason, To};
-use egress::judge::{Connect, LookUp, Rules};
+use egress::judge::{Connect, LookUp, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
 use policy::value::Target;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::meter::Meter;
 use crate::records::Records;
@@ -21,6 +21,8 @@ use crate::sockets::Spares;
 
 /// Connections at once where the policy names no number: what a process can hold descriptors for.
 const OPEN_AT_MOST: u32 = 2000;
+/// Connections for look-ups at once.
+const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
 /// Questions to a person at once.
 const ASKS_AT_MOST: usize = 64;
 /// Ports below are listened on by the guest, for all addresses; above, for each name's own.
@@ -44,6 +46,8 @@ pub(crate) struct Run {
     pub(crate) lookups: Cell<u64>,
     /// Low ports on which the guest listens.
     listening: RefCell<HashSet<u16>>,
+    /// Connections for look-ups; the next waits.
+    pub(crate) lookup_connections: Semaphore,
 }
 
 /// A connection that is open.
@@ -53,6 +57,10 @@ pub(crate) struct Open {
     port: u16,
     /// A person allowed it; rules did not.
     asked: Cell<bool>,
+    /// How it is treated, once that is judged.
+    way: Cell<Option<Way>>,
+    /// Where it really leads, once it is connected.
+    real: Cell<Option<SocketAddr>>,
     /// It is to be cut.
     pub(crate) cut: Notify,
 }
@@ -76,10 +84,32 @@ impl Drop for Place {
     }
 }
 
-impl Place {
-    /// A person allowed it.
-    pub(crate) fn was_asked(&self) {
-        self.open.asked.set(true);
+impl Open {
+    /// It was judged: so it is treated, and whether a person allowed it.
+    pub(crate) fn judged(&self, way: Way, asked: bool) {
+        self.way.set(Some(way));
+        self.asked.set(asked);
+    }
+
+    /// It leads there.
+    pub(crate) fn leads_to(&self, real: SocketAddr) {
+        self.real.set(Some(real));
+    }
+
+    /// Whether it is still as these rules would have it.
+    fn fits(&self, rules: &Rules) -> bool {
+        let way = match rules.connect(&self.to, self.port) {
+            Connect::Way(way) => self.way.get().is_none_or(|before| before == way),
+            Connect::Ask => self.asked.get(),
+            Connect::Denied(_) => false,
+        };
+        let pinned = self.way.get().is_some_and(|way| way.pin.is_some());
+        let real = match self.real.get() {
+            None => true,
+            Some(real) if pinned => rules.not_denied(real.ip(), real.port()).is_ok(),
+            Some(real) => rules.outside(real.ip(), real.port()).is_ok(),
+        };
+        way && real
     }
 }
 
@@ -101,6 +131,7 @@ impl Run {
             connections: Cell::new(0),
             lookups: Cell::new(0),
             listening: RefCell::new(listening),
+            lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
         })
     }
 
@@ -147,7 +178,14 @@ impl Run {
             return Err(Reason::Bytes);
         }
         let id = self.number();
-        let open = Rc::new(Open { to: to.clone(), port, asked: Cell::new(false), cut: Notify::new() });
+        let open = Rc::new(Open {
+            to: to.clone(),
+            port,
+            asked: Cell::new(false),
+            way: Cell::new(None),
+            real: Cell::new(None),
+            cut: Notify::new(),
+        });
         self.open.borrow_mut().insert(id, Rc::clone(&open));
         Ok(Place { run: Rc::clone(self), id, open })
     }
@@ -211,16 +249,9 @@ impl Run {
     pub(crate) fn replace(&self, rules: Rules) {
         self.meter.limit(rules.net());
         *self.rules.borrow_mut() = Rc::new(rules);
-        let (rules, before) = (self.rules(), self.open.borrow().values().cloned().collect::<Vec<_>>());
-        for open in before {
-            let fits = match rules.connect(&open.to, open.port) {
-                Connect::Way(_) => true,
-                Connect::Ask => open.asked.get(),
-                Connect::Denied(_) => false,
-            };
-            if !fits {
-                open.cut.notify_one();
-            }
+        let rules = self.rules();
+        for open in self.open.borrow().values().filter(|open| !open.fits(&rules)) {
+            open.cut.notify_one();
         }
     }
 

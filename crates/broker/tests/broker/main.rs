@@ -372,6 +372,13 @@ fn rules_are_replaced_while_it_runs() {
         assert_eq!(cut.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(exchange(kept, b"still", true).unwrap(), "still");
         assert_eq!(stage.program(|| look_up(HOST, dns::A)), Found::NoName);
+        // A connection whose real address is denied from now on is cut, too.
+        let mut third = stage.program(|| connect("b.at-93-184-216-34.example", 22));
+        third.read_exact(&mut [0; 7]).unwrap();
+        let rule = json!([{"host": "b.at-93-184-216-34.example", "ports": [22]}]);
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule, "deny": [{"cidr": "93.184.216.0/24"}]})) });
+        assert_eq!(third.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule})) });
         // Rules that cannot be held are not taken, and those before stay.
         for bad in [json!({"allow": [{"host": HOST, "ports": [25]}]}), json!({"allow": [{"host": "a b"}]})] {
             engine.send(&ToBroker::Rules { net: full(&bad) });
@@ -403,6 +410,40 @@ fn a_person_is_asked_where_the_rules_say_so() {
         assert_eq!(engine.denied("net.unknown/answered").host, HOST);
         engine.end();
     });
+}
+
+/// What a thousand quiet connections cost in memory, beside what the kernel holds for them.
+#[test]
+fn a_thousand_connections_are_cheap() {
+    staged("a_thousand_connections_are_cheap", |stage| {
+        let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (server, held) = (std::sync::Arc::clone(&kept), kept);
+        stage.server_in_turn((WORLD, 22), move |stream| server.lock().unwrap().push(stream));
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22]}]}));
+        engine.ready();
+        let mut first = stage.program(|| connect(HOST, 22));
+        first.write_all(b"x").unwrap();
+        let before = resident();
+        let all = stage.program(|| {
+            let at = address(HOST);
+            (0..1000).map(|_| TcpStream::connect((at, 22)).unwrap()).collect::<Vec<_>>()
+        });
+        // Once the server has them all, so has the broker.
+        while held.lock().unwrap().len() < 1001 {
+            std::thread::yield_now();
+        }
+        let grown = resident().saturating_sub(before);
+        println!("{before} KiB before, {grown} KiB for {} connections", all.len());
+        assert!(grown < 16 << 10, "{grown} KiB");
+        engine.end();
+    });
+}
+
+/// KiB of this process in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]

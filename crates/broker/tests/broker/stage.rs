@@ -127,6 +127,12 @@ impl Stage {
         });
     }
 
+    /// A server outside that keeps its connections, in one thread.
+    pub(crate) fn server_in_turn(&self, at: ([u8; 4], u16), serve: impl Fn(TcpStream) + Send + 'static) {
+        let listener = self.world.inside(|| TcpListener::bind(SocketAddr::from(at)).unwrap());
+        std::thread::spawn(move || listener.incoming().for_each(|stream| serve(stream.unwrap())));
+    }
+
     /// A broker with these rules.
     pub(crate) fn broker(&self, net: &Value) -> Engine {
         self.broker_with(net, &[22, 80, 443])

@@ -23,6 +23,7 @@ mod mcp;
 mod mcp_fetch;
 mod mcp_http;
 mod mcp_move;
+mod net;
 mod plan;
 mod policy;
 mod pool;

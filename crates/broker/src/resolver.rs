@@ -44,6 +44,8 @@ pub(crate) enum Resolved {
 #[derive(Debug)]
 pub(crate) struct Resolver {
     file: PathBuf,
+    /// Those that the file named when it could last be read.
+    known: RefCell<Vec<SocketAddr>>,
     kept: RefCell<HashMap<String, (Vec<IpAddr>, Instant)>>,
     slots: Semaphore,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Resolver {
 impl Resolver {
     /// Asks the resolvers that this file names.
     pub(crate) fn new(file: PathBuf) -> Self {
-        Self { file, kept: RefCell::default(), slots: Semaphore::new(AT_ONCE) }
+        Self { file, known: RefCell::default(), kept: RefCell::default(), slots: Semaphore::new(AT_ONCE) }
     }
 
     /// Where a name is; answers are kept for as long as they say.
@@ -106,11 +108,15 @@ impl Resolver {
         }
     }
 
-    /// Read anew each time: a machine that moves to another network writes another file.
+    /// Read anew each time: a machine that moves to another network writes another file. Where it can no longer be read (it was
+    /// replaced, and the broker was granted the one before), the last that it named are asked on.
     fn servers(&self) -> Vec<SocketAddr> {
         let mut text = String::new();
         let read = std::fs::File::open(&self.file).and_then(|file| file.take(1 << 16).read_to_string(&mut text));
-        let servers = if read.is_ok() { named(&text) } else { Vec::new() };
+        if read.is_ok() {
+            *self.known.borrow_mut() = named(&text);
+        }
+        let servers = self.known.borrow().clone();
         // What a resolver library takes where the file names none.
         if servers.is_empty() { vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 53))] } else { servers }
     }
@@ -188,5 +194,19 @@ mod tests {
         let shown: Vec<String> = named(text).iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["10.0.0.2:53", "[fd00::53]:53", "127.0.0.1:5353"]);
         assert_eq!(named("nameservers 1.1.1.1\n"), []);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_leaves_the_resolvers_that_it_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let resolver = Resolver::new(file.path().to_owned());
+        let shown = || resolver.servers().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(), ["127.0.0.1:53"]);
+        for server in ["192.0.2.1", "192.0.2.2"] {
+            std::fs::write(file.path(), format!("nameserver {server}\n")).unwrap();
+            assert_eq!(shown(), [format!("{server}:53")]);
+        }
+        std::fs::remove_file(file.path()).unwrap();
+        assert_eq!(shown(), ["192.0.2.2:53"]);
     }
 }

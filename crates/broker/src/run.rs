@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use egress::denial::{Reason, To};
-use egress::judge::{Connect, LookUp, Rules, Way};
+use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
 use policy::value::Target;
@@ -19,8 +19,6 @@ use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::sockets::Spares;
 
-/// Connections at once where the policy names no number: what a process can hold descriptors for.
-const OPEN_AT_MOST: u32 = 2000;
 /// Connections for look-ups at once.
 const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
 /// Questions to a person at once.
@@ -169,7 +167,7 @@ impl Run {
 
     /// A place among the open connections; the reason where there is none.
     pub(crate) fn place(self: &Rc<Self>, to: &To, port: u16) -> Result<Place, Reason> {
-        let most = self.rules().net().connections.unwrap_or(OPEN_AT_MOST).min(OPEN_AT_MOST);
+        let most = self.rules().net().connections.unwrap_or(CONNECTIONS_AT_MOST);
         let open = self.open.borrow().len();
         if u32::try_from(open).unwrap_or(u32::MAX) >= most {
             return Err(Reason::Connections(most));

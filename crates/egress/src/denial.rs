@@ -51,7 +51,7 @@ pub enum Reason {
     Method(String),
     /// The path is not among the rule's, or has more than one reading.
     Path(String),
-    /// More connections at once than `net.connections`.
+    /// More connections at once than `net.connections`, or than the broker holds.
     Connections(u32),
     /// `net.bytes` is used up.
     Bytes,
@@ -107,7 +107,7 @@ impl Reason {
             Self::Host(why) => format!("the request does not say that it is meant: {why}"),
             Self::Method(method) => format!("no rule for it has the method {method}"),
             Self::Path(why) => format!("no rule for it has this path: {why}"),
-            Self::Connections(most) => format!("{most} connections are open, which is `net.connections`"),
+            Self::Connections(most) => format!("{most} connections are open, and no more may be at once"),
             Self::Bytes => "the run has sent and received as much as `net.bytes` is".to_owned(),
             Self::Names => "the run has looked up more names than the broker keeps".to_owned(),
             Self::Listener(why) => format!("nobody can listen for it inside: {why}"),

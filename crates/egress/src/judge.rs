@@ -18,6 +18,9 @@ const WEB: [u16; 2] = [80, 443];
 /// The port of names, which the broker itself answers.
 pub const NAMES_PORT: u16 = 53;
 
+/// Most connections at once, and as many as there may be where the policy names no number: each costs the broker two descriptors.
+pub const CONNECTIONS_AT_MOST: u32 = 1500;
+
 /// The rules of one run.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -100,6 +103,7 @@ pub fn not_built(net: &Net) -> Vec<NotBuilt> {
         (!net.programs.is_empty(), "net.programs", "which program a connection is of cannot be told yet"),
         (net.proxy.is_some(), "net.proxy", "the broker cannot go out by a proxy yet"),
         (!net.ca.is_empty(), "net.ca", "the broker opens no TLS yet, so it has nothing to verify"),
+        (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
         (any(NetRule::is_opened), "net.allow", "requests cannot be judged by `methods` and `paths` yet"),
         (any(|rule| rule.protocol == Protocol::Udp), "net.allow", "`protocol = \"udp\"` cannot be passed on yet"),
         (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),

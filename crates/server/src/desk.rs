@@ -288,6 +288,18 @@ impl Desk {
         self.sandboxes.create(wanted).await
     }
 
+    /// So long a life, or as long a one as the ceiling of the key allows; milliseconds.
+    pub(crate) async fn life(&self, key: &Key, wish_ms: u64) -> Result<u64, Problem> {
+        let Some(top) = key.ceiling.clone() else { return Ok(wish_ms) };
+        let environment = Arc::clone(&self.environment);
+        let load = move || load(&[PolicyLayer::Document(top)], &environment);
+        match tokio::task::spawn_blocking(load).await {
+            Ok(Ok(top)) => Ok(top.policy.limits.wall.map_or(wish_ms, |wall| wall.0.min(wish_ms))),
+            Ok(Err(problems)) => Err(crate::e2b::all(problems)),
+            Err(_lost) => Err(crate::backend::failed("the ceiling could not be read").into()),
+        }
+    }
+
     /// Takes a place among those that are being made.
     fn begin(&self, key: &Key, once: Option<String>) -> Result<Creating<'_>, Problem> {
         if let Some(once) = &once

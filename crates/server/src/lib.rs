@@ -19,6 +19,7 @@ mod envd;
 pub mod folder;
 pub mod http;
 mod json;
+mod jupyter;
 pub mod keys;
 mod labels;
 mod page;

@@ -38,15 +38,22 @@ pub(super) enum Word {
     },
     /// A message of the kernel.
     Message(Box<Message>),
+    /// For which languages there are kernels.
+    Languages(Vec<String>),
 }
 
 /// A message of a kernel.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message {
+    #[serde(default)]
+    pub(super) channel: String,
     pub(super) header: Header,
     #[serde(default)]
     pub(super) parent_header: Parent,
     pub(super) content: Box<RawValue>,
+    /// The line that it was, without a newline.
+    #[serde(skip)]
+    pub(super) line: Vec<u8>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,6 +67,8 @@ pub(super) struct Header {
 pub(super) struct Parent {
     #[serde(default)]
     pub(super) msg_id: String,
+    #[serde(default)]
+    pub(super) session: String,
 }
 
 /// What a message means for the execution that it belongs to.
@@ -255,6 +264,15 @@ pub(super) fn note(text: &str) -> Vec<u8> {
 }
 
 impl Message {
+    /// Whether the kernel says by it that it works, or that it does not.
+    pub(super) fn busy(&self) -> Option<bool> {
+        if self.header.msg_type != "status" || self.channel != "iopub" {
+            return None;
+        }
+        let status = serde_json::from_str::<StatusContent<'_>>(self.content.get()).ok()?;
+        Some(status.execution_state != "idle")
+    }
+
     /// What it means. A message that is not what its kind says has nothing to tell.
     pub(super) fn meaning(&self) -> Meaning {
         let content = self.content.get();

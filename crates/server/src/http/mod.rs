@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use crate::answer::json_response;
 use crate::desk::Desk;
-use crate::{e2b, envd, page, v1};
+use crate::{e2b, envd, jupyter, page, v1};
 use route::Whose;
 
 pub use crate::desk::Settings;
@@ -44,7 +44,11 @@ impl Server {
     #[must_use]
     pub fn new(desk: Desk) -> Self {
         let desk = Arc::new(desk);
-        Self { e2b: e2b::router(Arc::clone(&desk)), v1: v1::router(Arc::clone(&desk)), desk }
+        Self {
+            e2b: e2b::router(Arc::clone(&desk)),
+            v1: v1::router(Arc::clone(&desk)).merge(jupyter::router(Arc::clone(&desk))),
+            desk,
+        }
     }
 
     /// The answer to a request.

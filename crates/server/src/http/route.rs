@@ -49,7 +49,7 @@ pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem
     match uri.path() {
         "/health" => Ok(Whose::Health),
         "/files" => by_signature(desk, request).await,
-        path if path == "/v1" || path.starts_with("/v1/") => Ok(Whose::Ours),
+        path if path == "/v1" || path.starts_with("/v1/") || crate::jupyter::is_ours(path) => Ok(Whose::Ours),
         _ => Ok(Whose::Control),
     }
 }

@@ -21,7 +21,8 @@ pub mod http;
 mod json;
 pub mod keys;
 mod labels;
-
+mod record;
+mod snapshots;
 mod templates;
 mod tokens;
 mod v1;

@@ -311,6 +311,7 @@ fn kept(request: &Request, environment: &Environment) -> Value {
         layers: request.layers.clone(),
         template: request.template.clone(),
         idle_ms: request.idle_ms,
+        labels: request.labels.clone(),
     };
     serde_json::to_value(kept).unwrap_or_default()
 }

@@ -22,6 +22,8 @@ mod json;
 pub mod keys;
 mod labels;
 mod page;
+mod record;
+mod snapshots;
 mod templates;
 mod tokens;
 mod v1;

@@ -17,6 +17,7 @@ use server::desk::Desk;
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, bind, serve};
 
+use super::approvals::Served;
 use super::args::{Flag, To, Words, usage};
 use super::keys;
 use super::serve::told_to_stop;
@@ -64,6 +65,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let folder = Folder::new(home, creator(Arc::clone(&environment)));
     let settings = Settings { domain, encrypted: false };
     let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
+    let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
     runtime.block_on(async {
         let listeners =
             bind(&listen).await.map_err(|error| failed("cannot listen there", &format!("{listen:?}"), &error))?;
@@ -115,10 +117,10 @@ fn creator(environment: Arc<Environment>) -> Create {
 }
 
 fn request(wanted: Wanted) -> Request {
-    let Wanted { layers, name, labels, timeout_ms, idle_ms, template } = wanted;
+    let Wanted { layers, name, labels, timeout_ms, idle_ms, template, from } = wanted;
     let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
     layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
-    Request { layers, name, labels, idle_ms, template, from: None, columns: 0, colour: false }
+    Request { layers, name, labels, idle_ms, template, from, columns: 0, colour: false }
 }
 
 /// A supervisor is a child of ours: when it ends, its zombie is taken away, by a thread that waits for nothing else.

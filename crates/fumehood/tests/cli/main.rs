@@ -26,6 +26,7 @@ mod policy;
 mod report;
 mod run;
 mod scheduling;
+mod served;
 mod shell;
 mod streams;
 mod tools;

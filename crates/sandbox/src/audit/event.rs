@@ -45,6 +45,8 @@ kinds! {
     live_exec = "live.exec";
     /// A live sandbox is over.
     live_ended = "live.ended";
+    /// A request to the server changed something, or tried to.
+    server_request = "server.request";
     /// Changes were taken over into a workspace.
     workspace_applied = "workspace.applied";
     /// Changes were thrown away.

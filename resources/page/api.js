@@ -14,6 +14,7 @@ export class Problem extends Error {
   constructor(status, body) {
     super(body?.what ?? body?.title ?? body?.message ?? `the server answered ${status}`);
     this.status = status;
+    this.body = body;
     this.record = { id: body?.id, clause: body?.clause, what: this.message, why: body?.why ?? body?.detail, instead: body?.instead };
     this.refused = body?.refused ?? [];
   }
@@ -92,11 +93,6 @@ export async function* events(method, path, options = {}) {
     } else if (line.startsWith("event:")) event = line.slice(6).trim();
     else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
   }
-}
-
-/// A body of JSON lines.
-export async function* lines(method, path, options = {}) {
-  for await (const line of split(await ask(method, path, options))) if (line.trim()) yield parse(line);
 }
 
 function parse(text) {

@@ -107,12 +107,12 @@ export function table(caption, heads, rows, attributes = {}) {
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows)));
 }
 
-/// A bare curve of the newest values, from 0 to `most`.
+/// A bare curve of the newest 30 values, from 0 to `most`.
 export function spark(values, most, label) {
   const [width, height] = [120, 28];
   const top = Math.max(most || 0, ...values, 1e-9);
-  const step = width / 59;
-  const points = values.slice(-60).map((value, at, all) => [width - (all.length - 1 - at) * step, height - 2 - (value / top) * (height - 4)]);
+  const step = width / 29;
+  const points = values.slice(-30).map((value, at, all) => [width - (all.length - 1 - at) * step, height - 2 - (value / top) * (height - 4)]);
   const line = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
   const first = points[0] ?? [width, height];
   return svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, preserveAspectRatio: "none" },

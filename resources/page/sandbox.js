@@ -2,6 +2,9 @@
 
 import * as api from "./api.js";
 import { badge, bytes, button, confirm, field, h, moment, notice, plain, put, span, table, trouble } from "./dom.js";
+import { changes } from "./changes.js";
+import { code } from "./code.js";
+import { files } from "./files.js";
 import { processes } from "./processes.js";
 import { ask as askToEnd } from "./sandboxes.js";
 import { terminal } from "./terminal.js";
@@ -9,7 +12,10 @@ import { follow, show } from "./usage.js";
 
 const TABS = [
   ["terminal", "Terminal", terminal],
+  ["code", "Code", code],
+  ["files", "Files", files],
   ["processes", "Processes", processes],
+  ["changes", "Changes", changes],
   ["about", "About", about],
 ];
 

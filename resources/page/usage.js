@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { bytes, h, put, spark } from "./dom.js";
 
-const KEPT = 60;
+const KEPT = 30;
 const histories = new Map();
 
 /// Adds a measurement: `info` as `/v1` shows a sandbox.

@@ -1,5 +1,6 @@
 //! A run of the engine as a supervisor holds it.
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream as Socket;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +55,8 @@ impl Run for Engine {
         self.files.apply(&self.handle, wanted)
     }
 
-    fn snapshot(&self, name: Option<String>) -> Result<Snapshotted, Failure> {
-        self.files.snapshot(&self.handle, name)
+    fn snapshot(&self, name: Option<String>, labels: BTreeMap<String, String>) -> Result<Snapshotted, Failure> {
+        self.files.snapshot(&self.handle, name, labels)
     }
 }
 

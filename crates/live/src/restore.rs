@@ -1,5 +1,6 @@
 //! A new sandbox becomes what a snapshot was: the agent inside is asked to remove and to unpack, before anybody else is heard.
 
+use std::collections::BTreeMap;
 use std::io::{BufWriter, Read as _, Result as IoResult, Write};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,9 @@ pub struct Kept {
     /// Modules that a Python inside has imported, if one waits for code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imports: Option<Vec<String>>,
+    /// The labels of the sandbox that it was made of: whoever made it knows by them whose it is. No other sandbox gets them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Kept {

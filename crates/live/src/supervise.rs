@@ -5,6 +5,7 @@
 //! sandbox ready and wait lives as long as its stdin is held open: whoever does that may be killed at any moment, and nothing
 //! stays behind.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -310,15 +311,15 @@ fn ends(created_ms: i64, life: Duration) -> i64 {
 }
 
 /// What a snapshot of it says.
-fn kept(request: &Request, environment: &Environment) -> Value {
-    let kept = Kept {
+fn kept(request: &Request, environment: &Environment) -> Kept {
+    Kept {
         cwd: environment.cwd.clone(),
         layers: request.layers.clone(),
         template: request.template.clone(),
         idle_ms: request.idle_ms,
         imports: request.imports.clone(),
-    };
-    serde_json::to_value(kept).unwrap_or_default()
+        labels: BTreeMap::new(),
+    }
 }
 
 /// Away from the caller's session, terminal and end.

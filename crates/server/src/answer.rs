@@ -98,6 +98,11 @@ impl Problem {
         )
     }
 
+    /// Whether it says that there is no such template.
+    pub(crate) fn is_no_template(&self) -> bool {
+        &*self.id == "serve/no-such-template"
+    }
+
     /// A path or method that is not served.
     #[must_use]
     pub fn no_route(what: &str) -> Self {

@@ -34,6 +34,8 @@ pub struct Wanted {
     pub template: String,
     /// Modules that a Python inside has imported, if one is to wait for code.
     pub imports: Option<Vec<String>>,
+    /// The id of the snapshot that it begins as.
+    pub from: Option<String>,
 }
 
 /// The live sandboxes of a state folder.
@@ -61,6 +63,50 @@ pub trait Sandboxes: Send + Sync + 'static {
     /// # Errors
     /// `Ended` where no supervisor answers.
     fn connect<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Client, Failure>>;
+}
+
+/// Calls of tools that wait for a person: the store of `fumehood approvals`, and its rules. All of it blocks.
+pub trait Approvals: Send + Sync + 'static {
+    /// Those that wait; with `all` also those that were answered lately.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn list(&self, all: bool) -> Result<Vec<Json>, Problem>;
+
+    /// Answers one, recorded before it counts; gives it as it is then.
+    ///
+    /// # Errors
+    /// There is none, somebody or the time was first (409), it cannot be remembered so, or the store cannot be used.
+    fn answer(&self, id: &str, said: &Said) -> Result<Json, Problem>;
+}
+
+/// An answer to a call that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Who says it, for the record.
+    pub by: String,
+    /// Yes or no.
+    pub decision: Decision,
+}
+
+/// Yes or no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Once, and also what is remembered.
+    Approve(Option<Remembered>),
+    /// No, and what the agent is told.
+    Deny(String),
+}
+
+/// What is approved beside the one call: as the flags of `fumehood approvals approve`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// `args`, `tool` or `session`.
+    pub what: String,
+    /// Arguments that may be anything.
+    pub any: Vec<String>,
+    /// For so many milliseconds.
+    pub millis: u64,
 }
 
 /// Asks, and waits for the result.

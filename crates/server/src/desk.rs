@@ -14,12 +14,13 @@ use policy::json::sha256_hex;
 use policy::value::Policy;
 use sandbox::audit::{Log, Options};
 use sandbox::state::State as Folder;
-use sandbox::{Environment, Error, Inputs, PolicyLayer};
+use sandbox::{Capabilities, Environment, Error, Inputs, Planned, PolicyLayer, Workload};
+use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::admit;
 use crate::answer::Problem;
-use crate::backend::{Sandboxes, Wanted, call};
+use crate::backend::{Approvals, Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
@@ -33,6 +34,9 @@ pub(crate) const MAX_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most labels of a sandbox, and most bytes of one.
 const MAX_LABELS: usize = 64;
 const MAX_LABEL: usize = 4096;
+
+/// So many requests look through the audit log at once: each reads all of it.
+const LOOKS: usize = 2;
 
 /// What a server is told at its start.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +63,8 @@ pub(crate) struct Order {
     pub(crate) pauses_at_end: bool,
     pub(crate) wakes: bool,
     pub(crate) private_ports: bool,
+    /// The id of the snapshot that it begins as.
+    pub(crate) from: Option<String>,
 }
 
 /// The header that makes a request safe to repeat, and the request.
@@ -87,6 +93,12 @@ pub struct Desk {
     creating: Mutex<BTreeSet<String>>,
     /// How many sandboxes are being made, by key.
     coming: Mutex<BTreeMap<String, usize>>,
+    /// Calls of tools that wait for a person, where this server has them.
+    pub(crate) approvals: Option<Arc<dyn Approvals>>,
+    /// So many look through the audit log at once.
+    pub(crate) looks: tokio::sync::Semaphore,
+    /// Whether all requests that changed something are in the audit log.
+    pub(crate) is_recorded: std::sync::atomic::AtomicBool,
     /// The audit log, once it was opened.
     log: Mutex<Option<Arc<Log>>>,
 }
@@ -155,8 +167,17 @@ impl Desk {
             cuts: Mutex::default(),
             creating: Mutex::default(),
             coming: Mutex::default(),
+            approvals: None,
+            looks: tokio::sync::Semaphore::new(LOOKS),
+            is_recorded: std::sync::atomic::AtomicBool::new(true),
             log: Mutex::default(),
         })
+    }
+
+    /// The same, with calls of tools that people answer here.
+    #[must_use]
+    pub fn with_approvals(self, approvals: Arc<dyn Approvals>) -> Self {
+        Self { approvals: Some(approvals), ..self }
     }
 
     /// Does what blocks, in the state folder.
@@ -214,13 +235,17 @@ impl Desk {
     /// Whether a sandbox is one of this key: it created it. Those of the command line are nobody's here: folders of the host
     /// may be open to them.
     fn is_of(key: &Key, info: &Info) -> bool {
-        info.labels.get(KEY).is_some_and(|owner| *owner == key.mark())
+        labels::is_of(key, &info.labels)
     }
 
     /// Whether the key that created a sandbox is still there; what it handed out ends with it.
     pub(crate) fn is_served(&self, info: &Info) -> bool {
-        let keys = self.keys.list().unwrap_or_default();
-        keys.iter().any(|key| Self::is_of(key, info))
+        self.owner(info).is_some()
+    }
+
+    /// The key that created a sandbox, if it is still there.
+    fn owner(&self, info: &Info) -> Option<Key> {
+        self.keys.list().unwrap_or_default().into_iter().find(|key| Self::is_of(key, info))
     }
 
     /// The sandboxes of a key.
@@ -300,6 +325,32 @@ impl Desk {
         }
     }
 
+    /// Who would hold each clause of a sandbox that is wanted; nothing is started.
+    pub(crate) async fn plan(&self, key: &Key, order: Order) -> Result<Json, Vec<Problem>> {
+        let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
+        let wanted = self.wanted(key, order, None)?;
+        self.permitted(key, &wanted, ours).await?;
+        let environment = Arc::clone(&self.environment);
+        let Wanted { mut layers, timeout_ms, .. } = wanted;
+        let life = timeout_ms.map(|ms| ("--timeout".to_owned(), format!("{ms}ms")));
+        layers.extend(life.map(|(name, value)| PolicyLayer::Flag { name, value }));
+        let judge = move || {
+            let host = Capabilities::probe_with(environment.user_bus());
+            let planned = sandbox::plan(load(&layers, &environment)?, Workload::Nothing, &host);
+            let Planned { plan, why, lints, .. } = planned.map_err(|error| problems(&error))?;
+            let notes = sandbox::run::foresee(&plan, &host).map_err(|error| problems(&error))?;
+            let mut told = plan.to_json();
+            if let Some(map) = told.as_object_mut() {
+                map.insert("why".to_owned(), json!(why));
+                map.insert("lints".to_owned(), lints.iter().map(policy::Lint::to_json).collect());
+                map.insert("notes".to_owned(), json!(notes));
+            }
+            Ok(told)
+        };
+        let lost = |_| Err(vec![crate::backend::failed("the policy could not be judged").into()]);
+        tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)
+    }
+
     /// Takes a place among those that are being made.
     fn begin(&self, key: &Key, once: Option<String>) -> Result<Creating<'_>, Problem> {
         if let Some(once) = &once
@@ -344,6 +395,7 @@ impl Desk {
             pauses_at_end,
             wakes,
             private_ports,
+            from,
         } = order;
         let mut labels = BTreeMap::new();
         for (label, value) in metadata {
@@ -376,7 +428,7 @@ impl Desk {
         }
         let kept = if pauses_at_end { KEPT_MS } else { 0 };
         let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports })
+        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports, from })
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one

@@ -8,9 +8,12 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use axum::http::StatusCode;
 use policy::json::{hex, sha256_hex};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
+
+use crate::answer::Problem;
 
 /// The folder in the state folder.
 const FOLDER: &str = "server";
@@ -90,6 +93,17 @@ impl Key {
     #[must_use]
     pub fn mark(&self) -> String {
         format!("{} {}", self.name, self.digest.get(..16).unwrap_or_default())
+    }
+
+    /// # Errors
+    /// It is no person's, and `what` is for people.
+    pub(crate) fn must_be_operator(&self, what: &str) -> Result<(), Problem> {
+        if self.operator {
+            return Ok(());
+        }
+        let (told, why) = (format!("this key may not use {what}"), "that is for people, and this key is no person's");
+        let instead = "a key of `fumehood keys add --operator`";
+        Err(Problem::new(StatusCode::FORBIDDEN, "serve/operator", told, why, instead))
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use live::words::Info;
 
 use crate::clock::now_ms;
+use crate::keys::Key;
 
 /// What all of ours begin with.
 pub(crate) const PREFIX: &str = "fumehood.";
@@ -28,6 +29,11 @@ pub(crate) const LATEST: &str = "fumehood.latest";
 
 /// How long a paused sandbox is kept: a day.
 pub(crate) const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Whether these are labels of a sandbox that this key created.
+pub(crate) fn is_of(key: &Key, labels: &BTreeMap<String, String>) -> bool {
+    labels.get(KEY).is_some_and(|owner| *owner == key.mark())
+}
 
 /// The caller's own labels.
 pub(crate) fn metadata(info: &Info) -> BTreeMap<String, String> {

@@ -23,6 +23,8 @@ mod jupyter;
 pub mod keys;
 mod labels;
 mod page;
+mod record;
+mod snapshots;
 mod templates;
 mod tokens;
 mod v1;

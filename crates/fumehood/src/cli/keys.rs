@@ -7,7 +7,7 @@ use sandbox::PolicyLayer;
 use sandbox::fault::{Fault, show_bytes, show_text};
 use sandbox::state::State;
 use serde_json::json;
-use server::keys::{Keys, KeysError};
+use server::keys::{Keys, KeysError, Rights};
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
@@ -17,12 +17,18 @@ const ADD_FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "What the key is called, e.g. ci"),
     Flag::new("policy", Some("POLICY"), To::Ours, "The policy that no sandbox of this key may exceed").short(b'p'),
     Flag::new("sandboxes", Some("N"), To::Ours, "How many of its sandboxes may live at once"),
+    Flag::new(
+        "operator",
+        None,
+        To::Ours,
+        "A person's: it also answers approvals, applies changes, reads audit and metrics",
+    ),
 ];
 
 pub(super) const ADD: Spec = Spec {
     path: &["keys", "add"],
     about: "Make a key for the server, shown once",
-    usage: "--name NAME [-p CEILING] [--sandboxes N]",
+    usage: "--name NAME [-p CEILING] [--sandboxes N] [--operator]",
     more: "Clients send it as E2B_API_KEY. Only its SHA-256 is kept; it counts at once, also for a server that runs.\n\
            Without a ceiling its sandboxes may use what they like of the limits, and still no file, variable or secret of the host.\n\
            Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.",
@@ -97,7 +103,8 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
     };
     let ceiling = value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?;
-    let token = open(call)?.add(&name, ceiling, sandboxes).map_err(|error| unusable(&error))?;
+    let rights = Rights { ceiling, sandboxes, operator: call.parsed.has("operator") };
+    let token = open(call)?.add_with(&name, rights).map_err(|error| unusable(&error))?;
     if call.json {
         call.console.json(&json!({ "schema": 1, "name": name, "key": token }))?;
     } else {
@@ -121,17 +128,23 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     if call.json {
         let shown: Vec<_> = keys
             .iter()
-            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "added_ms": key.added_ms }))
+            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "operator": key.operator, "added_ms": key.added_ms }))
             .collect();
         call.console.json(&json!({ "schema": 1, "keys": shown }))?;
         return Ok(0);
     }
-    let mut table = Table::new(&["name", "ceiling", "sandboxes", "added"]);
+    let mut table = Table::new(&["name", "ceiling", "sandboxes", "operator", "added"]);
     for key in &keys {
         let added =
             jiff::Timestamp::from_millisecond(key.added_ms).map(|time| format!("{time:.0}")).unwrap_or_default();
         let most = key.sandboxes.map_or_else(|| "any number".to_owned(), |most| most.to_string());
-        table.row([&key.name, &show_text(key.ceiling.as_deref().unwrap_or("none")), &most, &added]);
+        table.row([
+            &key.name,
+            &show_text(key.ceiling.as_deref().unwrap_or("none")),
+            &most,
+            if key.operator { "yes" } else { "no" },
+            &added,
+        ]);
     }
     let text =
         if table.is_empty() { "no keys\n".to_owned() } else { table.render(call.console.out, 0, call.console.columns) };

@@ -20,6 +20,7 @@ use server::desk::Desk;
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, bind, serve};
 
+use super::approvals::Served;
 use super::args::{Flag, To, Words, usage};
 use super::keys;
 use super::serve::told_to_stop;
@@ -72,6 +73,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let folder = Folder::new(home, creator(Arc::clone(&pool)));
     let settings = Settings { domain, encrypted: false };
     let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
+    let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
     runtime.block_on(async {
         let listeners =
             bind(&listen).await.map_err(|error| failed("cannot listen there", &format!("{listen:?}"), &error))?;
@@ -144,10 +146,10 @@ fn creator(pool: Arc<Pool>) -> Create {
 }
 
 fn request(wanted: Wanted) -> Request {
-    let Wanted { owner: _, layers, name, labels, timeout_ms, idle_ms, template, imports } = wanted;
+    let Wanted { owner: _, layers, name, labels, timeout_ms, idle_ms, template, imports, from } = wanted;
     let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
     layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
-    Request { layers, name, labels, idle_ms, template, imports, ..Request::default() }
+    Request { layers, name, labels, idle_ms, template, imports, from, ..Request::default() }
 }
 
 /// A supervisor is a child of ours: when it ends, its zombie is taken away, by a thread that waits for nothing else.

@@ -30,6 +30,7 @@ mod pool;
 mod report;
 mod run;
 mod scheduling;
+mod served;
 mod shell;
 mod streams;
 mod tools;

@@ -154,7 +154,11 @@ impl Hub {
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
-            Ask::Snapshot { name } => return self.files((id, stream), |run| value(run.snapshot(name))),
+            Ask::Snapshot { name } => {
+                // As they are now: one that was made ready gets them when it is taken.
+                let labels = self.setup.info.labels.clone();
+                return self.files((id, stream), move |run| value(run.snapshot(name, labels)));
+            }
             Ask::Timeout { ms, only_later } => {
                 self.set_life(ms, only_later)?;
                 self.answer(id, stream);

@@ -49,6 +49,8 @@ kinds! {
     egress_denied = "egress.denied";
     /// The broker ended before its run.
     egress_ended = "egress.ended";
+    /// A request to the server changed something, or tried to.
+    server_request = "server.request";
     /// Changes were taken over into a workspace.
     workspace_applied = "workspace.applied";
     /// Changes were thrown away.

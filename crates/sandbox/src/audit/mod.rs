@@ -22,7 +22,7 @@ pub use checkpoint::Checkpoint;
 pub use error::AuditError;
 pub use event::{Event, GENESIS, Kind, NotAnEvent};
 pub use log::{CHECKPOINT_EVERY, Log, Options};
-pub use read::{Filter, Follow, show};
+pub use read::{Filter, Follow, scan, show};
 pub use verify::{Broken, Part, Verdict, verify};
 
 use rustix::fs::{Mode, OFlags};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,27 +51,46 @@ impl Filter {
 /// # Errors
 /// [`AuditError`] if the log cannot be read.
 pub fn show(state: &State, folder: Option<&Path>, filter: &Filter) -> Result<Vec<Event>, AuditError> {
+    let mut wanted = VecDeque::new();
+    scan(state, folder, &mut |event| {
+        if filter.wants(&event) {
+            wanted.push_back(event);
+        }
+        if filter.limit.is_some_and(|limit| wanted.len() > limit) {
+            wanted.pop_front();
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(wanted.into())
+}
+
+/// Hands each event over, oldest first, until it is told to break off; no more than one is held. Lines that are no events are
+/// left out.
+///
+/// # Errors
+/// [`AuditError`] if the log cannot be read.
+pub fn scan(
+    state: &State,
+    folder: Option<&Path>,
+    each: &mut dyn FnMut(Event) -> ControlFlow<()>,
+) -> Result<(), AuditError> {
     let (dir, path) = folder_of(state, folder)?;
     let failed = |errno| AuditError::Read { path: path.clone(), errno };
     let mut files: Vec<_> = archives(&dir).map_err(failed)?.into_iter().map(|(_, name)| name).collect();
     if dir.stat(ACTIVE).map_err(failed)?.is_some() {
         files.push(ACTIVE.into());
     }
-    let mut wanted = VecDeque::new();
     for name in files {
         let failed = |errno| AuditError::Read { path: path.join(&name), errno };
         let file = dir.open_file(&name, OFlags::RDONLY, Mode::empty()).map_err(failed)?;
         let mut lines = Lines { file: BufReader::new(file), part: Vec::new() };
         while let Some(event) = lines.next_event().map_err(failed)? {
-            if filter.wants(&event) {
-                wanted.push_back(event);
-            }
-            if filter.limit.is_some_and(|limit| wanted.len() > limit) {
-                wanted.pop_front();
+            if each(event).is_break() {
+                return Ok(());
             }
         }
     }
-    Ok(wanted.into())
+    Ok(())
 }
 
 /// Waits for events as they come, across rotations.

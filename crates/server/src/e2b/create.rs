@@ -52,15 +52,26 @@ pub(super) async fn new(
 async fn create(desk: &Desk, key: &Key, request: Request, life: u64) -> Result<Response<Body>, Problem> {
     let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
     let bytes = body(request).await?;
-    let order = order(desk, &json::object(&bytes)?, life)?;
+    let order = order(desk, key, &json::object(&bytes)?, life).await?;
     let once = once.as_deref().map(|key| Once { key, body: &bytes });
     let info = desk.create(key, order, once).await.map_err(all)?;
     Ok(json_response(StatusCode::CREATED, &objects::sandbox(desk, &info)))
 }
 
-fn order(desk: &Desk, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
+async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
     let template = json::text(asked, "templateID")?.unwrap_or(templates::BASE);
-    let templates::Made { layers, shown } = desk.templates.find(template)?;
+    let base = match desk.templates.find(template) {
+        Ok(templates::Made { layers, shown }) => {
+            Order { template: template.to_owned(), layers, shown, ..Order::default() }
+        }
+        // A snapshot is a template here.
+        Err(unknown) if unknown.is_no_template() => match desk.snapshot_of(key, template).await {
+            Ok(snapshot) => desk.order_from(&snapshot)?,
+            Err(problem) if problem.status == StatusCode::NOT_FOUND => return Err(unknown),
+            Err(problem) => return Err(problem),
+        },
+        Err(problem) => return Err(problem),
+    };
     enforceable(asked)?;
     let seconds = json::number(asked, "timeout")?.unwrap_or(life);
     let wakes = match asked.get("autoResume") {
@@ -73,18 +84,13 @@ fn order(desk: &Desk, asked: &Map<String, Json>, life: u64) -> Result<Order, Pro
         Some(_) | None => Map::new(),
     };
     Ok(Order {
-        imports: None,
-        template: template.to_owned(),
-        layers,
-        shown,
-        name: None,
         metadata: json::texts(asked, "metadata")?,
         env: json::texts(asked, "envVars")?,
         life_ms: Some(seconds.saturating_mul(1000)),
-        idle_ms: None,
         pauses_at_end: json::flag(asked, "autoPause")?.unwrap_or(false),
         wakes,
         private_ports: json::flag(&network, "allowPublicTraffic")? == Some(false),
+        ..base
     })
 }
 

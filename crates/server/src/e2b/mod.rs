@@ -6,6 +6,7 @@ mod control;
 mod create;
 mod list;
 mod objects;
+mod snapshots;
 
 pub(crate) use objects::{has_private_ports, metric};
 
@@ -16,10 +17,11 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::routing::{any, get, post, put};
+use axum::routing::{any, delete, get, post, put};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
+use crate::record;
 
 /// The longest body of a request.
 const MAX_BODY: usize = 1 << 20;
@@ -40,15 +42,15 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/sandboxes/{id}/metrics", get(control::metrics))
         .route("/sandboxes/{id}/logs", get(control::logs))
         .route("/v2/sandboxes/{id}/logs", get(control::logs))
-        .route("/sandboxes/{id}/fork", post(held_by_nobody))
-        .route("/sandboxes/{id}/snapshots", post(held_by_nobody))
+        .route("/sandboxes/{id}/fork", post(snapshots::fork))
+        .route("/sandboxes/{id}/snapshots", post(snapshots::take))
         .route("/sandboxes/{id}/network", put(control::network))
-        .route("/snapshots", get(held_by_nobody))
+        .route("/snapshots", get(snapshots::list))
         .route("/templates", get(control::templates).post(held_by_nobody))
         .route("/v2/templates", get(control::templates).post(held_by_nobody))
         .route("/v3/templates", post(held_by_nobody))
         .route("/templates/aliases/{name}", get(control::alias))
-        .route("/templates/{*rest}", any(held_by_nobody))
+        .route("/templates/{*rest}", delete(snapshots::remove).fallback(held_by_nobody))
         .route("/v2/templates/{*rest}", any(held_by_nobody))
         .route("/volumes", any(held_by_nobody))
         .route("/volumes/{*rest}", any(held_by_nobody))
@@ -65,8 +67,15 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
 async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
     match desk.who(&token(request.headers())) {
         Ok(key) => {
+            let asked = record::Asked::of(&request, &key);
+            let asked = match record::before(&desk, asked) {
+                Ok(asked) => asked,
+                Err(problem) => return problem.e2b(),
+            };
             request.extensions_mut().insert(key);
-            next.run(request).await
+            let response = next.run(request).await;
+            record::after(&desk, asked, response.status());
+            response
         }
         Err(problem) => problem.e2b(),
     }
@@ -95,8 +104,6 @@ async fn unrouted(uri: Uri) -> Problem {
 /// Parts of E2B's interface that nothing here can do.
 async fn held_by_nobody(uri: Uri) -> Problem {
     let part = [
-        ("fork", "memory and files of a running sandbox cannot be copied by this server"),
-        ("snapshots", "memory and files of a running sandbox cannot be copied by this server"),
         ("templates", "templates are those of `GET /templates`; this server builds none"),
         ("volume", "no volume is kept outside of a sandbox by this server"),
         ("secrets", "this server keeps no secrets"),

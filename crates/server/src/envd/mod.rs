@@ -32,7 +32,7 @@ use url::form_urlencoded;
 use crate::answer::{Problem, empty, harden, json_response};
 use crate::desk::Desk;
 use crate::tokens::{Purpose, Signed};
-use crate::{backend, clock, e2b, labels};
+use crate::{backend, clock, e2b, labels, record};
 
 pub(crate) use content::CutStream;
 pub(crate) use files::send as send_file;
@@ -75,8 +75,7 @@ pub(crate) async fn serve(desk: Arc<Desk>, target: Target, request: Request) -> 
     };
     let context = Context { desk, info };
     match target.port {
-        PORT => context.answer(request).await,
-        interpreter::PORT => interpreter::answer(&context, request).await,
+        PORT | interpreter::PORT => context.recorded(target.port, request).await,
         inside => port::proxy(&context, inside, request).await,
     }
 }
@@ -151,6 +150,22 @@ impl Query {
 }
 
 impl Context {
+    /// Answers, and records what changes something. Requests to what listens inside are the program's own business.
+    async fn recorded(&self, port: u16, request: Request) -> Response<Body> {
+        let key = self.info.labels.get(labels::KEY).cloned().unwrap_or_default();
+        let asked = record::Asked::inside(key, request.method(), request.uri().path(), self.id());
+        let asked = match record::before(&self.desk, asked) {
+            Ok(asked) => asked,
+            Err(problem) => return problem.e2b(),
+        };
+        let response = match port {
+            interpreter::PORT => interpreter::answer(self, request).await,
+            _ => self.answer(request).await,
+        };
+        record::after(&self.desk, asked, response.status());
+        response
+    }
+
     async fn answer(&self, request: Request) -> Response<Body> {
         let path = request.uri().path().to_owned();
         if path == "/health" && matches!(*request.method(), Method::GET | Method::HEAD) {

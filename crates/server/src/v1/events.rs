@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Response, header};
 use serde_json::Value as Json;
 use tokio::sync::mpsc::Sender;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::harden;
 use crate::desk::Desk;
@@ -28,7 +29,12 @@ pub(super) fn event(name: &str, data: &Json) -> Bytes {
 
 /// An answer of events, which breaks off when the sandbox is gone, and where they are put.
 pub(super) fn answer(desk: &Desk, id: &str) -> (Events, Response<Body>) {
-    let (to, body) = CutStream::body(desk.cut_of(id));
+    answer_until(desk.cut_of(id))
+}
+
+/// The same, which breaks off when this is cancelled.
+pub(super) fn answer_until(cut: CancellationToken) -> (Events, Response<Body>) {
+    let (to, body) = CutStream::body(cut);
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     harden(response.headers_mut());

@@ -1,15 +1,20 @@
 //! Our own interface, below `/v1`: sandboxes, programs, files. Errors are problems of RFC 9457 with the record of the refusal.
 
+mod approvals;
+mod audit;
 mod changes;
 mod code;
 mod events;
 mod exec;
 mod files;
 mod openapi;
+mod plan;
 mod ports;
 mod processes;
+mod runs;
 mod sandbox;
 mod sandboxes;
+mod snapshots;
 mod terminal;
 mod usage;
 
@@ -26,7 +31,7 @@ use axum::routing::{any, delete, get, post};
 use crate::answer::Problem;
 use crate::desk::Desk;
 use crate::envd::Query;
-use crate::{e2b, page};
+use crate::{e2b, page, record};
 
 /// A problem in the shape of this interface.
 #[derive(Debug)]
@@ -83,6 +88,16 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/contexts/{context}", delete(code::remove))
         .route("/v1/sandboxes/{id}/contexts/{context}/restart", post(code::restart))
         .route("/v1/sandboxes/{id}/contexts/{context}/interrupt", post(code::interrupt))
+        .route("/v1/sandboxes/{id}/snapshots", post(snapshots::take).get(snapshots::of_sandbox))
+        .route("/v1/sandboxes/{id}/fork", post(snapshots::fork))
+        .route("/v1/snapshots", get(snapshots::list))
+        .route("/v1/snapshots/{snapshot}", get(snapshots::one).delete(snapshots::remove))
+        .route("/v1/templates", get(snapshots::templates))
+        .route("/v1/plan", post(plan::plan))
+        .route("/v1/runs", post(runs::run))
+        .route("/v1/audit", get(audit::events))
+        .route("/v1/approvals", get(approvals::list))
+        .route("/v1/approvals/{approval}", get(approvals::one).post(approvals::answer))
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
         .layer(from_fn_with_state(Arc::clone(&desk), admit))
@@ -106,8 +121,16 @@ async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> R
     };
     match key {
         Ok(key) => {
-            parts.extensions.insert(key);
-            next.run(Request::from_parts(parts, body)).await
+            let mut request = Request::from_parts(parts, body);
+            let asked = record::Asked::of(&request, &key);
+            let asked = match record::before(&desk, asked) {
+                Ok(asked) => asked,
+                Err(problem) => return Refused::from(problem).into_response(),
+            };
+            request.extensions_mut().insert(key);
+            let response = next.run(request).await;
+            record::after(&desk, asked, response.status());
+            response
         }
         Err(problem) => Refused::from(problem).into_response(),
     }

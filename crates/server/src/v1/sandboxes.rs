@@ -4,26 +4,27 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{Response, StatusCode};
+use axum::http::{Response, StatusCode, Uri};
 use live::words::{Info, State as Doing};
 use policy::Millis;
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
 
 use super::sandbox::{Known, Living};
-use super::{Answer, Refused, body};
+use super::{Answer, Refused, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS, Once, Order};
+use crate::envd::Query;
 use crate::keys::Key;
 use crate::{json as read, labels, templates};
 
 /// Fields of a request.
 const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env", "imports"];
 /// A life when none is asked for.
-const LIFE_MS: u64 = 10 * 60 * 1000;
+pub(super) const LIFE_MS: u64 = 10 * 60 * 1000;
 
 /// A sandbox as this interface shows it.
-fn shown(info: &Info) -> Json {
+pub(super) fn shown(info: &Info) -> Json {
     let mut json = serde_json::to_value(info).unwrap_or(Json::Null);
     if let Some(map) = json.as_object_mut() {
         map.insert("labels".to_owned(), json!(labels::metadata(info)));
@@ -41,41 +42,43 @@ pub(super) async fn create(State(desk): State<Arc<Desk>>, Extension(key): Extens
     let bytes = body(request).await?;
     let asked = read::object(&bytes)?;
     read::known(&asked, KNOWN)?;
-    let order = order(&desk, &asked)?;
+    let order = order(&desk, &key, &asked).await?;
     let once = once.as_deref().map(|key| Once { key, body: &bytes });
     let info = desk.create(&key, order, once).await.map_err(Refused)?;
     Ok(answer(StatusCode::CREATED, &info))
 }
 
-fn order(desk: &Desk, asked: &Map<String, Json>) -> Result<Order, Problem> {
-    if read::says(asked, "from") {
-        let (what, why) = ("`from` cannot be held", "this server keeps no snapshots");
-        return Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "from", what, why, "create a new sandbox"));
-    }
+/// What a request for a sandbox says.
+pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> Result<Order, Problem> {
     let template = read::text(asked, "template")?.unwrap_or_default();
-    let templates::Made { mut layers, shown } = match (template, asked.get("policy")) {
-        ("", None | Some(Json::Null)) => desk.templates.find(templates::BASE)?,
-        ("", Some(_)) => templates::Made::default(),
-        (template, _) => desk.templates.find(template)?,
+    let from = read::text(asked, "from")?.unwrap_or_default();
+    let mut base = match (from, template, asked.get("policy")) {
+        ("", "", None | Some(Json::Null)) => made("", desk.templates.find(templates::BASE)?),
+        ("", "", Some(_)) => Order::default(),
+        ("", template, _) => made(template, desk.templates.find(template)?),
+        (from, "", _) => desk.order_from(&desk.snapshot_of(key, from).await?)?,
+        (_, _, _) => {
+            let what = "both `from` and `template`: a snapshot has the template that its sandbox had";
+            return Err(Problem::invalid("from", what));
+        }
     };
     match asked.get("policy") {
         None | Some(Json::Null) => {}
-        Some(policy) => layers.extend(layers_of(policy)?),
+        Some(policy) => base.layers.extend(layers_of(policy)?),
     }
     Ok(Order {
-        template: template.to_owned(),
-        layers,
-        shown,
-        imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?,
+        imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,
         life_ms: Some(duration(asked, "timeout")?.unwrap_or(LIFE_MS)),
-        idle_ms: duration(asked, "idle")?,
-        pauses_at_end: false,
-        wakes: false,
-        private_ports: false,
+        idle_ms: duration(asked, "idle")?.or(base.idle_ms),
+        ..base
     })
+}
+
+fn made(template: &str, made: templates::Made) -> Order {
+    Order { template: template.to_owned(), layers: made.layers, shown: made.shown, ..Order::default() }
 }
 
 /// `"10m"`, or seconds; as milliseconds.
@@ -154,8 +157,9 @@ fn flatten(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<()
     Ok(())
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
-    let all: Vec<Json> = desk.list(&key, false).await?.iter().map(shown).collect();
+pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+    let ended = yes(&Query::of(&uri), "all")?;
+    let all: Vec<Json> = desk.list(&key, ended).await?.iter().map(shown).collect();
     Ok(json_response(StatusCode::OK, &json!({ "sandboxes": all })))
 }
 

@@ -208,3 +208,102 @@ async fn code_without_a_kernel_is_refused_in_the_terms_of_the_interface() {
     }
     assert_eq!(caller.send("DELETE", &format!("{path}/contexts/none"), "").await.status, 404);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_a_sandbox_that_ends_with_its_program() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let body = json!({ "cmd": ["sh", "-c", "cat; echo err >&2; exit 3"], "stdin": "in", "timeout": 10 });
+    let ran = caller.json("POST", "/v1/runs", body.clone()).await.json();
+    assert_eq!(
+        (&ran["stdout"], &ran["report"]["code"], &ran["sandbox"]["state"]),
+        (&json!("in"), &json!(3), &json!("ended"))
+    );
+    let events = caller.with("accept", "text/event-stream").json("POST", "/v1/runs", body.clone()).await;
+    let text = String::from_utf8(events.body).unwrap();
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    assert_eq!((names[0], &names[names.len() - 2..]), ("started", &["exited", "ended"][..]), "{text}");
+    assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.json()["sandboxes"], json!([]));
+    for bad in [json!({ "cmd": [] }), json!({ "cmd": ["true"], "detach": true }), json!({})] {
+        assert_eq!(caller.json("POST", "/v1/runs", bad).await.status, 400);
+    }
+    assert_eq!(caller.with("idempotency-key", "a").json("POST", "/v1/runs", body).await.status, 400);
+    // Who hangs up ends it.
+    let long = json!({ "cmd": ["sleep", "60"] });
+    let mut hung =
+        caller.with("accept", "text/event-stream").request("POST", "/v1/runs", long.to_string()).send().await.unwrap();
+    hung.chunk().await.unwrap();
+    assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.json()["sandboxes"].as_array().unwrap().len(), 1);
+    drop(hung);
+    while !caller.json("GET", "/v1/sandboxes", Value::Null).await.json()["sandboxes"].as_array().unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_says_who_holds_what_and_starts_nothing() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let refused = caller.json("POST", "/v1/plan", json!({ "policy": { "limits": { "memry": "1G" } } })).await;
+    assert_eq!(refused.status, 400);
+    let beyond = caller.json("POST", "/v1/plan", json!({ "policy": { "env": { "pass": ["LANG"] } } })).await;
+    assert_eq!((beyond.status, &beyond.json()["clause"]), (403, &json!("env.pass")));
+    let plan =
+        caller.json("POST", "/v1/plan", json!({ "policy": { "tier": "process", "limits": { "memory": "1G" } } })).await;
+    // Whether this host can hold it or not: an answer, with clauses.
+    match plan.status {
+        200 => assert!(plan.json()["clauses"].as_array().is_some_and(|clauses| !clauses.is_empty()), "{}", plan.json()),
+        400 => assert!(!plan.json()["refused"].as_array().unwrap().is_empty()),
+        other => panic!("{other}: {}", String::from_utf8_lossy(&plan.body)),
+    }
+    assert_eq!(caller.json("GET", "/v1/sandboxes?all=true", Value::Null).await.json()["sandboxes"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_of_its_key_and_refused_where_nothing_can_be_kept() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    for route in ["snapshots", "fork"] {
+        let refused = caller.json("POST", &format!("{path}/{route}"), json!({})).await;
+        assert_eq!(refused.status, 501, "{}", String::from_utf8_lossy(&refused.body));
+    }
+    assert_eq!(caller.json("POST", &format!("{path}/fork"), json!({ "count": 21 })).await.status, 400);
+    assert_eq!(caller.send("GET", "/v1/snapshots", "").await.json(), json!({ "snapshots": [] }));
+    assert_eq!(caller.send("DELETE", "/v1/snapshots/0123456789abcdef0123", "").await.status, 404);
+    assert_eq!(caller.json("POST", "/v1/sandboxes", json!({ "from": "none" })).await.status, 404);
+    let both = caller.json("POST", "/v1/sandboxes", json!({ "from": "a", "template": "base" })).await;
+    assert_eq!(both.status, 400);
+    let templates = caller.send("GET", "/v1/templates", "").await.json();
+    assert_eq!(templates["templates"][0], "base");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_request_that_changes_something_is_recorded_for_its_key_alone() {
+    let stage = stage().await;
+    let (caller, other) = (Caller::new(&stage, "one"), Caller::new(&stage, "other"));
+    let path = made(&caller, json!({})).await;
+    assert_eq!(caller.send("PUT", &format!("{path}/files?path=secret-name"), "x").await.status, 200);
+    assert_eq!(caller.send("GET", &format!("{path}/files?path=secret-name"), "").await.status, 200);
+    assert_eq!(caller.send("DELETE", &format!("{path}/files?path=none"), "").await.status, 404);
+    let e2b = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base" })).await.json();
+    let inside = caller.inside(&e2b);
+    assert_eq!(inside.rpc("/filesystem.Filesystem/MakeDir", json!({ "path": "d" })).await.status, 200);
+    assert_eq!(inside.rpc("/filesystem.Filesystem/Stat", json!({ "path": "d" })).await.status, 200);
+    let seen = async |caller: &Caller| -> Vec<(String, u64)> {
+        let told = caller.send("GET", "/v1/audit", "").await.json();
+        let requests = told["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "server.request");
+        let told: Vec<_> = requests.map(|event| event["body"].clone()).collect();
+        assert!(!format!("{told:?}").contains("secret-name"), "what is in a query is not recorded");
+        told.iter().map(|body| (body["route"].as_str().unwrap().to_owned(), body["status"].as_u64().unwrap())).collect()
+    };
+    let expected = [
+        ("/v1/sandboxes", 201),
+        ("/v1/sandboxes/{id}/files", 200),
+        ("/v1/sandboxes/{id}/files", 404),
+        ("/v2/sandboxes", 201),
+        ("/filesystem.Filesystem/MakeDir", 200),
+    ];
+    assert_eq!(seen(&caller).await, expected.map(|(route, status)| (route.to_owned(), status)));
+    assert_eq!(seen(&other).await, []);
+}

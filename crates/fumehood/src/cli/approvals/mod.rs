@@ -3,6 +3,7 @@
 //! Whoever may read the state folder may answer; a sandbox never can. Each answer is in the audit log before it counts.
 
 mod page;
+mod served;
 mod watch;
 
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,10 +12,13 @@ use gateway::approvals::{Approvals, Holder, Lost, ParkedCall, Remember, Wide};
 use policy::units::Millis;
 use serde_json::{Value as Json, json};
 
+pub(super) use served::Served;
+
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
 use crate::approvals::unusable;
 use crate::ui::Failure;
+use sandbox::Environment;
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::fault::{show_bytes, show_text};
 use sandbox::state::State;
@@ -129,6 +133,14 @@ struct Desk {
 }
 
 impl Desk {
+    fn open(environment: &Environment, by: String) -> Result<Self, Failure> {
+        let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
+        // The log comes first: what cannot be recorded is not said.
+        let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
+        let approvals = Approvals::open(state.path()).map_err(|error| unusable(&error))?;
+        Ok(Self { approvals, log, by })
+    }
+
     /// Says yes or no, recorded before it counts; and recorded again if it did not.
     fn say(&self, call: &ParkedCall, said: &Said) -> Result<Result<ParkedCall, Lost>, Failure> {
         let kind = match said {
@@ -176,11 +188,7 @@ fn open(call: &Call<'_>) -> Result<Approvals, Failure> {
 }
 
 fn desk(call: &Call<'_>) -> Result<Desk, Failure> {
-    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
-    // The log comes first: what cannot be recorded is not said.
-    let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
-    let approvals = Approvals::open(state.path()).map_err(|error| unusable(&error))?;
-    Ok(Desk { approvals, log, by: format!("uid {}", call.environment.euid) })
+    Desk::open(call.environment, format!("uid {}", call.environment.euid))
 }
 
 /// The one call or memory whose id begins with what was typed.

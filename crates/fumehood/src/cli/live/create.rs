@@ -103,7 +103,7 @@ pub(super) fn of_snapshot(call: &Call<'_>, word: &str) -> Result<(Request, Envir
     let state = crate::changes::state(call.environment)?;
     let failed = |error: SnapshotError| Failure::own(error.fault());
     let snapshot = Snapshot::open(&state, word).map_err(failed)?;
-    let Kept { cwd, layers, template, idle_ms, imports } = Kept::of(&snapshot).map_err(failed)?;
+    let Kept { cwd, layers, template, idle_ms, imports, labels: _ } = Kept::of(&snapshot).map_err(failed)?;
     let mut environment = call.environment.clone();
     environment.caller.cwd = cwd.or(environment.caller.cwd);
     let from = Some(snapshot.id().to_owned());

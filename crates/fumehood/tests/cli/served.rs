@@ -1,0 +1,136 @@
+//! `fumehood serve` over real sandboxes: what needs layers, a freezer or the store of approvals.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use serde_json::{Value as Json, json};
+
+use crate::House;
+
+/// A server; it ends with this, and its sandboxes with it.
+pub(crate) struct Served<'a> {
+    house: &'a House,
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl<'a> Served<'a> {
+    pub(crate) fn new(house: &'a House) -> Self {
+        let args = ["serve", "--listen", "127.0.0.1:0"];
+        let mut child = house.command(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = told.next().unwrap().unwrap();
+        let address = first.strip_prefix("listening on http://").unwrap_or_else(|| panic!("{first}")).to_owned();
+        std::thread::spawn(move || for _line in told {});
+        Self { house, child, address }
+    }
+
+    pub(crate) fn key(&self, name: &str, more: &[&str]) -> String {
+        let said = self.house.run(&[&["keys", "add", "--name", name], more].concat());
+        assert_eq!(said.code, 0, "{}", said.err);
+        said.out.trim().to_owned()
+    }
+
+    pub(crate) fn ask(&self, key: &str, line: &str, body: &Json) -> (u16, Json) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        (status, serde_json::from_str(body).unwrap_or_else(|_| json!(body)))
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap();
+        let listed = self.house.run(&["ps", "--json"]).json();
+        for one in listed["sandboxes"].as_array().into_iter().flatten() {
+            self.house.run(&["kill", one["id"].as_str().unwrap()]);
+        }
+    }
+}
+
+#[test]
+fn snapshots_and_forks_begin_as_the_sandbox_was_and_are_their_keys() {
+    let house = &House::new();
+    let served = Served::new(house);
+    let (one, other) = (served.key("one", &[]), served.key("other", &[]));
+    let (status, made) = served.ask(&one, "POST /v1/sandboxes", &json!({ "name": "box", "timeout": "5m" }));
+    assert_eq!(status, 201, "{made}");
+    let write = json!({ "cmd": ["sh", "-c", "echo kept > /workspace/a.txt; echo tmp > /tmp/b"], "timeout": 20 });
+    let (_, ran) = served.ask(&one, "POST /v1/sandboxes/box/exec", &write);
+    assert_eq!(ran["report"]["code"], 0, "{ran}");
+    let (status, changes) = served.ask(&one, "GET /v1/sandboxes/box/changes", &Json::Null);
+    assert_eq!((status, &changes["entries"][0]["name"]), (200, &json!("a.txt")), "{changes}");
+    let (status, refused) = served.ask(&one, "POST /v1/sandboxes/box/changes/apply", &json!({}));
+    assert_eq!((status, &refused["id"]), (403, &json!("serve/apply")), "{refused}");
+    let (status, taken) = served.ask(&one, "POST /v1/sandboxes/box/snapshots", &json!({ "name": "first" }));
+    assert_eq!(status, 201, "{taken}");
+    let (status, again) = served.ask(&one, "POST /v1/sandboxes/box/snapshots", &json!({ "name": "first" }));
+    assert_eq!(status, 409, "{again}");
+    let read = json!({ "cmd": ["cat", "/workspace/a.txt", "/tmp/b"], "timeout": 20 });
+    let begun = |line: &str, body: &Json, id: &dyn Fn(&Json) -> String| {
+        let (status, made) = served.ask(&one, line, body);
+        assert_eq!(status, 201, "{made}");
+        let (_, ran) = served.ask(&one, &format!("POST /v1/sandboxes/{}/exec", id(&made)), &read);
+        assert_eq!(ran["stdout"], "kept\ntmp\n", "{line}: {ran}");
+    };
+    let text = |value: &Json| value.as_str().unwrap().to_owned();
+    begun("POST /v1/sandboxes", &json!({ "from": "first" }), &|made| text(&made["id"]));
+    begun("POST /v1/sandboxes/box/fork", &json!({}), &|made| text(&made["sandboxes"][0]["id"]));
+    begun("POST /v2/sandboxes", &json!({ "templateID": taken["id"] }), &|made| text(&made["sandboxID"]));
+    let id = text(&made["id"]);
+    begun(&format!("POST /sandboxes/{id}/fork"), &json!({ "count": 1 }), &|made| {
+        text(&made[0]["sandbox"]["sandboxID"])
+    });
+    // What is another key's is not there.
+    for line in ["GET /v1/snapshots/first", "DELETE /v1/snapshots/first", "GET /v1/sandboxes/box"] {
+        assert_eq!(served.ask(&other, line, &Json::Null).0, 404, "{line}");
+    }
+    assert_eq!(served.ask(&other, "POST /v1/sandboxes", &json!({ "from": "first" })).0, 404);
+    assert_eq!(served.ask(&other, "POST /v2/sandboxes", &json!({ "templateID": taken["id"] })).0, 400);
+    let (_, listed) = served.ask(&one, &format!("GET /snapshots?sandboxID={id}"), &Json::Null);
+    assert_eq!(listed, json!([{ "snapshotID": taken["id"], "names": ["first"] }]), "that of a fork is gone");
+    assert_eq!(served.ask(&one, &format!("DELETE /templates/{}", text(&taken["id"])), &Json::Null).0, 204);
+    assert_eq!(served.ask(&one, "GET /v1/snapshots", &Json::Null).1, json!({ "snapshots": [] }));
+}
+
+#[test]
+fn audit_and_approvals_are_seen_by_whom_they_concern() {
+    let house = &House::new();
+    let served = Served::new(house);
+    let (one, other) = (served.key("one", &[]), served.key("other", &[]));
+    let person = served.key("person", &["--operator"]);
+    let (status, made) = served.ask(&one, "POST /v1/runs", &json!({ "cmd": ["true"], "timeout": 20 }));
+    assert_eq!((status, &made["report"]["code"]), (200, &json!(0)), "{made}");
+    assert_eq!(made["sandbox"]["report"]["outcome"]["kind"], "signalled", "{made}");
+    let kinds = |key: &str, query: &str| -> Vec<String> {
+        let (status, told) = served.ask(key, &format!("GET /v1/audit{query}"), &Json::Null);
+        assert_eq!(status, 200, "{told}");
+        told["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    for kind in ["run.planned", "live.exec", "live.ended"] {
+        assert!(kinds(&one, "").contains(&kind.to_owned()), "{kind}: {:?}", kinds(&one, ""));
+        assert!(kinds(&person, "").contains(&kind.to_owned()));
+        assert!(!kinds(&other, "").contains(&kind.to_owned()));
+    }
+    assert_eq!(kinds(&person, "?after=0&limit=2").len(), 2);
+    assert_eq!(served.ask(&one, "GET /v1/audit?limit=0", &Json::Null).0, 400);
+    assert_eq!(served.ask(&one, "GET /v1/approvals", &Json::Null).0, 403);
+    assert_eq!(served.ask(&person, "GET /v1/approvals", &Json::Null).1, json!({ "calls": [] }));
+    let unknown = served.ask(&person, "POST /v1/approvals/none", &json!({ "decision": "approve" }));
+    assert_eq!((unknown.0, &unknown.1["id"]), (404, &json!("serve/no-such-call")));
+    let (status, plan) = served.ask(&one, "POST /v1/plan", &json!({ "policy": "strict" }));
+    assert!(status == 200 && !plan["clauses"].as_array().unwrap().is_empty(), "{plan}");
+}

@@ -1,0 +1,118 @@
+//! One event in the audit log for each request that changes something: whose, what, of which sandbox, and how it ended.
+//!
+//! It is written when the request has been answered, since its status belongs to it. Where it cannot be written the next
+//! request that changes something is refused, until the log takes an event again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::{Method, StatusCode};
+use sandbox::audit::Kind;
+use serde_json::{Value as Json, json};
+
+use crate::answer::Problem;
+use crate::desk::Desk;
+use crate::keys::Key;
+
+/// A request that changes something, or tries to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    key: String,
+    method: Method,
+    route: String,
+    sandbox: String,
+}
+
+impl Asked {
+    /// Of a request that was routed; none if it only looks.
+    pub(crate) fn of(request: &Request, key: &Key) -> Option<Self> {
+        let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+        let path = request.uri().path();
+        Self::new(key.mark(), request.method(), route.unwrap_or_default(), named(path).to_owned())
+    }
+
+    /// Of a request to a sandbox itself.
+    pub(crate) fn inside(key: String, method: &Method, path: &str, sandbox: &str) -> Option<Self> {
+        if LOOKS.contains(&path) {
+            return None;
+        }
+        // What a client writes there has no bound but that of a head.
+        let route: String = path.chars().take(128).collect();
+        Self::new(key, method, route, sandbox.to_owned())
+    }
+
+    fn new(key: String, method: &Method, route: String, sandbox: String) -> Option<Self> {
+        let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        (!looks).then(|| Self { key, method: method.clone(), route, sandbox })
+    }
+
+    fn event(&self, status: StatusCode) -> Json {
+        let Self { key, method, route, sandbox } = self;
+        json!({ "key": key, "method": method.as_str(), "route": route, "sandbox": sandbox, "status": status.as_u16() })
+    }
+}
+
+/// Calls of E2B's clients that only look, and are POST requests all the same.
+const LOOKS: &[&str] = &[
+    "/process.Process/List",
+    "/process.Process/Connect",
+    "/filesystem.Filesystem/Stat",
+    "/filesystem.Filesystem/ListDir",
+    "/filesystem.Filesystem/WatchDir",
+    "/filesystem.Filesystem/CreateWatcher",
+    "/filesystem.Filesystem/GetWatcherEvents",
+    "/filesystem.Filesystem/RemoveWatcher",
+];
+
+/// The sandbox that a path names: what follows `sandboxes`.
+fn named(path: &str) -> &str {
+    let mut parts = path.split('/').skip_while(|part| *part != "sandboxes").skip(1);
+    parts.next().filter(|word| word.len() <= 64).unwrap_or_default()
+}
+
+/// # Errors
+/// What was changed before could not be recorded, and cannot be now.
+pub(crate) fn before(desk: &Desk, asked: Option<Asked>) -> Result<Option<Asked>, Problem> {
+    if asked.is_some() && !desk.is_recorded.load(Ordering::Relaxed) {
+        let note = json!({ "key": "", "method": "", "route": "", "sandbox": "", "status": 0, "note": "events before this were lost" });
+        write(desk, &note)?;
+        desk.is_recorded.store(true, Ordering::Relaxed);
+    }
+    Ok(asked)
+}
+
+/// The request was answered.
+pub(crate) fn after(desk: &Arc<Desk>, asked: Option<Asked>, status: StatusCode) {
+    let Some(asked) = asked else { return };
+    if write(desk, &asked.event(status)).is_err() {
+        desk.is_recorded.store(false, Ordering::Relaxed);
+    }
+}
+
+fn write(desk: &Desk, body: &Json) -> Result<(), Problem> {
+    let written = desk.log().and_then(|log| {
+        log.append("", &Kind::server_request(), body).map_err(|error| Problem::of_audit(&error))?;
+        Ok(())
+    });
+    written.map_err(|problem| Problem { status: StatusCode::SERVICE_UNAVAILABLE, ..problem }.again_in(5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_looks_is_no_event() {
+        let of = |method: Method, path: &str| Asked::inside("k".to_owned(), &method, path, "a");
+        assert!(of(Method::GET, "/files").is_none() && of(Method::POST, "/filesystem.Filesystem/Stat").is_none());
+        assert!(of(Method::POST, "/files").is_some() && of(Method::POST, "/process.Process/Start").is_some());
+    }
+
+    #[test]
+    fn the_sandbox_is_what_the_path_names() {
+        assert_eq!(named("/v1/sandboxes/abc/exec"), "abc");
+        assert_eq!(named("/v2/sandboxes"), "");
+        assert_eq!(named(&format!("/sandboxes/{}", "a".repeat(100))), "");
+    }
+}

@@ -1,0 +1,153 @@
+//! Snapshots and forks: the files of a live sandbox, kept, and other sandboxes that begin so. Memory is no part of them.
+//!
+//! A snapshot belongs to the key that created its sandbox: the sandbox's labels are kept in it.
+
+use agent::words::Failure;
+use axum::http::StatusCode;
+use live::Kept;
+use live::words::{Ask, Info, Snapshotted};
+use sandbox::PolicyLayer;
+use sandbox::snapshot::{About, Snapshot, SnapshotError};
+
+use crate::answer::Problem;
+use crate::backend::call;
+use crate::desk::{Desk, Order};
+use crate::e2b::has_private_ports;
+use crate::keys::Key;
+use crate::labels;
+
+/// Most snapshots of a key: each takes room on the disk.
+const MOST: usize = 100;
+
+/// A snapshot, and what makes sandboxes of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) about: About,
+    kept: Kept,
+}
+
+fn problem(error: &SnapshotError) -> Problem {
+    let status = match error {
+        SnapshotError::None { .. } => StatusCode::NOT_FOUND,
+        SnapshotError::Name { .. } => StatusCode::BAD_REQUEST,
+        SnapshotError::Taken { .. } => StatusCode::CONFLICT,
+        SnapshotError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+        SnapshotError::State(_)
+        | SnapshotError::Changes(_)
+        | SnapshotError::Damaged { .. }
+        | SnapshotError::Ended
+        | SnapshotError::Read { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Problem::of_fault(status, &error.fault())
+}
+
+fn no_such(word: &str) -> Problem {
+    let what = format!("snapshot {} not found", policy::diagnostic::quote(word));
+    let why = "no snapshot of this key has this id or name";
+    Problem::new(StatusCode::NOT_FOUND, "serve/no-such-snapshot", what, why, "`GET /v1/snapshots` lists them")
+}
+
+/// What is written down of it, if a sandbox of this key was kept in it.
+fn owned(key: &Key, about: About) -> Option<Known> {
+    let kept: Kept = serde_json::from_value(about.layers.clone()).ok()?;
+    labels::is_of(key, &kept.labels).then_some(Known { about, kept })
+}
+
+impl Desk {
+    /// The snapshots of a key, the oldest first.
+    pub(crate) async fn snapshots(&self, key: &Key) -> Result<Vec<Known>, Problem> {
+        let all = self.in_state(|state| sandbox::snapshot::list(state).map_err(|error| problem(&error)));
+        Ok(all.await?.into_iter().filter_map(|about| owned(key, about)).collect())
+    }
+
+    /// A snapshot of a key, by its id or name.
+    pub(crate) async fn snapshot_of(&self, key: &Key, word: &str) -> Result<Known, Problem> {
+        let name = word.to_owned();
+        let opened = self.in_state(move |state| match Snapshot::open(state, &name) {
+            Ok(snapshot) => Ok(Some(snapshot.about().clone())),
+            Err(SnapshotError::None { .. }) => Ok(None),
+            Err(error) => Err(problem(&error)),
+        });
+        opened.await?.and_then(|about| owned(key, about)).ok_or_else(|| no_such(word))
+    }
+
+    /// Keeps the files of a sandbox.
+    pub(crate) async fn take_snapshot(
+        &self,
+        key: &Key,
+        info: &Info,
+        name: Option<String>,
+    ) -> Result<Snapshotted, Problem> {
+        if self.snapshots(key).await?.len() >= MOST {
+            let what = format!("this key has {MOST} snapshots");
+            let (why, instead) = ("each takes room on the disk", "remove some");
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "serve/too-many", what, why, instead));
+        }
+        Ok(call(&*self.sandboxes, &info.id, &Ask::Snapshot { name }).await?)
+    }
+
+    /// Removes a snapshot of a key.
+    pub(crate) async fn remove_snapshot(&self, key: &Key, word: &str) -> Result<(), Problem> {
+        let id = self.snapshot_of(key, word).await?.about.id;
+        self.in_state(move |state| sandbox::snapshot::remove(state, &id).map_err(|error| problem(&error))).await
+    }
+
+    /// A sandbox that begins as a snapshot, with the policy that its sandbox had.
+    pub(crate) fn order_from(&self, snapshot: &Known) -> Result<Order, Problem> {
+        let Known { about, kept } = snapshot;
+        let shown = match kept.template.as_str() {
+            "" => self.templates.find(crate::templates::BASE)?.shown,
+            template => self.templates.find(template)?.shown,
+        };
+        Ok(Order {
+            template: kept.template.clone(),
+            layers: kept.layers.iter().cloned().map(PolicyLayer::from).collect(),
+            shown,
+            idle_ms: kept.idle_ms,
+            imports: kept.imports.clone(),
+            from: Some(about.id.clone()),
+            ..Order::default()
+        })
+    }
+
+    /// Sandboxes that begin as this one is now, with its labels, each made or refused by itself.
+    pub(crate) async fn fork(
+        &self,
+        key: &Key,
+        info: &Info,
+        count: u64,
+        life_ms: u64,
+    ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
+        let taken: Result<Snapshotted, Failure> = call(&*self.sandboxes, &info.id, &Ask::Snapshot { name: None }).await;
+        let snapshot = taken?.id;
+        let made = self.forks(key, info, &snapshot, (count, life_ms)).await;
+        // It was there for this alone, whatever came of it.
+        let removed =
+            self.in_state(move |state| sandbox::snapshot::remove(state, &snapshot).map_err(|error| problem(&error)));
+        removed.await?;
+        made
+    }
+
+    async fn forks(
+        &self,
+        key: &Key,
+        info: &Info,
+        snapshot: &str,
+        (count, life_ms): (u64, u64),
+    ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
+        let snapshot = self.snapshot_of(key, snapshot).await?;
+        let order = Order {
+            metadata: labels::metadata(info),
+            life_ms: Some(life_ms),
+            pauses_at_end: labels::pauses_at_end(info),
+            wakes: info.labels.contains_key(labels::WAKE),
+            private_ports: has_private_ports(info),
+            ..self.order_from(&snapshot)?
+        };
+        let mut made = Vec::new();
+        for _ in 0..count {
+            made.push(self.create(key, order.clone(), None).await);
+        }
+        Ok(made)
+    }
+}

@@ -1,0 +1,21 @@
+//! `POST /v1/plan`: who would hold each clause.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Request, State};
+use axum::http::StatusCode;
+
+use super::sandboxes::order;
+use super::{Answer, Refused, body};
+use crate::answer::json_response;
+use crate::desk::Desk;
+use crate::json as read;
+use crate::keys::Key;
+
+pub(super) async fn plan(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["policy", "template", "env", "timeout"])?;
+    let order = order(&desk, &key, &asked).await?;
+    let told = desk.plan(&key, order).await.map_err(Refused)?;
+    Ok(json_response(StatusCode::OK, &told))
+}

@@ -1,0 +1,109 @@
+//! `/v1/snapshots`, forks, and templates: what sandboxes can be made from.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::StatusCode;
+use serde_json::{Value as Json, json};
+
+use super::sandbox::{Known, Living};
+use super::sandboxes::{LIFE_MS, duration, shown};
+use super::{Answer, Refused, body};
+use crate::answer::{Problem, json_response};
+use crate::desk::Desk;
+use crate::json as read;
+use crate::keys::Key;
+use crate::snapshots;
+
+/// Most forks of one request.
+const MOST: u64 = 20;
+
+/// A snapshot as this interface shows it: no layer of its policy, which may name folders of the host.
+fn told(known: &snapshots::Known) -> Json {
+    let about = &known.about;
+    json!({
+        "id": about.id, "name": about.name, "made": about.made, "run": about.run, "tier": about.tier,
+        "policy": about.policy, "changes": about.changes, "files": about.files, "bytes": about.bytes,
+        "left_out": about.left_out, "keeps": "files",
+    })
+}
+
+pub(super) async fn take(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Living(info): Living,
+    request: Request,
+) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["name"])?;
+    let name = read::text(&asked, "name")?.map(str::to_owned);
+    let made = desk.take_snapshot(&key, &info, name).await?;
+    Ok(json_response(StatusCode::CREATED, &json!(made)))
+}
+
+fn answer(found: &[snapshots::Known]) -> Answer {
+    let all: Vec<Json> = found.iter().map(told).collect();
+    Ok(json_response(StatusCode::OK, &json!({ "snapshots": all })))
+}
+
+pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
+    answer(&desk.snapshots(&key).await?)
+}
+
+pub(super) async fn of_sandbox(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Known(info): Known,
+) -> Answer {
+    let mut found = desk.snapshots(&key).await?;
+    found.retain(|one| one.about.run == info.run);
+    answer(&found)
+}
+
+pub(super) async fn one(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(word): Path<String>,
+) -> Answer {
+    Ok(json_response(StatusCode::OK, &told(&desk.snapshot_of(&key, &word).await?)))
+}
+
+pub(super) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(word): Path<String>,
+) -> Answer {
+    desk.remove_snapshot(&key, &word).await?;
+    Ok(json_response(StatusCode::OK, &json!({})))
+}
+
+pub(super) async fn fork(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Living(info): Living,
+    request: Request,
+) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["count", "timeout"])?;
+    let count = read::number(&asked, "count")?.unwrap_or(1);
+    if !(1..=MOST).contains(&count) {
+        return Err(Problem::invalid("count", &format!("`count` is no number from 1 to {MOST}")).into());
+    }
+    let life = duration(&asked, "timeout")?.unwrap_or(LIFE_MS);
+    let (mut made, mut refused) = (Vec::new(), Vec::new());
+    for one in desk.fork(&key, &info, count, life).await? {
+        match one {
+            Ok(info) => made.push(shown(&info)),
+            Err(problems) => refused.extend(problems),
+        }
+    }
+    if made.is_empty() && !refused.is_empty() {
+        return Err(Refused(refused));
+    }
+    let refused: Vec<Json> = refused.iter().map(Problem::record).collect();
+    Ok(json_response(StatusCode::CREATED, &json!({ "sandboxes": made, "refused": refused })))
+}
+
+pub(super) async fn templates(State(desk): State<Arc<Desk>>) -> Answer {
+    Ok(json_response(StatusCode::OK, &json!({ "templates": desk.templates.names() })))
+}

@@ -20,11 +20,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sys::command::Command;
 
+use crate::begin::Begin;
 use crate::error::LiveError;
 use crate::files::Files;
 use crate::record::Home;
 use crate::restore::{Kept, Restore};
 use crate::supervisor::{Setup, Supervisor};
+use crate::template::Store;
 use crate::words::{Info, State as Doing};
 use crate::{client, engine};
 
@@ -226,7 +228,7 @@ async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller
     let own = |error: LiveError| match error {
         LiveError::State(error) => Error::from(error),
         LiveError::Snapshot(error) => Error::from(error),
-        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } => {
+        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } | LiveError::Begin { .. } => {
             Error::Refused(vec![error.fault()])
         }
         LiveError::Folder { .. }
@@ -249,6 +251,8 @@ async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller
     let from = snapshot.as_ref().map(|snapshot| snapshot.id().to_owned()).unwrap_or_default();
     let restore = snapshot.map(|snapshot| Restore::new(snapshot, &plan)).transpose();
     let restore = restore.map_err(|why| own(LiveError::Unfit { id: from.clone(), why }))?;
+    let begins = Begin::of(&Store::new(state.path()), &request.template);
+    let begins = begins.map_err(|error| Error::Failed(vec![error.fault()]))?;
     let files = Files::new(&environment.state, open()?, kept(request, environment), &plan.policy);
     let (carrier, run) = engine::start(planned, environment, &host, files)?;
     let policy: &Policy = &plan.policy;
@@ -263,11 +267,18 @@ async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller
         idle: request.idle_ms.map(Duration::from_millis),
     };
     let supervisor = Supervisor::begin(setup, carrier).await.map_err(own)?;
-    match restore {
-        None => Ok(supervisor),
+    let supervisor = match restore {
+        None => supervisor,
         Some(restore) => {
             let restored = supervisor.restored(restore).await;
-            restored.map_err(|why| own(LiveError::Restore { id: from, why }))
+            restored.map_err(|why| own(LiveError::Restore { id: from, why }))?
+        }
+    };
+    match begins {
+        None => Ok(supervisor),
+        Some(begins) => {
+            let template = request.template.clone();
+            supervisor.begun(begins).await.map_err(|why| own(LiveError::Begin { template, why }))
         }
     }
 }

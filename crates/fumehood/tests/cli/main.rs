@@ -28,6 +28,7 @@ mod run;
 mod scheduling;
 mod shell;
 mod streams;
+mod templates;
 mod tools;
 mod ways_around;
 

@@ -5,5 +5,6 @@ mod clients;
 mod control;
 mod data;
 mod interpreter;
+mod jupyter;
 mod native;
 mod stage;

@@ -2,34 +2,19 @@
 //!
 //! A backend sees the plan, never the policy document. `probe` and `support` answer what could be held; `prepare`
 //! turns the plan into everything that the start needs; the start goes through types that cannot be skipped:
-//! `Prepared -> Started -> Confined -> Verified -> Running`, and only `Verified` has `go`.
+//! `Prepared -> Started -> Verified -> Running`, and only `Verified` has `go`.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod error;
-pub mod host;
-pub mod native;
+mod host;
+mod native;
 mod support;
 
+pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
 pub use error::{Shut, StartError};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
-
-use policy::value::Tier;
-use policy::{Clause, Policy, Support};
-
-/// What implements a tier on this host.
-pub trait Backend {
-    /// Its tier.
-    fn tier(&self) -> Tier;
-
-    /// Its name in plans and reports.
-    fn name(&self) -> &'static str;
-
-    /// Who would hold a clause here.
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support;
-}
-
-/// The backends of this version, weakest tier first.
-#[must_use]
-pub fn all() -> [&'static dyn Backend; 2] {
-    [&native::Process, &native::Container]
-}
+pub use native::{
+    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
+    Streams, TMP_SLOT, Unseen, sweep_cache,
+};

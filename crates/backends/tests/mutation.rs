@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use backends::native::{self, Launch, Protect, Stdio};
-use backends::{Backend, Capabilities, StartError};
+use backends::{Capabilities, Launch, Protect, StartError, Stdio};
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Caller, Candidate, Clause, Control, Format, Layers, Plan};
 
@@ -68,6 +67,14 @@ const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "container, hosts by name",
+        root: true,
+        terminal: false,
+        text: r#"
+            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+        "#,
+    },
+    Case {
         name: "container, written directly",
         root: true,
         terminal: false,
@@ -118,6 +125,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
+    ("HostNetwork", "no document asks for it: the broker's own plan has it, which every run with a broker starts"),
 ];
 
 /// What the caller could change; a control that is missing is our own failure.
@@ -175,6 +183,10 @@ const VARIANTS: &[&str] = &[
     "EachFile",
     "Watch",
     "Environment",
+    "LocalRoutes",
+    "Inlets",
+    "Broker",
+    "HostNetwork",
     "Audit",
     "CommandGate",
     "ToolGate",
@@ -222,6 +234,10 @@ const fn variant(control: &Control) -> &'static str {
         Control::EachFile(_) => "EachFile",
         Control::Watch(_) => "Watch",
         Control::Environment => "Environment",
+        Control::LocalRoutes { .. } => "LocalRoutes",
+        Control::Inlets(_) => "Inlets",
+        Control::Broker => "Broker",
+        Control::HostNetwork => "HostNetwork",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
         Control::ToolGate => "ToolGate",
@@ -266,9 +282,9 @@ fn plan(text: &str, host: &Capabilities) -> Plan {
     let none = |_: &Path| Err("no such file".to_owned());
     layers.document("case", &format!("version = 1\n{text}\n"), Format::Toml, Path::new("/srv"), &none);
     let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"));
-    let answers: Vec<_> = backends::all()
-        .into_iter()
-        .map(|backend: &'static dyn Backend| {
+    let answers: Vec<_> = backends::ALL
+        .iter()
+        .map(|backend| {
             let policy = loaded.policy_on(backend.tier()).into_owned();
             let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
             (backend.tier(), backend.name(), ask)
@@ -319,20 +335,20 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         cache: None,
         without: without.to_vec(),
     };
-    let prepared = native::prepare(plan, host, &launch)?;
+    let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     if let Some(to) = prepared.copy_to() {
         std::fs::create_dir(to).unwrap();
     }
     let armed: Vec<Control> =
         plan.controls().filter(|control| is_ours(control) && !without.contains(control)).cloned().collect();
-    let mut started = native::start(prepared, host)?;
-    if started.exports() {
-        drop(started.layers()?);
-        if plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits() {
-            started.filled()?;
-        }
+    let mut started = prepared.start(host)?;
+    let layers = started.layers()?;
+    if !layers.is_empty() && (plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits()) {
+        started.filled()?;
     }
-    started.confined()?.verify(&armed).map(drop)
+    drop(layers);
+    drop(started.sockets()?);
+    started.verify(&armed).map(drop)
 }
 
 fn distinct(plan: &Plan) -> Vec<Control> {

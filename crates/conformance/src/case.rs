@@ -4,7 +4,7 @@ use policy::ClauseId;
 
 use crate::{Fixture, Held, Wrong, check};
 
-/// A backend of the product.
+/// A tier of the product that some backend implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// No namespaces.
@@ -22,12 +22,50 @@ pub enum Who {
     Rootless,
 }
 
-/// Both tiers.
-pub const BOTH: &[Tier] = &[Tier::Process, Tier::Container];
-/// The process tier.
-pub const PROCESS: &[Tier] = &[Tier::Process];
-/// The container tier.
-pub const CONTAINER: &[Tier] = &[Tier::Container];
+/// A backend of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BackendId {
+    /// Its tier.
+    pub tier: Tier,
+    /// Its name in plans and reports.
+    pub name: &'static str,
+}
+
+impl BackendId {
+    /// The native backend of a tier.
+    #[must_use]
+    pub const fn native(tier: Tier) -> Self {
+        Self { tier, name: "native" }
+    }
+
+    /// Every backend of this version.
+    ///
+    /// # Errors
+    /// One is of a tier that no case can name.
+    pub fn all() -> Result<Vec<Self>, Wrong> {
+        let named = |backend: &&dyn backends::Backend| match backend.tier() {
+            policy::value::Tier::Process => Ok(Self { tier: Tier::Process, name: backend.name() }),
+            policy::value::Tier::Container => Ok(Self { tier: Tier::Container, name: backend.name() }),
+            tier @ (policy::value::Tier::Language | policy::value::Tier::Gvisor | policy::value::Tier::Vm) => {
+                Err(format!("no case can name tier {}", tier.as_str()).into())
+            }
+        };
+        backends::ALL.iter().map(named).collect()
+    }
+}
+
+impl std::fmt::Display for BackendId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} by {}", self.tier.as_str(), self.name)
+    }
+}
+
+/// The native backend on both tiers.
+pub const BOTH: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container)];
+/// The native backend on the process tier.
+pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
+/// The native backend on the container tier.
+pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
 
 impl Tier {
     /// As policies spell it.
@@ -70,8 +108,8 @@ pub enum Cell {
 pub struct Case {
     /// Clause.
     pub clause: ClauseId,
-    /// On which tiers.
-    pub tiers: &'static [Tier],
+    /// Of which backends.
+    pub backends: &'static [BackendId],
     /// What holds.
     pub sentence: &'static str,
     /// The proof.

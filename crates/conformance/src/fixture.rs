@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sys::command::Command;
 
 use crate::live::{Ended, Live};
-use crate::{Tier, Who, Wrong, check, product};
+use crate::{BackendId, Tier, Who, Wrong, check, product};
 
 /// The ordinary user's uid and gid: no account is needed.
 pub const USER: u32 = 1001;
@@ -20,6 +20,8 @@ pub const USER: u32 = 1001;
 pub struct Fixture {
     /// On which tier.
     pub tier: Tier,
+    /// By which backend of it.
+    backend: BackendId,
     /// By whom.
     pub who: Who,
     folder: tempfile::TempDir,
@@ -51,10 +53,10 @@ impl Fixture {
     ///
     /// # Errors
     /// They cannot be made.
-    pub fn new(tier: Tier, who: Who) -> Result<Self, Wrong> {
+    pub fn new(backend: BackendId, who: Who) -> Result<Self, Wrong> {
         let folder = tempfile::Builder::new().prefix("conform").tempdir()?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
-        let scene = Self { tier, who, folder, calls: AtomicUsize::new(0) };
+        let scene = Self { tier: backend.tier, backend, who, folder, calls: AtomicUsize::new(0) };
         std::fs::create_dir(scene.work())?;
         std::fs::create_dir(scene.state())?;
         // The work belongs to the ordinary user for both callers: root runs it as its owner.
@@ -130,12 +132,23 @@ impl Fixture {
         values.iter().flat_map(|value| [OsString::from("--set"), OsString::from(value)]).collect()
     }
 
+    /// The same place anew, with nothing in it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn fresh(&self) -> Result<Self, Wrong> {
+        Self::new(self.backend, self.who)
+    }
+
     /// Runs `fumehood run --json` to its end.
     ///
     /// # Errors
-    /// It cannot be started, or does not end.
+    /// It cannot be started, does not end, or another backend ran it.
     pub fn run(&self, flags: &[OsString], argv: &[&str]) -> Result<Ended, Wrong> {
-        self.start(flags, argv)?.end()
+        let ended = self.start(flags, argv)?.end()?;
+        let by = ended.text("/backend");
+        check(by.is_empty() || by == self.backend.name, || format!("expected {}, and {by} ran it", self.backend))?;
+        Ok(ended)
     }
 
     /// The same with `clause=value`s and a script of the shell.

@@ -1,8 +1,8 @@
 //! Clause by backend: *enforced*, with a control that succeeds and an observer outside, or *refused*. No third cell.
 //!
-//! The product is run as its users run it: the real binary, as root and as an ordinary user, on both tiers. A case
-//! ([`Case`]) belongs to one clause; `tests/clauses` holds all of them, walks every cell of clause x tier x caller, and
-//! fails for a cell without a case.
+//! The product is run as its users run it: the real binary, as root and as an ordinary user, on every backend of
+//! [`backends::ALL`]. A case ([`Case`]) belongs to one clause; `tests/clauses` holds all of them, walks every cell of clause x
+//! backend x caller, and fails for a cell without a case.
 //!
 //! # Promises
 //! A probe that is stopped counts only beside the same probe, unconfined, that was not.
@@ -18,7 +18,7 @@ pub mod product;
 pub mod support_page;
 pub mod survey;
 
-pub use case::{Case, Cell, Tally, Tier, Who};
+pub use case::{BackendId, Case, Cell, Tally, Tier, Who};
 pub use fixture::Fixture;
 pub use live::{Ended, Live};
 

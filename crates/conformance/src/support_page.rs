@@ -94,7 +94,7 @@ pub fn page() -> Result<String, Wrong> {
             shown.push(text);
             let loaded = load(text)?;
             writeln!(page, "\nWith `{}`:\n", text.replace('\n', "`, `"))?;
-            for backend in backends::all() {
+            for backend in backends::ALL.iter().copied() {
                 let (with, without) = (
                     answer(backend, row.clause, &loaded, Assumed::Groups),
                     answer(backend, row.clause, &loaded, Assumed::NoGroups),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
 use conformance::survey::Survey;
-use conformance::{Fixture, Held, Tier, Who, Wrong, check};
+use conformance::{BackendId, Fixture, Held, Who, Wrong, check};
 
 /// One at a time: a survey sees what another test has just started.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -71,8 +71,9 @@ fn nothing_is_left(scene: &Fixture, before: &Survey) -> Held {
 
 fn scenes() -> Result<Vec<Fixture>, Wrong> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
-    let pairs = callers.iter().flat_map(|who| [Tier::Process, Tier::Container].map(|tier| (tier, *who)));
-    pairs.map(|(tier, who)| Fixture::new(tier, who)).collect()
+    let backends = BackendId::all()?;
+    let pairs = callers.iter().flat_map(|who| backends.iter().map(|backend| (*backend, *who)));
+    pairs.map(|(backend, who)| Fixture::new(backend, who)).collect()
 }
 
 fn words(scene: &Fixture, script: &str) -> Vec<OsString> {

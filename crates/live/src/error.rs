@@ -76,6 +76,9 @@ pub enum LiveError {
         /// Why, with what they said.
         why: String,
     },
+    /// What a Python is to import is no list of modules.
+    #[error("what is to be imported is no list of names of modules")]
+    Imports,
     /// The supervisor could not be started, or said nothing.
     #[error("the supervisor of a sandbox did not start")]
     Start {
@@ -138,6 +141,12 @@ impl LiveError {
                 "`start` and `ready` of the recipe".into(),
                 show_text(why),
                 "correct the recipe and build it again, or give the sandbox what they need".into(),
+            ),
+            Self::Imports => say(
+                "live/imports",
+                "imports".into(),
+                "at most 64 names like `pandas` or `os.path`".into(),
+                "name modules; other code is run, not imported".into(),
             ),
             Self::Start { why } => say(
                 "live/start",

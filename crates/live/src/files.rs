@@ -32,7 +32,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// Must be called where the caller stands: his folders may be named from there.
-    pub(crate) fn new(places: &Places, log: Log, kept: Value, policy: &Policy) -> Self {
+    pub(crate) fn new(places: &Places, log: Log, policy: &Policy) -> Self {
         let workspace = policy.workspace.path.as_deref().map(show_path).unwrap_or_default();
         let whole =
             |path: &Option<PathBuf>| path.as_ref().map(|path| std::path::absolute(path).unwrap_or(path.clone()));
@@ -41,7 +41,12 @@ impl Files {
             fumehood_keys: whole(&places.fumehood_keys),
             ..places.clone()
         };
-        Self { places, log, kept, workspace }
+        Self { places, log, kept: Value::Null, workspace }
+    }
+
+    /// With what a snapshot is to say.
+    pub(crate) fn kept(self, kept: Value) -> Self {
+        Self { kept, ..self }
     }
 
     pub(crate) fn changes(handle: &Handle) -> Result<Changed, Failure> {

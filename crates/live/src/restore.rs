@@ -33,6 +33,9 @@ pub struct Kept {
     /// It is ended when it was idle for so many milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
+    /// Modules that a Python inside has imported, if one waits for code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imports: Option<Vec<String>>,
 }
 
 impl Kept {

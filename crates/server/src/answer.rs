@@ -4,6 +4,8 @@ use agent::words::{Code, Failure};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
+use sandbox::audit::AuditError;
+use sandbox::fault::Fault;
 use serde_json::{Value as Json, json};
 
 /// Why something was not done: the record that every front door shows, each in its own shape.
@@ -45,6 +47,18 @@ impl Problem {
     pub fn of(status: u16, id: &str, what: impl Into<String>, why: &str, instead: &str) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::new(status, id, what, why, instead)
+    }
+
+    /// What a room below says of itself.
+    #[must_use]
+    pub fn of_fault(status: StatusCode, fault: &Fault) -> Self {
+        Self::new(status, fault.id, fault.what.clone(), &fault.why, &fault.fix)
+    }
+
+    /// The audit log cannot be read or written.
+    #[must_use]
+    pub fn of_audit(error: &AuditError) -> Self {
+        Self::of_fault(StatusCode::INTERNAL_SERVER_ERROR, &error.fault())
     }
 
     /// The same, about a clause or a field.

@@ -1,25 +1,29 @@
 //! What every front door does with sandboxes: whose they are, creating, ending, pausing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::words::Failure;
 use axum::http::StatusCode;
+use live::room::Room;
 use live::template::Store;
 use live::words::{Ask, Info, State};
 use policy::Loaded;
 use policy::json::sha256_hex;
-use sandbox::fault::Fault;
+use policy::value::Policy;
+use sandbox::audit::{Log, Options};
+use sandbox::state::State as Folder;
 use sandbox::{Environment, Error, Inputs, PolicyLayer};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Room;
+use crate::admission::admit;
 use crate::answer::Problem;
 use crate::backend::{Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
+use crate::page::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::{ceiling, clock};
@@ -35,12 +39,15 @@ const MAX_LABEL: usize = 4096;
 pub struct Settings {
     /// A name of which every `PORT-ID.NAME` leads here, if there is one.
     pub domain: Option<String>,
+    /// Whether clients speak TLS to us: the page's cookie is for such connections alone then.
+    pub encrypted: bool,
 }
 
 /// A sandbox that a caller wants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     pub(crate) template: String,
+    pub(crate) imports: Option<Vec<String>>,
     pub(crate) layers: Vec<PolicyLayer>,
     /// What its template shows of the state folder.
     pub(crate) shown: Vec<PathBuf>,
@@ -68,6 +75,8 @@ pub struct Desk {
     pub(crate) tokens: Tokens,
     pub(crate) settings: Settings,
     pub(crate) watchers: Watchers,
+    /// Who signed in on the page.
+    pub(crate) sessions: Sessions,
     environment: Arc<Environment>,
     pub(crate) templates: Templates,
     /// An empty folder, which `/workspace` is a copy of.
@@ -78,6 +87,8 @@ pub struct Desk {
     creating: Mutex<BTreeSet<String>>,
     /// How many sandboxes are being made, by key.
     coming: Mutex<BTreeMap<String, usize>>,
+    /// The audit log, once it was opened.
+    log: Mutex<Option<Arc<Log>>>,
 }
 
 impl std::fmt::Debug for Desk {
@@ -137,13 +148,58 @@ impl Desk {
             tokens,
             settings,
             watchers: Watchers::default(),
+            sessions: Sessions::default(),
             environment: Arc::new(environment.clone()),
             templates: Templates::new(store, empty.clone()),
             empty,
             cuts: Mutex::default(),
             creating: Mutex::default(),
             coming: Mutex::default(),
+            log: Mutex::default(),
         })
+    }
+
+    /// Does what blocks, in the state folder.
+    pub(crate) async fn in_state<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let places = self.environment.state.clone();
+        let worked = tokio::task::spawn_blocking(move || {
+            let state = Folder::open(&places)
+                .map_err(|error| Problem::of_fault(StatusCode::INTERNAL_SERVER_ERROR, &error.fault()))?;
+            work(&state)
+        });
+        worked.await.unwrap_or_else(|_lost| Err(crate::backend::failed("it could not be done").into()))
+    }
+
+    /// The audit log.
+    pub(crate) fn log(&self) -> Result<Arc<Log>, Problem> {
+        let mut log = locked(&self.log);
+        if let Some(log) = &*log {
+            return Ok(Arc::clone(log));
+        }
+        let state = Folder::open(&self.environment.state)
+            .map_err(|error| Problem::of_fault(StatusCode::INTERNAL_SERVER_ERROR, &error.fault()))?;
+        let opened = Log::open(&state, None, Options::default()).map_err(|error| Problem::of_audit(&error))?;
+        Ok(Arc::clone(log.insert(Arc::new(opened))))
+    }
+
+    /// Whether this is the empty folder that a sandbox's workspace is a copy of where no other was given.
+    pub(crate) fn is_empty_one(&self, path: &Path) -> bool {
+        let plain = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_gone| path.to_owned());
+        plain(path) == plain(&self.empty)
+    }
+
+    /// The policy that a key's sandboxes may not exceed.
+    pub(crate) async fn ceiling_of(&self, key: &Key) -> Result<Option<Policy>, Problem> {
+        let Some(top) = key.ceiling.clone() else { return Ok(None) };
+        let environment = Arc::clone(&self.environment);
+        let read = move || load(&[PolicyLayer::Document(top)], &environment).map(|loaded| Some(loaded.policy));
+        match tokio::task::spawn_blocking(read).await {
+            Ok(read) => read.map_err(crate::e2b::all),
+            Err(_lost) => Err(crate::backend::failed("the ceiling of the key could not be read").into()),
+        }
     }
 
     /// Whose key this is.
@@ -184,6 +240,18 @@ impl Desk {
     pub(crate) async fn own_or_ended(&self, key: &Key, id: &str) -> Result<Info, Problem> {
         let found = if is_id(id) { self.sandboxes.find(id).await? } else { None };
         found.filter(|info| info.id == id && Self::is_of(key, info)).ok_or_else(|| Problem::no_such(id))
+    }
+
+    /// The id that a word stands for: it is one, or the name of a sandbox of this key, of those of one name the one that lives,
+    /// else the newest.
+    pub(crate) async fn id_of(&self, key: &Key, word: &str) -> Result<String, Problem> {
+        if live::record::is_id(word) {
+            return Ok(word.to_owned());
+        }
+        let mut named = self.list(key, true).await?;
+        named.retain(|info| info.name.as_deref() == Some(word));
+        named.sort_by_key(|info| (info.state != State::Ended, info.created_ms));
+        named.pop().map(|info| info.id).ok_or_else(|| Problem::no_such(word))
     }
 
     /// Cancelled when the streams of a sandbox are to end.
@@ -259,12 +327,13 @@ impl Desk {
                 return Err(problem.about("sandboxes"));
             }
         }
-        Room::read().admit()
+        admit(Room::read())
     }
 
     fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
         let Order {
             template,
+            imports,
             mut layers,
             shown: _,
             name,
@@ -307,7 +376,7 @@ impl Desk {
         }
         let kept = if pauses_at_end { KEPT_MS } else { 0 };
         let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { layers, name, labels, timeout_ms, idle_ms, template })
+        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports })
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one
@@ -376,6 +445,7 @@ impl Desk {
     /// What is due: sandboxes that are paused at the end of their life, and streams of those that run no more. To be called
     /// each second or so.
     pub async fn tend(&self) {
+        self.sessions.sweep(&self.keys);
         let Ok(all) = self.sandboxes.list(false).await else { return };
         let now = clock::now_ms();
         for info in &all {
@@ -404,8 +474,6 @@ fn load(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Vec
 /// Everything that is wrong with a policy.
 pub(crate) fn problems(error: &Error) -> Vec<Problem> {
     let refused = StatusCode::BAD_REQUEST;
-    let of_fault =
-        |status: StatusCode, fault: &Fault| Problem::new(status, fault.id, fault.what.clone(), &fault.why, &fault.fix);
     match error {
         Error::Mistakes(mistakes) => {
             let told = mistakes.list.iter().map(|mistake| {
@@ -421,9 +489,9 @@ pub(crate) fn problems(error: &Error) -> Vec<Problem> {
             });
             told.collect()
         }
-        Error::Refused(faults) => faults.iter().map(|fault| of_fault(refused, fault)).collect(),
+        Error::Refused(faults) => faults.iter().map(|fault| Problem::of_fault(refused, fault)).collect(),
         Error::Failed(faults) => {
-            faults.iter().map(|fault| of_fault(StatusCode::INTERNAL_SERVER_ERROR, fault)).collect()
+            faults.iter().map(|fault| Problem::of_fault(StatusCode::INTERNAL_SERVER_ERROR, fault)).collect()
         }
     }
 }

@@ -18,6 +18,20 @@ pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Json>, Problem> {
     }
 }
 
+/// What is not understood is not ignored.
+///
+/// # Errors
+/// A field that is none of these.
+pub(crate) fn known(map: &Map<String, Json>, known: &[&str]) -> Result<(), Problem> {
+    match map.keys().find(|field| !known.contains(&field.as_str())) {
+        Some(unknown) => {
+            let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
+            Err(Problem::invalid(unknown, &what))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Whether a field says something: absent, null, `false` and the empty say nothing.
 pub(crate) fn says(map: &Map<String, Json>, field: &str) -> bool {
     match map.get(field) {

@@ -62,8 +62,22 @@ pub struct Key {
     /// Most sandboxes that live at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandboxes: Option<u32>,
+    /// A person's: it may also answer approvals, take changes over to the host, and read all of the audit log and the metrics.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub operator: bool,
     /// When it was added: milliseconds since 1970.
     pub added_ms: i64,
+}
+
+/// What a key may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// See [`Key::ceiling`].
+    pub ceiling: Option<String>,
+    /// See [`Key::sandboxes`].
+    pub sandboxes: Option<u32>,
+    /// See [`Key::operator`].
+    pub operator: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -136,6 +150,15 @@ impl Keys {
     /// # Errors
     /// The name is taken or no name, or the file cannot be written.
     pub fn add(&self, name: &str, ceiling: Option<String>, sandboxes: Option<u32>) -> Result<String, KeysError> {
+        self.add_with(name, Rights { ceiling, sandboxes, operator: false })
+    }
+
+    /// As [`Keys::add`], with all that a key may do.
+    ///
+    /// # Errors
+    /// As [`Keys::add`].
+    pub fn add_with(&self, name: &str, rights: Rights) -> Result<String, KeysError> {
+        let Rights { ceiling, sandboxes, operator } = rights;
         if !is_name(name) {
             return Err(KeysError::Name(name.to_owned()));
         }
@@ -145,6 +168,7 @@ impl Keys {
             digest: sha256_hex(token.as_bytes()),
             ceiling,
             sandboxes,
+            operator,
             added_ms: crate::clock::now_ms(),
         };
         self.change(|keys| {

@@ -22,7 +22,7 @@ mod json;
 mod jupyter;
 pub mod keys;
 mod labels;
-
+mod page;
 mod templates;
 mod tokens;
 mod v1;

@@ -27,7 +27,7 @@ pub(super) fn of(run: &str) -> u64 {
 ///
 /// # Errors
 /// Processes cannot be listed, or some are still there after two seconds; in words.
-pub fn end_marked(run: &str) -> Result<usize, String> {
+pub(super) fn end_marked(run: &str) -> Result<usize, String> {
     let (mark, began) = (of(run), Instant::now());
     let (mut ended, mut empty) = (0_usize, 0_usize);
     loop {

@@ -34,24 +34,19 @@ mod verify;
 mod words;
 
 pub use capacity::{Exhausted, ExhaustedResource};
-pub use control::Control;
 pub use etc_cache::sweep as sweep_cache;
-pub use label::Lsm;
-pub use launch::{GitPart, Launch, Protect, Stdio};
-pub use mark::end_marked;
-pub use prepare::Prepared;
-pub use prepare::prepare;
-pub use running::{Running, Sample, Streams};
-pub use start::{Confined, GROUPS, Started, start};
+pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio};
+pub use running::{Sample, Streams};
+pub use start::GROUPS;
 pub use survey::Unseen;
 pub use tree::TMP_SLOT;
-pub use verify::Verified;
 
 use policy::value::Tier;
-use policy::{Clause, Policy, Support};
+use policy::{Clause, Plan, Policy, Support};
 
-use crate::host::Capabilities;
-use crate::{Backend, support};
+use crate::backend::{self, Backend};
+use crate::host::{Capabilities, Missing};
+use crate::{StartError, support};
 
 /// The container tier.
 #[derive(Clone, Copy, Debug)]
@@ -61,17 +56,43 @@ pub struct Container;
 #[derive(Clone, Copy, Debug)]
 pub struct Process;
 
+/// Its name, on both tiers.
+const NAME: &str = "native";
+
+/// A plan, prepared.
+fn prepared(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Box<dyn backend::Prepared>, StartError> {
+    Ok(Box::new(prepare::prepare(plan, host, launch)?))
+}
+
 impl Backend for Container {
     fn tier(&self) -> Tier {
         Tier::Container
     }
 
     fn name(&self) -> &'static str {
-        "native"
+        NAME
+    }
+
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
+        support::container_probe(host)
     }
 
     fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
         support::container(clause.id(), policy, host)
+    }
+
+    fn prepare(
+        &self,
+        plan: &Plan,
+        host: &Capabilities,
+        launch: &Launch,
+    ) -> Result<Box<dyn backend::Prepared>, StartError> {
+        prepared(plan, host, launch)
+    }
+
+    /// The end of its first process takes its pid namespace along.
+    fn end_left(&self, _run: &str) -> Result<usize, String> {
+        Ok(0)
     }
 }
 
@@ -81,10 +102,27 @@ impl Backend for Process {
     }
 
     fn name(&self) -> &'static str {
-        "native"
+        NAME
+    }
+
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
+        support::process_probe(host)
     }
 
     fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
         support::process(clause.id(), policy, host)
+    }
+
+    fn prepare(
+        &self,
+        plan: &Plan,
+        host: &Capabilities,
+        launch: &Launch,
+    ) -> Result<Box<dyn backend::Prepared>, StartError> {
+        prepared(plan, host, launch)
+    }
+
+    fn end_left(&self, run: &str) -> Result<usize, String> {
+        mark::end_marked(run)
     }
 }

@@ -4,17 +4,20 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use guest::config::{Config, Ids, Mode, OwnedLandlock, OwnedOp as Op, OwnedProbe as Probe, OwnedRule, Rlimit, Size};
+use guest::config::{
+    Config, Ids, Inlet, Mode, OwnedLandlock, OwnedOp as Op, OwnedProbe as Probe, OwnedRule, Rlimit, Size,
+};
+use policy::control::{Control, Filter, Namespace};
 use policy::value::{NetMode, Tier};
 use policy::{Plan, Policy};
 
 use super::blueprint::Blueprint;
 use super::label::Label;
 use super::landlock::Rules;
-use super::launch::{FIRST_EXTRA, Launch, Protect, Stdio};
+use super::launch::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
 use super::{environment, filter, identity, process, source, tree};
-use crate::StartError;
 use crate::host::Capabilities;
+use crate::{StartError, backend};
 
 /// A file without a Landlock rule, by which the guest proves that Landlock is in force.
 const CANARY: &CStr = c"/.landlock-probe";
@@ -32,7 +35,7 @@ pub(super) enum Stands {
 
 /// Everything that a start needs.
 #[derive(Debug)]
-pub struct Prepared {
+pub(super) struct Prepared {
     pub(super) config: Config,
     pub(super) tier: Tier,
     pub(super) identity: identity::Identity,
@@ -40,7 +43,7 @@ pub struct Prepared {
     pub(super) run: String,
     pub(super) stdio: Stdio,
     /// The payload itself, where it has no path.
-    pub(super) program: Option<&'static [u8]>,
+    pub(super) program: Option<OwnProgram>,
     pub(super) workspace: Option<PathBuf>,
     pub(super) rootless: bool,
     pub(super) blueprint: Blueprint,
@@ -66,43 +69,29 @@ pub struct Prepared {
     pub(super) label: Option<Label>,
 }
 
-impl Prepared {
-    /// The workspace on the host, canonical.
-    #[must_use]
-    pub fn workspace(&self) -> Option<&Path> {
+impl backend::Prepared for Prepared {
+    fn workspace(&self) -> Option<&Path> {
         self.workspace.as_deref()
     }
 
-    /// Whether a folder is shown with other ids than it has, through a clone of its mount.
-    #[must_use]
-    pub fn maps(&self, path: &Path) -> bool {
+    fn maps(&self, path: &Path) -> bool {
         self.mapped.iter().any(|mapped| mapped.path == path)
     }
 
-    /// Process tier, mode `copy`: where the copy must be made before the start.
-    #[must_use]
-    pub fn copy_to(&self) -> Option<&Path> {
+    fn copy_to(&self) -> Option<&Path> {
         self.copy_to.as_deref()
     }
 
-    /// uid and gid that the payload has outside.
-    #[must_use]
-    pub const fn owner(&self) -> (u32, u32) {
+    fn owner(&self) -> (u32, u32) {
         (self.identity.uid, self.identity.gid)
     }
 
-    /// Name of the run's control groups below `fumehood/`.
-    #[must_use]
-    pub fn run(&self) -> &str {
-        &self.run
-    }
-}
-
-impl Prepared {
-    /// The control groups that the start will make, by path.
-    #[must_use]
-    pub fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
+    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
         host.cgroups().map(|all| all.places(super::GROUPS, &self.run, &self.limits)).unwrap_or_default()
+    }
+
+    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(*self, host)?))
     }
 }
 
@@ -110,7 +99,7 @@ impl Prepared {
 ///
 /// # Errors
 /// A path of the plan cannot be used, or a profile is unknown.
-pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let policy = &plan.policy;
     let blueprint = Blueprint::of(plan, launch.without());
     let identity = identity::choose(policy, host, &launch.run, blueprint.container)?;
@@ -135,7 +124,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
     if let Some(label) = &label {
         (config.label_file, config.label) = (label.file(), label.command());
     }
-    config.program = launch.program.map(|_| number_after(mapped.len()));
+    config.program = launch.program.as_ref().map(|_| number_after(mapped.len()));
     layers(&mut config, &blueprint, &rules);
     probes(&mut config, plan, filter.as_ref(), blueprint.container);
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
@@ -157,7 +146,7 @@ pub fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prep
         covered,
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
-        program: launch.program,
+        program: launch.program.clone(),
         stdio: launch.stdio,
         rootless: !host.root(),
         tier: plan.tier,
@@ -184,12 +173,17 @@ fn number_after(mapped: usize) -> u32 {
 
 fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &Launch) -> Config {
     let text = |value: &OsStr| CString::new(value.as_bytes()).unwrap_or_default();
+    let own_network = blueprint.namespaces.contains(&Namespace::Net);
     Config {
         mode: if blueprint.container { Mode::Container } else { Mode::Process },
         // The frame says that the config is there; as root, the id maps too.
         wait_mapped: true,
         wait_filled: blueprint.hides && blueprint.container,
-        loopback: blueprint.container && policy.net.mode == NetMode::Loopback,
+        loopback: blueprint.container && policy.net.mode != NetMode::None,
+        // Never in the host's own.
+        local_ipv4: own_network && blueprint.local[0],
+        local_ipv6: own_network && blueprint.local[1],
+        inlets: blueprint.inlets.iter().filter(|_| own_network).map(inlet).collect(),
         inner_limits: blueprint.inner_limits,
         new_keyring: blueprint.keyring,
         new_session: blueprint.session,
@@ -210,6 +204,10 @@ fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &
         argv: launch.argv.iter().map(|word| text(word)).collect(),
         ..Config::default()
     }
+}
+
+const fn inlet(inlet: &policy::control::Inlet) -> Inlet {
+    Inlet { ipv6: inlet.ipv6, udp: inlet.udp, port: inlet.port }
 }
 
 /// What is allowed here is never more than the caller may have: a lower limit of theirs holds the clause as well.
@@ -288,7 +286,7 @@ fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, cont
     }
     config.probes.push(Probe::OpenMustWork(c"/dev/null".into()));
     config.probes.push(Probe::SocketMustFail { family: 40, kind: 1, protocol: 0 });
-    if plan.policy.net.mode != NetMode::Loopback {
+    if plan.controls().any(|control| *control == Control::Filter(Filter::NoInet)) {
         config.probes.push(Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 });
         config.probes.push(Probe::SocketMustFail { family: 10, kind: 2, protocol: 0 });
     }

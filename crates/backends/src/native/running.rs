@@ -2,14 +2,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use guest::frames::ToGuest;
+use guest::frames::{FromGuest, ToGuest};
 
 use super::capacity::Exhausted;
 use super::control::Control;
 use super::label::Label;
 use super::start::Held;
 use super::survey::Unseen;
-use crate::StartError;
+use crate::{StartError, backend};
 
 /// The supervisor's ends of the payload's streams.
 #[derive(Debug, Default)]
@@ -65,112 +65,101 @@ pub struct Sample {
 
 /// A payload that runs.
 #[derive(Debug)]
-pub struct Running {
+pub(super) struct Running {
     pub(super) held: Held,
     /// Frames to and from the guest.
-    pub control: Control,
-    /// Streams; the supervisor takes them.
-    pub streams: Streams,
+    pub(super) control: Control,
+    pub(super) streams: Streams,
     pub(super) label: Option<Label>,
 }
 
 impl Running {
-    /// Descriptor of the guest's process: readable when it has ended.
-    #[must_use]
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
+    fn pidfd(&self) -> BorrowedFd<'_> {
         self.held.child.pidfd.as_fd()
     }
 
-    /// The guest's pid outside.
-    #[must_use]
-    pub const fn pid(&self) -> i32 {
+    fn with_survey(&self, counted: &sys::cgroup::Usage, known: bool) -> Sample {
+        let tree = if known {
+            super::survey::Survey::default()
+        } else {
+            super::survey::tree(self.held.child.pid, &self.held.scope)
+        };
+        sample(counted, &tree)
+    }
+}
+
+impl backend::Running for Running {
+    fn pid(&self) -> i32 {
         self.held.child.pid
     }
 
-    /// Whether the payload, by its number inside, has its label as the kernel shows it outside; one that has ended already
-    /// had it from its execve on.
-    ///
-    /// # Errors
-    /// It runs under another label; in words.
-    pub fn check_label(&self, payload: i32) -> Result<(), String> {
+    fn take_streams(&mut self) -> Streams {
+        std::mem::take(&mut self.streams)
+    }
+
+    fn frames(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    fn read_frames(&mut self) -> Result<(), StartError> {
+        self.control.read()
+    }
+
+    fn next_frame(&mut self) -> Option<FromGuest> {
+        self.control.take()
+    }
+
+    fn closed(&self) -> bool {
+        self.control.closed()
+    }
+
+    fn check_label(&self, payload: i32) -> Result<(), String> {
         self.label.as_ref().map_or(Ok(()), |label| label.check(self.pid(), self.pidfd(), payload))
     }
 
-    /// Forwards a signal to the payload.
-    ///
-    /// # Errors
-    /// The guest is gone.
-    pub fn signal(&self, number: u8) -> Result<(), StartError> {
+    fn signal(&self, number: u8) -> Result<(), StartError> {
         self.control.send(ToGuest::Signal(number))
     }
 
-    /// Ends everything inside at once. The group's kill is atomic where the kernel has it; the guest's own death takes
-    /// its pid namespace (container) or, by its closing control socket and its parent-death signal, its tree with it.
-    pub fn kill(&self) {
+    /// The group's kill is atomic where the kernel has it; the guest's own death takes its pid namespace (container) or, by
+    /// its closing control socket and its parent-death signal, its tree with it.
+    fn kill(&self) {
         let asked = self.control.send(ToGuest::Kill);
         let grouped = self.held.group.as_ref().map(|group| group.kill(std::time::Duration::from_secs(2)));
         drop((asked, grouped));
     }
 
-    /// Whether [`Running::freeze`] can work: there is a control group with a freezer.
-    #[must_use]
-    pub fn can_freeze(&self) -> bool {
-        self.held.group.as_ref().is_some_and(sys::cgroup::Group::can_freeze)
+    fn kill_guest(&self) {
+        let signalled = sys::pidfd::send_signal(&self.held.child.pidfd, 9);
+        drop(signalled);
     }
 
-    /// Stops everything inside at once, the guest too, or lets it go on.
-    ///
-    /// # Errors
-    /// There is no freezer, or something does not stop within 5 s, and goes on then; in words.
-    pub fn freeze(&self, frozen: bool) -> Result<(), String> {
+    fn freeze(&self, frozen: bool) -> Result<(), String> {
         let none = || "nothing can be frozen here: this user has no control group with a freezer".to_owned();
         let group = self.held.group.as_ref().filter(|group| group.can_freeze()).ok_or_else(none)?;
         group.freeze(frozen, std::time::Duration::from_secs(5)).map_err(|error| error.to_string())
     }
 
-    /// Kills the guest itself, for one that does not answer.
-    pub fn kill_guest(&self) {
-        let signalled = sys::pidfd::send_signal(&self.held.child.pidfd, 9);
-        drop(signalled);
-    }
-
-    /// Ends what a guest left that did not say that all has ended: where there is no pid namespace, its death takes nobody
-    /// along.
-    ///
-    /// # Errors
-    /// Something of the run is still there; in words.
-    pub fn end_left(&self) -> Result<(), String> {
+    /// Where there is no pid namespace, the guest's death takes nobody along.
+    fn end_left(&self) -> Result<(), String> {
         self.held.marked.as_ref().map_or(Ok(()), |run| super::mark::end_marked(run).map(drop))
     }
 
-    /// Usage now, from the control groups, else from the processes of the tree.
-    #[must_use]
-    pub fn sample(&self) -> Sample {
+    /// From the control groups, else from the processes of the tree.
+    fn sample(&self) -> Sample {
         let counted = self.held.group.as_ref().and_then(|group| group.usage().ok()).unwrap_or_default();
         let known = counted.memory.is_some() && counted.pids.is_some() && counted.cpu_user_us.is_some();
         self.with_survey(&counted, known && !self.held.scope.files)
     }
 
-    /// As [`Running::sample`], when everything inside has ended: what is in use now is not asked where there is a peak.
-    #[must_use]
-    pub fn last_sample(&self) -> Sample {
+    fn last_sample(&self) -> Sample {
         let counted = self.held.group.as_ref().and_then(|group| group.used().ok()).unwrap_or_default();
         let memory = counted.memory.or(counted.memory_peak).is_some();
         let pids = counted.pids.or(counted.pids_peak).is_some();
         self.with_survey(&counted, memory && pids && counted.cpu_user_us.is_some())
     }
 
-    fn with_survey(&self, counted: &sys::cgroup::Usage, known: bool) -> Sample {
-        let tree =
-            if known { super::survey::Survey::default() } else { super::survey::tree(self.pid(), &self.held.scope) };
-        sample(counted, &tree)
-    }
-
-    /// Byte-range locks of the tree: at most `most` and one more.
-    ///
-    /// # Errors
-    /// `/proc/locks` cannot be read.
-    pub fn locks(&self, most: u64) -> Result<u64, StartError> {
+    fn locks(&self, most: u64) -> Result<u64, StartError> {
         let unreadable = |error: sys::error::Error| StartError::system("counting locks", error);
         // Nobody else has many, most of the time: then nobody is asked whose they are.
         let all = sys::proc::locks(most, |_| true).map_err(unreadable)?;
@@ -182,31 +171,23 @@ impl Running {
         sys::proc::locks(most, |pid| ours.contains(&pid)).map_err(unreadable)
     }
 
-    /// Bytes in the places of limited size.
-    #[must_use]
-    pub fn written_bytes(&self) -> u64 {
+    fn written_bytes(&self) -> u64 {
         self.held.watched.used()
     }
 
-    /// Places in which nothing more fits, now or, when everything inside has ended, at the end.
-    #[must_use]
-    pub fn full_places(&self) -> Vec<Exhausted> {
+    fn full_places(&self) -> Vec<Exhausted> {
         self.held.watched.full()
     }
 
-    /// Whether memory is only known by walking the processes.
-    #[must_use]
-    pub fn memory_by_survey(&self) -> bool {
+    fn memory_by_survey(&self) -> bool {
         !self.held.memory_limited
     }
 
-    /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
-    pub fn begin_end(&mut self) {
+    fn begin_end(&mut self) {
         self.held.begin_end();
     }
 
-    /// Reaps the guest and removes its groups; nothing of the run is left afterwards.
-    pub fn end(mut self) {
+    fn end(mut self: Box<Self>) {
         self.held.end();
     }
 }

@@ -22,6 +22,7 @@ use super::survey::Scope;
 use super::verify::Seen;
 use super::words;
 use crate::StartError;
+use crate::backend::{self, Prepared as _};
 use crate::host::Capabilities;
 
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
@@ -36,7 +37,7 @@ pub const GROUPS: &str = "fumehood";
 
 /// A guest that is on its way. Dropping it kills it and removes its groups.
 #[derive(Debug)]
-pub struct Started {
+pub(super) struct Started {
     pub(super) child: Held,
     pub(super) control: Control,
     pub(super) streams: Streams,
@@ -102,7 +103,7 @@ impl Held {
 
 /// The guest has confined itself; its posture is not judged yet.
 #[derive(Debug)]
-pub struct Confined {
+pub(super) struct Confined {
     pub(super) started: Started,
     pub(super) posture: Posture,
 }
@@ -111,7 +112,7 @@ pub struct Confined {
 ///
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
-pub fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let (order, kept) = Order::of(&prepared, host, mapped(&prepared)?)?;
     let Kept { config, control, streams, program } = kept;
     if let Err(error) = streams_to_payload(&prepared, &streams) {
@@ -257,25 +258,11 @@ fn mapped(prepared: &Prepared) -> Result<Vec<OwnedFd>, StartError> {
     prepared.mapped.iter().map(one).collect()
 }
 
-impl Started {
-    /// uid and gid that the payload has outside.
-    #[must_use]
-    pub const fn owner(&self) -> (u32, u32) {
-        self.prepared.owner()
-    }
-
-    /// Whether the guest will pass out descriptors of the workspace's layer.
-    #[must_use]
-    pub fn exports(&self) -> bool {
-        self.prepared.exports
-    }
-
-    /// Waits for the descriptors of layers, each with its number: an overlay's upper, or the empty tmpfs of a copy, which
-    /// the caller fills before it calls [`Started::filled`].
-    ///
-    /// # Errors
-    /// A step of the guest failed.
-    pub fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
+impl backend::Started for Started {
+    fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
+        if !self.prepared.exports {
+            return Ok(Vec::new());
+        }
         let frame = self.expect()?;
         let FromGuest::Mounted(slots) = frame else { return Err(unexpected(&frame)) };
         let list = self.control.take_descriptors();
@@ -285,25 +272,40 @@ impl Started {
         Ok(slots.iter().zip(list).collect())
     }
 
-    /// Whether the guest waits until paths are covered in its layer.
-    #[must_use]
-    pub const fn waits(&self) -> bool {
+    fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
+        let mut all = Vec::new();
+        while all.len() < self.prepared.config.inlets.len() {
+            let frame = self.expect()?;
+            let FromGuest::Sockets(count) = frame else { return Err(unexpected(&frame)) };
+            let came = self.control.take_descriptors();
+            if came.len() != usize::from(count) || came.is_empty() {
+                return Err(StartError::system("reading the guest's frames", "a socket is missing"));
+            }
+            all.extend(came);
+        }
+        self.seen.sockets(&all);
+        Ok(all)
+    }
+
+    fn waits(&self) -> bool {
         self.prepared.config.wait_filled
     }
 
-    /// The copy is complete, or what is hidden is covered.
-    ///
-    /// # Errors
-    /// The guest is gone.
-    pub fn filled(&self) -> Result<(), StartError> {
+    fn filled(&self) -> Result<(), StartError> {
         self.control.send(ToGuest::Filled)
     }
 
+    fn verify(self: Box<Self>, armed: &[policy::Control]) -> Result<Box<dyn backend::Verified>, StartError> {
+        Ok(Box::new(self.confined()?.verify(armed)?))
+    }
+}
+
+impl Started {
     /// Waits until the guest has confined itself and said what is in force.
     ///
     /// # Errors
     /// A step of the guest failed; it is named.
-    pub fn confined(mut self) -> Result<Confined, StartError> {
+    fn confined(mut self) -> Result<Confined, StartError> {
         // While the guest is busy with its steps.
         self.seen.born(&self.child, &self.prepared.plan);
         loop {
@@ -377,6 +379,8 @@ impl Started {
             config.sources.get(index).map(words::source)
         } else if step == Step::Mounts {
             config.ops.get(index).map(words::op)
+        } else if step == Step::Network {
+            index.checked_sub(16).and_then(|at| config.inlets.get(at)).map(words::inlet)
         } else if step == Step::Landlock {
             config.landlock.as_ref().and_then(rule)
         } else if step == Step::Probes {

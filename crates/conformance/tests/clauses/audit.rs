@@ -8,31 +8,31 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::AuditPath,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "the log lies where it was asked, holds, and shows an edit",
         cell: Cell::Enforced(path),
     },
     Case {
         clause: ClauseId::AuditPath,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a log that cannot be written refuses the run",
         cell: Cell::Enforced(unwritable),
     },
     Case {
         clause: ClauseId::AuditRedact,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "what matches is in no file of ours",
         cell: Cell::Enforced(redact),
     },
     Case {
         clause: ClauseId::AuditContent,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "arguments are kept whole, as a hash, or not at all",
         cell: Cell::Enforced(content),
     },
     Case {
         clause: ClauseId::AuditSync,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "`each` calls for the disk at every event, `none` never",
         cell: Cell::Enforced(sync),
     },
@@ -78,7 +78,7 @@ fn redact(scene: &Fixture) -> Held {
     let script = "true password=canary-4711";
     let control = scene.shell(&["audit.content=full"], script)?;
     check(control.code == Some(0) && everything(scene)?.contains("canary-4711"), || control.said())?;
-    let fresh = Fixture::new(scene.tier, scene.who)?;
+    let fresh = scene.fresh()?;
     let ended = fresh.shell(&["audit.content=full", "audit.redact=[\"password=\\\\S+\"]"], script)?;
     check(ended.code == Some(0), || ended.said())?;
     let all = everything(&fresh)?;

@@ -10,25 +10,25 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Tier,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a daemon that leaves its session dies with the run",
         cell: Cell::Enforced(orphans),
     },
     Case {
         clause: ClauseId::Tier,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a supervisor killed by SIGKILL leaves no process, and the next start removes the rest",
         cell: Cell::Enforced(killed_supervisor),
     },
     Case {
         clause: ClauseId::Tier,
-        tiers: PROCESS,
+        backends: PROCESS,
         sentence: "it works where namespaces and mounts are forbidden",
         cell: Cell::Enforced(nested),
     },
     Case {
         clause: ClauseId::Tier,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "where namespaces are forbidden it is refused or fails before anything runs, and names the way out",
         cell: Cell::Enforced(nested_refusal),
     },

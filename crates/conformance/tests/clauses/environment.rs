@@ -7,29 +7,29 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::EnvPass,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "nothing of the caller's environment goes in but what is named",
         cell: Cell::Enforced(pass),
     },
     Case {
         clause: ClauseId::EnvSet,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a set variable stands above all others",
         cell: Cell::Enforced(set),
     },
     Case {
         clause: ClauseId::Inputs,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "an input is checked, then a variable",
         cell: Cell::Enforced(inputs),
     },
     Case {
         clause: ClauseId::Secrets,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "a secret is refused without a broker",
         cell: Cell::Refused(
             &["secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}"],
-            "secrets/no-broker",
+            "secrets/not-held",
         ),
     },
 ];

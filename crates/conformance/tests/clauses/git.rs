@@ -10,25 +10,25 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Workspace,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "rw: git works in a linked worktree, and of its shared folder only what git may change is changed",
         cell: Cell::Enforced(linked_worktree),
     },
     Case {
         clause: ClauseId::FsProtect,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "what steers git in the shared folder of a linked worktree is not planted, not even where it is missing",
         cell: Cell::Enforced(steering),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "overlay and copy: the report says that a commit to a folder elsewhere ends with the run",
         cell: Cell::Enforced(told),
     },
     Case {
         clause: ClauseId::FsProtect,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "rw: of git's configuration the keys that steer nothing are taken over, and the others are told",
         cell: Cell::Enforced(keys),
     },

@@ -1,4 +1,4 @@
-//! Every clause, on both tiers, for both callers: enforced or refused. No third cell.
+//! Every clause, on every backend, for both callers: enforced or refused. No third cell.
 //!
 //! Prints a line for each cell and a count at the end. `cargo test -p fumehood-conformance --test clauses memory` runs
 //! the cases whose clause or sentence contains the word.
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::case::Found;
 use conformance::fixture::root;
-use conformance::{Case, Fixture, Tally, Tier, Who, product};
+use conformance::{BackendId, Case, Fixture, Tally, Who, product};
 use policy::ClauseId;
 
 /// All cases.
@@ -51,14 +51,16 @@ fn cases() -> Vec<Case> {
     groups.concat()
 }
 
-/// Cells of the matrix without a case.
-fn missing(cases: &[Case]) -> Vec<String> {
+/// Cells of the matrix without a case, and cases of a backend that there is not.
+fn gaps(cases: &[Case], backends: &[BackendId]) -> Vec<String> {
     let filled: BTreeSet<_> =
-        cases.iter().flat_map(|case| case.tiers.iter().map(|tier| (case.clause, *tier))).collect();
-    let all = ClauseId::ALL.iter().flat_map(|clause| [Tier::Process, Tier::Container].map(|tier| (*clause, tier)));
-    all.filter(|cell| !filled.contains(cell))
-        .map(|(clause, tier)| format!("no case says what `{clause}` does on tier {}", tier.as_str()))
-        .collect()
+        cases.iter().flat_map(|case| case.backends.iter().map(|backend| (case.clause, *backend))).collect();
+    let all = ClauseId::ALL.iter().flat_map(|clause| backends.iter().map(|backend| (*clause, *backend)));
+    let empty = all
+        .filter(|cell| !filled.contains(cell))
+        .map(|(clause, backend)| format!("no case says what `{clause}` does on {backend}"));
+    let unknown = filled.iter().filter(|(_, backend)| !backends.contains(backend));
+    empty.chain(unknown.map(|(clause, backend)| format!("`{clause}`: there is no backend {backend}"))).collect()
 }
 
 fn main() -> ExitCode {
@@ -71,41 +73,49 @@ fn main() -> ExitCode {
         println!("{error}");
         return ExitCode::FAILURE;
     }
+    let backends = match BackendId::all() {
+        Ok(backends) => backends,
+        Err(error) => {
+            println!("FAILED {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let cases = cases();
     let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let chosen: Vec<(Case, Tier, Who)> = cases
+    let chosen: Vec<(Case, BackendId, Who)> = cases
         .iter()
         .filter(|case| {
             wanted.is_empty() || wanted.iter().any(|w| case.clause.path().contains(*w) || case.sentence.contains(*w))
         })
-        .flat_map(|case| case.tiers.iter().flat_map(|tier| Who::ALL.map(|who| (*case, *tier, who))))
+        .flat_map(|case| case.backends.iter().flat_map(|backend| Who::ALL.map(|who| (*case, *backend, who))))
         .collect();
     let mut tally = prove(&chosen);
-    let gaps = if wanted.is_empty() { missing(&cases) } else { Vec::new() };
+    let gaps = if wanted.is_empty() { gaps(&cases, &backends) } else { Vec::new() };
     for gap in &gaps {
         println!("FAILED {gap}");
     }
     tally.failed += gaps.len();
     println!(
-        "cells: {} enforced, {} refused, {} skipped, {} failed; {} clauses, 2 tiers, 2 callers",
+        "cells: {} enforced, {} refused, {} skipped, {} failed; {} clauses, {} backends, 2 callers",
         tally.enforced,
         tally.refused,
         tally.skipped,
         tally.failed,
-        ClauseId::ALL.len()
+        ClauseId::ALL.len(),
+        backends.len()
     );
     println!("{} passed, {} failed, {} skipped", tally.enforced + tally.refused, tally.failed, tally.skipped);
     if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Two at a time: a case waits more than it works.
-fn prove(chosen: &[(Case, Tier, Who)]) -> Tally {
+fn prove(chosen: &[(Case, BackendId, Who)]) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((case, tier, who)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    one(case, *tier, *who, &tally);
+                while let Some((case, backend, who)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    one(case, *backend, *who, &tally);
                 }
             });
         }
@@ -113,12 +123,12 @@ fn prove(chosen: &[(Case, Tier, Who)]) -> Tally {
     tally.into_inner().unwrap_or_default()
 }
 
-fn one(case: &Case, tier: Tier, who: Who, tally: &Mutex<Tally>) {
-    let name = format!("{} {} {}: {}", case.clause, tier.as_str(), who.as_str(), case.sentence);
+fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
+    let name = format!("{} {} {}: {}", case.clause, backend.tier.as_str(), who.as_str(), case.sentence);
     let result = if who == Who::Rootful && !root() {
         None
     } else {
-        Some(Fixture::new(tier, who).and_then(|scene| case.prove(&scene)))
+        Some(Fixture::new(backend, who).and_then(|scene| case.prove(&scene)))
     };
     let Ok(mut tally) = tally.lock() else { return };
     match result {

@@ -8,49 +8,49 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Workspace,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "none: the caller's folder is not there",
         cell: Cell::Enforced(none),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "ro: read and not written",
         cell: Cell::Enforced(read_only),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "rw: written on the host as its owner, and nothing outside it",
         cell: Cell::Enforced(read_write),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: CONTAINER,
+        backends: CONTAINER,
         sentence: "overlay: the host changes by `apply` alone",
         cell: Cell::Enforced(overlay),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "copy: the host changes by `apply` alone",
         cell: Cell::Enforced(copy),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: BOTH,
+        backends: BOTH,
         sentence: "`apply` refuses what was changed on the host meanwhile, and takes nothing",
         cell: Cell::Enforced(conflict),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: PROCESS,
+        backends: PROCESS,
         sentence: "overlay is refused",
         cell: Cell::Refused(&["workspace.path=.", "workspace.mode=overlay"], "workspace/overlay-needs-container"),
     },
     Case {
         clause: ClauseId::Workspace,
-        tiers: PROCESS,
+        backends: PROCESS,
         sentence: "another place is refused",
         cell: Cell::Refused(
             &["workspace.path=.", "workspace.mode=ro", "workspace.at=/elsewhere"],

@@ -15,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use conformance::{Fixture, Tier, Who, product};
+use conformance::{BackendId, Fixture, Tier, Who, product};
 
 use crate::Read;
 use crate::blocks::{Block, blocks, root};
@@ -229,7 +229,7 @@ fn wrong_step(step: &Step, code: &str, output: &str) -> Option<String> {
 
 /// Runs a page; what is wrong with it.
 fn try_page(page: &Page, bin: &Path) -> Read<Vec<String>> {
-    let scene = Fixture::new(Tier::Container, Who::Rootless).map_err(|error| error.to_string())?;
+    let scene = Fixture::new(BackendId::native(Tier::Container), Who::Rootless).map_err(|error| error.to_string())?;
     let given = FILES.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
     for (name, text) in given.chain(page.files.iter().cloned()) {
         scene.file(&name, &text).map_err(|error| error.to_string())?;

@@ -34,15 +34,15 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
         .and_then(|home| home.sweep(Timestamp::now()))
         .map_err(|error| Failure::own(error.fault()))?;
     // Copies for later starts: not a leftover of any run, so they are not counted.
-    let _copies = sandbox::state::cache(call.environment.euid).map(|cache| backends::native::sweep_cache(&cache));
+    let _copies = sandbox::state::cache(call.environment.euid).map(|cache| backends::sweep_cache(&cache));
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
     // and before its program starts; whoever cleans up takes it.
     let mut elsewhere = Vec::new();
     if let Ok(hierarchies) = sys::cgroup::Hierarchies::probe() {
-        elsewhere = strays(&state, &hierarchies, backends::native::GROUPS, Timestamp::now())
+        elsewhere = strays(&state, &hierarchies, backends::GROUPS, Timestamp::now())
             .map_err(|error| Failure::own(error.fault()))?;
         if sweep.live == 0 {
-            let _empty = hierarchies.remove_folder(backends::native::GROUPS);
+            let _empty = hierarchies.remove_folder(backends::GROUPS);
         }
     }
     if !sweep.removed.is_empty() {

@@ -147,7 +147,7 @@ pub fn default_tier() -> Tier {
 /// Asks every backend.
 #[must_use]
 pub fn tiers(host: &Capabilities) -> Vec<TierHealth> {
-    backends::all().into_iter().map(|backend| tier(backend, host)).collect()
+    backends::ALL.iter().map(|backend| tier(*backend, host)).collect()
 }
 
 fn tier(backend: &'static dyn Backend, host: &Capabilities) -> TierHealth {

@@ -20,7 +20,7 @@ use crate::words::{Ask, EndReason, Info, State, Which};
 /// The longest life that can be asked for: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
 /// So many may wait for a look at the files: the supervisor has few threads, and the end of a sandbox needs one.
-const MOST_LOOKS: usize = 2;
+const MAX_LOOKS: usize = 2;
 
 enum Asked {
     Us(Ask),
@@ -125,6 +125,7 @@ impl Hub {
         match ask {
             Ask::Info {} => self.answer(id, stream),
             Ask::Exec(exec) => return self.exec((id, stream), exec),
+            Ask::Python { code, timeout_ms } => return self.python((id, stream), code, timeout_ms),
             Ask::Attach { which } => return self.attach((id, stream), &which),
             Ask::Logs { which, follow } => return self.logs((id, stream), &which, follow),
             Ask::Programs {} => {
@@ -176,7 +177,11 @@ impl Hub {
 
     fn control(&mut self, which: &Which, control: &ProgramControl) -> Result<(), Failure> {
         let number = self.running(which)?;
-        let line = self.programs.get(&number).map_or(0, |program| program.line);
+        let Some(program) = self.programs.get(&number) else { return Ok(()) };
+        if matches!(control, ProgramControl::Resize(_)) && program.asked.program.tty.is_none() {
+            return Err(failure(Code::Invalid, "the program has no terminal"));
+        }
+        let line = program.line;
         self.agent.words(Kind::Control, line, &serde_json::to_vec(control).unwrap_or_default());
         Ok(())
     }
@@ -213,7 +218,7 @@ impl Hub {
         (id, stream): (ClientId, u32),
         look: impl FnOnce(&dyn Run) -> Result<Value, Failure> + Send + 'static,
     ) -> Result<(), Failure> {
-        if self.reading >= MOST_LOOKS {
+        if self.reading >= MAX_LOOKS {
             return Err(failure(Code::TooMany, "others look at the files of this sandbox already: ask again"));
         }
         self.reading = self.reading.saturating_add(1);

@@ -18,7 +18,7 @@ use crate::kernel::{Answer, MAX_OUTPUT, Manager, Settings, Supervised};
 use crate::wire::{self, Owned};
 
 /// Nobody is owed more than that, however often he says so.
-const MOST_CREDIT: usize = 1 << 40;
+const MAX_CREDIT: usize = 1 << 40;
 
 /// The contexts of a sandbox.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Hub {
             }
             Kind::Credit => {
                 let more = usize::try_from(wire::credit_of(&frame.payload)).unwrap_or(0);
-                if asked.credit.available_permits() < MOST_CREDIT {
+                if asked.credit.available_permits() < MAX_CREDIT {
                     asked.credit.add_permits(more);
                 }
             }

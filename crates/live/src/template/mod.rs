@@ -5,6 +5,7 @@
 //! package runs while it is made: wheels alone are taken from pip, in one call, and install scripts of npm are left out.
 
 mod build;
+mod content;
 mod recipe;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,8 @@ pub use recipe::{Packages, Recipe};
 pub const INSIDE: &str = "/opt/fumehood/template";
 /// The folders of programs that every sandbox has.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What is known of a template, in its folder.
+const RECORD: &str = "template.json";
 /// Longest file that a recipe takes in, bytes.
 const MAX_FILE: u64 = 64 << 20;
 /// Recipes that ship with the product.
@@ -81,6 +84,9 @@ pub enum TemplateError {
         /// Its own words.
         why: String,
     },
+    /// It does not hold any more what was installed.
+    #[error("`{0}` does not hold any more what was installed")]
+    Content(String),
     /// The state folder could not be used.
     #[error("{place}: {why}")]
     State {
@@ -137,6 +143,10 @@ impl TemplateError {
                     .to_owned();
                 ("template/packages", (*what).to_owned(), fix)
             }
+            Self::Content(name) => {
+                let fix = format!("`fumehood template rm {}`, then make it anew", show_text(name));
+                ("template/content", show_text(name), fix)
+            }
             Self::State { place, .. } => (
                 "template/state",
                 show_path(place),
@@ -151,6 +161,7 @@ impl TemplateError {
             | Self::Unsupported { .. }
             | Self::Tools { .. }
             | Self::Packages { .. }
+            | Self::Content(_)
             | Self::State { .. } => "the template cannot be had".to_owned(),
         };
         Fault { id, what, place, why: show_text(&self.to_string()), fix }
@@ -168,6 +179,9 @@ pub struct Template {
     pub recipe: Recipe,
     /// What was installed, each with its version.
     pub installed: Vec<String>,
+    /// SHA-256 of what it holds, in hex; empty in one that an earlier version made.
+    #[serde(default)]
+    pub content: String,
     /// When it was made: milliseconds since 1970.
     pub built_ms: i64,
     /// Where it lies on the host.
@@ -182,6 +196,22 @@ impl Template {
         let Some(folder) = &self.folder else { return Vec::new() };
         let files = (0..self.recipe.files.len()).map(|at| folder.join("files").join(at.to_string()));
         std::iter::once(folder.clone()).chain(files).collect()
+    }
+
+    /// Where it lies on the host; `base` lies nowhere.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// That it still holds what was installed.
+    ///
+    /// # Errors
+    /// [`TemplateError::Content`], or [`TemplateError::State`] where it cannot be read.
+    pub fn check(&self) -> Result<(), TemplateError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let now = content::digest(folder).map_err(|error| TemplateError::state(folder, &error))?;
+        if now == self.content { Ok(()) } else { Err(TemplateError::Content(self.name.clone())) }
     }
 
     /// The languages whose kernels were installed; what the host adds to them is not counted.
@@ -254,6 +284,16 @@ impl Source {
         Ok(Self { recipe: Recipe::parse(text, Path::new(name))?, folder: PathBuf::from("/") })
     }
 
+    /// One of packages alone.
+    ///
+    /// # Errors
+    /// [`TemplateError::Recipe`] at `place`: one of them is named otherwise than by a registry's name for it.
+    pub fn packages(packages: Packages, place: &Path) -> Result<Self, TemplateError> {
+        let recipe = Recipe { packages, ..Recipe::default() };
+        recipe.check().map_err(|why| TemplateError::Recipe { place: place.to_owned(), why })?;
+        Ok(Self { recipe, folder: PathBuf::from("/") })
+    }
+
     /// One that a user wrote.
     ///
     /// # Errors
@@ -310,12 +350,13 @@ impl Store {
     fn base() -> Result<Template, TemplateError> {
         let recipe = Source::stock("base")?.recipe;
         let (name, digest) = ("base".to_owned(), digest_of(&recipe, &[], ""));
-        Ok(Template { name, digest, recipe, installed: Vec::new(), built_ms: 0, folder: None })
+        let (installed, content) = (Vec::new(), String::new());
+        Ok(Template { name, digest, recipe, installed, content, built_ms: 0, folder: None })
     }
 
     fn of(&self, name: &str, digest: &str) -> Result<Template, TemplateError> {
         let folder = self.root.join(digest);
-        let record = folder.join("template.json");
+        let record = folder.join(RECORD);
         let bytes = fs::read(&record).map_err(|error| TemplateError::state(&record, &error))?;
         let template: Template = serde_json::from_slice(&bytes)
             .map_err(|error| TemplateError::State { place: record.clone(), why: error.to_string() })?;
@@ -376,7 +417,7 @@ impl Store {
         for folder in [&self.root, &self.root.join("names")] {
             private(folder).map_err(|error| TemplateError::state(folder, &error))?;
         }
-        if !folder.join("template.json").exists() {
+        if !folder.join(RECORD).exists() {
             self.make(source, &files, &digest, tools)?;
         }
         let link = self.root.join("names").join(name);
@@ -403,14 +444,15 @@ impl Store {
             digest: digest.to_owned(),
             recipe: source.recipe.clone(),
             installed: build::installed(&new.0),
+            content: content::digest(&new.0).map_err(failed(&new.0))?,
             built_ms: jiff::Timestamp::now().as_millisecond(),
             folder: None,
         };
         let text = serde_json::to_vec_pretty(&template).unwrap_or_default();
-        fs::write(new.0.join("template.json"), text).map_err(failed(&new.0))?;
+        fs::write(new.0.join(RECORD), text).map_err(failed(&new.0))?;
         let folder = self.root.join(digest);
         match fs::rename(&new.0, &folder) {
-            Err(error) if !folder.join("template.json").exists() => Err(TemplateError::state(&folder, &error)),
+            Err(error) if !folder.join(RECORD).exists() => Err(TemplateError::state(&folder, &error)),
             // Made, by us or by somebody else meanwhile.
             Ok(()) | Err(_) => Ok(()),
         }

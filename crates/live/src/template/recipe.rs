@@ -68,7 +68,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let lists = [("pip", &self.packages.pip), ("npm", &self.packages.npm)];
         for (kind, list) in lists {
             if list.len() > MAX_PACKAGES {

@@ -149,6 +149,35 @@ fn a_build_that_fails_leaves_nothing_and_says_why() {
 }
 
 #[test]
+fn content_that_is_not_what_was_installed_is_noticed() {
+    let house = house();
+    let made = house.store.build("one", &house.source(NUMPY), &house.tools).unwrap();
+    assert_eq!(made.content.len(), 64);
+    let folder = made.folder().unwrap().to_owned();
+    let tool = folder.join("venv/bin/tool");
+    let (text, mode) = (fs::read(&tool).unwrap(), fs::metadata(&tool).unwrap().permissions());
+    let changes: [(&str, &dyn Fn()); 5] = [
+        ("content", &|| fs::write(&tool, "print(2)").unwrap()),
+        ("a file more", &|| fs::write(folder.join("venv/more"), "").unwrap()),
+        ("a file less", &|| fs::remove_file(&tool).unwrap()),
+        ("executable no more", &|| fs::set_permissions(&tool, fs::Permissions::from_mode(0o644)).unwrap()),
+        ("a link in its place", &|| {
+            fs::remove_file(&tool).unwrap();
+            std::os::unix::fs::symlink("/bin/true", &tool).unwrap();
+        }),
+    ];
+    for (name, change) in changes {
+        made.check().unwrap();
+        change();
+        assert!(matches!(house.store.find("one").unwrap().check(), Err(TemplateError::Content(_))), "{name}");
+        drop((fs::remove_file(&tool), fs::remove_file(folder.join("venv/more"))));
+        fs::write(&tool, &text).unwrap();
+        fs::set_permissions(&tool, mode.clone()).unwrap();
+    }
+    made.check().unwrap();
+}
+
+#[test]
 fn names_lead_nowhere_else() {
     let house = house();
     for name in ["", "..", "../x", "a/b", ".hidden", "-f", "a b", &"x".repeat(64)] {

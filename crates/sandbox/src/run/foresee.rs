@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use backends::native::{self, Launch, Stdio};
-use backends::{Capabilities, StartError};
+use backends::{Capabilities, Launch, Prepared, StartError, Stdio};
 use policy::Plan;
 use policy::value::{Sockets, Tier, WorkspaceMode};
 
@@ -41,9 +40,9 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         #[cfg(feature = "mutation")]
         without: Vec::new(),
     };
-    let prepared = native::prepare(plan, host, &launch)?;
+    let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     let mounts = Mounts::default();
-    layers(plan, &prepared, host, &mounts)?;
+    layers(plan, &*prepared, host, &mounts)?;
     if let Some(root) = prepared.workspace() {
         for note in mounts.unseen(policy, plan.tier, root) {
             home.tell(note);
@@ -58,7 +57,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
 }
 
 /// The kernel layers nothing over a tree below which something is mounted, unless the tree is cloned for other ids.
-fn layers(plan: &Plan, prepared: &native::Prepared, host: &Capabilities, mounts: &Mounts) -> Result<(), Error> {
+fn layers(plan: &Plan, prepared: &dyn Prepared, host: &Capabilities, mounts: &Mounts) -> Result<(), Error> {
     let policy = &plan.policy;
     if plan.tier != Tier::Container {
         return Ok(());

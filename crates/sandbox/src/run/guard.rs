@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use backends::native::{GitPart, Protect};
+use backends::{GitPart, Protect};
 use policy::report::Seen;
 use policy::value::{Grant, Policy, Tier, WorkspaceMode};
 use policy::{ClauseId, Violation};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use backends::native::Sample;
+use backends::Sample;
 use policy::report::WorkspaceReport;
 use policy::{Millis, Usage};
 use sys::channel::Interest;

@@ -1,6 +1,6 @@
 //! From a policy and what is to be run to a plan, or every reason why not.
 
-use backends::{Backend, Capabilities};
+use backends::Capabilities;
 use policy::value::Tier;
 use policy::{Candidate, Choice, Clause, Loaded, Plan};
 
@@ -29,6 +29,7 @@ pub struct Planned {
 pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<Planned, Error> {
     let judged = commands::judge(&mut loaded, what)?;
     let Choice { plan, why } = choose(&loaded, host)?;
+    super::broker::refuse(&plan)?;
     Ok(Planned { plan, why, lints: loaded.lints, judged })
 }
 
@@ -40,12 +41,10 @@ type Ask<'a> = Box<dyn Fn(&Clause<'_>) -> policy::Support + 'a>;
 /// # Errors
 /// Every clause that cannot be held.
 fn choose(loaded: &Loaded, host: &Capabilities) -> Result<Choice, Error> {
-    let backends = backends::all();
-    let answers: Vec<(Tier, &'static str, Ask<'_>)> = backends
+    let answers: Vec<(Tier, &'static str, Ask<'_>)> = backends::ALL
         .iter()
         .map(|backend| {
             let policy = loaded.policy_on(backend.tier()).into_owned();
-            let backend: &'static dyn Backend = *backend;
             let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
             (backend.tier(), backend.name(), Box::new(ask) as Ask<'_>)
         })

@@ -4,7 +4,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use backends::native::{Exhausted, Running, Sample};
+use backends::{Exhausted, Running, Sample};
 use guest::frames::{End, ExecFailure, FromGuest};
 use policy::Millis;
 use policy::report::Limit;
@@ -90,7 +90,7 @@ pub(super) type Look<'a> = &'a mut dyn FnMut(u64) -> Option<StopReason>;
 /// Watches until nothing runs any more.
 pub(super) struct Watch<'a, 'v> {
     watches: &'a Watches,
-    running: &'a mut Running,
+    running: &'a mut dyn Running,
     carried: &'a mut StdStreams,
     ear: &'a mut Ear<'v>,
     started: Instant,
@@ -143,7 +143,7 @@ impl<'a, 'v> Watch<'a, 'v> {
     /// A watch over a payload that was just let go.
     pub(super) fn new(
         watches: &'a Watches,
-        running: &'a mut Running,
+        running: &'a mut dyn Running,
         carried: &'a mut StdStreams,
         ear: &'a mut Ear<'v>,
         hooks: Hooks<'a>,
@@ -255,7 +255,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             list.push(Interest { fd, write });
             sources.push(source);
         };
-        add(self.running.control.as_fd(), false, Source::Control);
+        add(self.running.frames(), false, Source::Control);
         self.ear.wants().for_each(|fd| add(fd, false, Source::Orders));
         if let Some(input) = &self.carried.input {
             if let Some(fd) = input.wants_read() {
@@ -314,12 +314,12 @@ impl<'a, 'v> Watch<'a, 'v> {
     }
 
     fn frames(&mut self) {
-        if let Err(error) = self.running.control.read() {
+        if let Err(error) = self.running.read_frames() {
             self.result.failed.get_or_insert(error.to_string());
             self.running.kill_guest();
             self.done = true;
         }
-        while let Some(frame) = self.running.control.take() {
+        while let Some(frame) = self.running.next_frame() {
             match frame {
                 FromGuest::Exited(exited) => {
                     match exited.end {
@@ -349,12 +349,13 @@ impl<'a, 'v> Watch<'a, 'v> {
                 | FromGuest::Stopped(_)
                 | FromGuest::Pong
                 | FromGuest::Settled
+                | FromGuest::Sockets(_)
                 | FromGuest::Mounted(_)
                 | FromGuest::Terminal
                 | FromGuest::Posture(_) => {}
             }
         }
-        if self.running.control.closed() {
+        if self.running.closed() {
             self.done = true;
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use backends::native::Sample;
+use backends::Sample;
 use policy::value::Threshold;
 
 use crate::quantity::bytes;

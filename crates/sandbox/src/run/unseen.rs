@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use backends::native::Unseen;
+use backends::Unseen;
 use policy::Bytes;
 
 /// Something that could not be seen in so many looks, one after the other, is not about to be seen: a program between

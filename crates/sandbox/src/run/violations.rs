@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use backends::native::{Exhausted, ExhaustedResource};
+use backends::{Exhausted, ExhaustedResource};
 use policy::report::{Limit, Seen};
 use policy::value::{NetMode, Policy, Workspace, WorkspaceMode};
 use policy::{Bytes, ClauseId, Violation};

@@ -122,10 +122,12 @@ impl Sweep {
             Err(errno) => return self.keep(id, path, errno.to_string()),
         };
         let before = self.kept.len();
-        match backends::native::end_marked(&id.to_string()) {
-            Ok(0) => {}
-            Ok(_) => self.gone(id, "processes", PathBuf::from("/proc")),
-            Err(why) => self.keep(id, PathBuf::from("/proc"), why),
+        for backend in backends::ALL {
+            match backend.end_left(&id.to_string()) {
+                Ok(0) => {}
+                Ok(_) => self.gone(id, "processes", PathBuf::from("/proc")),
+                Err(why) => self.keep(id, PathBuf::from("/proc"), why),
+            }
         }
         // Processes first, so that nothing writes while the rest is removed.
         let (groups, rest): (Vec<_>, Vec<_>) = things.into_iter().partition(|t| matches!(t, Resource::Cgroup(_)));

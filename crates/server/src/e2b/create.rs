@@ -73,6 +73,7 @@ fn order(desk: &Desk, asked: &Map<String, Json>, life: u64) -> Result<Order, Pro
         Some(_) | None => Map::new(),
     };
     Ok(Order {
+        imports: None,
         template: template.to_owned(),
         layers,
         shown,

@@ -36,6 +36,7 @@ use crate::{backend, clock, e2b, labels};
 
 pub(crate) use content::CutStream;
 pub(crate) use files::send as send_file;
+pub(crate) use port::pass_on;
 pub(crate) use watch::Watchers;
 
 /// The bytes of an upload as they come.
@@ -56,9 +57,9 @@ pub(crate) struct Target {
 }
 
 /// A request to a sandbox that runs.
-pub(super) struct Context {
-    pub(super) desk: Arc<Desk>,
-    pub(super) info: Info,
+pub(crate) struct Context {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) info: Info,
 }
 
 /// Answers a request to a sandbox.

@@ -46,10 +46,15 @@ pub(super) fn may_pass(desk: &Desk, info: &Info, headers: &HeaderMap) -> bool {
 
 /// Hands a request to a port inside.
 pub(super) async fn proxy(context: &Context, port: u16, request: Request) -> Response<Body> {
-    let html = wants_html(request.headers());
     if !may_pass(&context.desk, &context.info, request.headers()) {
         return plain(StatusCode::FORBIDDEN, WANTS_TOKEN);
     }
+    pass_on(context, port, request).await
+}
+
+/// The same for who may: a request that showed the sandbox's key needs no token.
+pub(crate) async fn pass_on(context: &Context, port: u16, request: Request) -> Response<Body> {
+    let html = wants_html(request.headers());
     let io = match connect(context, port).await {
         Ok(io) => io,
         Err(failure) if failure.code == Code::Closed => return closed(context.id(), port, html),

@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use crate::answer::json_response;
 use crate::desk::Desk;
-use crate::{e2b, envd, jupyter, v1};
+use crate::{e2b, envd, jupyter, page, v1};
 use route::Whose;
 
 pub use crate::desk::Settings;
@@ -60,6 +60,7 @@ impl Server {
         let mut response = match whose {
             Ok(Whose::Sandbox(target)) => envd::serve(Arc::clone(&self.desk), target, request).await,
             Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
+            Ok(Whose::Page) => page::answer(Arc::clone(&self.desk), request).await,
             Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),
             Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
             Err(problem) => problem.e2b(),

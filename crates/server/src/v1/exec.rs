@@ -3,95 +3,177 @@
 use std::sync::Arc;
 
 use agent::words::{Code, Program, Size};
-use axum::body::{Body, Bytes};
-use axum::extract::{Extension, Path, Request, State};
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use live::client::{Incoming, Stream};
-use live::words::{Ask, Exec, Programs, Running};
+use live::words::{Ask, Exec, Lost, Running};
 use serde_json::{Map, Value as Json, json};
 
+use super::events::{self, Events};
+use super::sandbox::Living;
 use super::sandboxes::duration;
 use super::{Answer, body};
-use crate::answer::{Problem, harden, json_response};
+use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
-use crate::envd::CutStream;
-use crate::keys::Key;
 use crate::{backend, json as read};
 
 /// Fields of a request.
-const KNOWN: &[&str] = &["cmd", "env", "cwd", "timeout", "stdin", "tty", "detach"];
+const KNOWN: &[&str] = &["cmd", "python", "env", "cwd", "timeout", "stdin", "tty", "detach", "tag"];
 /// Most bytes of one lane in one answer; events have no such bound.
 const MAX_KEPT: usize = 16 << 20;
+/// Rows and columns of a terminal of which none are told.
+const SIZE: Size = Size { rows: 24, cols: 80 };
 
-pub(super) async fn exec(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Answer {
-    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let as_events = accept.contains("text/event-stream");
+/// What is to be run, and what is written to it at once.
+pub(super) struct Wanted {
+    pub(super) exec: Exec,
+    pub(super) stdin: Stdin,
+}
+
+/// What a program reads.
+pub(super) enum Stdin {
+    /// Nothing, or what is written to it later.
+    Later,
+    /// This, and then the end.
+    Now(String),
+}
+
+pub(super) async fn exec(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+    let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
-    let (exec, stdin) = wanted(&asked)?;
-    desk.own(&key, &id).await?;
-    let detached = exec.detach;
-    let mut stream = backend::open(&*desk.sandboxes, &id, &Ask::Exec(exec)).await?;
+    read::known(&asked, KNOWN)?;
+    let (detached, (running, stream)) = match python(&asked)? {
+        Some(ask) => (false, started_by(&desk, &info.id, &ask).await?),
+        None => {
+            let wanted = wanted(&asked)?;
+            (wanted.exec.detach, begin(&desk, &info.id, wanted).await?)
+        }
+    };
+    if as_events {
+        let (to, response) = events::answer(&desk, &info.id);
+        tokio::spawn(async move {
+            if events::put(&to, "started", &started(&running)).await {
+                carry(stream, &to, "ended").await;
+            }
+        });
+        return Ok(response);
+    }
+    if detached {
+        return Ok(json_response(StatusCode::ACCEPTED, &started(&running)));
+    }
+    let mut answer = printed(stream).await?;
+    if let (Json::Object(answer), Json::Object(started)) = (&mut answer, started(&running)) {
+        answer.extend(started);
+    }
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+fn started(running: &Running) -> Json {
+    json!({ "id": running.id, "pid": running.pid })
+}
+
+/// Code for the Python that waits, if that is what is asked for.
+fn python(asked: &Map<String, Json>) -> Result<Option<Ask>, Problem> {
+    let Some(code) = read::text(asked, "python")? else { return Ok(None) };
+    if let Some(other) = asked.keys().find(|field| !matches!(field.as_str(), "python" | "timeout")) {
+        return Err(Problem::invalid(other, "code for the Python that waits comes with `timeout` alone"));
+    }
+    Ok(Some(Ask::Python { code: code.to_owned(), timeout_ms: duration(asked, "timeout")? }))
+}
+
+async fn started_by(desk: &Desk, id: &str, ask: &Ask) -> Result<(Running, Stream), Problem> {
+    let mut stream = backend::open(&*desk.sandboxes, id, ask).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
-    if !stdin.is_empty() {
+    Ok((running, stream))
+}
+
+/// Starts a program.
+pub(super) async fn begin(desk: &Desk, id: &str, wanted: Wanted) -> Result<(Running, Stream), Problem> {
+    let Wanted { exec, stdin } = wanted;
+    let (running, stream) = started_by(desk, id, &Ask::Exec(exec)).await?;
+    if let Stdin::Now(text) = stdin {
         let sender = stream.sender();
         tokio::spawn(async move {
             // A program that ended reads no more.
-            let _ended = sender.send(stdin.as_bytes()).await.is_ok() && sender.eof().is_err();
+            let _ended = sender.send(text.as_bytes()).await.is_ok() && sender.eof().is_err();
         });
     }
-    if as_events {
-        return Ok(events(&desk, &id, running, stream));
-    }
-    if detached {
-        return Ok(json_response(StatusCode::ACCEPTED, &json!({ "id": running.id, "pid": running.pid })));
-    }
-    whole(running, stream).await
+    Ok((running, stream))
 }
 
-fn wanted(asked: &Map<String, Json>) -> Result<(Exec, String), Problem> {
-    if let Some(unknown) = asked.keys().find(|field| !KNOWN.contains(&field.as_str())) {
-        let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
-        return Err(Problem::invalid(unknown, &what));
-    }
+/// A program of a request's fields.
+pub(super) fn wanted(asked: &Map<String, Json>) -> Result<Wanted, Problem> {
     let argv = read::list(asked, "cmd")?;
     if argv.is_empty() {
         return Err(Problem::invalid("cmd", "`cmd` is missing: the program and its arguments, as a list"));
     }
-    let stdin = read::text(asked, "stdin")?.unwrap_or_default().to_owned();
-    let tty = read::flag(asked, "tty")?.unwrap_or(false).then_some(Size { rows: 24, cols: 80 });
+    let tty = terminal(asked)?;
+    let (open, stdin) = match asked.get("stdin") {
+        None | Some(Json::Null | Json::Bool(false)) => (false, Stdin::Later),
+        Some(Json::Bool(true)) => (true, Stdin::Later),
+        Some(Json::String(text)) if text.is_empty() => (false, Stdin::Later),
+        Some(Json::String(text)) => (true, Stdin::Now(text.clone())),
+        Some(_) => {
+            let what = "`stdin` is a text that the program reads, or true: it is written later";
+            return Err(Problem::invalid("stdin", what));
+        }
+    };
     let program = Program {
         argv,
         env: read::texts(asked, "env")?,
         cwd: read::text(asked, "cwd")?.map(str::to_owned),
         tty,
-        stdin: !stdin.is_empty(),
+        stdin: open,
     };
-    let detach = read::flag(asked, "detach")?.unwrap_or(false);
-    Ok((Exec { program, timeout_ms: duration(asked, "timeout")?, detach, tag: None }, stdin))
+    let exec = Exec {
+        program,
+        timeout_ms: duration(asked, "timeout")?,
+        detach: read::flag(asked, "detach")?.unwrap_or(false),
+        tag: read::text(asked, "tag")?.map(str::to_owned),
+    };
+    Ok(Wanted { exec, stdin })
 }
 
-/// The whole output and how it ended.
-async fn whole(running: Running, mut stream: Stream) -> Answer {
+/// `tty`: true, or `{rows, cols}`.
+fn terminal(asked: &Map<String, Json>) -> Result<Option<Size>, Problem> {
+    match asked.get("tty") {
+        None | Some(Json::Null | Json::Bool(false)) => Ok(None),
+        Some(Json::Bool(true)) => Ok(Some(SIZE)),
+        Some(Json::Object(size)) => self::size(size).map(Some),
+        Some(_) => Err(Problem::invalid("tty", "`tty` is true, or {rows, cols}")),
+    }
+}
+
+/// Rows and columns, 1 to 1,000 each.
+pub(super) fn size(asked: &Map<String, Json>) -> Result<Size, Problem> {
+    let one = |field: &str, default: u16| {
+        let number = read::number(asked, field)?.unwrap_or(u64::from(default));
+        let fits = u16::try_from(number).ok().filter(|number| (1..=1000).contains(number));
+        fits.ok_or_else(|| Problem::invalid(field, &format!("`{field}` is no number from 1 to 1000")))
+    };
+    read::known(asked, &["rows", "cols"])?;
+    Ok(Size { rows: one("rows", SIZE.rows)?, cols: one("cols", SIZE.cols)? })
+}
+
+/// The whole output of a stream, cut where it is too long, and its end.
+pub(super) async fn printed(mut stream: Stream) -> Result<Json, Problem> {
     let (mut out, mut err, mut cut) = (Vec::new(), Vec::new(), 0_usize);
     while let Some(incoming) = stream.next().await {
         let (kept, bytes) = match incoming {
             Incoming::Out(bytes) => (&mut out, bytes),
             Incoming::Err(bytes) => (&mut err, bytes),
-            Incoming::Event(_) => continue,
+            Incoming::Event(event) => {
+                let lost = serde_json::from_value::<Lost>(event).map_or(0, |lost| lost.lost);
+                cut = cut.saturating_add(usize::try_from(lost).unwrap_or(usize::MAX));
+                continue;
+            }
             Incoming::End(end) => {
-                let mut answer = json!({ "id": running.id, "pid": running.pid, "report": end?, "cut": cut });
-                if let Some(map) = answer.as_object_mut() {
-                    put_text(map, "stdout", out);
-                    put_text(map, "stderr", err);
-                }
-                return Ok(json_response(StatusCode::OK, &answer));
+                let mut answer = Map::from_iter([("report".to_owned(), end?), ("cut".to_owned(), json!(cut))]);
+                put_text(&mut answer, "stdout", out);
+                put_text(&mut answer, "stderr", err);
+                return Ok(Json::Object(answer));
             }
         };
         let room = MAX_KEPT.saturating_sub(kept.len());
@@ -109,58 +191,30 @@ fn put_text(map: &mut Map<String, Json>, name: &str, bytes: Vec<u8>) {
     };
 }
 
-/// Server-sent events: `started`, `stdout` and `stderr` (base64), `ended`.
-fn events(desk: &Desk, id: &str, running: Running, stream: Stream) -> Response<Body> {
-    let (to, body) = CutStream::body(desk.cut_of(id));
-    tokio::spawn(tell(running, stream, to));
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    harden(response.headers_mut());
-    response
-}
-
-async fn tell(running: Running, mut stream: Stream, to: tokio::sync::mpsc::Sender<std::io::Result<Bytes>>) {
-    let event = |name: &str, data: &Json| Bytes::from(format!("event: {name}\ndata: {data}\n\n"));
-    let started = event("started", &json!({ "id": running.id, "pid": running.pid }));
-    if to.send(Ok(started)).await.is_err() {
-        return;
-    }
+/// `stdout` and `stderr` (base64) and `lost` (bytes that a slow reader was not given) as they come; then the end under this
+/// name, or `failed`. Who hears nothing any more lets go of the program too, unless it is detached. False where it did not
+/// come to its end.
+pub(super) async fn carry(mut stream: Stream, to: &Events, end: &str) -> bool {
     loop {
         let incoming = tokio::select! {
-            // Who hears nothing any more lets go of the program too, unless it is detached.
-            () = to.closed() => return,
+            () = to.closed() => return false,
             incoming = stream.next() => incoming,
         };
-        let (bytes, is_last) = match incoming {
-            Some(Incoming::Out(bytes)) => (event("stdout", &json!(STANDARD.encode(bytes))), false),
-            Some(Incoming::Err(bytes)) => (event("stderr", &json!(STANDARD.encode(bytes))), false),
-            Some(Incoming::Event(_)) => continue,
-            Some(Incoming::End(Ok(report))) => (event("ended", &report), true),
-            Some(Incoming::End(Err(failure))) if failure.code == Code::Ended => return reset(&to).await,
-            Some(Incoming::End(Err(failure))) => (event("failed", &Problem::from(failure).record()), true),
-            None => return reset(&to).await,
+        let (put, is_last) = match incoming {
+            Some(Incoming::Out(bytes)) => (events::put(to, "stdout", &json!(STANDARD.encode(bytes))).await, false),
+            Some(Incoming::Err(bytes)) => (events::put(to, "stderr", &json!(STANDARD.encode(bytes))).await, false),
+            Some(Incoming::Event(lost)) => (events::put(to, "lost", &lost).await, false),
+            Some(Incoming::End(Ok(report))) => (events::put(to, end, &report).await, true),
+            Some(Incoming::End(Err(failure))) if failure.code != Code::Ended => {
+                (events::put(to, "failed", &Problem::from(failure).record()).await, true)
+            }
+            Some(Incoming::End(Err(_))) | None => {
+                events::reset(to).await;
+                return false;
+            }
         };
-        if to.send(Ok(bytes)).await.is_err() || is_last {
-            return;
+        if !put || is_last {
+            return put;
         }
     }
-}
-
-async fn reset(to: &tokio::sync::mpsc::Sender<std::io::Result<Bytes>>) {
-    if to.send(Err(std::io::ErrorKind::ConnectionReset.into())).await.is_err() {
-        // Nobody reads.
-    }
-}
-
-pub(super) async fn processes(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-) -> Answer {
-    desk.own(&key, &id).await?;
-    let programs = backend::call::<Programs>(&*desk.sandboxes, &id, &Ask::Programs {}).await?;
-    let inside = agent::words::Request::Processes {};
-    let inside = backend::call::<Json>(&*desk.sandboxes, &id, &inside).await?;
-    let inside = inside.get("processes").cloned().unwrap_or(Json::Null);
-    Ok(json_response(StatusCode::OK, &json!({ "programs": programs.programs, "processes": inside })))
 }

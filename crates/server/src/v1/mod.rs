@@ -1,9 +1,17 @@
 //! Our own interface, below `/v1`: sandboxes, programs, files. Errors are problems of RFC 9457 with the record of the refusal.
 
+mod changes;
+mod code;
+mod events;
 mod exec;
 mod files;
 mod openapi;
+mod ports;
+mod processes;
+mod sandbox;
 mod sandboxes;
+mod terminal;
+mod usage;
 
 use std::sync::Arc;
 
@@ -13,11 +21,12 @@ use axum::extract::{Request, State};
 use axum::http::{Response, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{any, delete, get, post};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
-use crate::e2b;
+use crate::envd::Query;
+use crate::{e2b, page};
 
 /// A problem in the shape of this interface.
 #[derive(Debug)]
@@ -49,19 +58,56 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(sandboxes::resume))
         .route("/v1/sandboxes/{id}/timeout", post(sandboxes::timeout))
         .route("/v1/sandboxes/{id}/exec", post(exec::exec))
-        .route("/v1/sandboxes/{id}/processes", get(exec::processes))
+        .route("/v1/sandboxes/{id}/terminal", get(terminal::terminal))
+        .route("/v1/sandboxes/{id}/processes", get(processes::list))
+        .route("/v1/sandboxes/{id}/processes/{process}/logs", get(processes::logs))
+        .route("/v1/sandboxes/{id}/processes/{process}/signal", post(processes::signal))
+        .route("/v1/sandboxes/{id}/processes/{process}/stdin", post(processes::stdin))
+        .route("/v1/sandboxes/{id}/processes/{process}/resize", post(processes::resize))
         .route("/v1/sandboxes/{id}/files", get(files::read).put(files::write).delete(files::remove))
+        .route("/v1/sandboxes/{id}/files/stat", get(files::stat))
+        .route("/v1/sandboxes/{id}/files/list", get(files::list))
+        .route("/v1/sandboxes/{id}/files/mkdir", post(files::mkdir))
+        .route("/v1/sandboxes/{id}/files/move", post(files::rename))
+        .route("/v1/sandboxes/{id}/files/archive", get(files::archive).put(files::extract))
+        .route("/v1/sandboxes/{id}/files/watch", get(files::watch))
+        .route("/v1/sandboxes/{id}/changes", get(changes::show))
+        .route("/v1/sandboxes/{id}/changes/apply", post(changes::apply))
+        .route("/v1/sandboxes/{id}/changes/discard", post(changes::discard))
+        .route("/v1/sandboxes/{id}/usage", get(usage::usage))
+        .route("/v1/sandboxes/{id}/ports", get(ports::list))
+        .route("/v1/sandboxes/{id}/ports/{port}/", any(ports::proxy))
+        .route("/v1/sandboxes/{id}/ports/{port}/{*path}", any(ports::proxy))
+        .route("/v1/sandboxes/{id}/code", post(code::execute))
+        .route("/v1/sandboxes/{id}/contexts", get(code::contexts).post(code::create))
+        .route("/v1/sandboxes/{id}/contexts/{context}", delete(code::remove))
+        .route("/v1/sandboxes/{id}/contexts/{context}/restart", post(code::restart))
+        .route("/v1/sandboxes/{id}/contexts/{context}/interrupt", post(code::interrupt))
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
         .layer(from_fn_with_state(Arc::clone(&desk), admit))
         .with_state(desk)
 }
 
-async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
-    match desk.who(&e2b::token(request.headers())) {
+/// Who shows a key comes in, and who signed in on the page, from the page alone.
+async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    let token = e2b::token(&parts.headers);
+    let visit = if token.is_empty() { page::visit(&desk, &parts) } else { Ok(None) };
+    let key = match visit {
+        Ok(Some(visit)) => {
+            let key = visit.key().clone();
+            page::forget(&mut parts.headers);
+            parts.extensions.insert(visit);
+            Ok(key)
+        }
+        Ok(None) => desk.who(&token),
+        Err(problem) => Err(problem),
+    };
+    match key {
         Ok(key) => {
-            request.extensions_mut().insert(key);
-            next.run(request).await
+            parts.extensions.insert(key);
+            next.run(Request::from_parts(parts, body)).await
         }
         Err(problem) => Refused::from(problem).into_response(),
     }
@@ -69,6 +115,18 @@ async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) 
 
 async fn unrouted(uri: Uri) -> Refused {
     Problem::no_route(uri.path()).into()
+}
+
+/// `NAME=true` in a query.
+///
+/// # Errors
+/// Another value.
+fn yes(query: &Query, name: &str) -> Result<bool, Problem> {
+    match query.get(name) {
+        None | Some("" | "false" | "0") => Ok(false),
+        Some("true" | "1") => Ok(true),
+        Some(_) => Err(Problem::invalid(name, &format!("`{name}` is true or false"))),
+    }
 }
 
 async fn body(request: Request) -> Result<Bytes, Problem> {

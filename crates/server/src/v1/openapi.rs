@@ -21,16 +21,18 @@ mod tests {
     fn the_document_names_every_route_and_no_other() {
         let document: Json = serde_json::from_str(super::DOCUMENT).unwrap();
         let mut told: Vec<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-        let source = include_str!("mod.rs");
-        let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next());
-        let mut routes: Vec<&str> = routes.collect();
+        // A route may stand on several lines; its methods come before the next one.
+        let source: String = include_str!("mod.rs").split_whitespace().collect();
+        let all: Vec<(&str, &str)> =
+            source.split(".route(\"").skip(1).filter_map(|part| part.split_once('"')).collect();
+        let mut routes: Vec<&str> = all.iter().map(|(path, _)| *path).collect();
         told.sort_unstable();
         routes.sort_unstable();
         assert_eq!(told, routes);
         for (path, methods) in document["paths"].as_object().unwrap() {
+            let (_, line) = all.iter().find(|(route, _)| route == path).unwrap();
             for method in methods.as_object().unwrap().keys().filter(|key| *key != "parameters") {
-                let line = source.lines().find(|line| line.contains(&format!(".route(\"{path}\""))).unwrap();
-                assert!(line.contains(&format!("{method}(")), "{method} {path}");
+                assert!(line.contains(&format!("{method}(")) || line.contains(",any("), "{method} {path}");
             }
         }
     }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, Path, Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode};
 use live::words::{Info, State as Doing};
 use policy::Millis;
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
 
+use super::sandbox::{Known, Living};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS, Once, Order};
@@ -17,7 +18,7 @@ use crate::keys::Key;
 use crate::{json as read, labels, templates};
 
 /// Fields of a request.
-const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env"];
+const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env", "imports"];
 /// A life when none is asked for.
 const LIFE_MS: u64 = 10 * 60 * 1000;
 
@@ -39,10 +40,7 @@ pub(super) async fn create(State(desk): State<Arc<Desk>>, Extension(key): Extens
     let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
     let bytes = body(request).await?;
     let asked = read::object(&bytes)?;
-    if let Some(unknown) = asked.keys().find(|field| !KNOWN.contains(&field.as_str())) {
-        let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
-        return Err(Problem::invalid(unknown, &what).into());
-    }
+    read::known(&asked, KNOWN)?;
     let order = order(&desk, &asked)?;
     let once = once.as_deref().map(|key| Once { key, body: &bytes });
     let info = desk.create(&key, order, once).await.map_err(Refused)?;
@@ -68,6 +66,7 @@ fn order(desk: &Desk, asked: &Map<String, Json>) -> Result<Order, Problem> {
         template: template.to_owned(),
         layers,
         shown,
+        imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?,
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,
@@ -160,64 +159,39 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
     Ok(json_response(StatusCode::OK, &json!({ "sandboxes": all })))
 }
 
-pub(super) async fn one(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-) -> Answer {
-    let info = desk.own_or_ended(&key, &id).await?;
+pub(super) async fn one(State(desk): State<Arc<Desk>>, Known(info): Known) -> Answer {
     if info.state == Doing::Ended {
         return Ok(answer(StatusCode::OK, &info));
     }
-    let now = crate::backend::call::<Info>(&*desk.sandboxes, &id, &live::words::Ask::Info {}).await;
+    let now = crate::backend::call::<Info>(&*desk.sandboxes, &info.id, &live::words::Ask::Info {}).await;
     Ok(answer(StatusCode::OK, &now.unwrap_or(info)))
 }
 
-pub(super) async fn kill(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-) -> Answer {
-    let info = desk.own_or_ended(&key, &id).await?;
+pub(super) async fn kill(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, Known(info): Known) -> Answer {
     if info.state != Doing::Ended {
-        desk.kill(&id).await?;
+        desk.kill(&info.id).await?;
     }
-    let ended = desk.own_or_ended(&key, &id).await.unwrap_or(info);
+    let ended = desk.own_or_ended(&key, &info.id).await.unwrap_or(info);
     Ok(answer(StatusCode::OK, &ended))
 }
 
-pub(super) async fn pause(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-) -> Answer {
-    let info = desk.own(&key, &id).await?;
-    let info = if info.state == Doing::Paused { info } else { desk.pause(&id).await? };
+pub(super) async fn pause(State(desk): State<Arc<Desk>>, Living(info): Living) -> Answer {
+    let info = if info.state == Doing::Paused { info } else { desk.pause(&info.id).await? };
     Ok(answer(StatusCode::OK, &info))
 }
 
-pub(super) async fn resume(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Answer {
+pub(super) async fn resume(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?;
-    let info = desk.own(&key, &id).await?;
     let info = if info.state == Doing::Paused { desk.resume(&info, life).await? } else { info };
     Ok(answer(StatusCode::OK, &info))
 }
 
-pub(super) async fn timeout(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Answer {
+pub(super) async fn timeout(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
-    let info = desk.own(&key, &id).await?;
     let info = desk.set_end(&info, life, false).await?;
     Ok(answer(StatusCode::OK, &info))
 }

@@ -7,4 +7,6 @@ mod data;
 mod interpreter;
 mod jupyter;
 mod native;
+mod page;
 mod stage;
+mod terminal;

@@ -57,3 +57,154 @@ async fn a_problem_says_what_why_and_what_instead() {
     let document = caller.json("GET", "/v1/openapi.json", Value::Null).await.json();
     assert_eq!(document["openapi"], "3.1.0");
 }
+
+async fn made(caller: &Caller, body: Value) -> String {
+    let made = caller.json("POST", "/v1/sandboxes", body).await;
+    assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+    format!("/v1/sandboxes/{}", made.json()["id"].as_str().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_listed_moved_packed_and_watched() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({ "name": "box" })).await;
+    let at = |rest: &str| format!("{path}/files{rest}");
+    assert_eq!(caller.send("PUT", &at("?path=d/a.txt&mode=600"), "content").await.status, 200);
+    let entry = caller.send("GET", &at("/stat?path=d/a.txt"), "").await.json();
+    assert_eq!((&entry["kind"], &entry["size"], &entry["mode"]), (&json!("file"), &json!(7), &json!(0o600)));
+    assert_eq!(caller.send("PUT", &at("?path=x&mode=4755"), "").await.status, 400);
+    assert_eq!(caller.json("POST", &at("/mkdir"), json!({ "path": "d/e" })).await.json()["kind"], "dir");
+    let moved = caller.json("POST", &at("/move"), json!({ "from": "d/a.txt", "to": "d/e/b.txt" })).await;
+    assert_eq!(moved.status, 200, "{}", String::from_utf8_lossy(&moved.body));
+    let names = |listed: &Value| -> Vec<String> {
+        listed["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let listed = caller.send("GET", &at("/list?path=d&depth=2"), "").await.json();
+    assert_eq!(names(&listed), ["e", "b.txt"]);
+    // A name stands for the id.
+    let named = caller.send("GET", "/v1/sandboxes/box/files/list?path=d", "").await.json();
+    assert_eq!(names(&named), ["e"]);
+    let tar = caller.send("GET", &at("/archive?path=d"), "").await;
+    assert_eq!(tar.header("content-type"), "application/x-tar");
+    assert_eq!(caller.send("PUT", &at("/archive?path=copy"), tar.body).await.json()["taken"], 3);
+    assert_eq!(caller.send("GET", &at("?path=copy/d/e/b.txt"), "").await.body, b"content");
+    assert_eq!(caller.send("GET", &at("/archive?path=nothing"), "").await.status, 404);
+    let mut watched = caller.request("GET", &at("/watch?path=d&recursive=true"), "").send().await.unwrap();
+    let mut text = String::new();
+    while !text.contains("event: change") {
+        text.push_str(std::str::from_utf8(&watched.chunk().await.unwrap().unwrap()).unwrap());
+        if text.contains("event: watching") && !text.contains("event: change") {
+            assert_eq!(caller.send("PUT", &at("?path=d/new.txt"), "x").await.status, 200);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_written_to_signalled_and_their_logs_kept() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let started = json!({ "cmd": ["cat"], "stdin": true, "detach": true, "tag": "echo" });
+    let started = caller.json("POST", &format!("{path}/exec"), started).await;
+    assert_eq!(started.status, 202);
+    let word = started.json()["id"].as_str().unwrap().to_owned();
+    let of = |word: &str, rest: &str| format!("{path}/processes/{word}/{rest}");
+    assert_eq!(caller.send("POST", &of(&word, "stdin"), "one\n").await.json()["written"], 4);
+    let last = vec![b'x'; 300_000];
+    assert_eq!(caller.send("POST", &of("tag:echo", "stdin?close=true"), last).await.status, 200);
+    let logs = caller.send("GET", &of(&word, "logs?follow=true"), "").await.json();
+    assert_eq!(logs["stdout"].as_str().unwrap().len(), 300_004);
+    let listed = caller.send("GET", &format!("{path}/processes"), "").await.json();
+    assert_eq!(listed["programs"][0]["report"]["code"], 0);
+    let sleeps = json!({ "cmd": ["sleep", "60"], "detach": true });
+    let pid = caller.json("POST", &format!("{path}/exec"), sleeps).await.json()["pid"].to_string();
+    assert_eq!(caller.json("POST", &of(&pid, "resize"), json!({ "rows": 5 })).await.status, 400);
+    assert_eq!(caller.json("POST", &of(&pid, "signal"), json!({ "signal": "KILL" })).await.status, 200);
+    let events = caller.with("accept", "text/event-stream");
+    let text = events.send("GET", &of(&pid, "logs?follow=true"), "").await.body;
+    assert!(String::from_utf8(text).unwrap().contains("event: ended"));
+    let again = caller.json("POST", &of(&pid, "signal"), json!({ "signal": 9 })).await;
+    assert_eq!(again.status, 404);
+    for (rest, body) in [("signal", json!({ "signal": "NOPE" })), ("signal", json!({ "sgnal": 9 }))] {
+        assert_eq!(caller.json("POST", &of("p1", rest), body).await.status, 400);
+    }
+    assert_eq!(caller.send("GET", &of("nobody", "logs"), "").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_told_until_the_end_and_what_cannot_be_held_is_refused() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let once = caller.send("GET", &format!("{path}/usage"), "").await.json();
+    assert_eq!((&once["usage"]["cpu_user"], &once["state"]), (&json!(0.5), &json!("running")));
+    let events = caller.with("accept", "text/event-stream");
+    let mut told = events.request("GET", &format!("{path}/usage?every=0.2"), "").send().await.unwrap();
+    assert!(told.chunk().await.unwrap().unwrap().starts_with(b"event: usage\n"));
+    assert_eq!(events.send("GET", &format!("{path}/usage?every=0.01"), "").await.status, 400);
+    // This stage has no layers: what is asked for is refused, and says why.
+    for (method, rest, body) in [
+        ("GET", "changes", Value::Null),
+        ("POST", "changes/apply", json!({})),
+        ("POST", "changes/apply", json!({ "a": 1 })),
+    ] {
+        let refused = caller.json(method, &format!("{path}/{rest}"), body).await;
+        assert!(matches!(refused.status, 400 | 501), "{rest}: {}", String::from_utf8_lossy(&refused.body));
+    }
+    assert_eq!(caller.json("POST", &format!("{path}/changes/discard"), json!({})).await.status, 409);
+    assert_eq!(caller.send("DELETE", &path, "").await.status, 200);
+    let ended = caller.send("GET", &format!("{path}/changes"), "").await.json();
+    assert_eq!(ended["entries"], json!([]));
+    assert_eq!(caller.json("POST", &format!("{path}/changes/discard"), json!({})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_inside_is_reached_and_its_answers_are_no_pages_of_ours() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let (mut io, _) = listener.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let count = io.read(&mut head).await.unwrap();
+        let head = String::from_utf8_lossy(&head[..count]).to_lowercase();
+        let answer = format!("{}|{}", head.lines().next().unwrap(), head.contains("e2b_") || head.contains("cookie"));
+        let text = format!(
+            "HTTP/1.1 200 OK\r\nset-cookie: a=b\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n{answer}",
+            answer.len()
+        );
+        io.write_all(text.as_bytes()).await.unwrap();
+    });
+    let browser = caller.with("cookie", "secret=1");
+    let answer = browser.send("GET", &format!("{path}/ports/{port}/a%2Fb/c?d=e"), "").await;
+    assert_eq!(String::from_utf8_lossy(&answer.body), "get /a%2fb/c?d=e http/1.1|false");
+    assert_eq!((answer.header("set-cookie"), answer.header("content-security-policy")), ("", "sandbox"));
+    for (port, status) in [("0", 400), ("x", 400), ("1", 502)] {
+        assert_eq!(caller.send("GET", &format!("{path}/ports/{port}/"), "").await.status, status, "{port}");
+    }
+    let ports = caller.send("GET", &format!("{path}/ports"), "").await.json();
+    assert!(ports["ports"].as_array().unwrap().iter().any(|one| one["path"].as_str().unwrap().starts_with(&path)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_without_a_kernel_is_refused_in_the_terms_of_the_interface() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    assert_eq!(caller.send("GET", &format!("{path}/contexts"), "").await.json(), json!({ "contexts": [] }));
+    for (body, status) in [
+        (json!({}), 400),
+        (json!({ "code": "1", "langauge": "python" }), 400),
+        (json!({ "code": "1", "context": "none" }), 404),
+        (json!({ "code": "x".repeat(300_000) }), 413),
+    ] {
+        let answer = caller.json("POST", &format!("{path}/code"), body.clone()).await;
+        assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+    }
+    assert_eq!(caller.send("DELETE", &format!("{path}/contexts/none"), "").await.status, 404);
+}

@@ -1,0 +1,261 @@
+//! What the engine asks of whatever holds a plan on this host, in the order in which a run asks it:
+//! [`Backend`], [`Prepared`], [`Started`], [`Verified`], [`Running`].
+//!
+//! Each is consumed by the next, so that no stage can be left out: only [`Verified`] has `go`, and only evidence for every
+//! control of the plan gives one. Dropping any of them from [`Started`] on ends everything inside.
+
+use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use guest::frames::FromGuest;
+use policy::value::Tier;
+use policy::{Clause, Control, Plan, Policy, Support};
+
+use crate::host::{Capabilities, Missing};
+use crate::{Exhausted, Launch, Sample, StartError, Streams};
+
+/// What implements a tier on this host.
+pub trait Backend: Debug + Send + Sync {
+    /// Its tier.
+    fn tier(&self) -> Tier;
+
+    /// Its name in plans and reports.
+    fn name(&self) -> &'static str;
+
+    /// Whether this host has what no policy can do without here; [`Backend::support`] refuses the tier for the same reason.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing>;
+
+    /// Who would hold a clause here.
+    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support;
+
+    /// From a plan to everything that its start needs. Nothing is made on the host here.
+    ///
+    /// # Errors
+    /// A path of the plan cannot be used, or a profile is unknown.
+    fn prepare(&self, plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Box<dyn Prepared>, StartError>;
+
+    /// Ends what a run left whose supervisor died, where its journal cannot name it; how many things that were.
+    ///
+    /// # Errors
+    /// Something is still there; in words.
+    fn end_left(&self, run: &str) -> Result<usize, String>;
+}
+
+/// Everything that a start needs.
+pub trait Prepared: Debug {
+    /// The workspace on the host, canonical.
+    fn workspace(&self) -> Option<&Path>;
+
+    /// Whether a folder is shown with other ids than it has, through a clone of its mount.
+    fn maps(&self, path: &Path) -> bool;
+
+    /// Where a copy of the workspace must be made before the start; `None` where there is none, or the start itself asks for
+    /// it ([`Started::filled`]).
+    fn copy_to(&self) -> Option<&Path>;
+
+    /// uid and gid that the payload has outside.
+    fn owner(&self) -> (u32, u32);
+
+    /// The control groups that the start will make, by path.
+    fn groups(&self, host: &Capabilities) -> Vec<PathBuf>;
+
+    /// Starts what the payload will run in, without the payload.
+    ///
+    /// # Errors
+    /// The host refused something of it; nothing is left then.
+    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn Started>, StartError>;
+}
+
+/// A sandbox on its way, without a payload.
+pub trait Started: Debug {
+    /// Waits for the descriptors of layers, each with its number: an overlay's upper, or the empty file system of a copy, which
+    /// the caller fills before it calls [`Started::filled`]. None where the plan has no layer.
+    ///
+    /// # Errors
+    /// A step of the start failed.
+    fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError>;
+
+    /// Waits for the sockets of the plan's inlets, in their order, which are the broker's: whoever calls this keeps none.
+    /// None where the plan has none.
+    ///
+    /// # Errors
+    /// A step of the start failed.
+    fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError>;
+
+    /// Whether it waits until paths are covered in its layer.
+    fn waits(&self) -> bool;
+
+    /// The copy is complete, or what is hidden is covered.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn filled(&self) -> Result<(), StartError>;
+
+    /// Waits until it is confined, and demands the evidence of every control of the plan. `armed`: those that the caller
+    /// itself holds, as it set them up.
+    ///
+    /// # Errors
+    /// A step failed, by name; or every control without evidence, by clause.
+    fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn Verified>, StartError>;
+}
+
+/// A sandbox in which every control of the plan has left its evidence, and that still has no payload.
+pub trait Verified: Debug {
+    /// Number outside of the process that stands for the sandbox.
+    fn pid(&self) -> i32;
+
+    /// Lets the payload go.
+    ///
+    /// # Errors
+    /// The sandbox is gone.
+    fn go(self: Box<Self>) -> Result<Box<dyn Running>, StartError>;
+}
+
+/// A payload that runs.
+pub trait Running: Debug + Send {
+    /// Number outside of the process that stands for the sandbox.
+    fn pid(&self) -> i32;
+
+    /// The supervisor's ends of its streams; once.
+    fn take_streams(&mut self) -> Streams;
+
+    /// Readable when there are frames.
+    fn frames(&self) -> BorrowedFd<'_>;
+
+    /// Takes what has arrived, without waiting.
+    ///
+    /// # Errors
+    /// Bytes that are no frame: whoever sends them is not ours any more.
+    fn read_frames(&mut self) -> Result<(), StartError>;
+
+    /// The next frame that has arrived. What it says is hostile from *go* on.
+    fn next_frame(&mut self) -> Option<FromGuest>;
+
+    /// Whether no more frames can come.
+    fn closed(&self) -> bool;
+
+    /// Whether the payload, by its number inside, has its label as the kernel shows it outside; one that has ended already
+    /// had it from its execve on.
+    ///
+    /// # Errors
+    /// It runs under another label; in words.
+    fn check_label(&self, payload: i32) -> Result<(), String>;
+
+    /// Forwards a signal to the payload.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    fn signal(&self, number: u8) -> Result<(), StartError>;
+
+    /// Ends everything inside at once.
+    fn kill(&self);
+
+    /// Ends the guest itself, for one that does not answer.
+    fn kill_guest(&self);
+
+    /// Stops everything inside at once, or lets it go on.
+    ///
+    /// # Errors
+    /// There is no freezer, or something does not stop within 5 s, and goes on then; in words.
+    fn freeze(&self, frozen: bool) -> Result<(), String>;
+
+    /// Ends what a guest left that did not say that all has ended.
+    ///
+    /// # Errors
+    /// Something of the run is still there; in words.
+    fn end_left(&self) -> Result<(), String>;
+
+    /// Usage now.
+    fn sample(&self) -> Sample;
+
+    /// As [`Running::sample`], when everything inside has ended: what is in use now is not asked where there is a peak.
+    fn last_sample(&self) -> Sample;
+
+    /// Byte-range locks of the tree: at most `most` and one more.
+    ///
+    /// # Errors
+    /// They cannot be counted.
+    fn locks(&self, most: u64) -> Result<u64, StartError>;
+
+    /// Bytes in the places of limited size.
+    fn written_bytes(&self) -> u64;
+
+    /// Places in which nothing more fits, now or, when everything inside has ended, at the end.
+    fn full_places(&self) -> Vec<Exhausted>;
+
+    /// Whether memory is only known by walking the processes.
+    fn memory_by_survey(&self) -> bool;
+
+    /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
+    fn begin_end(&mut self);
+
+    /// Waits for the end and takes away what the start made; nothing of the run is left afterwards.
+    fn end(self: Box<Self>);
+}
+
+/// The backends of this version, weakest tier first.
+pub const ALL: &[&dyn Backend] = &[&crate::native::Process, &crate::native::Container];
+
+/// The backend that made a plan.
+///
+/// # Errors
+/// This version has none of that name on that tier.
+pub fn of(plan: &Plan) -> Result<&'static dyn Backend, StartError> {
+    let made = |backend: &&&dyn Backend| backend.tier() == plan.tier && backend.name() == plan.backend;
+    let unknown =
+        || StartError::Internal(format!("no backend `{}` on tier `{}` is known", plan.backend, plan.tier.as_str()));
+    ALL.iter().find(made).copied().ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Assumed;
+
+    /// The default policy on the tier of a backend.
+    fn strict(backend: &dyn Backend) -> policy::Loaded {
+        let caller = policy::Caller { dir: PathBuf::from("/srv"), home: None, profiles: vec!["default".to_owned()] };
+        let mut layers = policy::Layers::new(caller);
+        let text = format!("version = 1\ntier = \"{}\"\n", backend.tier().as_str());
+        let none = |_: &Path| Err("no such file".to_owned());
+        layers.document("case", &text, policy::Format::Toml, Path::new("/srv"), &none);
+        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    /// The plan of the default policy; `name` is that of whoever answers.
+    fn plan(backend: &dyn Backend, name: &'static str, host: &Capabilities) -> Result<Plan, policy::Refusal> {
+        let loaded = strict(backend);
+        let policy = loaded.policy_on(backend.tier()).into_owned();
+        let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
+        policy::make_plan(&loaded, policy::Candidate { tier: backend.tier(), backend: name, answers: &answers })
+    }
+
+    #[test]
+    fn what_a_probe_misses_refuses_the_tier() {
+        let (whole, without) = (Capabilities::assumed(Assumed::Groups), Capabilities::without_proc());
+        for backend in ALL {
+            assert_eq!(backend.probe(&whole), Ok(()), "{backend:?}");
+            assert!(plan(*backend, backend.name(), &whole).is_ok(), "{backend:?}");
+            let missing = backend.probe(&without).unwrap_err();
+            let refusal = plan(*backend, backend.name(), &without).unwrap_err();
+            let reason = refusal.refused.iter().find(|reason| reason.id == missing.id);
+            let reason = reason.unwrap_or_else(|| panic!("{backend:?}: {refusal:?}"));
+            assert_eq!((reason.clause, &reason.fix), (policy::ClauseId::Tier, &missing.fix), "{backend:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_is_held_by_the_backend_that_made_it_and_by_no_other() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        for backend in ALL {
+            let found = of(&plan(*backend, backend.name(), &host).unwrap()).unwrap();
+            assert_eq!((found.tier(), found.name()), (backend.tier(), backend.name()));
+            let unknown = of(&plan(*backend, "elsewhere", &host).unwrap()).unwrap_err();
+            assert!(matches!(unknown, StartError::Internal(_)), "{unknown:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `/v1/sandboxes/ID/changes`: what a sandbox changed in its workspace, shown, taken over to the host, or thrown away.
+//!
+//! Taking over writes to the host, which no sandbox may: a key may do it whose ceiling lets sandboxes write there at once
+//! (`workspace.mode = "rw"`), or a person's (`keys add --operator`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent::words::Code;
+use axum::extract::{Extension, Request, State};
+use axum::http::{StatusCode, Uri};
+use live::words::{Apply, Ask, Changed, Info, State as Doing, Taken};
+use policy::value::WorkspaceMode;
+use sandbox::audit::Kind;
+use sandbox::changes::{Applied, ChangesError, Diff, Guarded, Request as Wanted};
+use sandbox::fault::show_path;
+use sandbox::state::{PathText, RunId, State as Folder};
+use serde_json::{Value as Json, json};
+use url::form_urlencoded;
+
+use super::sandbox::Known;
+use super::{Answer, body};
+use crate::answer::{Problem, json_response};
+use crate::desk::Desk;
+use crate::keys::Key;
+use crate::{backend, json as read};
+
+/// What went wrong with changes: what is not there, or is not as it was shown, is the caller's to know.
+fn problem(error: &ChangesError) -> Problem {
+    let status = match error {
+        ChangesError::None { .. } | ChangesError::NoSuchPath { .. } => StatusCode::NOT_FOUND,
+        ChangesError::Digest { .. } | ChangesError::Lives { .. } => StatusCode::CONFLICT,
+        ChangesError::State(_)
+        | ChangesError::Damaged { .. }
+        | ChangesError::Ended { .. }
+        | ChangesError::Read { .. }
+        | ChangesError::TooLarge { .. }
+        | ChangesError::Write { .. }
+        | ChangesError::Stuck { .. }
+        | ChangesError::Replaced { .. }
+        | ChangesError::Moved { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Problem::of_fault(status, &error.fault())
+}
+
+fn run_of(info: &Info) -> Result<RunId, Problem> {
+    info.run.parse().map_err(|_odd| backend::failed("the sandbox has no run").into())
+}
+
+pub(super) async fn show(State(desk): State<Arc<Desk>>, Known(info): Known, uri: Uri) -> Answer {
+    let paths: Vec<PathBuf> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+        .filter(|(name, _)| name == "path")
+        .map(|(_, path)| PathBuf::from(path.into_owned()))
+        .collect();
+    let paths = (!paths.is_empty()).then_some(paths);
+    refresh(&desk, &info).await?;
+    let run = run_of(&info)?;
+    let shown = desk.in_state(move |state| match diff(state, &run, paths.as_deref()) {
+        Ok(diff) => Ok(json!(diff)),
+        // It changed nothing, or all of it was taken or thrown away.
+        Err(ChangesError::None { .. }) => Ok(json!({ "schema": 1, "run": run.as_str(), "entries": [], "refused": [] })),
+        Err(error) => Err(problem(&error)),
+    });
+    Ok(json_response(StatusCode::OK, &shown.await?))
+}
+
+fn diff(state: &Folder, run: &RunId, paths: Option<&[PathBuf]>) -> Result<Diff, ChangesError> {
+    sandbox::changes::diff(state, run, paths, sandbox::protect::list(), &[])
+}
+
+/// A sandbox that lives has its changes read first.
+async fn refresh(desk: &Desk, info: &Info) -> Result<(), Problem> {
+    if info.state == Doing::Ended {
+        return Ok(());
+    }
+    match backend::call::<Changed>(&*desk.sandboxes, &info.id, &Ask::Changes {}).await {
+        Ok(_) => Ok(()),
+        // It ended just now: what it left is kept.
+        Err(failure) if failure.code == Code::Ended => Ok(()),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+pub(super) async fn apply(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Known(info): Known,
+    request: Request,
+) -> Answer {
+    const FIELDS: &[&str] = &["paths", "digest", "leave_protected", "take_protected", "leaving_links"];
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, FIELDS)?;
+    let texts = |paths: Vec<String>| paths.into_iter().map(|path| PathText(path.into())).collect::<Vec<_>>();
+    let wanted = Apply {
+        paths: asked
+            .get("paths")
+            .filter(|paths| !paths.is_null())
+            .map(|_| read::list(&asked, "paths"))
+            .transpose()?
+            .map(texts),
+        digest: read::text(&asked, "digest")?.map(str::to_owned),
+        leave_protected: read::flag(&asked, "leave_protected")?.unwrap_or(false),
+        take_protected: texts(read::list(&asked, "take_protected")?),
+        leaving_links: read::flag(&asked, "leaving_links")?.unwrap_or(false),
+    };
+    refresh(&desk, &info).await?;
+    may_apply(&desk, &key, &info).await?;
+    if info.state == Doing::Ended {
+        return applied_after(&desk, &info, wanted).await;
+    }
+    let taken = backend::call::<Taken>(&*desk.sandboxes, &info.id, &Ask::Apply(wanted)).await?;
+    let status = if matches!(taken, Taken::Done { .. }) { StatusCode::OK } else { StatusCode::CONFLICT };
+    Ok(json_response(status, &json!(taken)))
+}
+
+/// # Errors
+/// This key may not write to the workspace that the changes are of.
+async fn may_apply(desk: &Desk, key: &Key, info: &Info) -> Result<(), Problem> {
+    let run = run_of(info)?;
+    let loaded = desk.in_state(move |state| match sandbox::changes::load(state, &run) {
+        Ok((manifest, _)) => Ok(manifest.workspace),
+        Err(error) => Err(problem(&error)),
+    });
+    let workspace = loaded.await?;
+    let refused = |what: String, why: &str, instead: &str| {
+        let problem = Problem::new(StatusCode::FORBIDDEN, "serve/apply", what, why, instead);
+        Err(problem.about("workspace"))
+    };
+    if desk.is_empty_one(&workspace) {
+        let why = "its workspace is a copy of an empty folder of the server, and no folder of the host";
+        return refused("nothing can be applied".to_owned(), why, "read the files, or take them as an archive");
+    }
+    let writes = desk.ceiling_of(key).await?.is_some_and(|ceiling| {
+        ceiling.workspace.mode == WorkspaceMode::Rw
+            && ceiling.workspace.path.as_ref().is_some_and(|most| workspace.starts_with(most))
+    });
+    if key.operator || writes {
+        return Ok(());
+    }
+    let what = format!("this key may not write to {}", show_path(&workspace));
+    let why = "changes of a copy wait for a person, and this key is no person's";
+    refused(what, why, "`fumehood apply` on the server, or a key of `keys add --operator`")
+}
+
+/// Of a sandbox that has ended: recorded as the command line does.
+async fn applied_after(desk: &Desk, info: &Info, wanted: Apply) -> Answer {
+    let run = run_of(info)?;
+    let bare = |paths: Vec<PathText>| paths.into_iter().map(|path| path.0).collect::<Vec<PathBuf>>();
+    let guarded = match (wanted.take_protected.is_empty(), wanted.leave_protected) {
+        (false, _) => Guarded::Take(bare(wanted.take_protected)),
+        (true, true) => Guarded::Leave,
+        (true, false) => Guarded::Refuse,
+    };
+    let request =
+        Wanted { paths: wanted.paths.map(bare), digest: wanted.digest, guarded, leaving_links: wanted.leaving_links };
+    let log = desk.log()?;
+    let applied = desk.in_state(move |state| {
+        let now = jiff::Timestamp::now();
+        let applied = sandbox::changes::apply(state, &run, &request, sandbox::protect::list(), now);
+        let applied = applied.map_err(|error| problem(&error))?;
+        if let Applied::Done { digest, paths, left, keys, refused: _ } = &applied {
+            let told = json!({ "digest": digest, "paths": paths, "left": left, "keys": keys });
+            log.append(run.as_str(), &Kind::workspace_applied(), &told).map_err(|error| Problem::of_audit(&error))?;
+        }
+        Ok(applied)
+    });
+    let applied = applied.await?;
+    let status = if matches!(applied, Applied::Done { .. }) { StatusCode::OK } else { StatusCode::CONFLICT };
+    Ok(json_response(status, &json!(applied)))
+}
+
+pub(super) async fn discard(State(desk): State<Arc<Desk>>, Known(info): Known, request: Request) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["paths"])?;
+    let paths: Vec<PathBuf> = read::list(&asked, "paths")?.into_iter().map(PathBuf::from).collect();
+    if info.state != Doing::Ended {
+        let what = "the changes of a sandbox that lives cannot be thrown away";
+        let why = "they are what its programs see, and would be told again by the next look";
+        let instead = "undo them inside, or end it first";
+        return Err(Problem::new(StatusCode::CONFLICT, "serve/lives", what, why, instead).into());
+    }
+    let (run, log) = (run_of(&info)?, desk.log()?);
+    let gone = desk.in_state(move |state| {
+        let told = if paths.is_empty() {
+            sandbox::changes::discard(state, &run).map_err(|error| problem(&error))?;
+            json!({})
+        } else {
+            let gone = sandbox::changes::discard_at(state, &run, &paths).map_err(|error| problem(&error))?;
+            json!({ "paths": gone.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>() })
+        };
+        log.append(run.as_str(), &Kind::workspace_discarded(), &told).map_err(|error| Problem::of_audit(&error))?;
+        Ok(told)
+    });
+    let told: Json = gone.await?;
+    Ok(json_response(StatusCode::OK, &json!({ "discarded": true, "paths": told.get("paths") })))
+}

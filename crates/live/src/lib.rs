@@ -5,6 +5,7 @@
 //! everybody else (command line, server, SDK) is a [`client`].
 #![forbid(unsafe_code)]
 
+mod begin;
 pub mod client;
 pub mod create;
 mod engine;

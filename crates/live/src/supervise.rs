@@ -21,6 +21,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::begin::Begin;
 use crate::create::{Answer, MAX_LINE, Order, Parked, Refusal, Request, Taking};
 use crate::engine;
 use crate::error::LiveError;
@@ -28,6 +29,7 @@ use crate::files::Files;
 use crate::record::{Claim, Home};
 use crate::restore::{Kept, Restore};
 use crate::supervisor::{Setup, Supervisor, are_modules};
+use crate::template::Store;
 use crate::words::{Info, State as Doing};
 
 /// The way of a caller from layers to a plan, and from a failure to words: the command line's own.
@@ -116,10 +118,23 @@ async fn warm(
         (info.name, info.labels) = (taking.name.clone(), taking.labels.clone());
         Ok(())
     });
-    match taken.await {
+    let begun = match taken.await {
+        Ok(supervisor) => begun(supervisor, request, environment).await,
+        Err(error) => Err(own(error)),
+    };
+    match begun {
         Ok(supervisor) => serve(supervisor, true).await,
-        Err(error) => refuse(caller, own(error), request),
+        Err(stop) => refuse(caller, stop, request),
     }
+}
+
+/// Lets a sandbox begin as its template says, where that says anything. One that waits for somebody has not begun.
+async fn begun(supervisor: Supervisor, request: &Request, environment: &Environment) -> Result<Supervisor, Error> {
+    let state = State::open(&environment.state)?;
+    let begin = Begin::of(&Store::new(state.path()), &request.template);
+    let Some(begin) = begin.map_err(|error| Error::Failed(vec![error.fault()]))? else { return Ok(supervisor) };
+    let template = request.template.clone();
+    supervisor.begun(begin).await.map_err(|why| own(LiveError::Begin { template, why }))
 }
 
 fn refuse(caller: &dyn Caller, stop: Error, request: &Request) -> u8 {
@@ -175,9 +190,11 @@ fn own(error: LiveError) -> Error {
     match error {
         LiveError::State(error) => Error::from(error),
         LiveError::Snapshot(error) => Error::from(error),
-        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } | LiveError::Imports => {
-            Error::Refused(vec![error.fault()])
-        }
+        LiveError::Name { .. }
+        | LiveError::Taken { .. }
+        | LiveError::Unfit { .. }
+        | LiveError::Imports
+        | LiveError::Begin { .. } => Error::Refused(vec![error.fault()]),
         LiveError::Folder { .. }
         | LiveError::Unknown { .. }
         | LiveError::Over { .. }
@@ -233,6 +250,7 @@ impl Ready {
             let restored = supervisor.restored(restore).await;
             supervisor = restored.map_err(|why| own(LiveError::Restore { id, why }))?;
         }
+        let mut supervisor = begun(supervisor, request, environment).await?;
         if let Some(imports) = request.imports.clone() {
             supervisor.warm(imports);
         }

@@ -33,6 +33,7 @@ mod scheduling;
 mod served;
 mod shell;
 mod streams;
+mod templates;
 mod tools;
 mod ways_around;
 

@@ -338,6 +338,7 @@ fn unquoted(value: Box<RawValue>) -> Box<RawValue> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -422,5 +423,79 @@ mod tests {
         let message: Message = serde_json::from_str(text).unwrap();
         let Meaning::Output(bytes) = message.meaning() else { panic!() };
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    /// JSON as a hostile driver could say it: near to a message, and with anything in place of its parts.
+    fn near(kinds: &'static [&'static str]) -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(json!(null)),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z\\n\"{}\\\\\u{2028}]{0,40}".prop_map(Value::from),
+        ];
+        let names = [
+            "data",
+            "text",
+            "name",
+            "execution_state",
+            "execution_count",
+            "traceback",
+            "ename",
+            "status",
+            "text/plain",
+            "e2b/data",
+            "x/y",
+        ];
+        let any = leaf.prop_recursive(4, 32, 6, move |inner| {
+            let pair = (prop::sample::select(names.to_vec()), inner.clone());
+            prop_oneof![
+                proptest::collection::vec(inner, 0..6).prop_map(Value::from),
+                proptest::collection::vec(pair, 0..6)
+                    .prop_map(|pairs| pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()),
+            ]
+        });
+        (prop::sample::select(kinds.to_vec()), any.clone(), any).prop_map(|(kind, content, parent)| {
+            let parent = if parent.is_object() { parent } else { json!({}) };
+            json!({"message": {"channel": "iopub", "header": {"msg_type": kind}, "parent_header": parent, "content": content}})
+        })
+    }
+
+    const KINDS: &[&str] =
+        &["status", "stream", "display_data", "execute_result", "error", "execute_reply", "execute_input", "comm_open"];
+
+    proptest! {
+        #[test]
+        fn whatever_a_driver_says_becomes_one_line_of_ours_or_none(said in near(KINDS)) {
+            let word = super::super::driver::word(said.to_string().into_bytes());
+            let Ok(Word::Message(message)) = word else { return Ok(()) };
+            let bytes = match message.meaning() {
+                Meaning::Output(bytes) => bytes,
+                Meaning::Error(of) => error(&of),
+                Meaning::Taken(_) | Meaning::Idle | Meaning::Nothing => return Ok(()),
+            };
+            prop_assert_eq!(bytes.iter().position(|byte| *byte == b'\n'), Some(bytes.len() - 1));
+            let line: Value = serde_json::from_slice(&bytes).unwrap();
+            let kind = line["type"].as_str().unwrap();
+            prop_assert!(["stdout", "stderr", "result", "error"].contains(&kind), "{}", line);
+        }
+
+        #[test]
+        fn no_bytes_of_a_driver_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 1_usize..50) {
+            let mut lines = super::super::driver::Lines::default();
+            let mut found = Vec::new();
+            for chunk in bytes.chunks(cut) {
+                lines.push(chunk);
+                while let Ok(Some(line)) = lines.take() {
+                    found.push(line);
+                }
+            }
+            let whole: Vec<_> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            prop_assert_eq!(&found[..], &whole[..whole.len() - 1]);
+            for line in found {
+                if let Ok(Word::Message(message)) = super::super::driver::word(line) {
+                    let _meaning = message.meaning();
+                }
+            }
+        }
     }
 }

@@ -36,6 +36,7 @@ use hub::{Hub, Note};
 use line::Agent;
 pub use warm::{are_modules, is_module};
 
+use crate::begin::Begin;
 use crate::client::Client;
 use crate::error::LiveError;
 use crate::place;
@@ -206,12 +207,24 @@ impl Supervisor {
     }
 
     /// Makes the sandbox what a snapshot was, before anybody else is heard; in words why not. Then it has ended.
-    pub(crate) async fn restored(mut self, restore: Restore) -> Result<Self, String> {
+    pub(crate) async fn restored(self, restore: Restore) -> Result<Self, String> {
+        let home = self.hub.setup.info.agent.as_ref().map(|agent| agent.home.clone()).unwrap_or_default();
+        self.first("it did not become what its snapshot was", |client| restore.run(client, home)).await
+    }
+
+    /// Starts what the template of the sandbox begins with, and waits until it is ready; as [`Self::restored`].
+    pub(crate) async fn begun(self, begin: Begin) -> Result<Self, String> {
+        self.first("it did not begin as its template says", |client| begin.run(client)).await
+    }
+
+    async fn first<W>(mut self, failed: &str, work: impl FnOnce(Client) -> W) -> Result<Self, String>
+    where
+        W: Future<Output = Result<(), String>>,
+    {
         let done = match UnixStream::pair() {
             Ok((ours, theirs)) => {
                 let id = self.admit(theirs);
-                let home = self.hub.setup.info.agent.as_ref().map(|agent| agent.home.clone()).unwrap_or_default();
-                let done = self.restore(restore.run(Client::over(ours), home)).await;
+                let done = self.until(work(Client::over(ours))).await;
                 self.hub.left(id);
                 done
             }
@@ -219,7 +232,7 @@ impl Supervisor {
         };
         let Err(why) = done else { return Ok(self) };
         // What ended it meanwhile says more than that a request was lost.
-        self.hub.end(EndReason::Failed, format!("it did not become what its snapshot was: {why}"));
+        self.hub.end(EndReason::Failed, format!("{failed}: {why}"));
         while !self.hub.over {
             self.step(false).await;
         }
@@ -228,7 +241,7 @@ impl Supervisor {
         Err(ended.unwrap_or(why))
     }
 
-    async fn restore(&mut self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    async fn until(&mut self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {

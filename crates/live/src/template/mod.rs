@@ -60,6 +60,14 @@ pub enum TemplateError {
         /// Its key.
         what: &'static str,
     },
+    /// Sandboxes that live were made from it.
+    #[error("the template `{name}` is in use: {}", by.join(", "))]
+    Used {
+        /// Its name.
+        name: String,
+        /// Their ids.
+        by: Vec<String>,
+    },
     /// A client of a registry could not be started.
     #[error("`{what}` could not be started: {why}")]
     Tools {
@@ -117,6 +125,14 @@ impl TemplateError {
                 ("template/recipe", show_path(place), "write it as the reference page of templates says".to_owned())
             }
             Self::Unsupported { place, .. } => ("template/unsupported", show_path(place), "leave it out".to_owned()),
+            Self::Used { by, .. } => {
+                let first = by.first().map(|id| show_text(id)).unwrap_or_default();
+                (
+                    "template/used",
+                    "the template's folder, which they are shown".to_owned(),
+                    format!("`fumehood kill {first}`, and those after it, first"),
+                )
+            }
             Self::Tools { what, .. } => {
                 let fix = "install it on the host: the Debian packages are python3-venv and npm".to_owned();
                 ("template/tools", (*what).to_owned(), fix)
@@ -137,7 +153,17 @@ impl TemplateError {
                 "make room there, or name another folder by FUMEHOOD_STATE".to_owned(),
             ),
         };
-        let what = "the template cannot be had".to_owned();
+        let what = match self {
+            Self::Used { .. } => "the template is not removed".to_owned(),
+            Self::Unknown(_)
+            | Self::Name(_)
+            | Self::Recipe { .. }
+            | Self::Unsupported { .. }
+            | Self::Tools { .. }
+            | Self::Packages { .. }
+            | Self::Content(_)
+            | Self::State { .. } => "the template cannot be had".to_owned(),
+        };
         Fault { id, what, place, why: show_text(&self.to_string()), fix }
     }
 }
@@ -212,6 +238,9 @@ impl Template {
             flag("--dangerous-read", format!("{folder}:{INSIDE}"));
             for (at, inside) in self.recipe.files.keys().enumerate() {
                 flag("--dangerous-read", format!("{folder}/files/{at}:{inside}"));
+            }
+            if !self.recipe.packages.npm.is_empty() && !self.recipe.env.contains_key("NODE_PATH") {
+                flag("--env", format!("NODE_PATH={INSIDE}/node/node_modules"));
             }
             let bins = [("pip", "venv/bin"), ("npm", "node/node_modules/.bin")];
             let has = |kind| match kind {
@@ -352,12 +381,20 @@ impl Store {
         names.iter().map(|name| self.find(name)).collect()
     }
 
-    /// Takes a name away, and what it led to if no other name leads there.
+    /// Takes a name away, and what it led to if no other name leads there. `live` are the ids of sandboxes that live, each with
+    /// the template that it was made from.
     ///
     /// # Errors
-    /// [`TemplateError::Unknown`], [`TemplateError::State`].
-    pub fn remove(&self, name: &str) -> Result<(), TemplateError> {
+    /// [`TemplateError::Used`], [`TemplateError::Unknown`], [`TemplateError::State`].
+    pub fn remove(&self, name: &str, live: &[(String, String)]) -> Result<(), TemplateError> {
         let template = self.find(name)?;
+        let plain = |used: &str| used.split_once(':').map_or(used, |(used, _tag)| used).to_owned();
+        // Another name may lead to the same.
+        let same = |used: &str| used == name || self.find(used).is_ok_and(|used| used.digest == template.digest);
+        let by: Vec<String> = live.iter().filter(|(_, used)| same(&plain(used))).map(|(id, _)| id.clone()).collect();
+        if !by.is_empty() {
+            return Err(TemplateError::Used { name: name.to_owned(), by });
+        }
         let Some(folder) = &template.folder else { return Err(TemplateError::Unknown(name.to_owned())) };
         let link = self.root.join("names").join(name);
         fs::remove_file(&link).map_err(|error| TemplateError::state(&link, &error))?;

@@ -5,6 +5,7 @@ mod clients;
 mod control;
 mod data;
 mod interpreter;
+mod jupyter;
 mod native;
 mod page;
 mod stage;

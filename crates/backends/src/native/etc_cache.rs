@@ -389,7 +389,7 @@ mod tests {
         let cache = cache();
         let first = copy(&cache, NAMES).unwrap();
         assert_eq!(copy(&cache, NAMES).unwrap().path, first.path);
-        let index = cache.join(format!("etc-{:016x}.index", hash(&header("user", "sandbox").unwrap())));
+        let index = cache.join(format!("etc-{:016x}.index", hash(&header(NAMES).unwrap())));
         let text = std::fs::read_to_string(&index).unwrap();
         let line = text.lines().find(|line| line.ends_with(" /etc")).unwrap();
         std::fs::write(&index, text.replace(line, "1 2 3 4 /etc")).unwrap();
@@ -446,7 +446,7 @@ mod tests {
     fn a_torn_index_is_not_believed() {
         let cache = cache();
         let first = copy(&cache, NAMES).unwrap();
-        let index = cache.join(format!("etc-{:016x}.index", hash(&header("user", "sandbox").unwrap())));
+        let index = cache.join(format!("etc-{:016x}.index", hash(&header(NAMES).unwrap())));
         let text = std::fs::read(&index).unwrap();
         std::fs::write(&index, &text[..text.len() / 2]).unwrap();
         assert_ne!(copy(&cache, NAMES).unwrap().path, first.path);

@@ -156,10 +156,15 @@ pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
 mod tests {
     use super::*;
 
+    /// The rules, as TOML has them.
     fn net(allow: &str) -> Net {
-        let document =
-            serde_json::json!({ "mode": "allow", "allow": serde_json::from_str::<serde_json::Value>(allow).unwrap() });
-        Net::from_document(&document).unwrap()
+        let root = std::path::Path::new("/");
+        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
+        let mut layers = policy::Layers::new(caller);
+        let text = format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n");
+        let none = |_: &std::path::Path| Err("no such file".to_owned());
+        layers.document("rules", &text, policy::Format::Toml, root, &none);
+        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy.net
     }
 
     #[test]
@@ -174,7 +179,7 @@ mod tests {
         let high = of(r#"["a.test:8443", "192.0.2.7:5432"]"#, true);
         assert_eq!(high.iter().filter(|(ipv6, _, port)| *port == 0 && *ipv6).count(), 2);
         assert_eq!(high.iter().filter(|(_, _, port)| *port == 0).count(), 4);
-        let range = of(r#"[{ "cidr": "192.0.2.0/24", "ports": [8443] }]"#, false);
+        let range = of(r#"[{ cidr = "192.0.2.0/24", ports = [8443] }]"#, false);
         assert!(range.contains(&(false, false, 8443)) && !range.contains(&(false, false, 0)));
         let wildcard = of(r#"["*.a.test:8443"]"#, false);
         assert_eq!(wildcard.iter().filter(|(_, _, port)| *port == 0).count(), NAMES_OF_WILDCARD);

@@ -94,17 +94,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let last = [shown.unwrap_or(out_last), err_last];
     let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
     let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
-    let mut list = violations::from_kernel(&counters, &plan.policy);
-    if let Some((limit, message)) = &watched.facts.ended_for
-        && let Some(end) = violations::from_end(*limit, message)
-        && !list.iter().any(|known| known.clause == end.clause)
-    {
-        list.push(end);
-    }
-    let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
-    // What the kernel shows needs no hint.
-    let hints = violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| !known.contains(&hint.clause));
-    list.extend(hints);
+    let mut list = stopped(watched, &counters, &hints, &plan.policy);
     list.extend(slipped);
     list.extend(net.iter().flat_map(Summary::violations));
     let (outcome, not_started) = end_of(watched, &program, &plan.policy);
@@ -131,6 +121,22 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     running.into_iter().for_each(<dyn Running>::end);
     drop(home);
     Finished { plan, report, stdout, stderr, last, not_started, failed }
+}
+
+/// What was stopped inside: what the kernel shows, why the run was ended, and hints of the program's own words.
+fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy) -> Vec<Violation> {
+    let mut list = violations::from_kernel(counters, policy);
+    if let Some((limit, message)) = &watched.facts.ended_for
+        && let Some(end) = violations::from_end(*limit, message)
+        && !list.iter().any(|known| known.clause == end.clause)
+    {
+        list.push(end);
+    }
+    let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
+    // What the kernel shows needs no hint.
+    let hints = violations::from_output(hints, policy).into_iter().filter(|hint| !known.contains(&hint.clause));
+    list.extend(hints);
+    list
 }
 
 /// What slipped in is put aside, and of git's folders what is harmless is taken over.

@@ -97,7 +97,7 @@ pub(super) fn begin(
     super::begin::make_folder(&path)?;
     let folder = Folder(path.clone());
     let launch = Launch {
-        run: run.clone(),
+        run,
         argv: ["fumehood", WORD].map(Into::into).to_vec(),
         program: Some(OwnProgram::File(program.to_owned())),
         show: Vec::new(),

@@ -240,12 +240,7 @@ impl Desk {
 
     /// Whether the key that created a sandbox is still there; what it handed out ends with it.
     pub(crate) fn is_served(&self, info: &Info) -> bool {
-        self.owner(info).is_some()
-    }
-
-    /// The key that created a sandbox, if it is still there.
-    fn owner(&self, info: &Info) -> Option<Key> {
-        self.keys.list().unwrap_or_default().into_iter().find(|key| Self::is_of(key, info))
+        self.keys.owner(&info.labels).is_ok_and(|owner| owner.is_some())
     }
 
     /// The sandboxes of a key.

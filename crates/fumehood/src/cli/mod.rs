@@ -32,6 +32,7 @@ mod run;
 mod serve;
 mod server;
 pub mod spec;
+mod systemd;
 mod target;
 mod template;
 mod tools;

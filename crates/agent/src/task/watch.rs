@@ -116,7 +116,7 @@ impl Watch {
             let Some(entry) = list.next() else { return Ok(true) };
             let Ok(entry) = entry else { continue };
             let path = folder.join(entry.file_name());
-            if self.ready {
+            if self.ready && !super::write::is_temporary(&entry.file_name()) {
                 // It was made before its folder was watched.
                 io.event(&Change { what: What::Create, name: path.to_string_lossy().into_owned() });
             }
@@ -165,6 +165,9 @@ impl Watch {
         let Some(folder) = self.folders.get(&number).cloned() else { return Ok(()) };
         if flags.contains(ReadFlags::IGNORED) {
             self.folders.remove(&number);
+            return Ok(());
+        }
+        if name.is_some_and(super::write::is_temporary) {
             return Ok(());
         }
         let itself = name.is_none();

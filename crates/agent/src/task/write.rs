@@ -1,11 +1,11 @@
 //! A file from what is sent: under a name of its own until it is whole, then in its place.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::read::regular;
@@ -19,6 +19,15 @@ use crate::words::{Code, Failure};
 const MODE: u32 = 0o644;
 /// Most pairs and bytes of metadata.
 const METADATA: usize = 16 * 1024;
+
+/// How the name of a file begins that is not whole yet; 16 hexadecimal digits follow.
+const TEMPORARY: &str = ".fumehood-";
+
+/// Whether a name is one of a file that is not whole yet.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
 
 pub(super) struct Write {
     path: PathBuf,
@@ -53,6 +62,9 @@ impl Write {
         let before = match rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 regular(&path, stat.st_mode)?;
+                // What may not be written is not exchanged for another file either.
+                rustix::fs::accessat(&opened, name, Access::WRITE_OK, AtFlags::empty())
+                    .map_err(at("writing", &path))?;
                 Some(stat.st_mode & 0o777)
             }
             Err(Errno::NOENT) => None,
@@ -97,7 +109,7 @@ fn temporary(folder: &OwnedFd, path: &Path) -> Result<(String, OwnedFd), Failure
         if !sys::random::fill(&mut random) {
             return Err(failure(Code::Failed, "the kernel gives no random bytes"));
         }
-        let name = format!(".fumehood-{:016x}", u64::from_ne_bytes(random));
+        let name = format!("{TEMPORARY}{:016x}", u64::from_ne_bytes(random));
         match rustix::fs::openat(folder, &name, flags, Mode::from_raw_mode(0o600)) {
             Ok(file) => return Ok((name, file)),
             Err(Errno::EXIST) => {}

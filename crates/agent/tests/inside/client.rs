@@ -62,10 +62,29 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn new() -> Self {
+        Self::with(|_home| {})
+    }
+
+    /// An agent of an ordinary user, who is held by the modes of files; whoever tests may be root.
+    pub(crate) fn of_a_user() -> Self {
+        const USER: u32 = 1000;
+        Self::with(|home| {
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(home, Some(USER), Some(USER)).unwrap();
+                // Of this thread alone, and with it of the agent.
+                sys::bare::set_user(USER).unwrap();
+            }
+        })
+    }
+
+    fn with(begin: fn(&std::path::Path)) -> Self {
         let (ours, theirs) = sys::channel::pair().unwrap();
         let home = tempfile::tempdir().unwrap();
         let path = home.path().to_owned();
-        let thread = std::thread::spawn(move || agent::serve(theirs, &path));
+        let thread = std::thread::spawn(move || {
+            begin(&path);
+            agent::serve(theirs, &path)
+        });
         Self {
             socket: Some(ours),
             thread: Some(thread),

@@ -37,6 +37,20 @@ fn a_replaced_file_keeps_its_mode_and_a_link_is_followed() {
 }
 
 #[test]
+fn a_file_that_may_not_be_written_is_not_exchanged_for_another() {
+    let mut agent = Agent::of_a_user();
+    agent.write("file", b"old").unwrap();
+    let (path, to) = (agent.path("file"), text(&agent.path("file")));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    assert_eq!(agent.write(&to, b"new").unwrap_err().code, Code::Denied);
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    agent.write(&to, b"new").unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"new");
+}
+
+#[test]
 fn a_write_that_is_given_up_leaves_nothing() {
     let mut agent = Agent::new();
     for lost in [false, true] {

@@ -49,6 +49,21 @@ fn what_happens_in_a_folder_is_told_by_name() {
 }
 
 #[test]
+fn a_file_that_is_not_whole_yet_is_not_told() {
+    let mut agent = Agent::new();
+    std::fs::create_dir_all(agent.path("w")).unwrap();
+    let stream = watch(&mut agent, "w", true);
+    agent.write("w/a", b"x").unwrap();
+    sees(&mut agent, stream, What::Create, "a");
+    // The control: others may begin their names so.
+    std::fs::write(agent.path("w/.fumehood-theirs"), "x").unwrap();
+    sees(&mut agent, stream, What::Create, ".fumehood-theirs");
+    let ours = |name: &str| name.starts_with(".fumehood-") && name != ".fumehood-theirs";
+    let told = changes(&agent, stream);
+    assert!(!told.iter().any(|(_, name)| ours(name)), "{told:?}");
+}
+
+#[test]
 fn new_folders_are_watched_with_what_was_made_in_them_meanwhile() {
     let mut agent = Agent::new();
     std::fs::create_dir_all(agent.path("w/old/older")).unwrap();

@@ -95,11 +95,16 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
 pub(super) fn drop_every(call: &Call<'_>) -> Result<u8, Failure> {
     let state = state(call.environment)?;
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
-    let mut gone = Vec::new();
+    let (mut gone, mut live) = (Vec::new(), Vec::new());
     for Pending { run, .. } in pending(&state, named(call).as_deref())? {
         match discard(&state, &run) {
             Ok(()) => {}
             Err(ChangesError::None { .. }) => continue,
+            // What goes on keeps its own; the others are thrown away all the same.
+            Err(ChangesError::Lives { run }) => {
+                live.push(run);
+                continue;
+            }
             Err(error) => return Err(failed(&error)),
         }
         log.append(run.as_str(), &Kind::workspace_discarded(), &json!({}))
@@ -107,10 +112,13 @@ pub(super) fn drop_every(call: &Call<'_>) -> Result<u8, Failure> {
         gone.push(run.to_string());
     }
     if call.json {
-        call.console.json(&json!({ "schema": 1, "discarded": gone }))?;
+        call.console.json(&json!({ "schema": 1, "discarded": gone, "live": live }))?;
     } else {
         let number = u64::try_from(gone.len()).unwrap_or(u64::MAX);
         call.console.eprint(&format!("the changes of {} are gone\n", count(number, "run", "runs")));
+        for run in live {
+            call.console.eprint(&format!("note: those of {run} stay: it goes on\n"));
+        }
     }
     Ok(0)
 }

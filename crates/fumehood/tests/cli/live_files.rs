@@ -78,6 +78,10 @@ fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
         assert_eq!(std::fs::read_to_string(house.path("work/kept")).unwrap(), "old");
         let (code, _, err) = call(house, &["discard", &live.id]);
         assert!(code == 125 && err.contains("fumehood kill"), "{code} {err}");
+        // One that goes on does not keep the changes of others from being thrown away.
+        assert_eq!(house.run(&["run", "-q", "-w", ".:copy", "--", "touch", "other"]).code, 0);
+        let (code, _, err) = call(house, &["discard", "--all"]);
+        assert!(code == 0 && err.contains("of 1 run are gone"), "{code} {err}");
         let (code, _, err) = call(house, &["apply", &live.id, "--digest", &"0".repeat(64)]);
         assert!(code == 1 && err.contains("that were shown"), "{code} {err}");
         let (code, _, err) = call(house, &["apply", &live.id, "--", "kept", "gone"]);

@@ -185,3 +185,34 @@ os.execv(sys.argv[1], [sys.argv[1], 'run', '-q', '--', 'true'])";
     let ended = command.output().unwrap();
     assert_eq!(house.said(&ended).code, 0, "{:?}", house.said(&ended));
 }
+
+#[test]
+fn a_folder_that_is_granted_for_reading_and_for_writing_can_be_written() {
+    let house = House::new();
+    std::fs::create_dir(house.path("work/both")).unwrap();
+    let prefer = ["--prefer", "limits.disk", "--prefer", "limits.files"];
+    for grants in [["--read", "both", "--write", "both"], ["--write", "both", "--read", "both"]] {
+        let script =
+            ["--", "sh", "-c", "echo x >> \"$0\"/file", house.path("work/both").to_str().unwrap()].map(str::to_owned);
+        let args: Vec<String> =
+            ["run"].iter().chain(&grants).chain(&prefer).map(|word| (*word).to_owned()).chain(script).collect();
+        let said = house.run(&args);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    assert_eq!(std::fs::read_to_string(house.path("work/both/file")).unwrap(), "x\nx\n");
+}
+
+#[test]
+fn the_preset_for_agents_says_how_it_wants_a_workspace_that_is_written_in_place() {
+    let house = House::new();
+    let write = ["--", "sh", "-c", "echo x > made"];
+    let said = house.run(&[&["run", "-p", "coding-agent", "-w", ".:rw"], &write[..]].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(std::fs::read_to_string(house.path("work/made")).unwrap(), "x\n");
+    let told = said.err.matches("limits.disk").count();
+    assert!(told <= 1, "told once: {said:?}");
+    // The control: what is demanded is refused where the file system has no quota.
+    let demanded =
+        house.run(&[&["run", "-p", "coding-agent", "-w", ".:rw", "--set", "prefer=[]"], &write[..]].concat());
+    assert_eq!(demanded.code, if told == 1 { 126 } else { 0 }, "{demanded:?}");
+}

@@ -325,6 +325,9 @@ impl Layers {
         if !self.mistakes.list.is_empty() {
             return Err(self.mistakes.in_order());
         }
+        // Writing includes reading: shown twice, the second mount would cover the first.
+        let crate::value::Fs { read, write, .. } = &mut policy.fs;
+        read.retain(|grant| write.iter().all(|other| (&other.from, &other.to) != (&grant.from, &grant.to)));
         let at_given = tree.at("workspace.at").is_some();
         let mut origins = Origins { list: ClauseId::ALL.iter().map(|id| origin(&self.sources, &tree, *id)).collect() };
         scale_tmpfs::tell(&mut origins, &shrunk);

@@ -42,8 +42,6 @@ const LOOKS: usize = 2;
 pub struct Settings {
     /// A name of which every `PORT-ID.NAME` leads here, if there is one.
     pub domain: Option<String>,
-    /// Whether clients speak TLS to us: the page's cookie is for such connections alone then.
-    pub encrypted: bool,
 }
 
 /// A sandbox that a caller wants.
@@ -238,12 +236,7 @@ impl Desk {
 
     /// Whether the key that created a sandbox is still there; what it handed out ends with it.
     pub(crate) fn is_served(&self, info: &Info) -> bool {
-        self.owner(info).is_some()
-    }
-
-    /// The key that created a sandbox, if it is still there.
-    fn owner(&self, info: &Info) -> Option<Key> {
-        self.keys.list().unwrap_or_default().into_iter().find(|key| Self::is_of(key, info))
+        self.keys.owner(&info.labels).is_ok_and(|owner| owner.is_some())
     }
 
     /// The sandboxes of a key.

@@ -3,10 +3,12 @@
 //! They lie in `server/keys.json` of the state folder, which command line and server read at each use: what is added or
 //! removed counts at once. All digests are compared in constant time, so that an answer's time tells nothing of a key.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
 use policy::json::{hex, sha256_hex};
@@ -111,6 +113,19 @@ impl Key {
 #[derive(Clone, Debug)]
 pub struct Keys {
     folder: PathBuf,
+    /// What was read last, and what the file was like: it is replaced as a whole, so that another one tells of itself.
+    read: Arc<Mutex<Option<Read>>>,
+}
+
+/// Keys, and the file that they were read from.
+type Read = (Stamp, Arc<Vec<Key>>);
+
+/// Device, inode, size, and times of a file.
+type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+
+fn stamp(found: &std::fs::Metadata) -> Stamp {
+    let (changed, modified) = ((found.ctime(), found.ctime_nsec()), (found.mtime(), found.mtime_nsec()));
+    (found.dev(), found.ino(), found.size(), changed, modified)
 }
 
 impl Keys {
@@ -132,7 +147,7 @@ impl Keys {
                 why: "it must be a folder that only you may enter (0700)".to_owned(),
             });
         }
-        Ok(Self { folder })
+        Ok(Self { folder, read: Arc::default() })
     }
 
     /// The folder for what the server keeps.
@@ -157,6 +172,29 @@ impl Keys {
         let stored: Stored =
             serde_json::from_str(&text).map_err(|error| KeysError::File { path, why: error.to_string() })?;
         Ok(stored.keys)
+    }
+
+    /// As [`Keys::list`]; the file is read only if it is another one than before.
+    fn known(&self) -> Result<Arc<Vec<Key>>, KeysError> {
+        let found = std::fs::symlink_metadata(self.folder.join(KEYS)).ok().as_ref().map(stamp);
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(found), Some((last, keys))) = (&found, &*read)
+            && found == last
+        {
+            return Ok(Arc::clone(keys));
+        }
+        let keys = Arc::new(self.list()?);
+        // A file that was replaced in between is read again.
+        *read = found.map(|found| (found, Arc::clone(&keys)));
+        Ok(keys)
+    }
+
+    /// The key that a sandbox of such labels was created with, if it is still there.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn owner(&self, labels: &BTreeMap<String, String>) -> Result<Option<Key>, KeysError> {
+        Ok(self.known()?.iter().find(|key| crate::labels::is_of(key, labels)).cloned())
     }
 
     /// Adds one and gives what its holder sends: it is not kept.
@@ -218,9 +256,9 @@ impl Keys {
         let digest = sha256_hex(token.as_bytes());
         let mut found = None;
         // All are compared, whichever it is.
-        for key in self.list()? {
+        for key in self.known()?.iter() {
             if bool::from(key.digest.as_bytes().ct_eq(digest.as_bytes())) {
-                found = Some(key);
+                found = Some(key.clone());
             }
         }
         Ok(found)

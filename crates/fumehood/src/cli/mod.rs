@@ -30,6 +30,7 @@ mod run;
 mod serve;
 mod server;
 pub mod spec;
+mod systemd;
 pub mod target;
 mod template;
 mod tools;

@@ -15,17 +15,25 @@ use server::answer::{Problem, refused};
 use server::backend::Wanted;
 use server::desk::Desk;
 use server::folder::{Create, Folder};
-use server::http::{Listen, Server, Settings, bind, serve};
+use server::http::{Listen, Server, Settings, TlsFiles, bind, serve};
 
 use super::approvals::Served;
 use super::args::{Flag, To, Words, usage};
 use super::keys;
 use super::serve::told_to_stop;
 use super::spec::{Call, Spec};
+use super::systemd;
 use crate::ui::Failure;
 
 const SERVE: &[Flag] = &[
-    Flag::new("listen", Some("WHERE"), To::Ours, "127.0.0.1:PORT (default 127.0.0.1:7710; 0 takes a free one)"),
+    Flag::new(
+        "listen",
+        Some("WHERE"),
+        To::Ours,
+        "IP:PORT (default 127.0.0.1:7710; 0 takes a free one); with TLS also one that others reach",
+    ),
+    Flag::new("tls-cert", Some("FILE"), To::Ours, "Encrypt by this certificate (PEM, with those up to its root)"),
+    Flag::new("tls-key", Some("FILE"), To::Ours, "Its key (PEM), not readable by everybody"),
     Flag::new("socket", Some("PATH"), To::Ours, "Also a unix socket, made 0600"),
     Flag::new("domain", Some("NAME"), To::Ours, "A name of which every PORT-ID.NAME leads here, e.g. box.example"),
 ];
@@ -33,9 +41,10 @@ const SERVE: &[Flag] = &[
 pub(super) const SPEC: Spec = Spec {
     path: &["serve"],
     about: "Serve live sandboxes over HTTP, to E2B's clients and to your own",
-    usage: "[--listen WHERE] [--socket PATH] [--domain NAME]",
+    usage: "[--listen WHERE] [--tls-cert FILE --tls-key FILE] [--socket PATH] [--domain NAME]",
     more: "Clients of E2B need three variables: E2B_API_URL and E2B_SANDBOX_URL (where this listens) and E2B_API_KEY (`fumehood\n\
            keys add`). Sandboxes outlive the server: the next one finds them all. `/v1/openapi.json` lists our own requests.\n\
+           Started by systemd with a socket it listens on that one (LISTEN_FDS), and says when it is ready (NOTIFY_SOCKET).\n\
            Ends with SIGINT or SIGTERM. Exit code 0 at the end, 125 for a failure of ours.",
     tables: &[SERVE],
     words: Words::Mixed(0),
@@ -50,6 +59,7 @@ const REAPER_STACK: usize = 64 << 10;
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let listen = listen(call)?;
+    let place = format!("{listen:?}");
     let domain = call.parsed.value("domain").map(|name| show_bytes(name.as_bytes()));
     let keys = keys::open(call)?;
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
@@ -63,16 +73,20 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let runtime = runtime.map_err(|error| failed("the server cannot run", "at its start", &error))?;
     let environment = Arc::new(sandboxed(call.environment));
     let folder = Folder::new(home, creator(Arc::clone(&environment)));
-    let settings = Settings { domain, encrypted: false };
-    let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
+    let desk =
+        Desk::new(Arc::new(folder), keys, &environment, Settings { domain }).map_err(|error| keys::unusable(&error))?;
     let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
     runtime.block_on(async {
-        let listeners =
-            bind(&listen).await.map_err(|error| failed("cannot listen there", &format!("{listen:?}"), &error))?;
+        let listeners = bind(listen).await.map_err(|error| failed("cannot listen there", &place, &error))?;
         for address in listeners.addresses() {
             call.console.eprint(&format!("listening on {address}\n"));
         }
-        serve(listeners, Server::new(desk), told_to_stop()).await;
+        systemd::notify(call.environment, "READY=1");
+        let stop = async {
+            told_to_stop().await;
+            systemd::notify(call.environment, "STOPPING=1");
+        };
+        serve(listeners, Server::new(desk), stop).await;
         Ok::<(), Failure>(())
     })?;
     runtime.shutdown_background();
@@ -81,24 +95,42 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
 
 /// The caller in a folder that stays: sandboxes outlive the one in which the server was started.
 fn sandboxed(environment: &Environment) -> Environment {
-    Environment { cwd: Some(PathBuf::from("/")), ..environment.clone() }
+    let mut theirs = Environment { cwd: Some(PathBuf::from("/")), ..environment.clone() };
+    theirs.env.retain(|name, _| !systemd::OURS.iter().any(|ours| name == *ours));
+    theirs
 }
 
 fn listen(call: &Call<'_>) -> Result<Listen, Failure> {
     let text = call.parsed.value("listen").map_or_else(|| "127.0.0.1:7710".to_owned(), |v| show_bytes(v.as_bytes()));
     let wrong = |why: &str| {
-        let fix = "127.0.0.1:PORT or [::1]:PORT, and a proxy with TLS for others".to_owned();
+        let fix = "127.0.0.1:PORT or [::1]:PORT; for others a certificate, or a proxy with TLS".to_owned();
         Failure::own(usage("usage/bad-value", format!("`--listen {text}`"), why.to_owned(), fix))
     };
     let address: SocketAddr = text.parse().map_err(|_unparsed| wrong("it is no IP:PORT"))?;
-    if !address.ip().is_loopback() {
-        return Err(wrong("others could reach it, and nothing here is encrypted"));
-    }
-    let socket = call.parsed.value("socket").map(|path| {
+    let path = |flag: &str| {
         let folder = call.environment.cwd.clone().unwrap_or_default();
-        folder.join(Path::new(path))
-    });
-    Ok(Listen { address: Some(address), socket })
+        call.parsed.value(flag).map(|path| folder.join(Path::new(path)))
+    };
+    let tls = match (path("tls-cert"), path("tls-key")) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+        (_, _) => {
+            let what = "`--tls-cert` and `--tls-key` belong together".to_owned();
+            let why = "a certificate is nothing without its key".to_owned();
+            return Err(Failure::own(usage("usage/two-flags", what, why, "give both".to_owned())));
+        }
+    };
+    if !address.ip().is_loopback() && tls.is_none() {
+        return Err(wrong("others could reach it, and nothing is encrypted without --tls-cert and --tls-key"));
+    }
+    let inherited = systemd::sockets(call.environment).map_err(|why| {
+        let what = "the sockets of systemd cannot be taken over".to_owned();
+        let fix = "start it as resources/systemd/fumehood.service does, or without LISTEN_PID".to_owned();
+        Failure::own(Fault { id: "serve/listen", what, place: "LISTEN_FDS".to_owned(), why, fix })
+    })?;
+    // Where a socket was handed over, no other is opened but by name.
+    let address = (inherited.is_empty() || call.parsed.value("listen").is_some()).then_some(address);
+    Ok(Listen { address, socket: path("socket"), tls, inherited })
 }
 
 fn creator(environment: Arc<Environment>) -> Create {

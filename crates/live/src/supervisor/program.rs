@@ -26,6 +26,30 @@ impl Ring {
         self.0.drain(..old.min(self.0.len()));
         self.0.extend(newest);
     }
+
+    /// Forgets the oldest of these bytes, and gives their memory back; how many they were.
+    fn forget(&mut self, bytes: usize) -> usize {
+        let gone = bytes.min(self.0.len());
+        self.0.drain(..gone);
+        self.0.shrink_to_fit();
+        gone
+    }
+}
+
+/// What is kept of one program, in lanes, and whether it is over.
+pub(super) type Kept<'a> = (bool, &'a mut [Ring; 2]);
+
+/// Forgets so much of what is kept that no more than `most` bytes stay in all: first of the programs that are over, the oldest
+/// (which come first) before the others, then of those that run the ones of which most is kept.
+pub(super) fn bound(all: &mut [Kept<'_>], most: usize) {
+    let size = |lanes: &[Ring; 2]| lanes.iter().map(|ring| ring.0.len()).sum::<usize>();
+    let mut excess = all.iter().map(|(_, lanes)| size(lanes)).sum::<usize>().saturating_sub(most);
+    all.sort_by_key(|(over, lanes)| if *over { (false, 0) } else { (true, usize::MAX.saturating_sub(size(lanes))) });
+    for (_, lanes) in all {
+        for ring in lanes.iter_mut() {
+            excess = excess.saturating_sub(ring.forget(excess));
+        }
+    }
 }
 
 /// `limits.output` of one program, as a run counts it: the head is handed on as it comes, and of what is beyond the limit
@@ -313,6 +337,29 @@ mod tests {
         let [(_, out), (_, err)] = budget.tails();
         assert!(out.starts_with(format!("\n[fumehood: {dropped} bytes were cut here]\n").as_bytes()));
         assert!(err.is_empty());
+    }
+
+    #[test]
+    fn of_all_that_is_kept_the_oldest_of_ended_programs_goes_first_and_then_most_of_the_greediest() {
+        let lanes = |out: usize, err: usize| {
+            let mut lanes: [Ring; 2] = Default::default();
+            lanes[0].push(&vec![1; out]);
+            lanes[1].push(&vec![2; err]);
+            lanes
+        };
+        let mut all = [lanes(10, 0), lanes(10, 5), lanes(3, 0), lanes(20, 0)];
+        let over = [false, true, true, false];
+        let sizes = |all: &[[Ring; 2]; 4]| all.each_ref().map(|lanes| lanes[0].0.len() + lanes[1].0.len());
+        let mut bounded = |most: usize| {
+            let mut kept: Vec<Kept<'_>> = over.into_iter().zip(all.iter_mut()).collect();
+            bound(&mut kept, most);
+            sizes(&all)
+        };
+        assert_eq!(bounded(48), [10, 15, 3, 20]);
+        assert_eq!(bounded(40), [10, 7, 3, 20]);
+        assert_eq!(bounded(32), [10, 0, 2, 20]);
+        assert_eq!(bounded(15), [10, 0, 0, 5]);
+        assert_eq!(bounded(8), [3, 0, 0, 5]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::asks::check;
 use super::client::{ClientId, Role, What, end_frame, failure};
 use super::hub::Hub;
 use super::line::To;
-use super::program::{Input, MAX_INPUT, Program, Stage, Written};
+use super::program::{Input, MAX_INPUT, Program, Stage, Written, bound};
 use super::pump::Pump;
 use crate::wire::{self, Owned};
 use crate::words::{EndReason, Exec, Programs, Report, State, Which};
@@ -24,6 +24,8 @@ const MAX_READERS: usize = 64;
 /// Most bytes of output that are kept of programs that are over, and most of those.
 const MAX_KEPT: usize = 8 << 20;
 const MAX_OVER: usize = 64;
+/// Most bytes of output that are kept of all programs, those that run included.
+const MAX_KEPT_IN_ALL: usize = 32 << 20;
 /// A program that was killed is gone by then, or its agent is none.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The kernel's count of what memory ended is read so long after a SIGKILL that nobody of us sent.
@@ -186,6 +188,13 @@ impl Hub {
         }
         let Some(program) = self.programs.get_mut(&number) else { return };
         program.keep(lane, bytes);
+        let kept: usize = self.programs.values().map(Program::kept_bytes).sum();
+        if kept > MAX_KEPT_IN_ALL {
+            let mut all: Vec<_> = self.programs.values_mut().map(|one| (one.is_over(), &mut one.kept)).collect();
+            // More than must be, so that it is not done for each piece again.
+            bound(&mut all, MAX_KEPT_IN_ALL - MAX_KEPT_IN_ALL / 8);
+        }
+        let Some(program) = self.programs.get_mut(&number) else { return };
         for (id, stream) in &program.readers {
             let Some(client) = self.clients.get_mut(id) else { continue };
             if let Some(What::Reader { pump, .. }) = client.streams.get_mut(stream) {

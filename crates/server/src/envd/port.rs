@@ -1,5 +1,7 @@
 //! Ports inside: HTTP both ways, and what it is upgraded to.
 
+use std::sync::Arc;
+
 use agent::words::{Code, Failure, Request as Ask};
 use axum::body::Body;
 use axum::extract::Request;
@@ -17,6 +19,7 @@ use super::{Context, closed, plain, plain_failure, wants_html};
 use crate::backend;
 use crate::desk::Desk;
 use crate::e2b::has_private_ports;
+use crate::http::Busy;
 use crate::tokens::Purpose;
 
 /// Bytes between us and a connection inside.
@@ -122,6 +125,7 @@ async fn exchange(context: &Context, mut request: Request, io: DuplexStream) -> 
     tokio::spawn(connection.with_upgrades());
     let upgrade = request.headers().get(header::UPGRADE).cloned();
     let caller = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    let busy = request.extensions_mut().remove::<Arc<Busy>>();
     let (mut parts, body) = request.into_parts();
     strip(&mut parts.headers, upgrade.is_some());
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -132,7 +136,10 @@ async fn exchange(context: &Context, mut request: Request, io: DuplexStream) -> 
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let inside = hyper::upgrade::on(&mut response);
         if let Some(caller) = caller {
-            tokio::spawn(bridge(caller, inside, cut));
+            tokio::spawn(async move {
+                bridge(caller, inside, cut).await;
+                drop(busy);
+            });
         }
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, Body::empty()));

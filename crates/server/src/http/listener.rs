@@ -1,52 +1,54 @@
-//! Sockets that are listened on: so many connections at once, heads of bounded size and time.
+//! Sockets that are listened on.
 
-use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::Response;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Server;
+use super::connection::{Accepted, serve};
+use super::places::{Most, Places};
+use super::tls::{TlsFiles, acceptor};
 
-/// Most connections at once.
-const MAX_CONNECTIONS: usize = 2048;
-/// How long the head of a request may take, an idle connection's next one included.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most bytes of a head.
-const MAX_HEAD: usize = 64 * 1024;
-/// Most headers of a request.
-const MAX_HEADERS: usize = 100;
+/// Most connections.
+const MOST: Most = Most { all: 2048, of_one: 256 };
 /// How long requests on their way are waited for at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Where to listen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Listen {
     /// An address; port 0 takes a free one.
     pub address: Option<SocketAddr>,
     /// A socket file, made 0600.
     pub socket: Option<PathBuf>,
+    /// What connections to the address are encrypted by; none: not at all.
+    pub tls: Option<TlsFiles>,
+    /// Sockets that somebody listens on for us already (systemd): TCP or unix.
+    pub inherited: Vec<OwnedFd>,
 }
 
 /// Sockets that are listened on.
-#[derive(Debug)]
 pub struct Listeners {
-    tcp: Option<TcpListener>,
-    unix: Option<(UnixListener, Made)>,
+    tcp: Vec<TcpListener>,
+    unix: Vec<UnixListener>,
+    tls: Option<TlsAcceptor>,
+    made: Option<Made>,
+}
+
+impl std::fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listeners").field("addresses", &self.addresses()).finish_non_exhaustive()
+    }
 }
 
 /// A socket file of ours: taken away at the end.
@@ -64,23 +66,24 @@ impl Drop for Made {
 /// Listens. Must be called inside a runtime.
 ///
 /// # Errors
-/// What the kernel answers; a socket file on which somebody listens is left alone (EADDRINUSE).
-pub async fn bind(listen: &Listen) -> io::Result<Listeners> {
-    let tcp = match listen.address {
-        Some(address) => Some(TcpListener::bind(address).await?),
-        None => None,
-    };
-    let unix = match &listen.socket {
-        Some(path) => {
-            remove_dead(path).await?;
-            let listener = UnixListener::bind(path)?;
-            let made = Made(path.clone());
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-            Some((listener, made))
-        }
-        None => None,
-    };
-    Ok(Listeners { tcp, unix })
+/// What the kernel answers; a socket file on which somebody listens is left alone (EADDRINUSE). A certificate or key that
+/// cannot be used; an inherited socket that others could reach without TLS.
+pub async fn bind(listen: Listen) -> io::Result<Listeners> {
+    let tls = listen.tls.as_ref().map(acceptor).transpose()?;
+    let mut all = Listeners { tcp: Vec::new(), unix: Vec::new(), tls, made: None };
+    if let Some(address) = listen.address {
+        all.tcp.push(TcpListener::bind(address).await?);
+    }
+    if let Some(path) = &listen.socket {
+        remove_dead(path).await?;
+        all.unix.push(UnixListener::bind(path)?);
+        all.made = Some(Made(path.clone()));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    }
+    for socket in listen.inherited {
+        all.adopt(socket)?;
+    }
+    Ok(all)
 }
 
 /// A socket that nobody listens on any more is in the way of the next one. Anything else there is not ours.
@@ -97,39 +100,51 @@ async fn remove_dead(path: &Path) -> io::Result<()> {
 }
 
 impl Listeners {
+    /// Takes over a socket.
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
+        rustix::fs::fcntl_setfl(&socket, rustix::fs::OFlags::NONBLOCK)?;
+        if rustix::net::sockopt::socket_domain(&socket)? == rustix::net::AddressFamily::UNIX {
+            self.unix.push(UnixListener::from_std(socket.into())?);
+            return Ok(());
+        }
+        let listener = TcpListener::from_std(socket.into())?;
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() && self.tls.is_none() {
+            let why = format!("others could reach {address}, and nothing is encrypted without --tls-cert");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        self.tcp.push(listener);
+        Ok(())
+    }
+
     /// Where they are: `http://127.0.0.1:7710`, `unix:/run/f.sock`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        let tcp = self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).map(|address| format!("http://{address}"));
-        let unix = self.unix.as_ref().map(|(_, Made(path))| format!("unix:{}", path.display()));
-        tcp.into_iter().chain(unix).collect()
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let tcp =
+            self.tcp.iter().filter_map(|tcp| tcp.local_addr().ok()).map(|address| format!("{scheme}://{address}"));
+        let path = |unix: &UnixListener| Some(unix.local_addr().ok()?.as_pathname()?.display().to_string());
+        tcp.chain(self.unix.iter().filter_map(path).map(|path| format!("unix:{path}"))).collect()
     }
 
     pub(super) async fn serve(self, server: Server, stop: impl Future<Output = ()> + Send) {
-        let (places, stopped) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), CancellationToken::new());
+        let (places, stopped) = (Places::new(MOST), CancellationToken::new());
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
-            let place = tokio::select! {
-                () = &mut stop => break,
-                place = Arc::clone(&places).acquire_owned() => place,
-            };
-            let Ok(place) = place else { break };
             let accepted = tokio::select! {
                 () = &mut stop => break,
                 accepted = self.accept() => accepted,
             };
             while connections.try_join_next().is_some() {}
-            let Ok(io) = accepted else {
+            let Ok((peer, accepted)) = accepted else {
                 // Out of descriptors, or gone before it was taken: try again, but not all the time.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let (server, stopped) = (server.clone(), stopped.clone());
-            connections.spawn(async move {
-                connection(io, server, stopped).await;
-                drop(place);
-            });
+            // Where all are at work the newest goes: nobody waits for it to.
+            let Some(place) = places.take(peer) else { continue };
+            connections.spawn(serve(accepted, Arc::clone(&place), server.clone(), stopped.clone()));
         }
         stopped.cancel();
         let all = async { while connections.join_next().await.is_some() {} };
@@ -138,49 +153,33 @@ impl Listeners {
         }
     }
 
-    async fn accept(&self) -> io::Result<Box<dyn Io>> {
-        let tcp = async {
-            match &self.tcp {
-                Some(tcp) => tcp.accept().await.map(|(stream, _)| {
-                    // Small answers go out at once; without it they are only slower.
-                    let _slower = stream.set_nodelay(true);
-                    Box::new(stream) as Box<dyn Io>
-                }),
-                None => std::future::pending().await,
+    /// The next connection, from whichever socket.
+    async fn accept(&self) -> io::Result<(Option<IpAddr>, Accepted)> {
+        std::future::poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Option<IpAddr>, Accepted)>> {
+        for tcp in &self.tcp {
+            if let Poll::Ready(accepted) = tcp.poll_accept(cx) {
+                return Poll::Ready(accepted.map(|(stream, peer)| (Some(peer.ip()), self.over_tcp(stream))));
             }
-        };
-        let unix = async {
-            match &self.unix {
-                Some((unix, _)) => unix.accept().await.map(|(stream, _)| Box::new(stream) as Box<dyn Io>),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            accepted = tcp => accepted,
-            accepted = unix => accepted,
         }
+        for unix in &self.unix {
+            if let Poll::Ready(accepted) = unix.poll_accept(cx) {
+                return Poll::Ready(accepted.map(|(stream, _)| (None, over_unix(stream))));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn over_tcp(&self, stream: TcpStream) -> Accepted {
+        // Small answers go out at once; without it they are only slower.
+        let _slower = stream.set_nodelay(true);
+        let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        Accepted { io: Box::new(stream), tls: self.tls.clone(), is_loopback }
     }
 }
 
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-async fn connection(io: Box<dyn Io>, server: Server, stopped: CancellationToken) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let server = server.clone();
-        async move { Ok::<Response<Body>, Infallible>(server.answer(request.map(Body::new)).await) }
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
-    let serving = builder.serve_connection(TokioIo::new(io), service).with_upgrades();
-    tokio::pin!(serving);
-    let done = tokio::select! {
-        done = serving.as_mut() => done,
-        () = stopped.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    // A client that broke off, or whose sandbox did, is no failure of ours.
-    drop(done);
+fn over_unix(stream: UnixStream) -> Accepted {
+    Accepted { io: Box::new(stream), tls: None, is_loopback: false }
 }

@@ -1,7 +1,11 @@
 //! Listening, and whose a request is: a sandbox's, E2B's control interface, or our own.
 
+mod connection;
 mod listener;
+mod places;
 mod route;
+mod tls;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +25,8 @@ use route::Whose;
 
 pub use crate::desk::Settings;
 pub use listener::{Listen, Listeners, bind};
+pub(crate) use places::Busy;
+pub use tls::TlsFiles;
 
 /// How often what is due is done.
 const TEND: Duration = Duration::from_secs(1);

@@ -24,9 +24,21 @@ pub(super) enum Whose {
     Control,
 }
 
+/// The request came to an address of the loopback.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loopback;
+
 /// Headers that name a sandbox win over the name of the host.
 pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
     let (headers, uri) = (&request.headers, &request.uri);
+    one_host(headers, uri)?;
+    if request.extensions.get::<Loopback>().is_some()
+        && !is_our_name(&host(headers, uri), desk.settings.domain.as_deref())
+    {
+        let (what, why) = ("the request names a host that is not this server", "a page's name may lead to any machine");
+        let instead = "ask for an address, `localhost`, or the name of `--domain`";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "serve/origin", what, why, instead));
+    }
     if let Some(target) = by_headers(headers)? {
         from_no_page(desk, headers, uri)?;
         return Ok(Whose::Sandbox(target));
@@ -75,6 +87,18 @@ fn by_headers(headers: &HeaderMap) -> Result<Option<Target>, Problem> {
         return Err(Problem::invalid("E2b-Sandbox-Id", "E2b-Sandbox-Id is no id of a sandbox"));
     }
     Ok(Some(Target { id: id.to_owned(), port }))
+}
+
+/// # Errors
+/// A request names several hosts: whoever stands before us may have understood another.
+fn one_host(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    let mut named = headers.get_all(header::HOST).iter();
+    let (first, more) = (named.next(), named.next());
+    let other = uri
+        .authority()
+        .zip(first)
+        .is_some_and(|(authority, host)| !authority.as_str().eq_ignore_ascii_case(host.to_str().unwrap_or_default()));
+    if more.is_some() || other { Err(Problem::invalid("Host", "the request names several hosts")) } else { Ok(()) }
 }
 
 /// The host that a request names, without its port.

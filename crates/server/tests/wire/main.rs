@@ -1,11 +1,13 @@
 //! The server on the wire, over supervisors and agents in this process.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod bounds;
 mod clients;
 mod control;
 mod data;
 mod interpreter;
 mod native;
+mod others;
 mod page;
 mod stage;
 mod terminal;

@@ -140,8 +140,8 @@ pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) ->
     });
     let sandboxes = sandboxes(server::folder::Folder::new(Home::new(&state).unwrap(), make));
     let desk = Desk::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap();
-    let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), socket: None };
-    let listeners = bind(&listen).await.unwrap();
+    let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() };
+    let listeners = bind(listen).await.unwrap();
     let base = listeners.addresses().remove(0);
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(serve(listeners, Server::new(desk), async move { drop(stopped.await) }));

@@ -1,0 +1,121 @@
+//! The bytes of a connection: what was read ahead comes again, and who takes nothing for long is cut.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// What begins HTTP/2 without TLS.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long a peer may take nothing of what is sent to it.
+const STALL: Duration = Duration::from_secs(60);
+
+/// A connection.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A connection whose first bytes were looked at.
+pub(super) struct Wire {
+    ahead: Vec<u8>,
+    io: Box<dyn Io>,
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+impl Wire {
+    pub(super) fn new(io: Box<dyn Io>) -> Self {
+        Self { ahead: Vec::new(), io, stall: None }
+    }
+
+    /// Whether the peer speaks HTTP/2 from the start.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub(super) async fn is_http2(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; PREFACE.len()];
+        loop {
+            let left = PREFACE.len().saturating_sub(self.ahead.len());
+            let Some(room) = buffer.get_mut(..left).filter(|room| !room.is_empty()) else { return Ok(true) };
+            let count = self.io.read(room).await?;
+            self.ahead.extend(room.iter().take(count));
+            if count == 0 || !PREFACE.starts_with(&self.ahead) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// What a write came to; an error where the peer takes nothing for too long.
+    fn judged<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            self.stall = None;
+            return done;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        ready!(stall.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let count = self.ahead.len().min(buffer.remaining());
+        let rest = self.ahead.split_off(count);
+        buffer.put_slice(&std::mem::replace(&mut self.ahead, rest));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.judged(cx, done)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.io).poll_flush(cx);
+        self.judged(cx, done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.judged(cx, done)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.judged(cx, done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt as _;
+
+    #[tokio::test]
+    async fn what_was_looked_at_comes_again() {
+        for (sent, http2) in [(&b"GET / HTTP/1.1\r\n"[..], false), (PREFACE, true), (b"PRI", false), (b"", false)] {
+            let (mut theirs, ours) = tokio::io::duplex(64);
+            theirs.write_all(sent).await.unwrap();
+            drop(theirs);
+            let mut wire = Wire::new(Box::new(ours));
+            assert_eq!(wire.is_http2().await.unwrap(), http2);
+            let mut read = Vec::new();
+            wire.read_to_end(&mut read).await.unwrap();
+            assert_eq!(read, sent);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Connections: who waits makes room, what is ambiguous is refused, names that pages make up lead nowhere.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::stage::{Caller, Stage, stage};
+
+async fn connect(stage: &Stage) -> TcpStream {
+    TcpStream::connect(stage.base.strip_prefix("http://").unwrap()).await.unwrap()
+}
+
+/// All that is answered to these bytes, until the server hangs up or says nothing more for a while.
+async fn said(stage: &Stage, bytes: &str) -> String {
+    let mut io = connect(stage).await;
+    io.write_all(bytes.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(Ok(count @ 1..)) = tokio::time::timeout(Duration::from_millis(500), io.read(&mut buffer)).await {
+        said.extend(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn statuses(said: &str) -> Vec<&str> {
+    said.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 ")).map(|line| line.split(' ').next().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_hold_nobody_up() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let mut idle = Vec::new();
+    for _ in 0..2100 {
+        idle.push(connect(&stage).await);
+    }
+    assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.status, 200);
+    // The first ones made room.
+    assert_eq!(idle[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_two_readers_could_read_in_two_ways_reaches_nothing() {
+    let stage = stage().await;
+    let key = stage.keys.add("one", None, None).unwrap();
+    let host = stage.base.strip_prefix("http://").unwrap();
+    let head = format!("Host: {host}\r\nX-API-KEY: {key}\r\n");
+    let good = format!("GET /v1/sandboxes HTTP/1.1\r\n{head}\r\n");
+    assert_eq!(statuses(&said(&stage, &good).await), ["200"], "the control");
+    let hidden = "GET /v1/templates HTTP/1.1\r\n";
+    for (what, text) in [
+        ("obs-fold", format!("GET /v1/sandboxes HTTP/1.1\r\n{head}X-A: b\r\n c\r\n\r\n")),
+        ("a bare CR in a value", format!("GET /v1/sandboxes HTTP/1.1\r\n{head}X-A: b\rX-B: c\r\n\r\n")),
+        ("a space before the colon", format!("GET /v1/sandboxes HTTP/1.1\r\n{head}Content-Length : 5\r\n\r\n")),
+        (
+            "two lengths",
+            format!("POST /v1/runs HTTP/1.1\r\n{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n{hidden}"),
+        ),
+        ("a length with a sign", format!("POST /v1/runs HTTP/1.1\r\n{head}Content-Length: +5\r\n\r\n{hidden}")),
+        ("another coding", format!("POST /v1/runs HTTP/1.1\r\n{head}Transfer-Encoding: xchunked\r\n\r\n{hidden}")),
+        ("two hosts", format!("GET /v1/sandboxes HTTP/1.1\r\n{head}Host: {host}\r\n\r\n")),
+        ("another host in the line", format!("GET http://evil.example/v1/sandboxes HTTP/1.1\r\n{head}\r\n")),
+    ] {
+        let told = said(&stage, &text).await;
+        assert!(statuses(&told).iter().all(|status| *status == "400"), "{what}: {told}");
+    }
+    // Both framings: the chunks count, as RFC 9112 has it, and what follows them is the next request and no hidden one.
+    let both = format!(
+        "POST /v1/runs HTTP/1.1\r\n{head}Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{good}"
+    );
+    let told = said(&stage, &both).await;
+    assert!(matches!(statuses(&told)[..], ["400"] | ["400", "200"]), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_a_page_made_up_leads_nowhere() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example"] {
+        let led = caller.with("host", host);
+        for path in ["/health", "/v1/sandboxes", "/sandboxes"] {
+            assert_eq!(led.json("GET", path, Value::Null).await.status, 403, "{host} {path}");
+        }
+    }
+    for host in ["localhost", "127.0.0.1:1", "[::1]", "a.localhost"] {
+        assert_eq!(caller.with("host", host).json("GET", "/v1/sandboxes", Value::Null).await.status, 200, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_are_bounded_in_number_and_size() {
+    let stage = stage().await;
+    let host = stage.base.strip_prefix("http://").unwrap();
+    let many: String = (0..101).map(|n| format!("X-{n}: a\r\n")).collect();
+    let long = format!("X-A: {}\r\n", "a".repeat(70_000));
+    for (headers, statuses_then) in [(String::new(), ["200"]), (many, ["431"]), (long, ["431"])] {
+        let told = said(&stage, &format!("GET /health HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n")).await;
+        assert_eq!(statuses(&told), statuses_then);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_is_spoken_without_tls() {
+    let stage = stage().await;
+    let mut io = connect(&stage).await;
+    io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await.unwrap();
+    let mut frame = [0; 9];
+    io.read_exact(&mut frame).await.unwrap();
+    assert_eq!(frame[3], 4, "its settings come first");
+}

@@ -1,0 +1,96 @@
+//! Another key, no key, and guessed ids: on every route of the interface, taken from its own document.
+
+use serde_json::{Value, json};
+
+use crate::stage::{Caller, stage};
+
+/// A route of the document with its names filled in.
+fn filled(path: &str, id: &str) -> String {
+    let named = path.replace("{id}", id).replace("{process}", "p1").replace("{port}", "8000");
+    let named = named.replace("{*path}", "a").replace("{context}", "c").replace("{snapshot}", "none");
+    named.replace("{approval}", "none")
+}
+
+/// Methods and paths of the document.
+fn routes(document: &Value) -> Vec<(String, String)> {
+    let all = document["paths"].as_object().unwrap().iter();
+    let of = |(path, methods): (&String, &Value)| -> Vec<(String, String)> {
+        let methods = methods.as_object().unwrap().keys().filter(|key| *key != "parameters");
+        methods.map(|method| (method.to_uppercase(), path.clone())).collect()
+    };
+    all.flat_map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_of_a_sandbox_is_closed_to_other_keys_and_to_nobody() {
+    let stage = stage().await;
+    let (owner, other) = (Caller::new(&stage, "owner"), Caller::new(&stage, "other"));
+    let nobody = Caller { headers: Vec::new(), ..owner.clone() };
+    let made = owner.json("POST", "/v1/sandboxes", json!({ "name": "mine", "timeout": "5m" })).await.json();
+    let id = made["id"].as_str().unwrap().to_owned();
+    let document = owner.send("GET", "/v1/openapi.json", "").await.json();
+    let mut tried = 0;
+    for (method, path) in routes(&document) {
+        for word in [id.as_str(), "mine", "a0000000000000000000", "mine%2f..%2fmine"] {
+            let path = format!("{}?path=a.txt", filled(&path, word));
+            assert_eq!(nobody.send(&method, &path, "").await.status, 401, "{method} {path} without a key");
+            let closed = if path.contains("/sandboxes/") { other.send(&method, &path, "").await.status } else { 404 };
+            assert_eq!(closed, 404, "{method} {path} with another key");
+            tried += 1;
+        }
+    }
+    assert!(tried > 100, "{tried}");
+    // The control: the same requests are answered by the sandbox for its own key. The end comes last.
+    for (method, path) in routes(&document) {
+        if method == "DELETE" || !path.contains("{id}") || path.ends_with("/watch") {
+            continue;
+        }
+        let path = format!("{}?path=a.txt", filled(&path, "mine"));
+        let answer = owner.send(&method, &path, "").await;
+        let text = String::from_utf8_lossy(&answer.body);
+        assert!(answer.status != 401 && !text.contains("serve/no-such-sandbox"), "{method} {path}: {text}");
+    }
+    assert_eq!(owner.send("DELETE", &format!("/v1/sandboxes/{id}"), "").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_path_of_a_file_leaves_the_sandbox_or_is_read_by_the_server() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let made = caller.json("POST", "/v1/sandboxes", json!({})).await.json();
+    let path = format!("/v1/sandboxes/{}", made["id"].as_str().unwrap());
+    // Here the agent's root is this test's own: that a path reaches only what the sandbox's user may read is shown where there is
+    // one. What is shown here: none is taken apart, joined or normalised by the server on its way.
+    assert_eq!(caller.send("PUT", &format!("{path}/files?path=a%2Fb"), "x").await.status, 200);
+    assert_eq!(std::fs::read(stage.home.join("a/b")).unwrap(), b"x");
+    for (name, status) in [("a%00b", 400), ("", 400), ("a/b/c", 400), ("%ff%fe", 404)] {
+        let answer = caller.send("GET", &format!("{path}/files?path={name}"), "").await;
+        assert!(answer.status == status || answer.status == 404, "{name}: {}", answer.status);
+    }
+    // A file of the server's own state is none of its files, by whatever name.
+    for name in ["server/keys.json", "..%2fstate%2fserver%2fkeys.json.x", "/proc/self/environ.x"] {
+        assert_eq!(caller.send("GET", &format!("{path}/files?path={name}"), "").await.status, 404, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fork_kill_and_pause_at_once_leave_one_end_and_no_sandbox() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    for _ in 0..10 {
+        let made = caller.json("POST", "/v1/sandboxes", json!({})).await.json();
+        let path = format!("/v1/sandboxes/{}", made["id"].as_str().unwrap());
+        let ask = |rest: &'static str| {
+            let (caller, path) = (caller.clone(), path.clone());
+            async move { caller.json("POST", &format!("{path}/{rest}"), json!({})).await.status }
+        };
+        let (paused, forked, resumed, killed) =
+            tokio::join!(ask("pause"), ask("fork"), ask("resume"), caller.send("DELETE", &path, ""));
+        for status in [paused, forked, resumed] {
+            assert!(matches!(status, 200 | 404 | 409 | 500 | 501), "{status}");
+        }
+        assert_eq!(killed.status, 200);
+        assert_eq!(caller.send("GET", &path, "").await.json()["state"], "ended");
+    }
+    assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.json(), json!({ "sandboxes": [] }));
+}

@@ -3,18 +3,26 @@
 
 import * as api from "./api.js";
 import { button, h, notice, plain, put, trouble } from "./dom.js";
+import { approvals } from "./approvals.js";
+import { activity } from "./activity.js";
+import { plan } from "./plan.js";
 import { create } from "./create.js";
 import { sandbox } from "./sandbox.js";
 import { sandboxes } from "./sandboxes.js";
 
+/// Address, title, view, and who sees it.
 const PAGES = [
-  ["", "Sandboxes", sandboxes],
+  ["", "Sandboxes", sandboxes, () => true],
+  ["approvals", "Approvals", approvals, (who) => who.operator],
+  ["audit", "Audit", (place) => activity(place), () => true],
+  ["plan", "Plan", plan, () => true],
 ];
 const OTHERS = { new: create, sandbox };
 
 const main = document.getElementById("main");
 const top = document.getElementById("top");
 let end = () => {};
+let user = {};
 
 function show() {
   end();
@@ -24,8 +32,8 @@ function show() {
   const page = PAGES.find(([path]) => path === word);
   const view = page?.[2] ?? OTHERS[word] ?? missing;
   const current = page ? word : "";
-  put(document.getElementById("nav"), PAGES.map(([path, title]) =>
-    h("a", { href: `#/${path}`, "aria-current": path === current && (page || word !== "nowhere") ? "page" : null }, title)));
+  put(document.getElementById("nav"), PAGES.filter(([, , , may]) => may(user)).map(([path, title]) =>
+    h("a", { href: `#/${path}`, "aria-current": path === current ? "page" : null }, title)));
   document.title = page ? `${page[1]} · Fumehood` : "Fumehood";
   put(main);
   try {
@@ -80,6 +88,7 @@ async function signOut() {
 }
 
 function begin(who) {
+  user = who;
   top.hidden = false;
   put(document.getElementById("who"),
     h("span", { title: who.ceiling ? `under the policy ${plain(who.ceiling)}` : "without a ceiling of its own" }, `key ${plain(who.key)}`),

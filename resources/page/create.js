@@ -1,18 +1,22 @@
 // Starting a sandbox.
 
 import * as api from "./api.js";
-import { field, h, plain, put, select, trouble } from "./dom.js";
-
-const PRESETS = ["strict", "python", "node", "data-analysis", "coding-agent"];
+import { button, field, h, plain, put, select, trouble } from "./dom.js";
+import { PRESETS, planned } from "./plan.js";
 
 export function create(place) {
   const name = h("input", { type: "text", maxlength: 63, spellcheck: "false" });
-  const template = select([["", "none: the policy alone"], "base", "code-interpreter-v1"], "");
+  const template = select([["", "none: the policy alone"]], "");
   const policy = select([["", "that of the template, or base"], ...PRESETS], "");
   const life = h("input", { type: "text", value: "30m", required: true });
   const idle = h("input", { type: "text", value: "" });
   const more = h("textarea", { rows: 4, spellcheck: "false", class: "code" });
-  const result = h("div");
+  const [result, shown] = [h("div"), h("div")];
+  api.get("/v1/templates").then(({ templates }) => {
+    const names = templates.map((one) => one.name ?? one).filter((name) => !PRESETS.includes(name));
+    template.append(...names.map((name) => h("option", { value: name }, plain(name))));
+  }, (error) => put(result, trouble(error)));
+
   function wanted() {
     const clauses = more.value.trim() ? read(more.value) : undefined;
     const asked = clauses ? (policy.value ? { extends: policy.value, ...clauses } : clauses) : policy.value || undefined;
@@ -44,8 +48,9 @@ export function create(place) {
     h("details", {}, h("summary", {}, "More clauses"), field("Clauses as JSON", more, '{"limits": {"memory": "1G", "pids": 128}}')),
     result,
     h("div", { class: "row end" },
+      button("Show who would hold what", async () => { put(shown); put(shown, await planned(wanted())); }),
       h("button", { class: "primary" }, "Start")));
-  put(place, h("h1", {}, "Start a sandbox"), form);
+  put(place, h("h1", {}, "Start a sandbox"), form, shown);
   name.focus();
 }
 

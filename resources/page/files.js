@@ -45,7 +45,7 @@ export function files(place, info) {
     const path = join(here, entry.name);
     const go = () => (is(entry) ? open(path) : view(path, entry));
     return h("tr", {},
-      h("td", {}, h("button", { type: "button", class: "plainly", on: { click: go } }, plain(entry.name) + (is(entry) ? "/" : "")),
+      h("td", { class: "breaks" }, h("button", { type: "button", class: "plainly", on: { click: go } }, plain(entry.name) + (is(entry) ? "/" : "")),
         entry.target !== undefined && h("span", { class: "quiet small" }, ` → ${plain(entry.target)}`)),
       h("td", {}, entry.kind === "other" ? "special" : plain(entry.kind)), h("td", { class: "number" }, entry.kind === "file" ? bytes(entry.size) : ""),
       h("td", { class: "number" }, h("code", {}, (entry.mode & 0o7777).toString(8).padStart(3, "0"))), h("td", {}, moment(entry.modified[0] * 1000)),

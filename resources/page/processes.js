@@ -23,7 +23,7 @@ export function processes(place, info) {
       ? empty("Nothing was started from outside.", "A terminal, code, or `exec` by any client shows here.")
       : table("Programs started from outside", ["Id", "Process", "Command", "Started", "State", ""], programs.map((program) => h("tr", {},
         h("td", {}, h("code", {}, plain(program.id))), h("td", { class: "number" }, program.pid),
-        h("td", {}, h("code", { class: "wrap" }, command(program.program?.argv))), h("td", {}, moment(program.started_ms)),
+        h("td", { class: "breaks" }, h("code", {}, command(program.program?.argv))), h("td", {}, moment(program.started_ms)),
         h("td", {}, program.report ? ended(program.report) : "runs"),
         h("td", { class: "acts" }, !program.report && [signal(program.id, "Interrupt", 2, false), signal(program.id, "Kill", 9, true)])))));
     const all = found.processes ?? [];
@@ -31,7 +31,7 @@ export function processes(place, info) {
       ? empty("No process is seen inside.", "Start a terminal, or run code.")
       : table("Processes inside", ["Process", "Parent", "State", "Memory", "Command"], all.map((process) => h("tr", {},
         h("td", { class: "number" }, process.pid), h("td", { class: "number" }, process.parent), h("td", {}, plain(process.state)),
-        h("td", { class: "number" }, bytes(process.rss)), h("td", {}, h("code", { class: "wrap" }, command(process.argv)))))));
+        h("td", { class: "number" }, bytes(process.rss)), h("td", { class: "breaks" }, h("code", {}, command(process.argv)))))));
   }
   const loop = async () => {
     while (!over) {

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { badge, bytes, button, confirm, field, h, moment, notice, plain, put, span, table, trouble } from "./dom.js";
+import { activity } from "./activity.js";
 import { changes } from "./changes.js";
 import { code } from "./code.js";
 import { files } from "./files.js";
@@ -16,6 +17,7 @@ const TABS = [
   ["files", "Files", files],
   ["processes", "Processes", processes],
   ["changes", "Changes", changes],
+  ["activity", "Activity", activity],
   ["about", "About", about],
 ];
 
@@ -106,7 +108,7 @@ function about(place, info) {
     ...Object.entries(info.labels ?? {}).map(([key, value]) => [`Label ${key}`, value]),
   ];
   put(place, table("About this sandbox", ["What", "Value"], rows.filter(([, value]) => value !== undefined && value !== null)
-    .map(([what, value]) => h("tr", {}, h("th", { scope: "row" }, plain(what)), h("td", {}, plain(value))))),
+    .map(([what, value]) => h("tr", {}, h("th", { scope: "row" }, plain(what)), h("td", { class: "breaks" }, plain(value))))),
   h("h2", {}, "Used so far"),
   table("Used so far", ["What", "Amount"], Object.entries(info.usage ?? {}).filter(([, value]) => typeof value === "number")
     .map(([what, value]) => h("tr", {}, h("th", { scope: "row" }, plain(what.replaceAll("_", " "))),

@@ -43,8 +43,6 @@ const LOOKS: usize = 2;
 pub struct Settings {
     /// A name of which every `PORT-ID.NAME` leads here, if there is one.
     pub domain: Option<String>,
-    /// Whether clients speak TLS to us: the page's cookie is for such connections alone then.
-    pub encrypted: bool,
 }
 
 /// A sandbox that a caller wants.

@@ -81,7 +81,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let environment = Arc::new(sandboxed(call.environment));
     let pool = Arc::new(pool(call, &environment)?);
     let folder = Folder::new(home, creator(Arc::clone(&pool)));
-    let settings = Settings { domain, encrypted: false };
+    let settings = Settings { domain };
     let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
     let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
     runtime.block_on(async {

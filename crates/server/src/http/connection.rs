@@ -18,6 +18,7 @@ use super::Server;
 use super::places::{Place, Sending};
 use super::route::Loopback;
 use super::wire::{Io, Wire};
+use crate::page::Encrypted;
 
 /// How long a new connection may take to say what it speaks, TLS included.
 const HELLO: Duration = Duration::from_secs(10);
@@ -56,6 +57,7 @@ pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, server: Server,
 
 async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
     let Accepted { io, tls, is_loopback } = accepted;
+    let is_encrypted = tls.is_some();
     let greeted = timeout(HELLO, async {
         let Some(tls) = tls else {
             let mut wire = Wire::new(io);
@@ -71,6 +73,9 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         let (server, busy) = (server.clone(), Arc::new(place.begin()));
         if is_loopback {
             request.extensions_mut().insert(Loopback);
+        }
+        if is_encrypted {
+            request.extensions_mut().insert(Encrypted);
         }
         // What goes on after the answer (another protocol) holds the place as well.
         request.extensions_mut().insert(Arc::clone(&busy));

@@ -86,14 +86,18 @@ async fn sign_in(desk: &Desk, request: Request) -> Result<Response<Body>, Proble
     let opened = desk.sessions.open(&key).ok_or_else(|| crate::backend::failed("the kernel gave no random bytes"))?;
     let mut response = json_response(StatusCode::OK, &shown(&key, Some(&opened.half)));
     let age = session::LIFE.as_secs();
-    let cookie = format!("{}={}; {}; Max-Age={age}", session::cookie_name(&parts), opened.cookie, flags(desk));
+    let cookie = format!("{}={}; {}; Max-Age={age}", session::cookie_name(&parts), opened.cookie, flags(&parts));
     set_cookie(&mut response, &cookie)?;
     Ok(response)
 }
 
+/// The request came by TLS: a cookie that answers it is for such connections alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encrypted;
+
 /// No script reads it, no other site sends it.
-fn flags(desk: &Desk) -> &'static str {
-    if desk.settings.encrypted {
+fn flags(parts: &Parts) -> &'static str {
+    if parts.extensions.get::<Encrypted>().is_some() {
         "Path=/; HttpOnly; SameSite=Strict; Secure"
     } else {
         "Path=/; HttpOnly; SameSite=Strict"
@@ -122,7 +126,7 @@ fn sign_out(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
     let visit = visit(desk, parts)?.ok_or_else(session::over)?;
     desk.sessions.close(&visit);
     let mut response = json_response(StatusCode::OK, &json!({}));
-    set_cookie(&mut response, &format!("{}=; {}; Max-Age=0", session::cookie_name(parts), flags(desk)))?;
+    set_cookie(&mut response, &format!("{}=; {}; Max-Age=0", session::cookie_name(parts), flags(parts)))?;
     Ok(response)
 }
 
@@ -132,4 +136,17 @@ fn sign_out(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
 /// It comes from elsewhere, or its session is over.
 pub(crate) fn visit(desk: &Desk, parts: &Parts) -> Result<Option<Visit>, Problem> {
     desk.sessions.visit(&desk.keys, parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_that_came_by_tls_goes_by_tls_alone() {
+        let mut parts = axum::http::Request::new(()).into_parts().0;
+        assert!(!flags(&parts).contains("Secure"), "a browser would not keep it");
+        parts.extensions.insert(Encrypted);
+        assert_eq!(flags(&parts), "Path=/; HttpOnly; SameSite=Strict; Secure");
+    }
 }

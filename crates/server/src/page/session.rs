@@ -68,7 +68,9 @@ impl Visit {
 
 /// The name of the cookie. Every port of a host name gets it, and so may another server of ours: the port is part of the name.
 pub(super) fn cookie_name(request: &Parts) -> String {
-    let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let named = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 has it in the address.
+    let host = named.or_else(|| request.uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or_default();
     let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     format!("fumehood-{}", port.unwrap_or(0))
 }

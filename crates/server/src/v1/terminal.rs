@@ -119,10 +119,10 @@ impl Talk {
         let (typed, mut waiting) = channel::<Bytes>(QUEUE);
         let sender = self.stream.sender();
         let typing = tokio::spawn(async move {
+            let mut reads = true;
             while let Some(bytes) = waiting.recv().await {
-                if sender.send(&bytes).await.is_err() {
-                    return;
-                }
+                // A program that ended reads no more; what it printed is still on its way, and what is typed is taken meanwhile.
+                reads = reads && sender.send(&bytes).await.is_ok();
             }
         });
         let mut ping = tokio::time::interval(PING);

@@ -112,7 +112,6 @@ def starting_one_and_typing(page):
     page.click("button", "Start a sandbox")
     page.fill("Name", "first")
     page.choose("Policy", "python")
-    shot(page, "page-start.png")
     page.click("button", "Start")
     page.says("process ")
     page.click(".screen")
@@ -221,7 +220,6 @@ def processes(page):
     running = ask("POST", made["path"] + "/exec", {"cmd": ["sleep", "777"], "detach": True})
     see(page, made, "processes")
     page.says("sleep 777")
-    shot(page, "page-processes.png")
     page.click("button", f"Kill {running['id']}")
     page.says("ended by signal 9")
 
@@ -374,7 +372,6 @@ def a_refusal_says_what_why_and_what_to_do(page):
     page.says("memry")
     for word in ("What", "Why", "Do"):
         expect(page.js(f"[...document.querySelectorAll('.trouble dt')].some((e) => e.textContent === '{word}')"), word)
-    shot(page, "page-refused.png")
     page.fill("Clauses as JSON", "{")
     page.click("button", "Start")
     page.says("the clauses are no JSON")
@@ -443,7 +440,98 @@ def a_removed_key_ends_the_session(page):
     other.says("The session is over: sign in again.")
 
 
-CASES = [signing_in, starting_one_and_typing, list_and_curves, files, processes, changes, code, hostile_text_stays_text, keyboard_alone, small_screen,
+def who_holds_what(page):
+    page.js("location.hash = '#/plan'")
+    page.says("No plan is shown yet.")
+    page.choose("Policy", "strict")
+    page.click("button", "Show the plan")
+    page.says("Who holds what: container tier")
+    page.says("limits.memory")
+    held = page.js("[...document.querySelectorAll('tbody tr')].find((row) => row.textContent.startsWith('limits.memory')).textContent")
+    expect("cgroup" in held, held)
+    shot(page, "page-plan.png")
+    page.click("button", "More clauses")
+    page.fill("Clauses as JSON", '{"fs": {"read": ["/root"]}}')
+    page.click("button", "Show the plan")
+    page.says("This is refused")
+    page.complaints()
+
+
+def what_is_recorded(page):
+    made = box(name="recorded")
+    exec_in(made, "true")
+    see(page, made, "activity")
+    page.says("live.exec")
+    page.says("run.planned")
+    other = box(name="other")
+    page.js("location.hash = '#/audit'")
+    page.says("run.planned")
+    expect(other["run"] in page.text() and made["run"] in page.text(), "both sandboxes are recorded")
+    page.fill("Only events with this word", made["run"])
+    page.silent(other["run"])
+
+
+TOOLS = """version = 1
+
+[[tools.tool]]
+name = "mail.send"
+decision = "ask"
+effect = "write"
+schema = { type = "object", required = ["to", "count"], properties = { to = { type = "string" }, count = { type = "integer" } } }
+"""
+
+
+def a_person_answers(page):
+    """Calls of a gateway that shares the state folder, answered by an operator's key alone."""
+    expect(not page.js("[...document.querySelectorAll('nav a')].some((e) => e.textContent === 'Approvals')"), "a key of programs sees approvals")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("policy.toml", TOOLS), ("send.py", "print('sent')\n")):
+            with open(f"{folder}/{name}", "w") as file:
+                file.write(text)
+        gateway = subprocess.Popen([PROGRAM, "tools", "serve", "-p", f"{folder}/policy.toml", "--tool", f"mail.send={folder}/send.py", "--listen", "127.0.0.1:0"],
+                                   env={**os.environ, "FUMEHOOD_STATE": STATE}, stderr=subprocess.PIPE, text=True)
+        try:
+            at = next(line.split()[-1] for line in gateway.stderr if "http://" in line)
+            with open(f"{STATE}/tools.token") as file:
+                token = file.read().strip()
+            answers = []
+
+            def call(to):
+                body = json.dumps({"args": {"to": to, "count": 4711}}).encode()
+                request = urllib.request.Request(at + "/v1/tools/mail.send:call", data=body, headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
+                try:
+                    answers.append((to, urllib.request.urlopen(request, timeout=60).status))
+                except urllib.error.HTTPError as refused:
+                    answers.append((to, refused.code, refused.read().decode()))
+
+            boss = page.browser.page()
+            sign_in(boss, OPERATOR)
+            boss.click("link", "Approvals")
+            boss.says("No call waits for an answer.")
+            for to, word, status in ((f"b\u043eb@example.org {HOSTILE}", "Approve mail.send once", 200), ("eve@example.org", "Deny mail.send", 403)):
+                thread = threading.Thread(target=call, args=(to,))
+                thread.start()
+                until(lambda: answers or "example.org" in boss.text(), "the call")
+                expect(not answers or answers[-1][0] != to, answers)
+                boss.says("4711")
+                if status == 200:
+                    boss.says("\u043e is \\u{43e}")
+                    boss.says("onerror=")
+                    shot(boss, "page-approvals.png")
+                boss.click("button", word)
+                if status == 403:
+                    boss.fill("Why", "not her")
+                    boss.click("button", "Deny")
+                thread.join(30)
+                expect(answers.pop()[1] == status, answers)
+                boss.says("No call waits for an answer.")
+            expect(boss.complaints() == [], "the browser complains")
+        finally:
+            gateway.terminate()
+            gateway.wait(10)
+
+
+CASES = [who_holds_what, what_is_recorded, a_person_answers, signing_in, starting_one_and_typing, list_and_curves, files, processes, changes, code, hostile_text_stays_text, keyboard_alone, small_screen,
          an_end_is_told, a_refusal_says_what_why_and_what_to_do, another_site_can_do_nothing, a_removed_key_ends_the_session]
 
 

@@ -16,6 +16,7 @@
     reason = "a surprise in a test is a failed test, and its counts and inputs are its report"
 )]
 
+mod broker;
 mod engine;
 mod targets;
 mod tools;
@@ -111,4 +112,29 @@ fn values_names_and_screens() {
 fn messages_of_mcp() {
     let stage = tools::messages::Stage::new();
     fuzz("messages", &tools::messages::seeds(), tools::messages::TOKENS, |bytes| stage.read(bytes));
+}
+
+#[test]
+fn look_ups_of_programs() {
+    fuzz("dns", &broker::dns::seeds(), &[], broker::dns::read);
+}
+
+#[test]
+fn first_bytes_of_tls() {
+    fuzz("hello", &broker::hello::seeds(), broker::hello::TOKENS, broker::hello::read);
+}
+
+#[test]
+fn requests_of_http() {
+    fuzz("framing", &broker::framing::seeds(), broker::framing::TOKENS, broker::framing::read);
+}
+
+#[test]
+fn paths_and_names_of_hosts() {
+    fuzz("paths", &broker::texts::seeds(), broker::texts::TOKENS, broker::texts::read);
+}
+
+#[test]
+fn frames_of_the_broker() {
+    fuzz("broker", &broker::frames::seeds(), broker::frames::TOKENS, broker::frames::read);
 }

@@ -20,6 +20,9 @@ const MUST_NOT_LEAK: &[&str] = &[
     "CARGO_BUILD_TARGET_DIR",
 ];
 
+/// Leaves out the tables that the standard library brings for unwinding.
+const NO_UNWIND: &str = "../../resources/no-unwind.ld";
+
 /// No loader, no relocations, and no tables for unwinding: nothing here unwinds.
 const FLAGS: &[&str] = &[
     "-Ctarget-feature=+crt-static",
@@ -33,7 +36,7 @@ const FLAGS: &[&str] = &[
 fn main() -> Result<(), Box<dyn Error>> {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let sys = here.join("../sys");
-    for watched in ["payload", "src", "Cargo.toml", "build.rs"] {
+    for watched in ["payload", "src", "Cargo.toml", "build.rs", NO_UNWIND] {
         println!("cargo::rerun-if-changed={}", here.join(watched).display());
     }
     for watched in ["src", "Cargo.toml"] {
@@ -72,11 +75,13 @@ fn build(here: &Path, manifest: &Path, target: &Path) -> Result<(), Box<dyn Erro
             cargo.env_remove(&*name);
         }
     }
+    let script = format!("-Clink-arg=-Wl,-T,{}", here.join(NO_UNWIND).display());
+    let flags: Vec<&str> = FLAGS.iter().copied().chain([script.as_str()]).collect();
     // From here cargo finds the workspace's `.cargo/config.toml` (vendored sources, for one); its flags and target lose
     // against the variable and the argument.
     cargo
         .current_dir(here)
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .args(["build", "--quiet", "--release", "--locked", "--target", &env::var("TARGET")?])
         .arg("--manifest-path")
         .arg(manifest)

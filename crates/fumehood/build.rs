@@ -3,9 +3,10 @@
 use std::path::Path;
 
 fn main() {
-    println!("cargo::rerun-if-changed=no-unwind.ld");
+    println!("cargo::rerun-if-changed=../../resources/no-unwind.ld");
     let release = std::env::var_os("PROFILE").is_some_and(|profile| profile == "release");
     if let Some(folder) = std::env::var_os("CARGO_MANIFEST_DIR").filter(|_| release) {
-        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", Path::new(&folder).join("no-unwind.ld").display());
+        let script = Path::new(&folder).join("../../resources/no-unwind.ld");
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
     }
 }

@@ -2,9 +2,10 @@
 # lines of JSON. Started as `python3 -I -c THIS LANGUAGE`; untrusted like everything in there.
 #
 # stdin:  {"op": "send", "channel": "shell", "message": {...}} | {"op": "interrupt"}; its end ends the kernel
+#         A message's `buffers` are texts in Base64. LANGUAGE `--list`: only {"languages": [...]} is said.
 # stdout: {"ready": {"language": ..., "kernel": ..., "pid": ...}} | {"missing": {"what": ...}} | {"failed": ...}
 #         {"message": {"channel": "iopub", "header": ..., ...}} | {"dead": {"code": ...}}
-import datetime, json, os, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import base64, binascii, datetime, json, os, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 # Longest text of one `stream` message, characters; a longer one is sent in pieces.
 PIECE = 32 * 1024
@@ -84,6 +85,21 @@ def command_of(language):
             raise Missing("bash_kernel") from None
         return "bash", [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"], {"PS1": "$"}, "signal"
     raise Missing("a Jupyter kernel for " + language)
+
+
+def languages():
+    """For which languages there are kernels."""
+    from importlib.util import find_spec
+
+    if not all(find_spec(name) for name in ("jupyter_client", "zmq")):
+        return []
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    found = {spec["spec"].get("language", "").lower() for spec in KernelSpecManager().get_all_specs().values()}
+    found.discard("python")
+    found |= {language for language, package in [("python", "ipykernel"), ("bash", "bash_kernel")] if find_spec(package)}
+    # These have a kernel of their own, or none.
+    return sorted(found - {"", "javascript", "typescript"})
 
 
 def connection(folder):
@@ -215,6 +231,7 @@ class Kernel:
         message["header"].setdefault("date", datetime.datetime.now(datetime.timezone.utc).isoformat())
         message.setdefault("parent_header", {})
         message.setdefault("metadata", {})
+        message["buffers"] = [base64.b64decode(buffer) for buffer in message.get("buffers", [])]
         self.session.send(self.sockets[channel], message)
 
     def interrupt(self):
@@ -242,6 +259,9 @@ def pieces(message):
     """A message as it can be sent: long streams in parts, and nothing that is too large."""
     kind, content = message["header"]["msg_type"], message["content"]
     plain = {name: message[name] for name in ("header", "parent_header", "metadata", "content")}
+    buffers = message.get("buffers") or []
+    if buffers and sum(map(len, buffers)) <= LONGEST // 2:
+        plain["buffers"] = [base64.b64encode(buffer).decode() for buffer in buffers]
     if kind == "stream" and len(content.get("text", "")) > PIECE:
         text = content["text"]
         for at in range(0, len(text), PIECE):
@@ -264,7 +284,11 @@ def pieces(message):
 
 def obey(kernel, asked):
     if asked["op"] == "send":
-        kernel.send(asked["channel"], asked["message"])
+        try:
+            kernel.send(asked["channel"], asked["message"])
+        except (KeyError, TypeError, AttributeError, ValueError, binascii.Error):
+            # It is no message, and no kernel would answer it.
+            return
     elif asked["op"] == "interrupt":
         kernel.interrupt()
 
@@ -291,6 +315,9 @@ def serve(kernel, lines):
 
 def main():
     lines = Lines()
+    if sys.argv[1] == "--list":
+        lines.put({"languages": languages()})
+        return
     try:
         kernel = Kernel(sys.argv[1])
     except Missing as error:

@@ -13,6 +13,7 @@ import time
 from harness import Skip, case, main, refuses
 
 URL, KEY, OTHER = sys.argv[1:4]
+NEEDS_NO_TEMPLATE = True
 os.environ.update(E2B_API_URL=URL, E2B_SANDBOX_URL=URL, E2B_API_KEY=KEY)
 
 import e2b  # noqa: E402

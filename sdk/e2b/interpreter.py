@@ -156,6 +156,32 @@ def bash(box):
 
 
 @case
+def javascript_and_typescript(box):
+    done = box.run_code("const a = 40; console.log('out'); a + 2", language="javascript")
+    assert done.text == "42" and done.logs.stdout == ["out\n"], done
+    assert box.run_code("import { EOL } from 'os'; await Promise.resolve(a + EOL.length)", language="js").text == "41"
+    assert box.run_code("null.x", language="js").error.name == "TypeError"
+    done = box.run_code("function sub(x: number, y: number): number { return x - y }\n\nsub(1, 2)", language="ts")
+    assert done.text == "-1", done
+    made = box.create_code_context(language="typescript", cwd="/tmp")
+    assert made.language == "typescript" and box.run_code("process.cwd()", context=made).text == "/tmp"
+
+
+@case
+def the_guides_own_lines(_):
+    # As guides print them, but for `create`, which the released client wants.
+    sandbox = create()
+    try:
+        sandbox.run_code("x = 1")
+        execution = sandbox.run_code("x+=1; x")
+        assert execution.text == "2"
+        hostile = sandbox.run_code("import os; os.listdir(os.path.expanduser('~root'))")
+        assert hostile.error is not None, "somebody else's home folder was read"
+    finally:
+        sandbox.kill()
+
+
+@case
 def a_language_that_is_not_there_says_so(box):
     refuses(e2b.SandboxException, lambda: box.run_code("1", language="java"), "java")
 

@@ -79,6 +79,13 @@ pub trait Started: Debug {
     /// A step of the start failed.
     fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError>;
 
+    /// Waits for the sockets of the plan's inlets, in their order, which are the broker's: whoever calls this keeps none.
+    /// None where the plan has none.
+    ///
+    /// # Errors
+    /// A step of the start failed.
+    fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError>;
+
     /// Whether it waits until paths are covered in its layer.
     fn waits(&self) -> bool;
 
@@ -98,6 +105,9 @@ pub trait Started: Debug {
 
 /// A sandbox in which every control of the plan has left its evidence, and that still has no payload.
 pub trait Verified: Debug {
+    /// Number outside of the process that stands for the sandbox.
+    fn pid(&self) -> i32;
+
     /// Lets the payload go.
     ///
     /// # Errors

@@ -120,13 +120,6 @@ impl Capabilities {
         }
     }
 
-    /// An assumed host on which `/proc` is not mounted.
-    #[cfg(test)]
-    pub(crate) fn without_proc() -> Self {
-        let missing = Missing { id: "host/no-proc", why: "it is not mounted".to_owned(), fix: "mount it".to_owned() };
-        Self { assumed: None, proc: OnceLock::from(Err(missing)), ..Self::assumed(Assumed::Groups) }
-    }
-
     /// Asks the host, with a service manager that may hand over a control group, or has done so.
     ///
     /// `bus`: the socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`). It is used only for an ordinary user, only
@@ -198,6 +191,12 @@ impl Capabilities {
     pub fn time_namespace(&self) -> bool {
         let there = || Path::new("/proc/self/ns/time").symlink_metadata().is_ok();
         *self.time_namespace.get_or_init(|| self.kernel >= (6, 3) && there())
+    }
+
+    /// Whether this kernel has IPv6, switched on.
+    #[must_use]
+    pub fn ipv6(&self) -> bool {
+        self.assumed.is_some() || Path::new("/proc/net/if_inet6").exists()
     }
 
     /// The cgroup hierarchies of this host.
@@ -392,4 +391,13 @@ fn namespaces(root: bool) -> Result<(), Missing> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+impl Capabilities {
+    /// An assumed host on which `/proc` is not mounted.
+    pub(crate) fn without_proc() -> Self {
+        let missing = Missing { id: "host/no-proc", why: "it is not mounted".to_owned(), fix: "mount it".to_owned() };
+        Self { assumed: None, proc: OnceLock::from(Err(missing)), ..Self::assumed(Assumed::Groups) }
+    }
 }

@@ -15,6 +15,6 @@ pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
 pub use error::{Shut, StartError};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
-    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, Process, Protect, Sample, Stdio, Streams,
-    TMP_SLOT, Unseen, sweep_cache,
+    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
+    Streams, TMP_SLOT, Unseen, sweep_cache,
 };

@@ -67,6 +67,14 @@ const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "container, hosts by name",
+        root: true,
+        terminal: false,
+        text: r#"
+            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+        "#,
+    },
+    Case {
         name: "container, written directly",
         root: true,
         terminal: false,
@@ -117,6 +125,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
+    ("HostNetwork", "no document asks for it: the broker's own plan has it, which every run with a broker starts"),
 ];
 
 /// What the caller could change; a control that is missing is our own failure.
@@ -174,6 +183,10 @@ const VARIANTS: &[&str] = &[
     "EachFile",
     "Watch",
     "Environment",
+    "LocalRoutes",
+    "Inlets",
+    "Broker",
+    "HostNetwork",
     "Audit",
     "CommandGate",
     "ToolGate",
@@ -221,6 +234,10 @@ const fn variant(control: &Control) -> &'static str {
         Control::EachFile(_) => "EachFile",
         Control::Watch(_) => "Watch",
         Control::Environment => "Environment",
+        Control::LocalRoutes { .. } => "LocalRoutes",
+        Control::Inlets(_) => "Inlets",
+        Control::Broker => "Broker",
+        Control::HostNetwork => "HostNetwork",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
         Control::ToolGate => "ToolGate",
@@ -330,6 +347,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         started.filled()?;
     }
     drop(layers);
+    drop(started.sockets()?);
     started.verify(&armed).map(drop)
 }
 

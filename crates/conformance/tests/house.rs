@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 13] = [
+const ROOMS: [Room; 16] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -78,8 +78,15 @@ const ROOMS: [Room; 13] = [
     Room { package: "fumehood-gateway", rooms: &["fumehood-policy", "fumehood-sys", "fumehood-gate"], others: None },
     Room {
         package: "fumehood-sandbox",
-        // The gate, since a run judges its own command: a caller could forget to.
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-backends", "fumehood-gate"],
+        // The gate, since a run judges its own command: a caller could forget to. `egress`, to speak with the broker.
+        rooms: &[
+            "fumehood-policy",
+            "fumehood-sys",
+            "fumehood-guest",
+            "fumehood-backends",
+            "fumehood-gate",
+            "fumehood-egress",
+        ],
         // No command line, no terminal's colours, no runtime, no gateway.
         others: Some(&[
             "base64",
@@ -99,6 +106,14 @@ const ROOMS: [Room; 13] = [
             "zeroize",
         ]),
     },
+    Room {
+        package: "fumehood-egress",
+        rooms: &["fumehood-policy"],
+        // Pure libraries that read what programs send: no runtime, no socket.
+        others: Some(&["httparse", "serde", "serde_json"]),
+    },
+    // The process that holds a sandbox's sockets: no engine, no backend.
+    Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },
     // The protocol of live sandboxes, and the program inside that speaks it: no runtime, no policy.
     Room {
         package: "fumehood-agent",
@@ -115,6 +130,12 @@ const ROOMS: [Room; 13] = [
         rooms: &["fumehood-agent", "fumehood-live", "fumehood-policy", "fumehood-sandbox", "fumehood-sys"],
         others: None,
     },
+    // Starts sandboxes as anybody does, and tries to get out of them: no command line, no gateway, no backend.
+    Room {
+        package: "fumehood-attack",
+        rooms: &["fumehood-policy", "fumehood-probe", "fumehood-sandbox", "fumehood-sys"],
+        others: Some(&["jiff", "rustix", "serde", "serde_json", "sha2", "toml"]),
+    },
     Room {
         package: "fumehood",
         rooms: &[
@@ -128,7 +149,9 @@ const ROOMS: [Room; 13] = [
             "fumehood-agent",
             "fumehood-live",
             "fumehood-server",
-            "fumehood-probe",
+            "fumehood-attack",
+            "fumehood-egress",
+            "fumehood-broker",
         ],
         others: None,
     },
@@ -145,7 +168,10 @@ const ROOMS: [Room; 13] = [
             "fumehood-agent",
             "fumehood-live",
             "fumehood-server",
+            "fumehood-egress",
+            "fumehood-broker",
             "fumehood-probe",
+            "fumehood-attack",
             "fumehood",
         ],
         others: None,
@@ -161,8 +187,9 @@ const UNSAFE_ROOMS: [(&str, &str); 2] = [
     ("crates/probe/", "attack payloads; nothing of the product but `attack` may import it"),
 ];
 
-/// The only part of `fumehood` that may name the crate `probe`.
-const ATTACK: &str = "crates/fumehood/src/attack/";
+/// The command line, which calls all the rest of its crate; and where its program begins.
+const COMMAND_LINE: &str = "crates/fumehood/src/cli/";
+const MAIN: &str = "crates/fumehood/src/main.rs";
 
 /// The gate decides, and asks the machine through this file alone: no clock, no network, no environment.
 const GATE: &str = "crates/gate/src/";
@@ -498,31 +525,28 @@ fn manifests_without_the_lint_table() -> Found {
     Ok(found)
 }
 
-/// Parts of `fumehood` outside its attack that name the crate of the attack payloads.
-fn payloads_outside_the_attack() -> Found {
+/// Packages that import the attack payloads and are neither the attack nor a test of it.
+fn payloads_outside_the_attack(metadata: &Metadata) -> Vec<String> {
+    let may = ["fumehood-attack", "fumehood-conformance"];
+    let importers = metadata.packages.iter().filter(|package| linked(package).any(|name| name == "fumehood-probe"));
+    let others = importers.filter(|package| !may.contains(&package.name.as_str()));
+    others.map(|package| format!("`{}` imports the attack payloads, which only the attack may", package.name)).collect()
+}
+
+/// Modules of `fumehood` beside its command line that import it.
+fn importers_of_the_command_line() -> Found {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
-        if !name.starts_with("crates/fumehood/") || name.starts_with(ATTACK) {
+        if !name.starts_with("crates/fumehood/src/") || name.starts_with(COMMAND_LINE) || name == MAIN {
             continue;
         }
         let code = code_only(&fs::read_to_string(&path)?);
-        for (number, line) in code.lines().enumerate() {
-            if names_the_payloads(line) {
-                found.push(format!("{name}:{}: attack payloads are named outside `{ATTACK}`", number + 1));
-            }
+        for (number, line) in code.lines().enumerate().filter(|(_, line)| line.contains("cli::")) {
+            found.push(format!("{name}:{}: `{}`: nobody imports the command line", number + 1, line.trim()));
         }
     }
     Ok(found)
-}
-
-/// Whether a path in this line of code begins with the crate `probe`.
-fn names_the_payloads(code: &str) -> bool {
-    code.match_indices("probe::").any(|(at, _)| {
-        let before = code.get(..at).unwrap_or_default();
-        let part_of_a_name = |text: &str| text.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        !part_of_a_name(before.strip_suffix("::").unwrap_or(before))
-    })
 }
 
 /// The payload has a manifest of its own, which cargo's metadata does not show.
@@ -590,7 +614,12 @@ fn unsafe_code_stands_in_its_rooms() {
 
 #[test]
 fn attack_payloads_are_imported_by_the_attack_alone() {
-    none(&payloads_outside_the_attack().expect("the tree can be read"));
+    none(&payloads_outside_the_attack(&metadata().expect("cargo metadata reads the workspace")));
+}
+
+#[test]
+fn nobody_imports_the_command_line() {
+    none(&importers_of_the_command_line().expect("the tree can be read"));
 }
 
 #[test]
@@ -634,17 +663,6 @@ fn every_crate_takes_the_one_lint_table() {
 #[test]
 fn every_link_between_documents_leads_somewhere() {
     none(&broken_links().expect("the documents can be read"));
-}
-
-/// The control of the test about payloads.
-#[test]
-fn the_crate_of_payloads_is_told_from_modules_of_that_name() {
-    for line in ["use probe::task;", "let fd = ::probe::net::socket(1);", "use {std::fs, probe::ipc};"] {
-        assert!(names_the_payloads(line), "{line}");
-    }
-    for line in ["use crate::attack::probe::Try;", "super::probe::find(name)", "a_probe::b()", "probe.saw(1)"] {
-        assert!(!names_the_payloads(line), "{line}");
-    }
 }
 
 /// The control of the tests above: the reader of code sees through what is no code, and only through that.

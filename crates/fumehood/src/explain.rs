@@ -6,8 +6,7 @@ use sandbox::fault::Fault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cli::args::{closest, usage};
-use crate::ui::Failure;
+use crate::ui::{Failure, closest, usage};
 
 /// One entry of `resources/explain.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -1,16 +1,18 @@
 //! Fumehood: a sandbox for AI agents that enforces or refuses.
 //!
 //! What a person or a program calls: the command line (`cli`, `ui`), one run (`run`), the servers (`mcp`, `serve`), and what
-//! looks at the host (`doctor`) or tries to break out (`attack`). What surrounds a run lies in the crate `sandbox`.
+//! looks at the host (`doctor`). What surrounds a run lies in the crate `sandbox`.
 #![forbid(unsafe_code)]
 
-pub mod attack;
+mod approvals;
 mod changes;
 pub mod cli;
 pub mod doctor;
+pub mod environment;
 mod explain;
 pub mod load;
 pub mod mcp;
+pub mod program;
 pub mod run;
 pub mod serve;
 pub mod ui;

@@ -96,6 +96,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) payload_scope_proven: bool,
     pub(crate) keyring_replaced: bool,
     pub(crate) inner_limits: bool,
+    /// Foreign addresses of IPv4 and IPv6 were seen to lead here.
+    pub(crate) local: [bool; 2],
     /// Made before *go*, while the supervisor judges.
     pub(crate) ready: Option<child::Ready<'a>>,
     /// The kernel's word for the label that the next program gets.
@@ -119,6 +121,7 @@ const ORDER: &[(Step, Action)] = &[
     (Step::Pivot, pivot),
     (Step::Hostname, hostname),
     (Step::Loopback, loopback),
+    (Step::Network, crate::network::network),
     (Step::InnerLimits, inner_limits),
     (Step::Label, label),
     (Step::Priority, priority),
@@ -162,6 +165,7 @@ pub fn run() -> i32 {
         payload_scope_proven: false,
         keyring_replaced: false,
         inner_limits: false,
+        local: [false; 2],
         ready: None,
         label: None,
         witness: None,

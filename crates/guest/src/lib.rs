@@ -20,6 +20,7 @@ mod init;
 mod layers;
 mod link;
 mod mounts;
+mod network;
 mod paths;
 mod posture;
 mod programs;

@@ -50,6 +50,8 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         payload_scope_proven: guest.payload_scope_proven,
         keyring_replaced: guest.keyring_replaced,
         inner_limits: guest.inner_limits,
+        local_ipv4: guest.local[0],
+        local_ipv6: guest.local[1],
         landlock_rules: guest.view.landlock.map_or(0, |layer| count(layer.rules.len())),
         variables: count(guest.view.env.len()),
         probes: crate::frames::ProbeErrnos::default(),

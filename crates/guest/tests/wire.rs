@@ -4,7 +4,7 @@
 use std::ffi::CString;
 
 use guest::config::{
-    Attrs, Config, Identity, Ids, Landlock, Lowers, Mode, Op, Port, Probe, Rlimit, Rule, Size, Source, View,
+    Attrs, Config, Identity, Ids, Inlet, Landlock, Lowers, Mode, Op, Port, Probe, Rlimit, Rule, Size, Source, View,
 };
 use guest::frames::{
     Address, End, ExecFailure, Exited, FrameError, FromGuest, MAX_FRAME, MAX_OWN, MAX_PAYLOAD, MAX_TEXTS, OwnedStart,
@@ -51,6 +51,8 @@ fn everything() -> Config {
         wait_mapped: true,
         wait_filled: true,
         loopback: true,
+        local_ipv4: true,
+        local_ipv6: false,
         inner_limits: true,
         new_keyring: true,
         new_session: true,
@@ -72,6 +74,7 @@ fn everything() -> Config {
         label: b"a label".to_vec(),
         sources: vec![Source::Path { path: path(), is }, Source::Fd(9)],
         ops: every_op(),
+        inlets: vec![Inlet { ipv6: true, udp: false, port: 443 }, Inlet { ipv6: false, udp: true, port: 0 }],
         rlimits: vec![Rlimit { resource: 7, value: u64::MAX }],
         landlock: Some(Landlock {
             handled_fs: 0xffff,
@@ -183,6 +186,7 @@ fn every_frame() -> Vec<FromGuest> {
         FromGuest::Continued,
         FromGuest::Pong,
         FromGuest::Settled,
+        FromGuest::Sockets(16),
     ];
     frames.extend(Step::ALL.iter().map(|step| FromGuest::Failed { step: *step, errno: 22, detail: u32::MAX }));
     let failures = [
@@ -211,6 +215,7 @@ fn address(frame: &FromGuest) -> Address {
         | FromGuest::Terminal
         | FromGuest::Posture(_)
         | FromGuest::Failed { .. }
+        | FromGuest::Sockets(_)
         | FromGuest::Settled => Address::default(),
     }
 }

@@ -1,7 +1,6 @@
 //! Starting a supervisor: the request goes to a process of its own, and one line comes back.
 //!
-//! The process is the program itself, called with a hidden command. While it starts it dies with whoever started it; when it
-//! answers, it has let go of everything of its caller: session, terminal, streams, signals.
+//! The process is the program itself, called with a hidden command ([`crate::supervise`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,28 +9,21 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use policy::Plan;
-use policy::value::{Over, Policy};
-use sandbox::audit::{Log, Options, Redactor};
-use sandbox::snapshot::Snapshot;
-use sandbox::state::State;
-use sandbox::{Capabilities, Environment, Error, Planned, PolicyLayer};
+use sandbox::{Environment, PolicyLayer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sys::command::Command;
+use sys::spawn::Child;
 
+use crate::client;
 use crate::error::LiveError;
-use crate::files::Files;
 use crate::record::Home;
-use crate::restore::{Kept, Restore};
-use crate::supervisor::{Setup, Supervisor};
-use crate::words::{Info, State as Doing};
-use crate::{client, engine};
+use crate::words::Info;
 
 /// The hidden command by which the program becomes a supervisor.
 pub const COMMAND: &str = "supervise";
 /// No request and no answer is longer.
-const MAX_LINE: u64 = 16 << 20;
+pub(crate) const MAX_LINE: u64 = 16 << 20;
 
 /// One layer of a policy, as [`PolicyLayer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +77,10 @@ pub struct Request {
     /// The snapshot that it begins as, by id or name. Its layers are not taken from there: [`crate::Kept`] has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Modules that a Python inside imports, which then waits for code that keeps no state ([`crate::words::Ask::Python`]); none =
+    /// no such Python.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imports: Option<Vec<String>>,
     /// Width that words about a refusal are wrapped to; 0 = 100.
     #[serde(default)]
     pub columns: usize,
@@ -107,11 +103,24 @@ pub struct Refusal {
 /// What a supervisor says when it has started, or why it did not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub(crate) enum Answer {
     /// It runs.
     Created(Box<Info>),
-    /// It does not.
+    /// It is ready, and waits to be taken.
+    Parked(Parked),
+    /// It does not run.
     Refused(Refusal),
+}
+
+/// A sandbox in which everything is in force and proven, and nothing was let go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parked {
+    /// Name and digest of the policy that it was made ready with, as in [`Info`].
+    pub policy: String,
+    /// `container` or `process`.
+    pub tier: String,
+    /// The guest's process, outside.
+    pub guest: i32,
 }
 
 /// A sandbox that was created, and its supervisor's process.
@@ -141,202 +150,112 @@ pub fn create(
     program: &std::path::Path,
     environment: &Environment,
 ) -> Result<Result<Created, Refusal>, LiveError> {
-    let failed = |error: &dyn std::fmt::Display| LiveError::Start { why: error.to_string() };
-    let words = serde_json::to_vec(request).map_err(|error| failed(&error))?;
-    let (their_request, our_request) = sys::channel::pipe().map_err(|error| failed(&error))?;
-    let (our_answer, their_answer) = sys::channel::pipe().map_err(|error| failed(&error))?;
-    let null = sys::channel::dev_null().map_err(|error| failed(&error))?;
-    let mut command = Command::new(program).arg(COMMAND);
-    for (name, value) in &environment.env {
-        let mut variable = name.clone();
-        variable.push("=");
-        variable.push(value);
-        command = command.variable(variable);
-    }
-    let directory: PathBuf = environment.cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
-    let started = command
-        .directory(directory)
-        .start(their_request.as_fd(), their_answer.as_fd(), null.as_fd())
-        .map_err(|error| failed(&error))?;
-    drop((their_request, their_answer));
+    let mut started = Started::new(program, environment)?;
     // One that ended before it read says so by its answer, or by none.
-    drop(File::from(our_request).write_all(&words));
-    let mut line = Vec::new();
-    let read = BufReader::new(File::from(our_answer)).take(MAX_LINE).read_until(b'\n', &mut line);
-    let process = started.pidfd;
-    let answer = match read.map(|_| serde_json::from_slice(&line)) {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) | Err(_) => {
-            let killed = sys::pidfd::send_signal(&process, 9);
-            let ended = sys::pidfd::wait(&process);
-            let why = format!("it ended without an answer: {ended:?} (killed: {})", killed.is_ok());
-            return Err(LiveError::Start { why });
-        }
-    };
-    match answer {
-        Answer::Created(info) => Ok(Ok(Created { info: *info, process })),
-        Answer::Refused(refusal) => {
-            drop(sys::pidfd::wait(&process));
-            Ok(Err(refusal))
+    drop(started.say(&Order::Create(request.clone())));
+    started.created()
+}
+
+/// What a supervisor is told on its stdin, each in a line of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Make this sandbox.
+    Create(Request),
+    /// Make it as far as *go*, and wait for `Take`. Who closes stdin instead has no use for it.
+    Park(Request),
+    /// Let it go, as this one's.
+    Take(Taking),
+}
+
+impl Order {
+    pub(crate) fn taking(self) -> Option<Taking> {
+        match self {
+            Self::Take(taking) => Some(taking),
+            Self::Create(_) | Self::Park(_) => None,
         }
     }
 }
 
-/// The way of a caller from layers to a plan, and from a failure to words: the command line's own.
-pub trait Caller {
-    /// What was asked for, as a plan for the agent.
-    ///
-    /// # Errors
-    /// A refusal, already recorded.
-    fn plan(&self, layers: &[PolicyLayer], host: &Capabilities) -> Result<Planned, Error>;
-    /// Why there is no sandbox.
-    fn refusal(&self, stop: Error, request: &Request) -> Refusal;
+/// What is said of a sandbox when it is taken, beside what it was made ready with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Taking {
+    pub(crate) name: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) idle_ms: Option<u64>,
 }
 
-/// Is a supervisor, in a process that was started for it: reads the request from stdin, answers on stdout, and serves until
-/// the sandbox has ended.
-pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
-    let mut words = Vec::new();
-    let read = std::io::stdin().lock().take(MAX_LINE).read_to_end(&mut words);
-    let Ok(Ok(request)) = read.map(|_| serde_json::from_slice::<Request>(&words)) else { return 125 };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
-    let Ok(runtime) = runtime else { return 125 };
-    runtime.block_on(async {
-        let begun = begin(&request, environment, caller).await;
-        let supervisor = match begun {
-            Ok(supervisor) => supervisor,
-            Err(stop) => {
-                let refusal = caller.refusal(stop, &request);
-                let code = refusal.code;
-                return if answer(&Answer::Refused(refusal)) { code } else { 125 };
+/// A supervisor's process that was started, and waits for what it is told. Dropped, it hears that nobody wants anything of it.
+#[derive(Debug)]
+pub(crate) struct Started {
+    orders: File,
+    answers: BufReader<File>,
+    pub(crate) child: Child,
+}
+
+impl Started {
+    pub(crate) fn new(program: &std::path::Path, environment: &Environment) -> Result<Self, LiveError> {
+        let failed = |error: &dyn std::fmt::Display| LiveError::Start { why: error.to_string() };
+        let (their_orders, our_orders) = sys::channel::pipe().map_err(|error| failed(&error))?;
+        let (our_answers, their_answers) = sys::channel::pipe().map_err(|error| failed(&error))?;
+        let null = sys::channel::dev_null().map_err(|error| failed(&error))?;
+        let mut command = Command::new(program).arg(COMMAND);
+        for (name, value) in &environment.env {
+            let mut variable = name.clone();
+            variable.push("=");
+            variable.push(value);
+            command = command.variable(variable);
+        }
+        let directory: PathBuf = environment.cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let child = command
+            .directory(directory)
+            .start(their_orders.as_fd(), their_answers.as_fd(), null.as_fd())
+            .map_err(|error| failed(&error))?;
+        Ok(Self { orders: File::from(our_orders), answers: BufReader::new(File::from(our_answers)), child })
+    }
+
+    /// Tells it something.
+    pub(crate) fn say(&mut self, order: &Order) -> std::io::Result<()> {
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        self.orders.write_all(&line)
+    }
+
+    /// Its next answer. One that says nothing is ended.
+    pub(crate) fn answer(&mut self) -> Result<Answer, LiveError> {
+        let mut line = Vec::new();
+        let read = (&mut self.answers).take(MAX_LINE).read_until(b'\n', &mut line);
+        match read.map(|_| serde_json::from_slice(&line)) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => {
+                let killed = sys::pidfd::send_signal(&self.child.pidfd, 9);
+                let ended = sys::pidfd::wait(&self.child.pidfd);
+                let why = format!("it ended without an answer: {ended:?} (killed: {})", killed.is_ok());
+                Err(LiveError::Start { why })
             }
-        };
-        // From here on it lives whoever started it; before the answer, since nobody could end it otherwise.
-        let answered = let_go() && answer(&Answer::Created(Box::new(supervisor.info()))) && close_streams();
-        if !answered && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).is_err()
-        {
-            return 125;
-        }
-        supervisor.serve().await;
-        0
-    })
-}
-
-async fn begin(request: &Request, environment: &Environment, caller: &dyn Caller) -> Result<Supervisor, Error> {
-    let own = |error: LiveError| match error {
-        LiveError::State(error) => Error::from(error),
-        LiveError::Snapshot(error) => Error::from(error),
-        LiveError::Name { .. } | LiveError::Taken { .. } | LiveError::Unfit { .. } => {
-            Error::Refused(vec![error.fault()])
-        }
-        LiveError::Folder { .. }
-        | LiveError::Unknown { .. }
-        | LiveError::Over { .. }
-        | LiveError::Restore { .. }
-        | LiveError::Start { .. } => Error::Failed(vec![error.fault()]),
-    };
-    let state = State::open(&environment.state)?;
-    let claim = Home::new(&state).and_then(|home| home.claim(request.name.as_deref())).map_err(own)?;
-    let host = Capabilities::probe_with(environment.user_bus());
-    let layers: Vec<PolicyLayer> = request.layers.iter().cloned().map(PolicyLayer::from).collect();
-    let planned = caller.plan(&layers, &host)?;
-    let plan = planned.plan.clone();
-    let audit = &plan.policy.audit;
-    let options = || Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
-    let open = || Log::open(&state, audit.path.as_deref(), options());
-    let log = open()?;
-    let snapshot = request.from.as_deref().map(|word| Snapshot::open(&state, word)).transpose()?;
-    let from = snapshot.as_ref().map(|snapshot| snapshot.id().to_owned()).unwrap_or_default();
-    let restore = snapshot.map(|snapshot| Restore::new(snapshot, &plan)).transpose();
-    let restore = restore.map_err(|why| own(LiveError::Unfit { id: from.clone(), why }))?;
-    let files = Files::new(&environment.state, open()?, kept(request, environment), &plan.policy);
-    let (carrier, run) = engine::start(planned, environment, &host, files)?;
-    let policy: &Policy = &plan.policy;
-    let info = info(request, &plan, claim.id(), run);
-    let setup = Setup {
-        claim,
-        info,
-        log: Some(log),
-        output: policy.limits.output.map(|bytes| bytes.0),
-        kill_over: policy.limits.over == Over::Kill,
-        life: policy.limits.wall.map(|wall| Duration::from_millis(wall.0)),
-        idle: request.idle_ms.map(Duration::from_millis),
-    };
-    let supervisor = Supervisor::begin(setup, carrier).await.map_err(own)?;
-    match restore {
-        None => Ok(supervisor),
-        Some(restore) => {
-            let restored = supervisor.restored(restore).await;
-            restored.map_err(|why| own(LiveError::Restore { id: from, why }))
         }
     }
-}
 
-/// All about it that is known before its agent has answered.
-fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
-    let policy: &Policy = &plan.policy;
-    let created_ms = jiff::Timestamp::now().as_millisecond();
-    let life = policy.limits.wall.map(|wall| Duration::from_millis(wall.0));
-    let ends = |wall: Duration| created_ms.saturating_add(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX));
-    Info {
-        id: id.to_owned(),
-        name: request.name.clone(),
-        labels: request.labels.clone(),
-        state: Doing::Running,
-        run,
-        tier: plan.tier.as_str().to_owned(),
-        policy: format!("{} {}", policy.name, plan.policy_digest()),
-        plan: plan.digest().to_owned(),
-        template: request.template.clone(),
-        created_ms,
-        ends_ms: life.map(ends),
-        idle_ms: request.idle_ms,
-        ended_ms: None,
-        reason: None,
-        message: None,
-        pid: std::process::id(),
-        agent: None,
-        memory_limit: policy.limits.memory.map(|bytes| bytes.0),
-        cpus: policy.limits.cpus.map(|cpus| f64::from(cpus.0) / 1000.0),
-        disk_limit: policy.limits.disk.map(|bytes| bytes.0),
-        usage: Value::Null,
-        report: None,
+    /// A sandbox of it, or why there is none.
+    pub(crate) fn created(mut self) -> Result<Result<Created, Refusal>, LiveError> {
+        match self.answer()? {
+            Answer::Created(info) => Ok(Ok(Created { info: *info, process: self.child.pidfd })),
+            Answer::Refused(refusal) => {
+                drop(sys::pidfd::wait(&self.child.pidfd));
+                Ok(Err(refusal))
+            }
+            Answer::Parked(_) => {
+                let child = self.leave();
+                drop(sys::pidfd::wait(&child.pidfd));
+                Err(LiveError::Start { why: "it waits to be taken, which nobody asked for".to_owned() })
+            }
+        }
     }
-}
 
-/// What a snapshot of it says.
-fn kept(request: &Request, environment: &Environment) -> Value {
-    let kept = Kept {
-        cwd: environment.cwd.clone(),
-        layers: request.layers.clone(),
-        template: request.template.clone(),
-        idle_ms: request.idle_ms,
-        labels: request.labels.clone(),
-    };
-    serde_json::to_value(kept).unwrap_or_default()
-}
-
-/// Away from the caller's session, terminal and end.
-fn let_go() -> bool {
-    let alone = rustix::process::setsid().is_ok();
-    let outlives = rustix::process::set_parent_process_death_signal(None).is_ok();
-    // Of the caller's folder nothing is held.
-    alone && outlives && rustix::process::chdir("/").is_ok()
-}
-
-fn answer(answer: &Answer) -> bool {
-    let Ok(mut line) = serde_json::to_vec(answer) else { return false };
-    line.push(b'\n');
-    let mut out = std::io::stdout().lock();
-    out.write_all(&line).and_then(|()| out.flush()).is_ok()
-}
-
-/// The streams that led to the caller.
-fn close_streams() -> bool {
-    let Ok(null) = sys::channel::dev_null() else { return false };
-    rustix::stdio::dup2_stdin(&null).is_ok()
-        && rustix::stdio::dup2_stdout(&null).is_ok()
-        && rustix::stdio::dup2_stderr(&null).is_ok()
+    /// Nobody wants anything of it any more: it ends by that.
+    pub(crate) fn leave(self) -> Child {
+        self.child
+    }
 }
 
 /// Ends a sandbox and waits until nothing is left of it, its supervisor included.

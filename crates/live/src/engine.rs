@@ -1,5 +1,6 @@
 //! A run of the engine as a supervisor holds it.
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream as Socket;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use agent::words::{Code, Failure};
 use policy::OutcomeKind;
 use policy::report::Limit;
-use sandbox::{Capabilities, Environment, Error, Finished, Handle, Options, Planned, Sandbox, Stdio};
+use sandbox::{Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Sandbox, Stdio};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
@@ -54,22 +55,25 @@ impl Run for Engine {
         self.files.apply(&self.handle, wanted)
     }
 
-    fn snapshot(&self, name: Option<String>) -> Result<Snapshotted, Failure> {
-        self.files.snapshot(&self.handle, name)
+    fn snapshot(&self, name: Option<String>, labels: BTreeMap<String, String>) -> Result<Snapshotted, Failure> {
+        self.files.snapshot(&self.handle, name, labels)
     }
 }
 
-/// Starts what was planned for the agent. Must be called within a tokio runtime.
+/// Starts what was planned for the agent, as far as *go*.
 ///
 /// # Errors
-/// As `sandbox::start`.
-pub(crate) fn start(
-    planned: Planned,
-    environment: &Environment,
-    host: &Capabilities,
-    files: Files,
-) -> Result<(Carrier, String), Error> {
-    let mut sandbox = sandbox::start(planned, environment, host, Options::new(Stdio::Socket))?;
+/// As `sandbox::park`.
+pub(crate) fn park(planned: Planned, environment: &Environment, host: &Capabilities) -> Result<Parked, Error> {
+    sandbox::park(planned, environment, host, Options::new(Stdio::Socket))
+}
+
+/// Lets the agent go; the run, and its id. Must be called within a tokio runtime.
+///
+/// # Errors
+/// As `sandbox::Parked::go`.
+pub(crate) fn go(parked: Parked, files: Files) -> Result<(Carrier, String), Error> {
+    let mut sandbox = parked.go()?;
     let run = sandbox.id().to_owned();
     let handle = sandbox.handle();
     let Some(socket) = sandbox.take_socket() else { return Err(lost("the run has no socket to its agent")) };

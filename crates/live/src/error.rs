@@ -68,6 +68,17 @@ pub enum LiveError {
         /// Why.
         why: String,
     },
+    /// The commands of a template failed, and the sandbox was ended.
+    #[error("the sandbox did not begin as the template `{}` says, and was ended", show_text(template))]
+    Begin {
+        /// The template.
+        template: String,
+        /// Why, with what they said.
+        why: String,
+    },
+    /// What a Python is to import is no list of modules.
+    #[error("what is to be imported is no list of names of modules")]
+    Imports,
     /// The supervisor could not be started, or said nothing.
     #[error("the supervisor of a sandbox did not start")]
     Start {
@@ -124,6 +135,18 @@ impl LiveError {
                 "the agent inside".into(),
                 show_text(why),
                 "let it have the room and the rights that the first one had, or make another snapshot".into(),
+            ),
+            Self::Begin { why, .. } => say(
+                "live/begin",
+                "`start` and `ready` of the recipe".into(),
+                show_text(why),
+                "correct the recipe and build it again, or give the sandbox what they need".into(),
+            ),
+            Self::Imports => say(
+                "live/imports",
+                "imports".into(),
+                "at most 64 names like `pandas` or `os.path`".into(),
+                "name modules; other code is run, not imported".into(),
             ),
             Self::Start { why } => say(
                 "live/start",

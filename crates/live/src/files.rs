@@ -1,5 +1,6 @@
 //! The files of a live sandbox, as its supervisor reads them from outside: changes shown, changes taken, snapshots.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use agent::words::{Code, Failure};
@@ -11,8 +12,9 @@ use sandbox::snapshot::{Wish, begin};
 use sandbox::state::{PathText, Places, State};
 use sandbox::{Error, Handle};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::restore::Kept;
 use crate::words::{Apply, Changed, Left, Snapshotted, Taken};
 
 /// A list in an answer is cut when it takes so many bytes; the rest of a frame holds the other lists.
@@ -25,14 +27,14 @@ pub(crate) struct Files {
     /// Where what was applied is written down.
     log: Log,
     /// What a snapshot says of how another sandbox is made of it.
-    kept: Value,
+    kept: Kept,
     /// The workspace on the host, for people.
     workspace: String,
 }
 
 impl Files {
     /// Must be called where the caller stands: his folders may be named from there.
-    pub(crate) fn new(places: &Places, log: Log, kept: Value, policy: &Policy) -> Self {
+    pub(crate) fn new(places: &Places, log: Log, policy: &Policy) -> Self {
         let workspace = policy.workspace.path.as_deref().map(show_path).unwrap_or_default();
         let whole =
             |path: &Option<PathBuf>| path.as_ref().map(|path| std::path::absolute(path).unwrap_or(path.clone()));
@@ -41,7 +43,12 @@ impl Files {
             fumehood_keys: whole(&places.fumehood_keys),
             ..places.clone()
         };
-        Self { places, log, kept, workspace }
+        Self { places, log, kept: Kept::default(), workspace }
+    }
+
+    /// With what a snapshot is to say.
+    pub(crate) fn kept(self, kept: Kept) -> Self {
+        Self { kept, ..self }
     }
 
     pub(crate) fn changes(handle: &Handle) -> Result<Changed, Failure> {
@@ -58,11 +65,16 @@ impl Files {
         Ok(taken(applied))
     }
 
-    pub(crate) fn snapshot(&self, handle: &Handle, name: Option<String>) -> Result<Snapshotted, Failure> {
+    pub(crate) fn snapshot(
+        &self,
+        handle: &Handle,
+        name: Option<String>,
+        labels: BTreeMap<String, String>,
+    ) -> Result<Snapshotted, Failure> {
         let failed = |message: &str| Failure { code: Code::Failed, message: message.to_owned() };
         let run = handle.id().parse().map_err(|_odd| failed("the id of the run cannot be read"))?;
         let state = State::open(&self.places).map_err(|error| failure(error.into()))?;
-        let writer = begin(state, &run, Wish { name, layers: self.kept.clone() });
+        let writer = begin(state, &run, Wish { name, layers: json!(Kept { labels, ..self.kept.clone() }) });
         let snapshot = writer.map_err(Error::from).and_then(|writer| handle.snapshot(writer)).map_err(failure)?;
         let about = snapshot.about();
         let left_out = u64::try_from(about.left_out.len()).unwrap_or(u64::MAX);

@@ -5,6 +5,7 @@
 //! everybody else (command line, server, SDK) is a [`client`].
 #![forbid(unsafe_code)]
 
+mod begin;
 pub mod client;
 pub mod create;
 mod engine;
@@ -12,8 +13,11 @@ mod error;
 mod files;
 pub mod kernel;
 mod place;
+pub mod pool;
 pub mod record;
 mod restore;
+pub mod room;
+pub mod supervise;
 pub mod supervisor;
 pub mod template;
 mod wire;

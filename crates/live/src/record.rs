@@ -123,11 +123,7 @@ impl Home {
         let _held = self.hold()?;
         self.remove_old(Timestamp::now())?;
         if let Some(name) = name {
-            let taken = self.list(false)?.into_iter().find(|info| info.name.as_deref() == Some(name));
-            let begun = || self.begun_as(name);
-            if let Some(id) = taken.map(|info| info.id).or_else(begun) {
-                return Err(LiveError::Taken { name: name.to_owned(), id });
-            }
+            self.is_free(name)?;
         }
         let id = new_id().ok_or(LiveError::State(sandbox::state::StateError::NoRandom))?;
         let failed = |errno| self.failed(Some(&id), errno);
@@ -143,9 +139,39 @@ impl Home {
             folder,
             path,
             id,
-            _lock: lock,
+            lock,
+            name: name.map(str::to_owned),
             kept: false,
         })
+    }
+
+    /// Gives a sandbox that is being begun this name, unless it has it.
+    ///
+    /// # Errors
+    /// As [`Home::claim`].
+    pub(crate) fn name(&self, claim: &mut Claim, name: &str) -> Result<(), LiveError> {
+        if claim.name.as_deref() == Some(name) {
+            return Ok(());
+        }
+        if !is_name(name) {
+            return Err(LiveError::Name { name: name.to_owned() });
+        }
+        let _held = self.hold()?;
+        self.is_free(name)?;
+        let written = claim.lock.write_all(name.as_bytes());
+        written.map_err(|error| self.failed(Some(&claim.id), errno_of(&error)))?;
+        claim.name = Some(name.to_owned());
+        Ok(())
+    }
+
+    /// Whether a name is nobody's; asked while all is held.
+    fn is_free(&self, name: &str) -> Result<(), LiveError> {
+        let taken = self.list(false)?.into_iter().find(|info| info.name.as_deref() == Some(name));
+        let begun = || self.begun_as(name);
+        match taken.map(|info| info.id).or_else(begun) {
+            Some(id) => Err(LiveError::Taken { name: name.to_owned(), id }),
+            None => Ok(()),
+        }
     }
 
     /// Removes what is known of sandboxes that ended long ago, and what was begun and never came to be.
@@ -259,7 +285,9 @@ pub struct Claim {
     folder: Dir,
     path: PathBuf,
     id: String,
-    _lock: File,
+    /// Held for as long as the supervisor lives; says the name.
+    lock: File,
+    name: Option<String>,
     kept: bool,
 }
 

@@ -34,6 +34,9 @@ pub struct Kept {
     /// It is ended when it was idle for so many milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
+    /// Modules that a Python inside has imported, if one waits for code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imports: Option<Vec<String>>,
     /// The labels of the sandbox that it was made of: whoever made it knows by them whose it is. No other sandbox gets them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -79,6 +79,15 @@ pub enum Ask {
     Info {},
     /// Runs a program. Reply: [`Running`]; data both ways, controls [`agent::words::ProgramControl`]; End: [`Report`].
     Exec(Exec),
+    /// Runs code that keeps no state in the Python that has imported and waits, where the sandbox was created with `imports`:
+    /// as an `exec` of `python3 -c CODE`. `unsupported` without one.
+    Python {
+        /// The code, 128 KiB at most.
+        code: String,
+        /// After so many milliseconds its whole tree is killed; never without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
     /// Listens to a program that runs, and may write to it: as the stream of its `exec`, from now on. One that ended less than
     /// 30 s ago is answered with Reply and End.
     Attach {

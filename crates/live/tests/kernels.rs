@@ -34,7 +34,8 @@ struct Here {
 impl Programs for Here {
     fn start(&self, exec: Exec) -> Starting<'_> {
         let (program, args) = exec.program.argv.split_first().unwrap();
-        let mut command = Command::new(self.bin.join(program));
+        let own = self.bin.join(program);
+        let mut command = Command::new(if own.exists() { own } else { PathBuf::from(program) });
         command.args(args).env_clear().envs(&exec.program.env).env("HOME", self.home.path());
         command.env("PATH", format!("{}:/usr/bin:/bin", self.bin.display())).env("OPENBLAS_NUM_THREADS", "1");
         command.current_dir(exec.program.cwd.as_deref().unwrap_or("/")).kill_on_drop(true);
@@ -259,4 +260,82 @@ async fn bash_keeps_its_variables_and_says_how_a_command_failed() {
     let none = manager.execute(Execute { language: Some("java".to_owned()), ..code("1") }).await.unwrap_err();
     assert_eq!(none.code, Code::Unsupported);
     assert!(none.message.contains("a Jupyter kernel for java"), "{none}");
+}
+
+/// A kernel of Node's, where this machine has one.
+async fn node(language: &str) -> Option<Manager> {
+    let manager = manager()?;
+    let found = manager.languages().await.unwrap().languages;
+    assert!(found.contains(&"python".to_owned()) && found.contains(&"bash".to_owned()), "{found:?}");
+    if found.contains(&language.to_owned()) {
+        return Some(manager);
+    }
+    println!("skip: real kernels: {language}: no Node here that can execute it");
+    None
+}
+
+#[tokio::test]
+async fn javascript_keeps_its_variables_waits_for_promises_and_is_interrupted() {
+    let Some(manager) = node("javascript").await else { return };
+    let js = |text: &str| Execute { language: Some("js".to_owned()), ..code(text) };
+    let first = run(&manager, js("const x = 6\nconsole.log('out'); console.error('err')\nx * 7")).await;
+    assert_eq!(first[0], json!({"type": "number_of_executions", "execution_count": 1}));
+    assert_eq!((text_of(&first, "stdout").as_str(), text_of(&first, "stderr").as_str()), ("out\n", "err\n"));
+    assert_eq!(of(&first, "result")[0], &json!({"type": "result", "text": "42", "extra": {}, "is_main_result": true}));
+    let modules =
+        "import { readFileSync } from 'fs'\nimport os, * as all from 'os'\n[typeof readFileSync, os.EOL === all.EOL]";
+    assert_eq!(of(&run(&manager, js(modules)).await, "result")[0]["json"], json!(["function", true]));
+    let main = "async function main() { return 'x is ' + x }\nawait main()";
+    assert_eq!(of(&run(&manager, js(main)).await, "result")[0]["text"], "x is 6");
+    assert_eq!(of(&run(&manager, js("main()")).await, "result")[0]["text"], "x is 6", "a promise is waited for");
+    let failed = run(&manager, js("null.x")).await;
+    assert_eq!(of(&failed, "error")[0]["name"], "TypeError");
+    assert!(!of(&failed, "error")[0]["traceback"].as_str().unwrap().contains("node:internal"), "{failed:?}");
+    for endless in ["while (true) {}", "await new Promise(() => {})", "new Promise(() => {})"] {
+        let timed = run(&manager, Execute { timeout_ms: Some(300), ..js(endless) }).await;
+        assert_eq!(of(&timed, "error")[0]["name"], "TimeoutError", "{endless}");
+    }
+    let env = BTreeMap::from([("A".to_owned(), "it's".to_owned())]);
+    assert_eq!(text_of(&run(&manager, Execute { env, ..js("console.log(process.env.A)") }).await, "stdout"), "it's\n");
+    assert_eq!(of(&run(&manager, js("[x, process.env.A ?? 'none']")).await, "result")[0]["json"], json!([6, "none"]));
+    let child =
+        "require('child_process').execSync('echo sub', {stdio: 'inherit'}); await new Promise(r => setTimeout(r, 300))";
+    assert_eq!(text_of(&run(&manager, js(child)).await, "stdout"), "sub\n");
+    let shown =
+        "await display({[Symbol.for('Jupyter.display')]: () => ({'text/html': '<b>'})}); ({_toSvg: () => '<svg/>'})";
+    let results = run(&manager, js(shown)).await;
+    let results = of(&results, "result");
+    assert_eq!((&results[0]["html"], &results[0]["is_main_result"]), (&json!("<b>"), &json!(false)));
+    assert_eq!(results[1]["svg"], "<svg/>");
+    let left = run(&manager, js("process.exit(3)")).await;
+    assert!(of(&left, "error")[0]["value"].as_str().unwrap().contains("exited with 3"), "{left:?}");
+    assert_eq!(of(&run(&manager, js("typeof x")).await, "result")[0]["text"], "undefined", "another kernel");
+}
+
+#[tokio::test]
+async fn what_node_throws_behind_the_back_of_an_execution_is_told_and_ends_nothing() {
+    let Some(manager) = node("javascript").await else { return };
+    let js = |text: &str| Execute { language: Some("javascript".to_owned()), ..code(text) };
+    let later = "setTimeout(() => { throw new Error('later') }, 10); Promise.reject(7); await new Promise(r => setTimeout(r, 200)); 1";
+    let lines = run(&manager, js(later)).await;
+    assert_eq!(of(&lines, "result")[0]["text"], "1");
+    let said = text_of(&lines, "stderr");
+    assert!(said.contains("Uncaught Error: later") && said.contains("Uncaught (in promise)"), "{said}");
+    let long = run(&manager, js("console.log('x'.repeat(3_000_000)); 'y'.repeat(20_000_000)")).await;
+    assert_eq!(text_of(&long, "stdout").len(), 3_000_001);
+    assert!(of(&long, "result")[0]["text"].as_str().unwrap().contains("left out"));
+}
+
+#[tokio::test]
+async fn typescript_is_javascript_with_types() {
+    let Some(manager) = node("typescript").await else { return };
+    let ts = |text: &str| Execute { language: Some("ts".to_owned()), ..code(text) };
+    let first =
+        run(&manager, ts("function subtract(x: number, y: number): number { return x - y }\n\nsubtract(1, 2)")).await;
+    assert_eq!(of(&first, "result")[0]["text"], "-1");
+    let kept =
+        "import * as fs from \"fs\"\nenum E { A = 3 }\ninterface I { a: string }\nconst i: I = { a: \"q\" }\ni.a + E.A";
+    assert_eq!(of(&run(&manager, ts(kept)).await, "result")[0]["text"], "q3");
+    assert_eq!(of(&run(&manager, ts("fs.existsSync(\"/\") as boolean")).await, "result")[0]["text"], "true");
+    assert_eq!(of(&run(&manager, ts("let q: number = ;")).await, "error")[0]["name"], "SyntaxError");
 }

@@ -10,7 +10,10 @@ use crate::planning::least_tier;
 use crate::read::{Reader, fault, over};
 use crate::scale_tmpfs;
 use crate::units::Bytes;
-use crate::value::{Grant, Policy, Root, Sockets, Threat, Tier, TierChoice, WorkspaceMode};
+use crate::value::{
+    Grant, NetMode, NetRule, Policy, Root, Sockets, Target, Threat, Tier, TierChoice, Unknown, WorkspaceMode,
+    host_matches,
+};
 
 /// Looks at the whole policy.
 pub(crate) fn together(reader: &mut Reader<'_>, tree: &Node, policy: &Policy, lints: &mut Vec<Lint>) {
@@ -306,6 +309,52 @@ impl Check<'_, '_> {
         }
     }
 
+    fn lint_net(&mut self) {
+        let net = &self.policy.net;
+        let named = net.rules().next().is_some();
+        let limited = net.bandwidth.is_some() || net.bytes.is_some() || net.connections.is_some();
+        match net.mode {
+            NetMode::None | NetMode::Loopback if named => {
+                let what = format!("`net.allow` with `net.mode` `{}`", net.mode);
+                self.lint(ClauseId::NetAllow, "net/unused", what, "nothing is allowed", "set net.mode = \"allow\"");
+            }
+            NetMode::None if limited => self.lint(
+                ClauseId::NetMode,
+                "net/unused",
+                "limits of the network with `net.mode` `none`",
+                "no byte leaves",
+                "remove them, or set net.mode = \"allow\"",
+            ),
+            NetMode::Allow if !named && net.unknown == Unknown::Deny => self.lint(
+                ClauseId::NetMode,
+                "net/empty",
+                "`net.mode` is `allow` and `net.allow` names no host",
+                "nothing can be reached",
+                "name hosts, or set net.mode = \"none\"",
+            ),
+            NetMode::None | NetMode::Loopback | NetMode::Allow => {}
+        }
+        let several = |rule: &&NetRule| rule.address.is_some() && rule.ports.len() > 1;
+        if let Some(rule) = net.allow.iter().find(several) {
+            let what = format!("`{}` has several ports and one `address`", rule.to);
+            let (why, fix) = ("all of them lead to the one port of the address", "write a rule for each port");
+            self.lint(ClauseId::NetAllow, "net/one-address", what, why, fix);
+        }
+        let meant = |rule: &NetRule, host: &str| match &rule.to {
+            Target::Host(pattern) => pattern == host || host_matches(pattern, host),
+            Target::Cidr(_) => false,
+        };
+        let unmet = self.policy.secrets.iter().find_map(|(name, secret)| {
+            let host = secret.hosts.iter().find(|host| !net.rules().any(|rule| meant(rule, host)))?;
+            Some(format!("`secrets.{name}` is for `{host}`, which no rule of `net` names"))
+        });
+        if let Some(what) = unmet.filter(|_| net.mode == NetMode::Allow) {
+            let (why, fix) =
+                ("a secret is put into requests that are allowed, and allows none", "add the host to `net.allow`");
+            self.lint(ClauseId::Secrets, "secrets/no-rule", what, why, fix);
+        }
+    }
+
     fn lint_rest(&mut self) {
         let policy = self.policy;
         if let TierChoice::Fixed(tier) = policy.tier
@@ -320,19 +369,7 @@ impl Check<'_, '_> {
                 "take a stronger tier, or say threat = \"mistakes\"",
             );
         }
-        if !policy.net.allow.is_empty() && policy.net.mode != crate::value::NetMode::Allow {
-            let what = format!("`net.allow` with `net.mode` `{}`", policy.net.mode);
-            self.lint(ClauseId::NetAllow, "net/unused", what, "nothing is allowed", "set net.mode = \"allow\"");
-        }
-        if policy.net.allow.is_empty() && policy.net.mode == crate::value::NetMode::Allow {
-            self.lint(
-                ClauseId::NetMode,
-                "net/empty",
-                "`net.mode` is `allow` and `net.allow` names no host",
-                "nothing can be reached",
-                "name hosts, or set net.mode = \"none\"",
-            );
-        }
+        self.lint_net();
         let names: Vec<(ClauseId, &String)> = (policy.env.pass.iter().map(|name| (ClauseId::EnvPass, name)))
             .chain(policy.env.set.keys().map(|name| (ClauseId::EnvSet, name)))
             .filter(|(_, name)| is_secret(name))

@@ -90,12 +90,28 @@ clauses! {
     LimitsKill = "limits.kill";
     /// Network mode.
     NetMode = "net.mode";
+    /// Destinations that many need, by name.
+    NetPresets = "net.presets";
     /// Allowed destinations.
     NetAllow = "net.allow";
+    /// Denied destinations.
+    NetDeny = "net.deny";
+    /// What no rule has.
+    NetUnknown = "net.unknown";
+    /// Destinations by program.
+    NetPrograms = "net.programs";
     /// Name resolution.
     NetDns = "net.dns";
+    /// More root certificates.
+    NetCa = "net.ca";
+    /// The broker's way out.
+    NetProxy = "net.proxy";
     /// Network rate.
     NetBandwidth = "net.bandwidth";
+    /// Network volume.
+    NetBytes = "net.bytes";
+    /// Connections open at once.
+    NetConnections = "net.connections";
     /// Variables taken from the caller.
     EnvPass = "env.pass";
     /// Variables set.

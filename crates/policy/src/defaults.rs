@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::units::{Bytes, Millis};
 use crate::value::{
-    Audit, Content, EnforcerDemand, Env, Fs, Limits, Net, NetMode, Over, Policy, Process, Root, Sync, Syscalls, Threat,
-    Tier, TierChoice, Workspace, WorkspaceMode,
+    Audit, Content, EnforcerDemand, Env, Fs, Limits, Net, Over, Policy, Process, Root, Sync, Syscalls, Threat, Tier,
+    TierChoice, Workspace, WorkspaceMode,
 };
 
 const MIB: u64 = 1 << 20;
@@ -28,7 +28,7 @@ impl Policy {
             fs: bare_fs(),
             workspace: Workspace { path: None, at: Some("/workspace".into()), mode: WorkspaceMode::None },
             limits: bare_limits(),
-            net: Net { mode: NetMode::None, allow: Vec::new(), dns: "broker".to_owned(), bandwidth: None },
+            net: Net::closed(),
             env: Env::default(),
             inputs: BTreeMap::new(),
             secrets: BTreeMap::new(),

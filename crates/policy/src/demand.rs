@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use crate::clause::ClauseId;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::value::{
-    Content, EnforcerDemand, Grant, HostRule, Input, NetMode, Over, Policy, Root, Secret, Sockets, Sync, Threat,
-    Threshold, TierChoice, Workspace, WorkspaceMode,
+    Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Root, Secret, Sockets, Sync,
+    Threat, Threshold, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
 /// All that is writable together, in bytes, and who shares it.
@@ -124,12 +124,28 @@ pub enum Clause<'a> {
     LimitsKill(Threshold),
     /// `net.mode`
     NetMode(NetMode),
+    /// `net.presets`, not empty, only with mode `allow`
+    NetPresets(&'a BTreeMap<String, Vec<NetRule>>),
     /// `net.allow`, not empty, only with mode `allow`
-    NetAllow(&'a [HostRule]),
+    NetAllow(&'a [NetRule]),
+    /// `net.deny`, not empty, only with mode `allow`
+    NetDeny(&'a [NetDenial]),
+    /// `net.unknown`, only with mode `allow`
+    NetUnknown(Unknown),
+    /// `net.programs`, not empty, only with mode `allow`
+    NetPrograms(&'a BTreeMap<PathBuf, Vec<String>>),
     /// `net.dns`, only with mode `allow`
     NetDns(&'a str),
-    /// `net.bandwidth`, only with mode `allow`
+    /// `net.ca`, not empty, only with mode `allow`
+    NetCa(&'a [PathBuf]),
+    /// `net.proxy`, only with mode `allow`
+    NetProxy(&'a str),
+    /// `net.bandwidth`, not with mode `none`
     NetBandwidth(BytesPerSecond),
+    /// `net.bytes`, not with mode `none`
+    NetBytes(Bytes),
+    /// `net.connections`, not with mode `none`
+    NetConnections(u32),
     /// `env.pass`; empty demands that nothing of the caller's environment goes in
     EnvPass(&'a [String]),
     /// `env.set`, not empty
@@ -207,9 +223,17 @@ impl Clause<'_> {
             Self::LimitsWarn(_) => ClauseId::LimitsWarn,
             Self::LimitsKill(_) => ClauseId::LimitsKill,
             Self::NetMode(_) => ClauseId::NetMode,
+            Self::NetPresets(_) => ClauseId::NetPresets,
             Self::NetAllow(_) => ClauseId::NetAllow,
+            Self::NetDeny(_) => ClauseId::NetDeny,
+            Self::NetUnknown(_) => ClauseId::NetUnknown,
+            Self::NetPrograms(_) => ClauseId::NetPrograms,
             Self::NetDns(_) => ClauseId::NetDns,
+            Self::NetCa(_) => ClauseId::NetCa,
+            Self::NetProxy(_) => ClauseId::NetProxy,
             Self::NetBandwidth(_) => ClauseId::NetBandwidth,
+            Self::NetBytes(_) => ClauseId::NetBytes,
+            Self::NetConnections(_) => ClauseId::NetConnections,
             Self::EnvPass(_) => ClauseId::EnvPass,
             Self::EnvSet(_) => ClauseId::EnvSet,
             Self::Inputs(_) => ClauseId::Inputs,
@@ -256,6 +280,7 @@ impl Policy {
     #[must_use]
     pub fn clause(&self, id: ClauseId) -> Option<Clause<'_>> {
         let (fs, limits, net, process, audit) = (&self.fs, &self.limits, &self.net, &self.process, &self.audit);
+        let (open, metered) = (net.mode == NetMode::Allow, net.mode != NetMode::None);
         match id {
             ClauseId::Tier => Some(Clause::Tier(self.tier)),
             ClauseId::Threat => Some(Clause::Threat(self.threat)),
@@ -293,9 +318,17 @@ impl Policy {
             ClauseId::LimitsWarn => limits.warn.map(Clause::LimitsWarn),
             ClauseId::LimitsKill => limits.kill.map(Clause::LimitsKill),
             ClauseId::NetMode => Some(Clause::NetMode(net.mode)),
-            ClauseId::NetAllow => full(&net.allow).filter(|_| net.mode == NetMode::Allow).map(Clause::NetAllow),
-            ClauseId::NetDns => (net.mode == NetMode::Allow).then_some(Clause::NetDns(&net.dns)),
-            ClauseId::NetBandwidth => net.bandwidth.filter(|_| net.mode == NetMode::Allow).map(Clause::NetBandwidth),
+            ClauseId::NetPresets => full_map(&net.presets).filter(|_| open).map(Clause::NetPresets),
+            ClauseId::NetAllow => full(&net.allow).filter(|_| open).map(Clause::NetAllow),
+            ClauseId::NetDeny => full(&net.deny).filter(|_| open).map(Clause::NetDeny),
+            ClauseId::NetUnknown => open.then_some(Clause::NetUnknown(net.unknown)),
+            ClauseId::NetPrograms => full_map(&net.programs).filter(|_| open).map(Clause::NetPrograms),
+            ClauseId::NetDns => open.then_some(Clause::NetDns(&net.dns)),
+            ClauseId::NetCa => full(&net.ca).filter(|_| open).map(Clause::NetCa),
+            ClauseId::NetProxy => net.proxy.as_deref().filter(|_| open).map(Clause::NetProxy),
+            ClauseId::NetBandwidth => net.bandwidth.filter(|_| metered).map(Clause::NetBandwidth),
+            ClauseId::NetBytes => net.bytes.filter(|_| metered).map(Clause::NetBytes),
+            ClauseId::NetConnections => net.connections.filter(|_| metered).map(Clause::NetConnections),
             ClauseId::EnvPass => Some(Clause::EnvPass(&self.env.pass)),
             ClauseId::EnvSet => full_map(&self.env.set).map(Clause::EnvSet),
             ClauseId::Inputs => full_map(&self.inputs).map(Clause::Inputs),
@@ -343,15 +376,18 @@ impl Clause<'_> {
     #[must_use]
     pub fn value_text(&self) -> String {
         match self {
-            Self::FsTmp(n) | Self::FsShm(n) | Self::FsRun(n) => n.to_string(),
+            Self::FsTmp(n) | Self::FsShm(n) | Self::FsRun(n) | Self::NetBytes(n) => n.to_string(),
             Self::LimitsMemory(n) | Self::LimitsFileSize(n) | Self::LimitsOutput(n) => n.to_string(),
+            Self::NetPresets(map) => map.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
             Self::LimitsDisk(disk) => disk.total.to_string(),
             Self::LimitsWall(t) | Self::LimitsCpuTime(t) | Self::LimitsIdle(t) => t.to_string(),
             Self::LimitsIoRead(rate) | Self::LimitsIoWrite(rate) | Self::NetBandwidth(rate) => rate.to_string(),
             Self::FsRead(list) | Self::FsWrite(list) => grants_text(list),
             Self::Workspace(workspace) => workspace_text(workspace),
             Self::LimitsWarn(threshold) | Self::LimitsKill(threshold) => threshold_text(threshold),
-            Self::FsExec(list) => list.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", "),
+            Self::FsExec(list) | Self::NetCa(list) => {
+                list.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", ")
+            }
             other @ (Self::Tier(_)
             | Self::Threat(_)
             | Self::Enforcer(_)
@@ -369,7 +405,12 @@ impl Clause<'_> {
             | Self::LimitsOver(_)
             | Self::NetMode(_)
             | Self::NetAllow(_)
+            | Self::NetDeny(_)
+            | Self::NetUnknown(_)
+            | Self::NetPrograms(_)
             | Self::NetDns(_)
+            | Self::NetProxy(_)
+            | Self::NetConnections(_)
             | Self::EnvPass(_)
             | Self::EnvSet(_)
             | Self::Inputs(_)

@@ -8,10 +8,11 @@ use serde_json::{Map, Number, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::demand::Clause;
+use crate::net;
 use crate::units::Millis;
 use crate::value::{
-    Content, EnforcerDemand, Grant, HostRule, Input, InputType, NetMode, Over, Root, Secret, Sockets, Sync, Threat,
-    Threshold, Tier, TierChoice, Workspace, WorkspaceMode,
+    Content, EnforcerDemand, Grant, Input, InputType, NetMode, Over, Protocol, Root, Sockets, Sync, Threat, Threshold,
+    Tier, TierChoice, TlsUse, Unknown, Workspace, WorkspaceMode,
 };
 
 macro_rules! words {
@@ -42,6 +43,9 @@ words! {
     WorkspaceMode { None = "none", Ro = "ro", Rw = "rw", Overlay = "overlay", Copy = "copy" }
     Over { Cut = "cut", Kill = "kill" }
     NetMode { None = "none", Loopback = "loopback", Allow = "allow" }
+    Unknown { Deny = "deny", Ask = "ask" }
+    Protocol { Tcp = "tcp", Udp = "udp" }
+    TlsUse { Auto = "auto", Pass = "pass" }
     InputType { String = "string", Integer = "integer", Number = "number", Boolean = "boolean" }
     Content { Hash = "hash", Full = "full", None = "none" }
     Sync { None = "none", Batch = "batch", Each = "each" }
@@ -239,10 +243,6 @@ fn threshold(threshold: &Threshold) -> Value {
     Value::Object(map)
 }
 
-fn host_rule(rule: &HostRule) -> Value {
-    json!({ "host": rule.host, "ports": rule.ports, "methods": rule.methods, "paths": rule.paths })
-}
-
 /// The given value stands only as its digest: it is content, and a plan goes into the audit log.
 fn input(input: &Input) -> Value {
     let mut map = Map::new();
@@ -263,10 +263,6 @@ fn input(input: &Input) -> Value {
     Value::Object(map)
 }
 
-fn secret(secret: &Secret) -> Value {
-    json!({ "from": secret.from, "hosts": secret.hosts })
-}
-
 impl Clause<'_> {
     /// The value as JSON: bytes as integers, times as seconds, shares as cores.
     #[must_use]
@@ -280,28 +276,36 @@ impl Clause<'_> {
             Self::FsSockets(Sockets::Own) => json!("own"),
             Self::FsSockets(which) => json!(*which == Sockets::Host),
             Self::FsLandlock(abi) => json!(abi),
-            Self::FsExec(list) => Value::Array(list.iter().map(|path| path_text(path)).collect()),
+            Self::FsExec(list) | Self::NetCa(list) => Value::Array(list.iter().map(|path| path_text(path)).collect()),
             Self::FsNoexec | Self::FsProtect | Self::ProcessTty => json!(true),
-            Self::FsTmp(n) | Self::FsShm(n) | Self::FsRun(n) => json!(n.0),
+            Self::FsTmp(n) | Self::FsShm(n) | Self::FsRun(n) | Self::NetBytes(n) => json!(n.0),
             Self::Workspace(value) => workspace(value),
             Self::LimitsWall(t) | Self::LimitsCpuTime(t) | Self::LimitsIdle(t) => seconds(*t),
             Self::LimitsCpus(share) if share.0.is_multiple_of(1000) => json!(share.0 / 1000),
             Self::LimitsCpus(share) => json!(f64::from(share.0) / 1000.0),
             Self::LimitsCpuset(list) => json!(list),
             Self::LimitsMemory(n) | Self::LimitsFileSize(n) | Self::LimitsOutput(n) => json!(n.0),
-            Self::LimitsPids(n) | Self::LimitsOpenFiles(n) => json!(n),
+            Self::LimitsPids(n) | Self::LimitsOpenFiles(n) | Self::NetConnections(n) => json!(n),
             Self::LimitsDisk(disk) => json!(disk.total.0),
             Self::LimitsFiles(files) => json!(files.total),
             Self::LimitsOver(over) => json!(over.as_str()),
             Self::LimitsIoRead(rate) | Self::LimitsIoWrite(rate) | Self::NetBandwidth(rate) => json!(rate.0),
             Self::LimitsWarn(value) | Self::LimitsKill(value) => threshold(value),
             Self::NetMode(mode) => json!(mode.as_str()),
-            Self::NetAllow(list) => Value::Array(list.iter().map(host_rule).collect()),
+            Self::NetPresets(map) => {
+                let rules = |(name, list): (&String, &Vec<_>)| (name.clone(), list.iter().map(net::rule).collect());
+                Value::Object(map.iter().map(rules).collect())
+            }
+            Self::NetAllow(list) => list.iter().map(net::rule).collect(),
+            Self::NetDeny(list) => list.iter().map(net::denial).collect(),
+            Self::NetUnknown(what) => json!(what.as_str()),
+            Self::NetPrograms(map) => net::programs(map),
             Self::EnvSet(map) => json!(map),
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
-            Self::Secrets(map) => Value::Object(map.iter().map(|(name, s)| (name.clone(), secret(s))).collect()),
+            Self::Secrets(map) => Value::Object(map.iter().map(|(name, s)| (name.clone(), net::secret(s))).collect()),
             Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
             Self::NetDns(text)
+            | Self::NetProxy(text)
             | Self::ProcessUser(text)
             | Self::ProcessHostname(text)
             | Self::ProcessLabel(text)

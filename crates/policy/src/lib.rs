@@ -20,6 +20,8 @@ pub mod layers;
 pub mod lint;
 pub mod load;
 pub mod names;
+mod net;
+pub mod net_presets;
 pub mod plan;
 pub mod planning;
 pub mod presets;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use crate::net_presets::NET_PRESETS;
 use crate::presets::PRESETS;
 use crate::rows::{ROWS, Row, Shape};
 
@@ -20,6 +21,10 @@ pub fn page() -> String {
 fn write_presets(page: &mut String) -> fmt::Result {
     page.push_str("\n## Presets\n\n| name | what for |\n| --- | --- |\n");
     for preset in PRESETS {
+        writeln!(page, "| `{}` | {} |", preset.name, preset.summary)?;
+    }
+    page.push_str("\nOf the network, in `net.presets`:\n\n| name | what for |\n| --- | --- |\n");
+    for preset in NET_PRESETS {
         writeln!(page, "| `{}` | {} |", preset.name, preset.summary)?;
     }
     page.push_str("\n## Clauses\n");
@@ -68,10 +73,12 @@ fn shape_text(shape: Shape) -> String {
         Shape::Grants => "a list of paths or of `{ from, to }`; in a flag `FROM[:TO]`".to_owned(),
         Shape::Workspace => "a table of `path`, `at` (a path inside, or `same`) and `mode` (`none`, `ro`, `rw`, `overlay`, `copy`); in a flag `PATH[:MODE]`".to_owned(),
         Shape::Threshold => "a table of `cpu_percent`, `memory` and `for`".to_owned(),
-        Shape::Rules => "a list of hosts (`\"example.org:443\"`) or of tables of `host`, `ports`, `methods`, `paths`".to_owned(),
+        Shape::Rules => "a list of places (`\"example.org:443\"`, `\"192.0.2.0/24\"`) or of tables of `host` or `cidr`, `ports`, `protocol` (`tcp`, `udp`), `methods`, `paths`, `address` (`IP:PORT`) and `tls` (`auto`, `pass`)".to_owned(),
+        Shape::Denials => "a list of places, or of tables of `host` or `cidr`, and `ports`".to_owned(),
+        Shape::HostsOf => "a table of lists of hosts by the absolute path of a program inside".to_owned(),
         Shape::EnvSet => "a table of names and texts; in a flag `NAME=VALUE`".to_owned(),
         Shape::Inputs => "a table by name of `type`, `max_length`, `enum`, `pattern`, `required`; in a flag `NAME=VALUE`".to_owned(),
-        Shape::Secrets => "a table by name of `from` (`env:NAME`, `file:PATH`) and `hosts`".to_owned(),
+        Shape::Secrets => "a table by name of `from` (`env:NAME`, `file:PATH`, `command:WORDS`), `hosts`, `ports` (443), `methods`, `paths`, `as` (`{ header, format }`, `{ basic = USER }`, `{ query = KEY }`, `placeholder`; `Authorization: Bearer` unless said) and `env`".to_owned(),
         Shape::Umask => "octal digits as text".to_owned(),
         Shape::Tools => "a table, see [tools](tools.md); `[mcp]` beside it".to_owned(),
         Shape::Free => "a table".to_owned(),

@@ -93,6 +93,20 @@ pub struct Usage {
     pub disk: Option<u64>,
     /// Bytes of stdout and stderr produced.
     pub output: u64,
+    /// What passed the broker; `None`: the run had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net: Option<NetUsage>,
+}
+
+/// What passed the broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NetUsage {
+    /// Bytes from inside to outside.
+    pub sent: u64,
+    /// Bytes from outside to inside.
+    pub received: u64,
+    /// Connections that were passed on.
+    pub connections: u64,
 }
 
 /// Who saw a violation.
@@ -103,6 +117,8 @@ pub enum Seen {
     Kernel,
     /// Read from the program's error text: a hint, never evidence.
     Output,
+    /// The broker stopped it.
+    Broker,
 }
 
 /// An attempt that was stopped, in words useful to the model that made it.

@@ -103,23 +103,61 @@ fn shape(shape: Shape) -> Value {
             )
         }
         Shape::Rules => {
-            let ports = json!({ "type": "array", "items": { "type": "integer", "minimum": 1, "maximum": 65535 } });
-            let rule = table(
-                &json!({ "host": { "type": "string" }, "ports": ports, "methods": texts(), "paths": texts() }),
-                &["host"],
-            );
+            let mut keys = place_keys();
+            for (key, schema) in [
+                ("protocol", json!({ "enum": ["tcp", "udp"] })),
+                ("methods", texts()),
+                ("paths", texts()),
+                ("address", json!({ "type": "string" })),
+                ("tls", json!({ "enum": ["auto", "pass"] })),
+            ] {
+                keys.insert(key.to_owned(), schema);
+            }
+            let rule = table(&Value::Object(keys), &[]);
             json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, rule] } })
         }
+        Shape::Denials => {
+            let denial = table(&Value::Object(place_keys()), &[]);
+            json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, denial] } })
+        }
+        Shape::HostsOf => json!({ "type": "object", "additionalProperties": texts() }),
         Shape::EnvSet => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Shape::Inputs => json!({ "type": "object", "additionalProperties": input() }),
-        Shape::Secrets => {
-            let secret = table(&json!({ "from": { "type": "string" }, "hosts": texts() }), &["from", "hosts"]);
-            json!({ "type": "object", "additionalProperties": secret })
-        }
+        Shape::Secrets => json!({ "type": "object", "additionalProperties": secret() }),
         Shape::Umask => json!({ "type": "string", "pattern": "^(0o)?[0-7]{1,4}$" }),
         Shape::Tools => crate::tool_rows::schema("tools"),
         Shape::Free => json!({ "type": "object" }),
     }
+}
+
+fn ports() -> Value {
+    json!({ "type": "array", "items": { "type": "integer", "minimum": 1, "maximum": 65535 } })
+}
+
+/// Whom a rule of the network names.
+fn place_keys() -> Map<String, Value> {
+    let text = || json!({ "type": "string" });
+    [("host", text()), ("cidr", text()), ("ports", ports())]
+        .map(|(key, schema)| (key.to_owned(), schema))
+        .into_iter()
+        .collect()
+}
+
+fn secret() -> Value {
+    let text = || json!({ "type": "string" });
+    let one = |key: &str| table(&json!({ key: text() }), &[key]);
+    let header = table(&json!({ "header": text(), "format": text() }), &["header"]);
+    let put = json!({ "anyOf": [{ "const": "placeholder" }, header, one("basic"), one("query")] });
+    let keys = json!({
+        "from": { "type": "string", "pattern": "^(env|file|command):" },
+        "hosts": texts(),
+        "ports": ports(),
+        "methods": texts(),
+        "paths": texts(),
+        "as": put,
+        "env": text(),
+    });
+    table(&keys, &["from", "hosts"])
 }
 
 fn shape_of_size() -> Value {

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use crate::clause::ClauseId;
 use crate::commands::Commands;
+pub use crate::net::{
+    Cidr, Net, NetDenial, NetMode, NetRule, Protocol, Secret, SecretSource, SecretUse, Target, TlsUse, Unknown,
+    host_matches,
+};
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 
 /// Strength class of isolation, weakest first.
@@ -247,43 +251,6 @@ pub struct Limits {
     pub kill: Option<Threshold>,
 }
 
-/// Network mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetMode {
-    /// No IP socket can be made at all.
-    None,
-    /// An empty network namespace with `lo` up.
-    Loopback,
-    /// The hosts of `net.allow`, by the broker.
-    Allow,
-}
-
-/// `[net]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Net {
-    /// Mode.
-    pub mode: NetMode,
-    /// Allowed destinations, as written (validated, canonical JSON).
-    pub allow: Vec<HostRule>,
-    /// Who resolves names; only `broker`.
-    pub dns: String,
-    /// Rate over the broker.
-    pub bandwidth: Option<BytesPerSecond>,
-}
-
-/// One allowed destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostRule {
-    /// Host name or `*.name`.
-    pub host: String,
-    /// Ports; empty = 443 only.
-    pub ports: Vec<u16>,
-    /// HTTP methods; empty = all.
-    pub methods: Vec<String>,
-    /// Path globs; empty = all.
-    pub paths: Vec<String>,
-}
-
 /// `[env]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Env {
@@ -323,15 +290,6 @@ pub struct Input {
     pub required: bool,
     /// Value given by `--input`, already checked.
     pub value: Option<String>,
-}
-
-/// `[secrets.NAME]`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secret {
-    /// Where the supervisor finds it, e.g. `env:NAME`.
-    pub from: String,
-    /// Hosts that may see it.
-    pub hosts: Vec<String>,
 }
 
 /// `[process]`

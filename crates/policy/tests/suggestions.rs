@@ -137,6 +137,8 @@ fn places() -> Vec<(String, &'static str)> {
             | Shape::Root
             | Shape::Grants
             | Shape::Rules
+            | Shape::Denials
+            | Shape::HostsOf
             | Shape::Umask => places.push((clause.to_owned(), "")),
         }
     }

@@ -19,6 +19,9 @@ pub struct Environment {
     pub env: BTreeMap<OsString, OsString>,
     /// The variables that place our own files, as given.
     pub state: Places,
+    /// An executable that is the broker when its first argument is [`crate::run::BROKER_WORD`]; without one no run reaches
+    /// hosts.
+    pub broker: Option<PathBuf>,
 }
 
 impl Environment {
@@ -35,7 +38,13 @@ impl Environment {
             home: home.clone(),
             euid,
         };
-        Self { cwd, home, euid, env, state }
+        Self { cwd, home, euid, env, state, broker: None }
+    }
+
+    /// The same caller, with this program as the broker of runs.
+    #[must_use]
+    pub fn with_broker(self, broker: Option<PathBuf>) -> Self {
+        Self { broker, ..self }
     }
 
     /// A variable.

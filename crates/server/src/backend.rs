@@ -18,6 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A sandbox to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
+    /// Whose it is: what is kept ready for one is given to nobody else.
+    pub owner: String,
     /// Its policy, the weakest layer first.
     pub layers: Vec<PolicyLayer>,
     /// Its name.
@@ -30,6 +32,8 @@ pub struct Wanted {
     pub idle_ms: Option<u64>,
     /// What it is made from; empty = nothing.
     pub template: String,
+    /// Modules that a Python inside has imported, if one is to wait for code.
+    pub imports: Option<Vec<String>>,
     /// The id of the snapshot that it begins as.
     pub from: Option<String>,
 }

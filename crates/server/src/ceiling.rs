@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use axum::http::StatusCode;
 use policy::ClauseId;
 use policy::value::{
-    Audit, EnforcerDemand, Env, Fs, Grant, Limits, Net, NetMode, Over, Policy, Process, Root, Sockets, Syscalls, Tier,
-    TierChoice, Workspace, WorkspaceMode,
+    Audit, EnforcerDemand, Env, Fs, Grant, Limits, Net, NetMode, NetRule, Over, Policy, Process, Root, Sockets,
+    Syscalls, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
 use crate::answer::Problem;
@@ -60,6 +60,7 @@ impl Beyond<'_> {
         self.hold(ClauseId::Workspace, asked.workspace.path.as_deref().is_none_or(|path| self.is_empty_one(path)));
         self.hold(ClauseId::EnvPass, asked.env.pass.is_empty() && !asked.env.git_identity);
         self.hold(ClauseId::Secrets, asked.secrets.is_empty());
+        self.hold(ClauseId::NetCa, asked.net.ca.is_empty());
         self.hold(ClauseId::AuditPath, asked.audit.path.is_none());
         self.hold(ClauseId::Tier, is_tier_at_least(TierChoice::Fixed(Tier::Process), asked.tier));
     }
@@ -177,10 +178,32 @@ impl Beyond<'_> {
     }
 
     fn net(&mut self, ceiling: &Net, asked: &Net) {
-        let Net { mode, allow, dns: _, bandwidth } = ceiling;
+        let Net {
+            mode,
+            presets: _,
+            allow: _,
+            deny,
+            unknown,
+            programs,
+            dns: _,
+            ca,
+            proxy,
+            bandwidth,
+            bytes,
+            connections,
+        } = ceiling;
         self.hold(ClauseId::NetMode, rank_of_net(asked.mode) <= rank_of_net(*mode));
-        self.hold(ClauseId::NetAllow, asked.allow.iter().all(|rule| allow.contains(rule)));
+        let allowed = |rule: &NetRule| ceiling.rules().any(|most| most == rule);
+        self.hold(ClauseId::NetAllow, asked.allow.iter().all(allowed));
+        self.hold(ClauseId::NetPresets, asked.presets.values().flatten().all(allowed));
+        self.hold(ClauseId::NetDeny, deny.iter().all(|denial| asked.deny.contains(denial)));
+        self.hold(ClauseId::NetUnknown, *unknown == Unknown::Ask || asked.unknown == Unknown::Deny);
+        self.hold(ClauseId::NetPrograms, programs.is_empty() || *programs == asked.programs);
+        self.hold(ClauseId::NetCa, asked.ca.iter().all(|file| ca.contains(file)));
+        self.hold(ClauseId::NetProxy, *proxy == asked.proxy);
         self.hold(ClauseId::NetBandwidth, at_most(*bandwidth, asked.bandwidth));
+        self.hold(ClauseId::NetBytes, at_most(*bytes, asked.bytes));
+        self.hold(ClauseId::NetConnections, at_most(*connections, asked.connections));
     }
 
     fn env(&mut self, ceiling: &Env, asked: &Env) {

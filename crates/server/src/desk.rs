@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::words::Failure;
 use axum::http::StatusCode;
+use live::room::Room;
 use live::template::Store;
 use live::words::{Ask, Info, State};
 use policy::Loaded;
@@ -17,12 +18,13 @@ use sandbox::{Capabilities, Environment, Error, Inputs, Planned, PolicyLayer, Wo
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Room;
+use crate::admission::admit;
 use crate::answer::Problem;
 use crate::backend::{Approvals, Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
+use crate::page::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::{ceiling, clock};
@@ -41,12 +43,15 @@ const LOOKS: usize = 2;
 pub struct Settings {
     /// A name of which every `PORT-ID.NAME` leads here, if there is one.
     pub domain: Option<String>,
+    /// Whether clients speak TLS to us: the page's cookie is for such connections alone then.
+    pub encrypted: bool,
 }
 
 /// A sandbox that a caller wants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     pub(crate) template: String,
+    pub(crate) imports: Option<Vec<String>>,
     pub(crate) layers: Vec<PolicyLayer>,
     /// What its template shows of the state folder.
     pub(crate) shown: Vec<PathBuf>,
@@ -76,6 +81,8 @@ pub struct Desk {
     pub(crate) tokens: Tokens,
     pub(crate) settings: Settings,
     pub(crate) watchers: Watchers,
+    /// Who signed in on the page.
+    pub(crate) sessions: Sessions,
     environment: Arc<Environment>,
     pub(crate) templates: Templates,
     /// An empty folder, which `/workspace` is a copy of.
@@ -153,6 +160,7 @@ impl Desk {
             tokens,
             settings,
             watchers: Watchers::default(),
+            sessions: Sessions::default(),
             environment: Arc::new(environment.clone()),
             templates: Templates::new(store, empty.clone()),
             empty,
@@ -300,6 +308,18 @@ impl Desk {
         self.sandboxes.create(wanted).await
     }
 
+    /// So long a life, or as long a one as the ceiling of the key allows; milliseconds.
+    pub(crate) async fn life(&self, key: &Key, wish_ms: u64) -> Result<u64, Problem> {
+        let Some(top) = key.ceiling.clone() else { return Ok(wish_ms) };
+        let environment = Arc::clone(&self.environment);
+        let load = move || load(&[PolicyLayer::Document(top)], &environment);
+        match tokio::task::spawn_blocking(load).await {
+            Ok(Ok(top)) => Ok(top.policy.limits.wall.map_or(wish_ms, |wall| wall.0.min(wish_ms))),
+            Ok(Err(problems)) => Err(crate::e2b::all(problems)),
+            Err(_lost) => Err(crate::backend::failed("the ceiling could not be read").into()),
+        }
+    }
+
     /// Who would hold each clause of a sandbox that is wanted; nothing is started.
     pub(crate) async fn plan(&self, key: &Key, order: Order) -> Result<Json, Vec<Problem>> {
         let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
@@ -353,12 +373,13 @@ impl Desk {
                 return Err(problem.about("sandboxes"));
             }
         }
-        Room::read().admit()
+        admit(Room::read())
     }
 
     fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
         let Order {
             template,
+            imports,
             mut layers,
             shown: _,
             name,
@@ -402,7 +423,7 @@ impl Desk {
         }
         let kept = if pauses_at_end { KEPT_MS } else { 0 };
         let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { layers, name, labels, timeout_ms, idle_ms, template, from })
+        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports, from })
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one
@@ -471,6 +492,7 @@ impl Desk {
     /// What is due: sandboxes that are paused at the end of their life, and streams of those that run no more. To be called
     /// each second or so.
     pub async fn tend(&self) {
+        self.sessions.sweep(&self.keys);
         let Ok(all) = self.sandboxes.list(false).await else { return };
         let now = clock::now_ms();
         for info in &all {

@@ -104,6 +104,7 @@ impl Desk {
             layers: kept.layers.iter().cloned().map(PolicyLayer::from).collect(),
             shown,
             idle_ms: kept.idle_ms,
+            imports: kept.imports.clone(),
             from: Some(about.id.clone()),
             ..Order::default()
         })

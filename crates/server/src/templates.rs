@@ -11,7 +11,7 @@ use crate::answer::Problem;
 /// The template of E2B's clients when none is named.
 pub(crate) const BASE: &str = "base";
 /// The one of E2B's code interpreter.
-const INTERPRETER: &str = "code-interpreter-v1";
+pub(crate) const INTERPRETER: &str = "code-interpreter-v1";
 
 /// What `base` says over the preset `python`: a home and a `/workspace` that can be written and executed in, an own loopback
 /// network, and room for tools.
@@ -81,6 +81,18 @@ impl Templates {
             made.layers.extend(workspace(empty));
         }
         Ok(made)
+    }
+
+    /// The languages whose kernels one that was built has; what the host adds to them is not counted.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn languages(&self, template: &str) -> Result<Vec<String>, Problem> {
+        match self.store.find(template) {
+            Ok(built) => Ok(built.languages()),
+            Err(TemplateError::Unknown(_)) => Err(not_built(template)),
+            Err(error) => Err(unreadable(&error)),
+        }
     }
 
     /// The names of all that can be had.

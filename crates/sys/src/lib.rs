@@ -19,6 +19,8 @@ pub mod channel;
 #[cfg(feature = "std")]
 pub mod command;
 #[cfg(feature = "std")]
+pub mod datagram;
+#[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
 pub mod fork;
@@ -26,6 +28,8 @@ pub mod fork;
 pub mod fsids;
 #[cfg(feature = "std")]
 pub mod idmap;
+#[cfg(feature = "std")]
+pub mod inlet;
 #[cfg(feature = "std")]
 pub mod landlock;
 #[cfg(feature = "std")]

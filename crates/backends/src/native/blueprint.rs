@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::control::{CgroupLimit, Control, Cover, Filter, Namespace, Resource};
+use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Namespace, Resource};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Plan};
 
@@ -84,6 +84,11 @@ pub(crate) struct Blueprint {
     pub(crate) cgroup: sys::cgroup::Limits,
     pub(crate) rlimits: Vec<(Resource, u64)>,
     pub(crate) environment: bool,
+    /// Every IPv4 address leads to the sandbox, and every IPv6 address.
+    pub(crate) local: [bool; 2],
+    pub(crate) inlets: Vec<Inlet>,
+    /// Names are asked of the broker.
+    pub(crate) resolver: bool,
 }
 
 impl Blueprint {
@@ -145,8 +150,12 @@ impl Blueprint {
             Control::Rlimit { resource, value } => self.rlimit(*resource, *value),
             Control::EachFile(size) => self.rlimit(Resource::FileSize, size.0),
             Control::Environment => self.environment = true,
+            Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
+            Control::Inlets(inlets) => self.inlets.clone_from(inlets),
+            Control::Broker => self.resolver = true,
             // The supervisor's own parts.
             Control::ProtectedAtApply
+            | Control::HostNetwork
             | Control::Watch(_)
             | Control::Audit
             | Control::CommandGate

@@ -32,9 +32,27 @@ pub(crate) fn shown(names: &[String]) -> Vec<&str> {
     list
 }
 
+/// What the synthetic files say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names<'a> {
+    /// The user's name.
+    pub(crate) user: &'a str,
+    /// The host's name.
+    pub(crate) hostname: &'a str,
+    /// Names of hosts are asked of the broker: any address leads to it, and the one that is written is of the range that the
+    /// names get theirs of.
+    pub(crate) resolver: bool,
+}
+
 /// The synthetic files: name below `/etc` and content.
 #[must_use]
-pub(crate) fn synthetic(user: &str, hostname: &str) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn synthetic(Names { user, hostname, resolver }: Names<'_>) -> Vec<(&'static str, Vec<u8>)> {
+    let (hosts, resolv): (&str, &[u8]) = if resolver {
+        ("files dns", b"nameserver 198.18.0.1\noptions edns0\n")
+    } else {
+        ("files", b"# no resolver inside\n")
+    };
+    let nsswitch = format!("passwd: files\ngroup: files\nhosts: {hosts}\nservices: files\nprotocols: files\n");
     vec![
         (
             "passwd",
@@ -42,8 +60,8 @@ pub(crate) fn synthetic(user: &str, hostname: &str) -> Vec<(&'static str, Vec<u8
         ),
         ("group", format!("root:x:0:\ntty:x:5:\n{user}:x:1000:\nnogroup:x:65534:\n").into_bytes()),
         ("hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n").into_bytes()),
-        ("nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n".to_vec()),
-        ("resolv.conf", b"# no resolver inside\n".to_vec()),
+        ("nsswitch.conf", nsswitch.into_bytes()),
+        ("resolv.conf", resolv.to_vec()),
         ("hostname", format!("{hostname}\n").into_bytes()),
         ("machine-id", Vec::new()),
     ]
@@ -51,7 +69,7 @@ pub(crate) fn synthetic(user: &str, hostname: &str) -> Vec<(&'static str, Vec<u8
 
 #[cfg(test)]
 mod tests {
-    use super::{Row, TABLE, rows, shown, synthetic};
+    use super::{Names, Row, TABLE, rows, shown, synthetic};
 
     #[test]
     fn accounts_and_identity_of_the_host_are_never_shown() {
@@ -82,8 +100,19 @@ mod tests {
     }
 
     #[test]
+    fn names_are_asked_for_only_where_somebody_answers() {
+        let file = |resolver, wanted| {
+            let all = synthetic(Names { user: "user", hostname: "fumehood", resolver });
+            let found = all.into_iter().find(|(name, _)| *name == wanted).unwrap();
+            String::from_utf8(found.1).unwrap()
+        };
+        assert!(file(true, "resolv.conf").contains("nameserver ") && file(true, "nsswitch.conf").contains("files dns"));
+        assert!(!file(false, "resolv.conf").contains("nameserver ") && !file(false, "nsswitch.conf").contains("dns"));
+    }
+
+    #[test]
     fn the_user_is_known_by_name_inside() {
-        let files = synthetic("user", "fumehood");
+        let files = synthetic(Names { user: "user", hostname: "fumehood", resolver: false });
         let passwd = &files.iter().find(|(name, _)| *name == "passwd").unwrap().1;
         assert!(String::from_utf8_lossy(passwd).contains("user:x:1000:1000"));
     }

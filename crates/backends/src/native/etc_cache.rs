@@ -22,7 +22,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::etc;
+use super::etc::{self, Names};
 
 /// The folder that is copied.
 const HOST: &str = "/etc";
@@ -58,16 +58,16 @@ pub(super) struct Copy {
 ///
 /// # Errors
 /// None can be had; the reason is for nobody but a debugger.
-pub(super) fn copy(cache: &Path, user: &str, hostname: &str) -> Result<Copy> {
+pub(super) fn copy(cache: &Path, names: Names<'_>) -> Result<Copy> {
     match std::fs::DirBuilder::new().mode(0o700).create(cache) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => ours(&cache.symlink_metadata()?)?,
         made => made?,
     }
-    let header = header(user, hostname)?;
+    let header = header(names)?;
     let index = cache.join(format!("etc-{:016x}.index", hash(&header)));
     match current(cache, &index, &header) {
         Ok(copy) => Ok(copy),
-        Err(_) => make(cache, &index, &header, user, hostname),
+        Err(_) => make(cache, &index, &header, names),
     }
 }
 
@@ -84,9 +84,10 @@ fn hash(text: &str) -> u64 {
 }
 
 /// Everything beside the sources that a copy depends on. It is never flushed to a disk, so none outlives a boot.
-fn header(user: &str, hostname: &str) -> Result<String> {
+fn header(Names { user, hostname, resolver }: Names<'_>) -> Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(format!("{FORMAT} {} {:016x} {user} {hostname}", boot.trim_end(), hash(etc::TABLE)))
+    let resolver = if resolver { "resolver" } else { "none" };
+    Ok(format!("{FORMAT} {} {:016x} {user} {hostname} {resolver}", boot.trim_end(), hash(etc::TABLE)))
 }
 
 fn stale(why: &str) -> Error {
@@ -155,7 +156,7 @@ impl Stamp {
 }
 
 /// Makes a copy and its index. Both become visible by a rename.
-fn make(cache: &Path, index: &Path, header: &str, user: &str, hostname: &str) -> Result<Copy> {
+fn make(cache: &Path, index: &Path, header: &str, names: Names<'_>) -> Result<Copy> {
     let others =
         std::fs::read_dir(cache)?.flatten().filter(|entry| entry.path() != index).map(|entry| entry.file_name());
     if others.filter(|name| name.as_bytes().ends_with(b".index")).count() >= MAX_COPIES {
@@ -169,7 +170,7 @@ fn make(cache: &Path, index: &Path, header: &str, user: &str, hostname: &str) ->
     let copy = hold(to)?;
     let mut work =
         Work { index: format!("{header}\n{name}\n").into_bytes(), entries: 0, bytes: 0, newest: Duration::ZERO };
-    let made = work.all(&copy.path, user, hostname).and_then(|()| {
+    let made = work.all(&copy.path, names).and_then(|()| {
         if work.newest + SETTLED > since {
             return Err(stale("the sources have not settled"));
         }
@@ -202,7 +203,7 @@ struct Work {
 }
 
 impl Work {
-    fn all(&mut self, to: &Path, user: &str, hostname: &str) -> Result<()> {
+    fn all(&mut self, to: &Path, shown: Names<'_>) -> Result<()> {
         let host = Path::new(HOST);
         // First the stamp, then the look: a change between the two is noticed at the next start.
         self.trusted_folder(host, &host.symlink_metadata()?)?;
@@ -224,7 +225,7 @@ impl Work {
             };
             self.one(&from, &meta, &to.join(name), 0)?;
         }
-        for (name, content) in etc::synthetic(user, hostname) {
+        for (name, content) in etc::synthetic(shown) {
             write_new(&to.join(name), 0o644)?.write_all(&content)?;
         }
         symlink("/proc/self/mounts", to.join("mtab"))
@@ -352,6 +353,8 @@ fn remove(copy: &Path) -> bool {
 mod tests {
     use super::*;
 
+    const NAMES: Names<'static> = Names { user: "user", hostname: "sandbox", resolver: false };
+
     fn cache() -> PathBuf {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -365,7 +368,7 @@ mod tests {
     #[test]
     fn a_copy_shows_no_account_and_no_private_file_of_the_host() {
         let cache = cache();
-        let made = copy(&cache, "user", "sandbox").unwrap();
+        let made = copy(&cache, NAMES).unwrap();
         assert_eq!(std::fs::read(made.path.join("hostname")).unwrap(), b"sandbox\n");
         assert!(std::fs::read_to_string(made.path.join("passwd")).unwrap().contains("user:x:1000"));
         assert!(!made.path.join("shadow").exists());
@@ -384,20 +387,20 @@ mod tests {
     #[test]
     fn a_copy_is_used_again_until_something_changes() {
         let cache = cache();
-        let first = copy(&cache, "user", "sandbox").unwrap();
-        assert_eq!(copy(&cache, "user", "sandbox").unwrap().path, first.path);
-        let index = cache.join(format!("etc-{:016x}.index", hash(&header("user", "sandbox").unwrap())));
+        let first = copy(&cache, NAMES).unwrap();
+        assert_eq!(copy(&cache, NAMES).unwrap().path, first.path);
+        let index = cache.join(format!("etc-{:016x}.index", hash(&header(NAMES).unwrap())));
         let text = std::fs::read_to_string(&index).unwrap();
         let line = text.lines().find(|line| line.ends_with(" /etc")).unwrap();
         std::fs::write(&index, text.replace(line, "1 2 3 4 /etc")).unwrap();
-        assert_ne!(copy(&cache, "user", "sandbox").unwrap().path, first.path);
+        assert_ne!(copy(&cache, NAMES).unwrap().path, first.path);
         std::fs::remove_dir_all(cache).unwrap();
     }
 
     #[test]
     fn a_copy_in_use_stays_and_goes_when_it_is_let_go() {
         let cache = cache();
-        let held = copy(&cache, "user", "sandbox").unwrap();
+        let held = copy(&cache, NAMES).unwrap();
         for entry in std::fs::read_dir(&cache).unwrap().flatten().filter(|entry| entry.path().is_file()) {
             std::fs::remove_file(entry.path()).unwrap();
         }
@@ -410,9 +413,9 @@ mod tests {
     #[test]
     fn a_folder_that_others_write_to_is_not_believed() {
         let cache = cache();
-        drop(copy(&cache, "user", "sandbox").unwrap());
+        drop(copy(&cache, NAMES).unwrap());
         std::fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
-        assert!(copy(&cache, "user", "sandbox").is_err());
+        assert!(copy(&cache, NAMES).is_err());
         std::fs::remove_dir_all(cache).unwrap();
     }
 
@@ -442,11 +445,11 @@ mod tests {
     #[test]
     fn a_torn_index_is_not_believed() {
         let cache = cache();
-        let first = copy(&cache, "user", "sandbox").unwrap();
-        let index = cache.join(format!("etc-{:016x}.index", hash(&header("user", "sandbox").unwrap())));
+        let first = copy(&cache, NAMES).unwrap();
+        let index = cache.join(format!("etc-{:016x}.index", hash(&header(NAMES).unwrap())));
         let text = std::fs::read(&index).unwrap();
         std::fs::write(&index, &text[..text.len() / 2]).unwrap();
-        assert_ne!(copy(&cache, "user", "sandbox").unwrap().path, first.path);
+        assert_ne!(copy(&cache, NAMES).unwrap().path, first.path);
         std::fs::remove_dir_all(cache).unwrap();
     }
 }

@@ -23,6 +23,15 @@ pub enum Stdio {
     Socket,
 }
 
+/// A program of ours that is given as a descriptor, so that it needs no path inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnProgram {
+    /// These bytes: a static executable.
+    Bytes(&'static [u8]),
+    /// A file of the host, opened at the start. In the process tier it must be among the executables of the plan.
+    File(PathBuf),
+}
+
 /// What a start needs beside the plan.
 #[derive(Debug)]
 pub struct Launch {
@@ -31,7 +40,7 @@ pub struct Launch {
     /// Program and arguments.
     pub argv: Vec<OsString>,
     /// The program itself, where it is one of ours and has no path inside: a static executable.
-    pub program: Option<&'static [u8]>,
+    pub program: Option<OwnProgram>,
     /// Shown read-only beside the policy's grants: a script, our own probe.
     pub show: Vec<Grant>,
     /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).

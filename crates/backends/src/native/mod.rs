@@ -35,7 +35,7 @@ mod words;
 
 pub use capacity::{Exhausted, ExhaustedResource};
 pub use etc_cache::sweep as sweep_cache;
-pub use launch::{GitPart, Launch, Protect, Stdio};
+pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio};
 pub use running::{Sample, Streams};
 pub use start::GROUPS;
 pub use survey::Unseen;

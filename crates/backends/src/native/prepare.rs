@@ -4,14 +4,17 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use guest::config::{Config, Ids, Mode, OwnedLandlock, OwnedOp as Op, OwnedProbe as Probe, OwnedRule, Rlimit, Size};
+use guest::config::{
+    Config, Ids, Inlet, Mode, OwnedLandlock, OwnedOp as Op, OwnedProbe as Probe, OwnedRule, Rlimit, Size,
+};
+use policy::control::{Control, Filter, Namespace};
 use policy::value::{NetMode, Tier};
 use policy::{Plan, Policy};
 
 use super::blueprint::Blueprint;
 use super::label::Label;
 use super::landlock::Rules;
-use super::launch::{FIRST_EXTRA, Launch, Protect, Stdio};
+use super::launch::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
 use super::{environment, filter, identity, process, source, tree};
 use crate::host::Capabilities;
 use crate::{StartError, backend};
@@ -40,7 +43,7 @@ pub(super) struct Prepared {
     pub(super) run: String,
     pub(super) stdio: Stdio,
     /// The payload itself, where it has no path.
-    pub(super) program: Option<&'static [u8]>,
+    pub(super) program: Option<OwnProgram>,
     pub(super) workspace: Option<PathBuf>,
     pub(super) rootless: bool,
     pub(super) blueprint: Blueprint,
@@ -121,7 +124,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if let Some(label) = &label {
         (config.label_file, config.label) = (label.file(), label.command());
     }
-    config.program = launch.program.map(|_| number_after(mapped.len()));
+    config.program = launch.program.as_ref().map(|_| number_after(mapped.len()));
     layers(&mut config, &blueprint, &rules);
     probes(&mut config, plan, filter.as_ref(), blueprint.container);
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
@@ -143,7 +146,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         covered,
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
-        program: launch.program,
+        program: launch.program.clone(),
         stdio: launch.stdio,
         rootless: !host.root(),
         tier: plan.tier,
@@ -170,12 +173,17 @@ fn number_after(mapped: usize) -> u32 {
 
 fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &Launch) -> Config {
     let text = |value: &OsStr| CString::new(value.as_bytes()).unwrap_or_default();
+    let own_network = blueprint.namespaces.contains(&Namespace::Net);
     Config {
         mode: if blueprint.container { Mode::Container } else { Mode::Process },
         // The frame says that the config is there; as root, the id maps too.
         wait_mapped: true,
         wait_filled: blueprint.hides && blueprint.container,
-        loopback: blueprint.container && policy.net.mode == NetMode::Loopback,
+        loopback: blueprint.container && policy.net.mode != NetMode::None,
+        // Never in the host's own.
+        local_ipv4: own_network && blueprint.local[0],
+        local_ipv6: own_network && blueprint.local[1],
+        inlets: blueprint.inlets.iter().filter(|_| own_network).map(inlet).collect(),
         inner_limits: blueprint.inner_limits,
         new_keyring: blueprint.keyring,
         new_session: blueprint.session,
@@ -196,6 +204,10 @@ fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &
         argv: launch.argv.iter().map(|word| text(word)).collect(),
         ..Config::default()
     }
+}
+
+const fn inlet(inlet: &policy::control::Inlet) -> Inlet {
+    Inlet { ipv6: inlet.ipv6, udp: inlet.udp, port: inlet.port }
 }
 
 /// What is allowed here is never more than the caller may have: a lower limit of theirs holds the clause as well.
@@ -274,7 +286,7 @@ fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, cont
     }
     config.probes.push(Probe::OpenMustWork(c"/dev/null".into()));
     config.probes.push(Probe::SocketMustFail { family: 40, kind: 1, protocol: 0 });
-    if plan.policy.net.mode != NetMode::Loopback {
+    if plan.controls().any(|control| *control == Control::Filter(Filter::NoInet)) {
         config.probes.push(Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 });
         config.probes.push(Probe::SocketMustFail { family: 10, kind: 2, protocol: 0 });
     }

@@ -8,7 +8,7 @@ use sys::cgroup::Group;
 use sys::spawn::{Child, IdMaps, Namespaces, Spawn, SpawnError, TimeOffsets};
 
 use super::control::Control;
-use super::launch::FIRST_EXTRA;
+use super::launch::{FIRST_EXTRA, OwnProgram};
 use super::prepare::Prepared;
 use super::running::Streams;
 use super::start::{GROUPS, Inner, START_TIMEOUT};
@@ -16,8 +16,9 @@ use crate::StartError;
 use crate::host::Capabilities;
 
 /// Capabilities that the guest needs in its own user namespace until it drops them (capabilities(7)): CHOWN,
-/// DAC_OVERRIDE, FOWNER, SETGID, SETUID, SETPCAP, NET_ADMIN, SYS_CHROOT, SYS_ADMIN, SYS_RESOURCE, MKNOD.
-const AMBIENT: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 27;
+/// DAC_OVERRIDE, FOWNER, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, NET_ADMIN, SYS_CHROOT, SYS_ADMIN, SYS_RESOURCE, MKNOD.
+const AMBIENT: u64 =
+    1 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 27;
 
 /// What the guest's process is made of, all of it open before it is made.
 #[derive(Debug)]
@@ -60,8 +61,7 @@ impl Order {
             IdMaps::BySelf { outside_uid: host.euid, outside_gid: host.egid, inside_uid: inside, inside_gid: inside };
         let program = sys::memfd::program(c"fumehood-guest", guest::ELF)
             .map_err(|e| StartError::system("making the guest's memory file", e))?;
-        let payload = prepared.program.map(|bytes| sys::memfd::program(c"fumehood-agent", bytes)).transpose();
-        let payload = payload.map_err(|e| StartError::system("making the agent's memory file", e))?;
+        let payload = prepared.program.as_ref().map(own_program).transpose()?;
         let inode = payload.as_ref().map(sys::paths::identity).transpose();
         let inode = inode.map_err(|e| StartError::system("looking at the agent's memory file", e))?.map(|is| is.inode);
         let config = sys::memfd::Later::new(c"fumehood-config")
@@ -118,6 +118,17 @@ impl Order {
     /// There is no process: what was made for it goes. What cannot be removed stays in the journal, for `gc`.
     pub(super) fn undo(self) {
         drop(self.group.map(|group| group.end(START_TIMEOUT)));
+    }
+}
+
+/// The payload's program as a descriptor.
+fn own_program(program: &OwnProgram) -> Result<OwnedFd, StartError> {
+    match program {
+        OwnProgram::Bytes(bytes) => sys::memfd::program(c"fumehood-agent", bytes)
+            .map_err(|e| StartError::system("making the agent's memory file", e)),
+        OwnProgram::File(path) => std::fs::File::open(path)
+            .map(OwnedFd::from)
+            .map_err(|e| StartError::system("opening our own program", format!("{}: {e}", path.display()))),
     }
 }
 

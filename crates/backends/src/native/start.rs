@@ -272,6 +272,21 @@ impl backend::Started for Started {
         Ok(slots.iter().zip(list).collect())
     }
 
+    fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
+        let mut all = Vec::new();
+        while all.len() < self.prepared.config.inlets.len() {
+            let frame = self.expect()?;
+            let FromGuest::Sockets(count) = frame else { return Err(unexpected(&frame)) };
+            let came = self.control.take_descriptors();
+            if came.len() != usize::from(count) || came.is_empty() {
+                return Err(StartError::system("reading the guest's frames", "a socket is missing"));
+            }
+            all.extend(came);
+        }
+        self.seen.sockets(&all);
+        Ok(all)
+    }
+
     fn waits(&self) -> bool {
         self.prepared.config.wait_filled
     }
@@ -364,6 +379,8 @@ impl Started {
             config.sources.get(index).map(words::source)
         } else if step == Step::Mounts {
             config.ops.get(index).map(words::op)
+        } else if step == Step::Network {
+            index.checked_sub(16).and_then(|at| config.inlets.get(at)).map(words::inlet)
         } else if step == Step::Landlock {
             config.landlock.as_ref().and_then(rule)
         } else if step == Step::Probes {

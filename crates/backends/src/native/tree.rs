@@ -293,7 +293,11 @@ impl Builder<'_> {
         if points.any(|point| point.starts_with("/etc")) {
             return None;
         }
-        etc_cache::copy(cache, self.user(), self.hostname()).ok()
+        etc_cache::copy(cache, self.names()).ok()
+    }
+
+    fn names(&self) -> etc::Names<'_> {
+        etc::Names { user: self.user(), hostname: self.hostname(), resolver: self.blueprint.resolver }
     }
 
     fn hostname(&self) -> &str {
@@ -301,7 +305,7 @@ impl Builder<'_> {
     }
 
     fn synthetic_etc(&mut self) {
-        for (name, content) in etc::synthetic(self.user(), self.hostname()) {
+        for (name, content) in etc::synthetic(self.names()) {
             self.op(Op::File { path: text(&Path::new("/etc").join(name)), mode: 0o644, bytes: content });
         }
         self.op(Op::Symlink { path: c"/etc/mtab".into(), target: c"/proc/self/mounts".into() });

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Config, OwnedOp as Op, OwnedProbe as Probe};
 use guest::frames::{Posture, ToGuest};
 use policy::Plan;
-use policy::control::{CgroupLimit, Control, Cover, Filter, Namespace, Watch};
+use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Namespace, Watch};
 use sys::proc::{Mount, Process, Status};
 
 use super::capacity::WatchedMounts;
@@ -35,6 +35,10 @@ pub(super) struct Seen {
     limits: Option<sys::cgroup::Limits>,
     /// Its mounts, when nothing could change them any more.
     mounts: Option<Vec<Mount>>,
+    /// The sockets that came out.
+    sockets: Vec<sys::inlet::Inlet>,
+    /// Its network namespace.
+    network: Option<u64>,
     /// Why something could not be seen.
     blind: Vec<String>,
 }
@@ -60,6 +64,16 @@ impl Seen {
         }
     }
 
+    /// The sockets that came out, before they are the broker's.
+    pub(super) fn sockets(&mut self, sockets: &[std::os::fd::OwnedFd]) {
+        for socket in sockets {
+            match sys::inlet::look(socket) {
+                Ok(inlet) => self.sockets.push(inlet),
+                Err(why) => self.blind.push(format!("a socket of the sandbox could not be looked at: {why}")),
+            }
+        }
+    }
+
     fn namespaces(&mut self, pid: i32, demanded: &[Namespace]) -> sys::error::Result<()> {
         if demanded.is_empty() {
             return Ok(());
@@ -71,6 +85,7 @@ impl Seen {
                 && theirs != ours
             {
                 self.namespaces.push(kind);
+                self.network = self.network.or((kind == Namespace::Net).then_some(theirs));
             }
         }
         Ok(())
@@ -229,7 +244,15 @@ impl Proof<'_> {
                     format!("it has {} variables", p.variables)
                 })
             }
+            Control::LocalRoutes { ipv6 } => must(p.local_ipv4 && (p.local_ipv6 || !ipv6), || {
+                "a foreign address does not lead to the sandbox itself".to_owned()
+            }),
+            Control::Inlets(inlets) => self.inlets(inlets),
+            Control::HostNetwork => must(!self.started.prepared.blueprint.no_inet && !self.container(), || {
+                "it is not for this plan".to_owned()
+            }),
             Control::Copy { size: None, .. }
+            | Control::Broker
             | Control::Hide(_)
             | Control::ProtectedAtApply
             | Control::Watch(
@@ -263,6 +286,20 @@ impl Proof<'_> {
         }
         let (pid, pids) = (self.posture.pid, &self.status.pids);
         must(pid == 1 && pids.len() > 1 && pids.last() == Some(&1), || format!("the guest is process {pid}"))
+    }
+
+    /// Each socket is of the sandbox's own namespace, and waits where the plan says; there are no others.
+    fn inlets(&self, planned: &[Inlet]) -> Evident {
+        let seen = &self.started.seen;
+        must(seen.sockets.len() == planned.len(), || format!("{} sockets came out", seen.sockets.len()))?;
+        must(seen.network.is_some(), || "the sandbox has no network namespace of its own".to_owned())?;
+        for (socket, inlet) in seen.sockets.iter().zip(planned) {
+            must(Some(socket.namespace) == seen.network, || "a socket is of another network namespace".to_owned())?;
+            let listens = !inlet.udp && inlet.port != 0;
+            let found = (socket.ipv6, socket.udp, socket.listens, socket.port);
+            must(found == (inlet.ipv6, inlet.udp, listens, Some(inlet.port)), || format!("a socket is {socket:?}"))?;
+        }
+        Ok(())
     }
 
     fn user(&self, id: u32) -> Evident {
@@ -652,6 +689,10 @@ fn options(attrs: Attrs) -> Vec<&'static str> {
 }
 
 impl backend::Verified for Verified {
+    fn pid(&self) -> i32 {
+        self.confined.started.child.child.pid
+    }
+
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
         let started = self.confined.started;
         started.control.send(ToGuest::Go)?;

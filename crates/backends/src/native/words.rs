@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guest::config::{OwnedOp as Op, OwnedProbe as Probe, OwnedSource as Source};
+use guest::config::{Inlet, OwnedOp as Op, OwnedProbe as Probe, OwnedSource as Source};
 use guest::frames::{FrameError, FromGuest};
 use sys::pidfd::End;
 
@@ -57,6 +57,12 @@ pub(super) fn probe(probe: &Probe) -> String {
     }
 }
 
+/// A socket for the broker.
+pub(super) fn inlet(inlet: &Inlet) -> String {
+    let (transport, family) = (if inlet.udp { "UDP" } else { "TCP" }, if inlet.ipv6 { "IPv6" } else { "IPv4" });
+    format!("making the socket for {transport} over {family}, port {}", inlet.port)
+}
+
 /// What the kernel answered.
 pub(super) fn answer(errno: i32) -> String {
     if errno == 0 {
@@ -91,6 +97,7 @@ pub(super) const fn frame(frame: &FromGuest) -> &'static str {
         FromGuest::Stopped(_) => "that the program was stopped",
         FromGuest::Continued => "that the program goes on",
         FromGuest::Pong => "that it is there",
+        FromGuest::Sockets(_) => "that sockets are made",
         FromGuest::Settled => "that nothing can change the mounts any more",
     }
 }

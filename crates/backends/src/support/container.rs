@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory,
-    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
+    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, pids,
+    root_image, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;
@@ -65,15 +65,17 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetMode => match policy.net.mode {
             NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
             NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
-            NetMode::Allow => network_by_broker(policy),
+            NetMode::Allow => network::by_broker(policy, host),
         },
-        ClauseId::NetAllow => when(!policy.net.allow.is_empty(), || network_by_broker(policy)),
-        ClauseId::NetDns => Support::NotAsked,
-        ClauseId::NetBandwidth => bandwidth(policy),
+        ClauseId::NetPresets | ClauseId::NetAllow | ClauseId::NetDeny | ClauseId::NetUnknown | ClauseId::NetDns => {
+            network::rules(policy, id)
+        }
+        ClauseId::NetPrograms | ClauseId::NetCa | ClauseId::NetProxy => network::not_yet(policy, id),
+        ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections => network::metered(policy, id),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
         ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
-        ClauseId::Secrets => secrets(policy),
+        ClauseId::Secrets => network::secrets(policy),
         ClauseId::ProcessUser => held(Control::User { name: process.user.clone(), id: INSIDE }),
         ClauseId::ProcessHostname => held(Control::Hostname(process.hostname.clone())),
         ClauseId::ProcessUmask => held(Control::Umask(process.umask)),

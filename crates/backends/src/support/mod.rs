@@ -3,6 +3,7 @@
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
 mod container;
+mod network;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
@@ -10,7 +11,7 @@ pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};
 use policy::units::{ranges, spans};
-use policy::value::{NetMode, Policy, Root, Threat};
+use policy::value::{Policy, Root, Threat};
 use policy::{ClauseId, Support, Unmet};
 
 use sys::machine::Labels;
@@ -230,37 +231,6 @@ pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
 /// Whether a list as the kernel writes it (`0-3,8`) names a number.
 fn lists(list: &str, number: u32) -> bool {
     ranges(list).flatten().any(|(from, to)| (from..=to).contains(&number))
-}
-
-/// Clauses that need the broker, on every tier.
-pub(crate) fn network_by_broker(policy: &Policy) -> Support {
-    when(policy.net.mode == NetMode::Allow || !policy.net.allow.is_empty(), || {
-        unmet(
-            "net.allow/no-broker",
-            "no backend can reach named hosts yet: the egress broker is not part of this version",
-            "use `net.mode = \"none\"` or `\"loopback\"`, and bring what the program needs in by `--read`",
-        )
-    })
-}
-
-pub(crate) fn bandwidth(policy: &Policy) -> Support {
-    when(policy.net.bandwidth.is_some(), || {
-        unmet(
-            "net.bandwidth/no-broker",
-            "only the egress broker can meter the network, and it is not part of this version",
-            "remove `net.bandwidth`; with `net.mode = \"none\"` no byte leaves anyway",
-        )
-    })
-}
-
-pub(crate) fn secrets(policy: &Policy) -> Support {
-    when(!policy.secrets.is_empty(), || {
-        unmet(
-            "secrets/no-broker",
-            "secrets are put on the wire by the egress broker, which is not part of this version",
-            "remove the `secrets` table",
-        )
-    })
 }
 
 /// Lines are judged by the broker; the list of executables is held by the kernel too, as `fs.exec`.

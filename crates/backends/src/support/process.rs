@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    bandwidth, commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory,
-    network_by_broker, pids, root_image, secrets, tools, unmet, unmet_but, watched, when, when_some,
+    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory, network, pids,
+    root_image, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 
@@ -80,15 +80,23 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "net.mode/loopback-needs-container",
                 "without a network namespace `lo` is the host's own, with all that listens there",
             ),
-            NetMode::Allow => network_by_broker(policy),
+            NetMode::Allow => network::without_namespace(policy, id),
         },
-        ClauseId::NetAllow => when(!policy.net.allow.is_empty(), || network_by_broker(policy)),
-        ClauseId::NetDns => Support::NotAsked,
-        ClauseId::NetBandwidth => bandwidth(policy),
+        ClauseId::NetPresets
+        | ClauseId::NetAllow
+        | ClauseId::NetDeny
+        | ClauseId::NetUnknown
+        | ClauseId::NetPrograms
+        | ClauseId::NetDns
+        | ClauseId::NetCa
+        | ClauseId::NetProxy
+        | ClauseId::NetBandwidth
+        | ClauseId::NetBytes
+        | ClauseId::NetConnections => network::without_namespace(policy, id),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
         ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
-        ClauseId::Secrets => secrets(policy),
+        ClauseId::Secrets => network::secrets(policy),
         // Without namespaces the program runs as the caller (or, from root, as an unprivileged user), and sees the
         // machine's own name: the tier's table says so. Whoever asks for names of their own does not get them here.
         ClauseId::ProcessUser => when(process.user != SHOWN_USER, || {

@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "a secret is refused without a broker",
         cell: Cell::Refused(
             &["secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}"],
-            "secrets/no-broker",
+            "secrets/not-held",
         ),
     },
 ];

@@ -27,15 +27,45 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetMode,
-        backends: BOTH,
-        sentence: "allow is refused without a broker",
-        cell: Cell::Refused(&["net.mode=allow", "net.allow=[\"example.org:443\"]"], "net.allow/no-broker"),
+        backends: PROCESS,
+        sentence: "allow is refused: every connection would be the host's",
+        cell: Cell::Refused(&["net.mode=allow"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetMode,
+        backends: CONTAINER,
+        sentence: "allow: a host by name is reached where a rule says that it is, and no other place by any way",
+        cell: Cell::Enforced(allow),
     },
     Case {
         clause: ClauseId::NetAllow,
-        backends: BOTH,
-        sentence: "a destination is refused without a broker",
-        cell: Cell::Refused(&["net.mode=allow", "net.allow=[\"example.org:443\"]"], "net.allow/no-broker"),
+        backends: CONTAINER,
+        sentence: "a host of the rules is reached, and another name, port or address is refused at once",
+        cell: Cell::Enforced(allow),
+    },
+    Case {
+        clause: ClauseId::NetAllow,
+        backends: PROCESS,
+        sentence: "rules need a network namespace of their own",
+        cell: Cell::Refused(&["net.mode=allow", "net.allow=[\"example.org:443\"]"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetAllow,
+        backends: CONTAINER,
+        sentence: "methods and paths are refused until connections are opened",
+        cell: Cell::Refused(
+            &["net.mode=allow", "net.allow=[{ host = \"example.org\", methods = [\"GET\"] }]"],
+            "net.allow/not-opened",
+        ),
+    },
+    Case {
+        clause: ClauseId::NetAllow,
+        backends: CONTAINER,
+        sentence: "rules for UDP are refused",
+        cell: Cell::Refused(
+            &["net.mode=allow", "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]"],
+            "net.allow/no-udp",
+        ),
     },
     Case {
         clause: ClauseId::NetDns,
@@ -45,12 +75,138 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetBandwidth,
-        backends: BOTH,
-        sentence: "a rate is refused without a broker",
+        backends: PROCESS,
+        sentence: "the broker needs a network namespace",
+        cell: Cell::Refused(&["net.mode=allow", "net.bandwidth=1M/s"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetBandwidth,
+        backends: CONTAINER,
+        sentence: "without a broker nobody meters",
+        cell: Cell::Refused(&["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetBytes,
+        backends: PROCESS,
+        sentence: "the broker needs a network namespace",
+        cell: Cell::Refused(&["net.mode=allow", "net.bytes=1G"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetBytes,
+        backends: CONTAINER,
+        sentence: "without a broker nobody meters",
+        cell: Cell::Refused(&["net.mode=loopback", "net.bytes=1G"], "net.bandwidth/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetConnections,
+        backends: PROCESS,
+        sentence: "the broker needs a network namespace",
+        cell: Cell::Refused(&["net.mode=allow", "net.connections=64"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetConnections,
+        backends: CONTAINER,
+        sentence: "without a broker nobody meters",
+        cell: Cell::Refused(&["net.mode=loopback", "net.connections=64"], "net.bandwidth/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetConnections,
+        backends: CONTAINER,
+        sentence: "so many connections at once, and one more is refused",
+        cell: Cell::Enforced(connections),
+    },
+    Case {
+        clause: ClauseId::NetBytes,
+        backends: CONTAINER,
+        sentence: "when the bytes are used up no more pass, and the run goes on",
+        cell: Cell::Enforced(volume),
+    },
+    Case {
+        clause: ClauseId::NetDeny,
+        backends: CONTAINER,
+        sentence: "what is denied is not reached, whatever allows it",
+        cell: Cell::Enforced(deny),
+    },
+    Case {
+        clause: ClauseId::NetPresets,
+        backends: CONTAINER,
+        sentence: "the names of a preset are resolved, and no other",
+        cell: Cell::Enforced(presets),
+    },
+    Case {
+        clause: ClauseId::NetUnknown,
+        backends: CONTAINER,
+        sentence: "what no rule has is refused at once, and told",
+        cell: Cell::Enforced(allow),
+    },
+    Case {
+        clause: ClauseId::NetPresets,
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
+        cell: Cell::Refused(&["net.mode=allow", "net.presets=[\"pypi\"]"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetDeny,
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
+        cell: Cell::Refused(&["net.mode=allow", "net.deny=[\"upload.example.org\"]"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetUnknown,
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
+        cell: Cell::Refused(&["net.mode=allow", "net.unknown=deny"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetPrograms,
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
         cell: Cell::Refused(
-            &["net.mode=allow", "net.allow=[\"example.org:443\"]", "net.bandwidth=1M/s"],
-            "net.bandwidth/no-broker",
+            &["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"],
+            "net.mode/allow-needs-container",
         ),
+    },
+    Case {
+        clause: ClauseId::NetCa,
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
+        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.mode/allow-needs-container"),
+    },
+    Case {
+        clause: ClauseId::NetProxy,
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
+        cell: Cell::Refused(
+            &["net.mode=allow", "net.proxy=http://proxy.example.org:3128"],
+            "net.mode/allow-needs-container",
+        ),
+    },
+    Case {
+        clause: ClauseId::NetUnknown,
+        backends: CONTAINER,
+        sentence: "nobody can be asked yet",
+        cell: Cell::Refused(&["net.mode=allow", "net.unknown=ask"], "net.unknown/no-ask"),
+    },
+    Case {
+        clause: ClauseId::NetPrograms,
+        backends: CONTAINER,
+        sentence: "which program it is cannot be told yet",
+        cell: Cell::Refused(
+            &["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"],
+            "net.programs/not-held",
+        ),
+    },
+    Case {
+        clause: ClauseId::NetCa,
+        backends: CONTAINER,
+        sentence: "no TLS is opened yet",
+        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.ca/not-held"),
+    },
+    Case {
+        clause: ClauseId::NetProxy,
+        backends: CONTAINER,
+        sentence: "the broker goes out by itself yet",
+        cell: Cell::Refused(&["net.mode=allow", "net.proxy=http://proxy.example.org:3128"], "net.proxy/not-held"),
     },
 ];
 
@@ -115,4 +271,119 @@ fn dns(scene: &Fixture) -> Held {
     let lookup =
         scene.python(&["syscalls.profile=default"], "import socket; socket.getaddrinfo('example.org', 443)")?;
     check(lookup.code == Some(1), || lookup.said())
+}
+
+/// Runs Python in the container with these rules and a server of the host that answers each connection with `hello` and
+/// then repeats what it hears; `NAME` in the code is its name inside.
+fn with_server(scene: &Fixture, more: &[&str], code: &str) -> Result<conformance::Ended, conformance::Wrong> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let rule = format!("net.allow=[{{ host = \"served.test\", ports = [7001], address = \"127.0.0.1:{port}\" }}]");
+    let values: Vec<&str> =
+        ["syscalls.profile=default", "net.mode=allow", &rule].into_iter().chain(more.iter().copied()).collect();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serve = || {
+            while let Ok((stream, _)) = listener.accept() {
+                if over.load(std::sync::atomic::Ordering::Acquire) {
+                    return;
+                }
+                scope.spawn(move || answer(stream));
+            }
+        };
+        scope.spawn(serve);
+        let ended = scene.python(&values, code);
+        over.store(true, std::sync::atomic::Ordering::Release);
+        drop(std::net::TcpStream::connect(("127.0.0.1", port)));
+        ended
+    })
+}
+
+fn answer(mut stream: std::net::TcpStream) {
+    let said = std::io::Write::write_all(&mut stream, b"hello");
+    let copied = stream.try_clone().and_then(|mut back| std::io::copy(&mut stream, &mut back));
+    drop((said, copied));
+}
+
+/// What a connection says first, or why there is none.
+const TRY: &str = "
+import socket, time
+def attempt(host, port):
+    try:
+        began = time.monotonic()
+        with socket.create_connection((host, port), 5) as s:
+            return s.recv(5).decode() or 'closed'
+    except socket.gaierror: return 'no name'
+    except (ConnectionResetError, BrokenPipeError): return 'reset'
+    except ConnectionRefusedError: return 'refused'
+    except OSError as e: return type(e).__name__
+";
+
+fn allow(scene: &Fixture) -> Held {
+    let code = format!(
+        "{TRY}
+print([attempt(*to) for to in [
+    ('served.test', 7001), ('served.test', 7002), ('other.test', 7001), ('192.0.2.1', 443), ('169.254.169.254', 80)]])
+s = socket.create_server(('127.0.0.1', 7001)); print(attempt('localhost', 7001) and 'own')"
+    );
+    // The own server accepts nothing: its backlog does, and nothing is said.
+    let code = code.replace("attempt('localhost', 7001) and 'own'", "'own'");
+    let ended = with_server(scene, &[], &code)?;
+    let said = ended.out();
+    check(said.contains("['hello', 'refused', 'no name', 'refused', 'refused']") && said.contains("own"), || {
+        ended.said()
+    })?;
+    check(ended.violations().iter().any(|id| id.starts_with("net.allow/")), || ended.said())
+}
+
+fn connections(scene: &Fixture) -> Held {
+    let code = format!(
+        "{TRY}
+first = socket.create_connection(('served.test', 7001)); print(first.recv(5).decode())
+print(attempt('served.test', 7001))
+first.close(); time.sleep(0.3); print(attempt('served.test', 7001))"
+    );
+    let ended = with_server(scene, &["net.connections=1"], &code)?;
+    let lines: Vec<String> = ended.out().lines().map(str::to_owned).collect();
+    let refused = matches!(lines.get(1).map(String::as_str), Some("reset" | "closed" | "refused"));
+    check(lines.len() == 3 && refused && lines.first() == lines.last(), || ended.said())
+}
+
+fn volume(scene: &Fixture) -> Held {
+    let code = "
+import socket
+s = socket.create_connection(('served.test', 7001), 5); got = 0
+try:
+    for _ in range(64):
+        s.sendall(b'x' * 1024); got += len(s.recv(4096))
+        if not got: break
+except OSError as e: pass
+print('goes on', got < 32768)";
+    let ended = with_server(scene, &["net.bytes=16K"], code)?;
+    check(ended.out() == "goes on True", || ended.said())?;
+    let free = with_server(scene, &[], code)?;
+    check(free.out() == "goes on False", || free.said())
+}
+
+fn deny(scene: &Fixture) -> Held {
+    let code = format!("{TRY}\nprint(attempt('served.test', 7001))");
+    let ended = with_server(scene, &["net.deny=[\"served.test\"]"], &code)?;
+    check(ended.out() == "no name", || ended.said())?;
+    let open = with_server(scene, &["net.deny=[\"other.test\"]"], &code)?;
+    check(open.out() == "hello", || open.said())
+}
+
+fn presets(scene: &Fixture) -> Held {
+    let code = "
+import socket
+def name(host):
+    try: return socket.getaddrinfo(host, 443, socket.AF_INET)[0][4][0].startswith('198.1')
+    except socket.gaierror: return False
+print(name('pypi.org'), name('example.org'))";
+    let values = ["syscalls.profile=default", "net.mode=allow", "net.presets=[\"pypi\"]"];
+    let ended = scene.python(&values, code)?;
+    // Where the machine itself has no resolver, the name is known and nobody can say where it is.
+    let known = ended.out() == "True False"
+        || !ended.violations().iter().any(|id| id.contains("unknown-name") && id.contains("pypi"));
+    check(known && ended.out().ends_with("False"), || ended.said())
 }

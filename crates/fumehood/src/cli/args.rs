@@ -4,6 +4,7 @@
 //! that all of them are told at once; and it costs microseconds, where building a full command tree costs a visible part of
 //! a start.
 
+pub use crate::ui::{closest, usage};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
@@ -272,12 +273,6 @@ fn flags(tables: &[&'static [Flag]]) -> impl Iterator<Item = &'static Flag> {
     tables.iter().copied().flatten()
 }
 
-/// A mistake on the command line.
-#[must_use]
-pub fn usage(id: &'static str, what: String, why: String, fix: String) -> Fault {
-    Fault { id, what, place: "command line".to_owned(), why, fix }
-}
-
 fn unknown_long(name: &[u8], tables: &[&'static [Flag]]) -> Fault {
     let typed = show_bytes(name);
     let best = closest(&typed, flags(tables).map(|flag| flag.long));
@@ -334,15 +329,6 @@ fn surplus(word: &OsStr, most: usize) -> Fault {
         format!("the command takes {takes} beside its flags"),
         "see `--help`".to_owned(),
     )
-}
-
-/// The known word that `typed` was most likely meant to be.
-pub fn closest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|word| (strsim::jaro_winkler(typed, word), word))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, word)| word)
 }
 
 #[cfg(test)]

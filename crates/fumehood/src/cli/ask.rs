@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::args::{Flag, Parsed, To, usage};
 use super::house::{offer, with_default};
-use super::request::Request;
 use super::spec::Call;
+use crate::run::Request;
 use crate::ui::Failure;
 use sandbox::fault::{Fault, show_bytes};
 use sandbox::{PolicyLayer, Workload};
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
     use crate::cli::args::{Words, parse};
-    use crate::cli::environment::Environment;
     use crate::cli::flags::{POLICY, RUN, SAYING};
+    use crate::environment::Environment;
     use crate::ui::{Console, When};
 
     fn asked(environment: &Environment, args: &[&str]) -> Result<Request, Failure> {

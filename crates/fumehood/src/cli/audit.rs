@@ -22,15 +22,17 @@ const FILTER: &[Flag] = &[
     Flag::new("since", Some("TIME"), To::Ours, "Only events from 2026-11-22T01:30:00Z on, or not older than 10m"),
     Flag::new("lines", Some("N"), To::Ours, "Only the newest N events").short(b'n'),
 ];
-const TOOLS: &[Flag] =
-    &[Flag::new("tools", None, To::Ours, "Only calls of tools and what people said of them, a line for each step")];
+const TOOLS: &[Flag] = &[
+    Flag::new("tools", None, To::Ours, "Only calls of tools and what people said of them, a line for each step"),
+    Flag::new("net", None, To::Ours, "Only what the broker of the network stopped, as `--kind egress`"),
+];
 const KEY: &[Flag] =
     &[Flag::new("key", Some("HEX"), To::Ours, "The public key that must have signed; else the one in the keys folder")];
 
 pub(super) const SHOW: Spec = Spec {
     path: &["audit", "show"],
     about: "Print events of the audit log",
-    usage: "[--tools] [--run RUN] [--kind KIND] [--since TIME] [-n N]",
+    usage: "[--tools|--net] [--run RUN] [--kind KIND] [--since TIME] [-n N]",
     more: "With --json: {schema, events}. Nothing is judged here; `fumehood audit verify` does that.",
     tables: &[FILTER, TOOLS, FOLDER],
     words: Words::Mixed(0),
@@ -117,7 +119,7 @@ fn filter(call: &Call<'_>) -> Result<Filter, Failure> {
     };
     Ok(Filter {
         run: text("run"),
-        kind: text("kind").map(kind).transpose()?,
+        kind: text("kind").or_else(|| call.parsed.has("net").then(|| "egress".to_owned())).map(kind).transpose()?,
         since: text("since").map(since).transpose()?,
         limit: text("lines").map(lines).transpose()?,
     })

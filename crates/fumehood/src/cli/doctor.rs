@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use policy::value::Tier;
 use serde_json::{Value, json};
-use sys::command::Command;
+use sys::channel::Interest;
 
 use super::args::{Words, closest, usage};
-use super::environment::Environment;
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
 use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, TierHealth, default_tier, examine};
+use crate::environment::Environment;
+use crate::run::in_process::Runner;
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
 use sandbox::fault::{show_bytes, show_text};
+use sandbox::{PolicyLayer, Stdio, Workload};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["doctor"],
@@ -66,32 +68,31 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
     Err(Failure::own(usage("usage/bad-value", format!("`--tier {typed}`: no tier that could be looked at"), why, fix)))
 }
 
-/// Starts a small sandbox on a tier, as a user would: this program, its own record, and the shell's shortest script.
+/// Starts a small sandbox on a tier under the default policy: its own record, and the shell's shortest script.
 fn prove(tier: Tier, environment: &Environment) -> Proof {
-    let failed = |how: String| Proof { held: false, how };
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(error) => return failed(format!("this program cannot be found again: {error}")),
-    };
-    let mut command = Command::new(program)
-        .args(["run", "--json", "--tier", tier.as_str(), "--", "/bin/sh", "-c", "echo $((6 * 7))"])
-        .directory("/");
-    for name in ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"] {
-        if let Some(value) = environment.variable(name) {
-            command = command.env(name, value);
+    let own = ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"];
+    let kept = own.into_iter().filter_map(|name| Some((name.into(), environment.variable(name)?.to_owned())));
+    let runner = Runner::new(&sandbox::Environment::new(Some("/".into()), kept.collect(), environment.euid));
+    let layers = [PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() }];
+    let argv = ["/bin/sh", "-c", "echo $((6 * 7))"].map(Into::into).to_vec();
+    let report = runner.start(&layers, Workload::Argv(argv), Stdio::kept()).and_then(|sandbox| {
+        let bell = [Interest { fd: sandbox.ended(), write: false }];
+        let in_time = sys::channel::wait(&bell, Some(TRIAL)).is_ok_and(|ready| ready.first() == Some(&true));
+        if !in_time {
+            sandbox.kill();
         }
+        let finished = sandbox.wait()?;
+        Ok(in_time.then(|| finished.to_json()))
+    });
+    match report {
+        Ok(Some(report)) => judge(&report),
+        Ok(None) => Proof { held: false, how: format!("it did not end within {} s", TRIAL.as_secs()) },
+        Err(stop) => judge(&stop.json()),
     }
-    let output = match command.output(b"", 1 << 20, TRIAL) {
-        Ok(output) if output.timed_out => return failed(format!("it did not end within {} s", TRIAL.as_secs())),
-        Ok(output) => output,
-        Err(error) => return failed(error.to_string()),
-    };
-    judge(&output.stdout, &output.stderr)
 }
 
 /// What the report of the trial says: it ran, its posture was compared with its plan, and it printed what it should.
-fn judge(stdout: &[u8], stderr: &[u8]) -> Proof {
-    let report: Value = serde_json::from_slice(stdout).unwrap_or_default();
+fn judge(report: &Value) -> Proof {
     let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let ran = text("/outcome/kind") == "exited" && report.pointer("/outcome/code") == Some(&json!(0));
     let held = ran && text("/stdout") == "42\n";
@@ -106,8 +107,7 @@ fn judge(stdout: &[u8], stderr: &[u8]) -> Proof {
     } else if ran {
         "a sandbox started, and its output was not what it printed".to_owned()
     } else {
-        let told = [text("/outcome/message"), show_bytes(stderr)].into_iter().find(|text| !text.is_empty());
-        format!("a sandbox did not start: {}", told.unwrap_or_else(|| "it said nothing".to_owned()))
+        format!("a sandbox did not end as it should: {}", text("/outcome/message"))
     };
     Proof { held, how }
 }
@@ -206,19 +206,17 @@ mod tests {
 
     #[test]
     fn only_a_run_that_ended_as_it_should_is_a_proof() {
-        let good = br#"{"outcome": {"kind": "exited", "code": 0}, "stdout": "42\n", "enforcers": [1, 2]}"#;
-        assert!(judge(good, b"").held);
-        let silent = br#"{"outcome": {"kind": "exited", "code": 0}, "stdout": ""}"#;
-        let refused = br#"{"refused": [{"what": "container", "why": "no namespaces"}]}"#;
-        for (stdout, how) in [
-            (&silent[..], "not what it printed"),
-            (&refused[..], "container: no namespaces"),
-            (&b""[..], "it said nothing"),
-            (&b"{nonsense"[..], "it said nothing"),
+        let good = json!({"outcome": {"kind": "exited", "code": 0}, "stdout": "42\n", "enforcers": [1, 2]});
+        assert!(judge(&good).held);
+        for (report, how) in [
+            (json!({"outcome": {"kind": "exited", "code": 0}, "stdout": ""}), "not what it printed"),
+            (json!({"refused": [{"what": "container", "why": "no namespaces"}]}), "container: no namespaces"),
+            (json!({"errors": [{"what": "the guest", "why": "it is gone"}]}), "did not start: the guest: it is gone"),
+            (json!({"outcome": {"kind": "signalled", "message": "killed by 9"}}), "as it should: killed by 9"),
+            (Value::Null, "as it should"),
         ] {
-            let proof = judge(stdout, b"");
+            let proof = judge(&report);
             assert!(!proof.held && proof.how.contains(how), "{proof:?}");
         }
-        assert!(judge(b"", b"killed\x1b").how.ends_with(r"killed\u{1b}"));
     }
 }

@@ -1,27 +1,11 @@
-//! The circumstances of this process, read once at start and passed on: nothing below `cli` asks the environment.
+//! Reads the circumstances of this process, once at start: nothing beside `cli` asks for them.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
-use std::ops::Deref;
 use std::path::PathBuf;
 
-/// What the caller gave us beside the arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment {
-    /// What a run needs of it.
-    pub caller: sandbox::Environment,
-    /// stdin is a terminal.
-    pub stdin_terminal: bool,
-    /// stdout is a terminal.
-    pub stdout_terminal: bool,
-    /// stderr is a terminal.
-    pub stderr_terminal: bool,
-    /// Width of the terminal at stderr, else of the one at stdout, else 100.
-    pub columns: usize,
-    /// How we were called; for usage texts only.
-    pub argv0: PathBuf,
-}
+use crate::environment::Environment;
 
 impl Environment {
     /// Reads the circumstances of this process. Of a variable that stands twice the last value counts.
@@ -36,17 +20,10 @@ impl Environment {
             stderr_terminal,
             columns: columns(&env, stdout_terminal, stderr_terminal),
             argv0: std::env::args_os().next().map_or_else(|| PathBuf::from("fumehood"), PathBuf::from),
-            caller: sandbox::Environment::new(std::env::current_dir().ok(), env, rustix::process::geteuid().as_raw()),
+            caller: sandbox::Environment::new(std::env::current_dir().ok(), env, rustix::process::geteuid().as_raw())
+                // One that was removed or replaced meanwhile has no name any more.
+                .with_broker(std::env::current_exe().ok().filter(|program| program.is_file())),
         }
-    }
-}
-
-/// Its directory, variables and places are the caller's.
-impl Deref for Environment {
-    type Target = sandbox::Environment;
-
-    fn deref(&self) -> &Self::Target {
-        &self.caller
     }
 }
 

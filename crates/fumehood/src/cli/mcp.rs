@@ -103,7 +103,7 @@ fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
     let agent = named(call, "agent");
     let listen = call.parsed.value("listen").map(|address| listen(&show_bytes(address.as_bytes()))).transpose()?;
     let made = make(&layers, call.environment, GatewayOptions { strict_pins, eager: !call.parsed.has("lazy") })?;
-    for note in gateway::mcp::servers::notes(&made.servers) {
+    for note in gateway::mcp::packages::notes(&made.servers) {
         call.console.eprint(&format!("note: {note}\n"));
     }
     let served = match listen {

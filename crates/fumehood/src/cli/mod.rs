@@ -6,46 +6,45 @@
 mod approvals;
 pub mod args;
 pub mod ask;
+mod attack;
 mod audit;
+mod broker;
 mod changes;
 mod commands;
 mod completions;
 mod doctor;
-pub mod environment;
+mod environment;
 mod explain;
 pub mod flags;
 mod gc;
 mod house;
 mod keys;
-pub mod languages;
 mod live;
 mod man;
 mod mcp;
+mod mcp_fetch;
 mod mcp_install;
 mod mcp_pins;
+mod net;
 mod pending;
 mod policy;
-pub mod request;
 mod run;
 mod serve;
 mod server;
 pub mod spec;
 mod systemd;
-pub mod target;
+mod target;
 mod template;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
+use crate::environment::Environment;
 use crate::ui::{Console, Failure, When};
 use args::{Help, closest, usage};
 use sandbox::fault::{Fault, show_bytes};
 use spec::{Call, GROUPS, Spec};
-
-pub(crate) use approvals::unusable;
-pub use environment::Environment;
-pub use request::Request;
 
 /// Every command.
 pub const COMMANDS: &[&Spec] = &[
@@ -68,7 +67,7 @@ pub const COMMANDS: &[&Spec] = &[
     &live::KILL,
     &live::SUPERVISE,
     &doctor::SPEC,
-    &crate::attack::command::SPEC,
+    &attack::SPEC,
     &policy::CHECK,
     &policy::SHOW,
     &policy::SCHEMA,
@@ -82,6 +81,7 @@ pub const COMMANDS: &[&Spec] = &[
     &keys::RM,
     &serve::SPEC,
     &commands::CHECK,
+    &net::CHECK,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,
@@ -103,13 +103,15 @@ pub const COMMANDS: &[&Spec] = &[
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,
     &mcp::SERVE,
+    &mcp_fetch::FETCH,
     &mcp_pins::PINS,
     &mcp_install::INSTALL,
     &completions::SPEC,
     &man::SPEC,
-    &crate::attack::command::PROBE,
-    &crate::attack::command::CONTROL,
-    &crate::attack::command::NEIGHBOUR,
+    &broker::SPEC,
+    &attack::PROBE,
+    &attack::CONTROL,
+    &attack::NEIGHBOUR,
 ];
 
 /// Runs the program that this process is.

@@ -1,13 +1,16 @@
 //! `fumehood serve`: live sandboxes over HTTP.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use live::Home;
-use live::create::{Created, Layer, Request, create};
+use live::create::{Created, Layer, Request};
+use live::pool::{self, Pool};
 use live::words::Info;
+use policy::units::{Bytes, UnitError};
 use sandbox::Environment;
 use sandbox::fault::{Fault, show_bytes};
 use sandbox::state::State;
@@ -35,13 +38,15 @@ const SERVE: &[Flag] = &[
     Flag::new("tls-cert", Some("FILE"), To::Ours, "Encrypt by this certificate (PEM, with those up to its root)"),
     Flag::new("tls-key", Some("FILE"), To::Ours, "Its key (PEM), not readable by everybody"),
     Flag::new("socket", Some("PATH"), To::Ours, "Also a unix socket, made 0600"),
+    Flag::new("pool", Some("N"), To::Ours, "Keep up to N sandboxes ready of what was asked for lately; default 0"),
+    Flag::new("pool-memory", Some("SIZE"), To::Ours, "Most memory of those that are ready; default 512M"),
     Flag::new("domain", Some("NAME"), To::Ours, "A name of which every PORT-ID.NAME leads here, e.g. box.example"),
 ];
 
 pub(super) const SPEC: Spec = Spec {
     path: &["serve"],
     about: "Serve live sandboxes over HTTP, to E2B's clients and to your own",
-    usage: "[--listen WHERE] [--tls-cert FILE --tls-key FILE] [--socket PATH] [--domain NAME]",
+    usage: "[--listen WHERE] [--tls-cert FILE --tls-key FILE] [--socket PATH] [--domain NAME] [--pool N]",
     more: "Clients of E2B need three variables: E2B_API_URL and E2B_SANDBOX_URL (where this listens) and E2B_API_KEY (`fumehood\n\
            keys add`). Sandboxes outlive the server: the next one finds them all. `/v1/openapi.json` lists our own requests.\n\
            Started by systemd with a socket it listens on that one (LISTEN_FDS), and says when it is ready (NOTIFY_SOCKET).\n\
@@ -54,6 +59,8 @@ pub(super) const SPEC: Spec = Spec {
 
 /// The program that we are, whatever its file is called by now.
 const OURSELVES: &str = "/proc/self/exe";
+/// Most sandboxes that are kept ready.
+const MOST_READY: usize = 1000;
 /// Stack of a thread that only waits, bytes.
 const REAPER_STACK: usize = 64 << 10;
 
@@ -72,9 +79,10 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed("the server cannot run", "at its start", &error))?;
     let environment = Arc::new(sandboxed(call.environment));
-    let folder = Folder::new(home, creator(Arc::clone(&environment)));
-    let desk =
-        Desk::new(Arc::new(folder), keys, &environment, Settings { domain }).map_err(|error| keys::unusable(&error))?;
+    let pool = Arc::new(pool(call, &environment)?);
+    let folder = Folder::new(home, creator(Arc::clone(&pool)));
+    let settings = Settings { domain, encrypted: listen.tls.is_some() };
+    let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
     let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
     runtime.block_on(async {
         let listeners = bind(listen).await.map_err(|error| failed("cannot listen there", &place, &error))?;
@@ -90,7 +98,28 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         Ok::<(), Failure>(())
     })?;
     runtime.shutdown_background();
+    pool.stop();
     Ok(0)
+}
+
+/// What is kept ready. What hinders it is told on stderr, by which a service manager keeps it.
+fn pool(call: &Call<'_>, environment: &Environment) -> Result<Pool, Failure> {
+    let value = |name: &str| call.parsed.value(name).map(|value| show_bytes(value.as_bytes()));
+    let wrong = |flag: &str, text: &str, why: String, fix: &str| {
+        Failure::own(usage("usage/bad-value", format!("`--{flag} {text}`"), why, fix.to_owned()))
+    };
+    let mut settings = pool::Settings::default();
+    if let Some(text) = value("pool") {
+        let count = text.parse().ok().filter(|count| *count <= MOST_READY);
+        let bad = || wrong("pool", &text, format!("it is no number up to {MOST_READY}"), "e.g. `--pool 8`");
+        settings.count = count.ok_or_else(bad)?;
+    }
+    if let Some(text) = value("pool-memory") {
+        let bad = |error: UnitError| wrong("pool-memory", &text, error.why, &error.fix);
+        settings.memory = Bytes::parse(&text).map_err(bad)?.0;
+    }
+    let tell: pool::Tell = Box::new(|words| drop(std::io::stderr().write_all(format!("{words}\n").as_bytes())));
+    Pool::new(Path::new(OURSELVES), environment, settings, tell).map_err(|error| Failure::own(error.fault()))
 }
 
 /// The caller in a folder that stays: sandboxes outlive the one in which the server was started.
@@ -133,10 +162,10 @@ fn listen(call: &Call<'_>) -> Result<Listen, Failure> {
     Ok(Listen { address, socket: path("socket"), tls, inherited })
 }
 
-fn creator(environment: Arc<Environment>) -> Create {
+fn creator(pool: Arc<Pool>) -> Create {
     Arc::new(move |wanted| {
-        let request = request(wanted);
-        match create(&request, Path::new(OURSELVES), &environment) {
+        let owner = wanted.owner.clone();
+        match pool.create(&owner, &request(wanted)) {
             Ok(Ok(created)) => Ok(adopted(created)),
             Ok(Err(refusal)) => Err(refused(refusal.code, &refusal.json)),
             Err(error) => {
@@ -149,10 +178,10 @@ fn creator(environment: Arc<Environment>) -> Create {
 }
 
 fn request(wanted: Wanted) -> Request {
-    let Wanted { layers, name, labels, timeout_ms, idle_ms, template, from } = wanted;
+    let Wanted { owner: _, layers, name, labels, timeout_ms, idle_ms, template, imports, from } = wanted;
     let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
     layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
-    Request { layers, name, labels, idle_ms, template, from, columns: 0, colour: false }
+    Request { layers, name, labels, idle_ms, template, imports, from, ..Request::default() }
 }
 
 /// A supervisor is a child of ours: when it ends, its zombie is taken away, by a thread that waits for nothing else.

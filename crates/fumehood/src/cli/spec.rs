@@ -4,8 +4,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::args::{Flag, Help, Parsed, Words};
-use super::environment::Environment;
 use super::flags::COMMON;
+use crate::environment::Environment;
 use crate::ui::{Console, Failure, Palette};
 
 /// One command.
@@ -50,6 +50,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("audit", "Read and verify the audit log"),
     ("tools", "Judge calls of tools, and list what may be called"),
     ("commands", "Judge command lines"),
+    ("net", "Judge destinations"),
     ("approvals", "Answer agents that wait for a person"),
     ("keys", "Say who may use the server of live sandboxes"),
     ("template", "Make what sandboxes have beside the host's own tools"),

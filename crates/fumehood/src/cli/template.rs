@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use jiff::Timestamp;
+use live::Home;
 use live::template::{Source, Store, Template, TemplateError, Tools};
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ pub(super) const RM: Spec = Spec {
     path: &["template", "rm"],
     about: "Remove templates",
     usage: "NAME...",
-    more: "What a sandbox that lives was made from is gone for it too.",
+    more: "One that a sandbox was made from stays as long as that lives. Exit code 0, or 125 if one could not be removed.",
     tables: &[],
     words: Words::Mixed(100),
     hidden: false,
@@ -126,8 +127,11 @@ fn ls(call: &mut Call<'_>) -> Result<u8, Failure> {
 
 fn rm(call: &mut Call<'_>) -> Result<u8, Failure> {
     let store = store(call)?;
+    let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
+    let live = Home::new(&state).and_then(|home| home.list(false)).map_err(|error| Failure::own(error.fault()))?;
+    let live: Vec<(String, String)> = live.into_iter().map(|info| (info.id, info.template)).collect();
     for name in names(call)? {
-        store.remove(&name).map_err(|error| failure(&error))?;
+        store.remove(&name, &live).map_err(|error| failure(&error))?;
     }
     Ok(0)
 }

@@ -7,6 +7,7 @@ use gateway::engine::BoxFuture;
 use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::process::how;
 use gateway::mcp::upstream::{Ended, Launch, Launched, Program, Words};
+use live::template::Template;
 use policy::ClauseId;
 use sandbox::{Environment, PolicyLayer, Sandbox, Sink, Stdin, Stdio, Workload};
 use tokio::net::unix::pipe;
@@ -24,6 +25,8 @@ pub struct Launcher {
     environment: Environment,
     /// By policy.
     asked: BTreeMap<String, Asked>,
+    /// By server: what was fetched of it.
+    fetched: BTreeMap<String, Template>,
 }
 
 /// What a server's policy says that its start depends on.
@@ -52,7 +55,13 @@ impl Launcher {
             let passed = loaded.policy.env.pass.iter().map(OsString::from).collect();
             asked.insert(server.policy.clone(), Asked { passed, unlimited });
         }
-        Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked })
+        Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked, fetched: BTreeMap::new() })
+    }
+
+    /// The same with what was fetched of these servers, which their sandboxes are shown.
+    #[must_use]
+    pub fn with(self, fetched: BTreeMap<String, Template>) -> Self {
+        Self { fetched, ..self }
     }
 
     /// The policy of a server and the environment of its run. Values stay in the environment: a plan and the audit log hold
@@ -66,6 +75,7 @@ impl Launcher {
             }
         }
         let mut layers = vec![PolicyLayer::Document(server.policy.clone())];
+        layers.extend(self.fetched.get(&server.name).iter().flat_map(|template| template.layers()));
         for (name, value) in &server.env {
             let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
             if is_needed(name) {
@@ -78,6 +88,7 @@ impl Launcher {
         let without = asked.iter().flat_map(|asked| &asked.unlimited);
         layers.extend(without.map(|clause| PolicyLayer::Set(format!("{}=none", clause.path()))));
         let environment = Environment::new(self.environment.cwd.clone(), env, self.environment.euid);
+        let environment = environment.with_broker(self.environment.broker.clone());
         (layers, environment)
     }
 }
@@ -87,6 +98,12 @@ impl Launch for Launcher {
         let Transport::Command { command, args } = &server.transport else {
             return Err("it is reached over HTTP, and not started".to_owned());
         };
+        if let Some(template) = self.fetched.get(&server.name) {
+            template.check().map_err(|error| {
+                let fault = error.fault();
+                format!("{}; {}", fault.why, fault.fix)
+            })?;
+        }
         let said = |what: &str, why: &dyn std::fmt::Display| format!("{what}: {}", why.to_string().to_lowercase());
         let piped = || sys::channel::pipe().map_err(|error| said("it could not be started", &error));
         let ((stdin, to), (from, stdout), (words, stderr)) = (piped()?, piped()?, piped()?);

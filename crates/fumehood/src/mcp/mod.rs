@@ -1,28 +1,32 @@
 //! The MCP front doors, as far as they are of this program: policies and state folders in, a gateway out, upstream servers
 //! started as runs of our own.
 
+pub mod fetched;
 pub mod install;
 mod launch;
 pub mod server;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use gate::call::Caller;
 use gateway::Broker;
 use gateway::mcp::names::server_of;
-use gateway::mcp::servers::{self, Wrong};
-use gateway::mcp::{Asked, Gateway, pinning};
+use gateway::mcp::servers::{self, Server, Wrong};
+use gateway::mcp::{Asked, Gateway, packages, pinning};
+use live::template::{Store, Template};
 use policy::Loaded;
 use policy::span::Documents;
 use policy::tools::Tools;
 
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::Failure;
 use sandbox::PolicyLayer;
-use sandbox::fault::Fault;
+use sandbox::fault::{Fault, show_text};
 use sandbox::state::State;
 
+use fetched::Unfit;
 pub use launch::Launcher;
 
 /// What a gateway is asked to be, beside its policy.
@@ -68,8 +72,9 @@ impl Upstreams {
         layers: &[PolicyLayer],
         environment: &Environment,
     ) -> Result<Self, Failure> {
-        let asked = Asked::of(tools, documents, &Around { environment }).map_err(all_wrong)?;
-        let launcher = Launcher::new(environment, &asked.servers)?;
+        let mut asked = Asked::of(tools, documents, &Around { environment }).map_err(all_wrong)?;
+        let fetched = fetched_before(&mut asked.servers, environment)?;
+        let launcher = Launcher::new(environment, &asked.servers)?.with(fetched);
         Ok(Self { asked, launcher, scope: scope(layers, environment) })
     }
 
@@ -100,13 +105,50 @@ impl Upstreams {
     }
 }
 
+/// The servers of a policy as they are written; nothing is started.
+///
+/// # Errors
+/// Everything that is wrong with `[mcp]`.
+pub fn servers(loaded: &Loaded, environment: &Environment) -> Result<Vec<Server>, Failure> {
+    let Some(tools) = &loaded.policy.tools else { return Ok(Vec::new()) };
+    Asked::of(tools, &loaded.documents, &Around { environment }).map(|asked| asked.servers).map_err(all_wrong)
+}
+
+/// What was fetched before of those that a registry would be asked for: they start from there.
+fn fetched_before(servers: &mut [Server], environment: &Environment) -> Result<BTreeMap<String, Template>, Failure> {
+    let mut found = BTreeMap::new();
+    for server in servers {
+        let Some(Ok(package)) = packages::of(server) else { continue };
+        let (folder, _) = environment.state.state().map_err(|error| Failure::own(error.fault()))?;
+        let before = fetched::find(&Store::new(&folder), &package);
+        if let Some(fetched) = before.map_err(|unfit| unfit_failure(&unfit, &server.name))? {
+            fetched::start_from(server, &fetched, package);
+            found.insert(server.name.clone(), fetched.template);
+        }
+    }
+    Ok(found)
+}
+
+/// Why a server cannot be fetched, or not be started from what was.
+pub(crate) fn unfit_failure(unfit: &Unfit, server: &str) -> Failure {
+    match unfit {
+        Unfit::Template(error) => Failure::own(error.fault()),
+        Unfit::Program(why) => Failure::own(Fault {
+            id: "mcp.fetch/program",
+            what: format!("the server `{server}` cannot be started from its package"),
+            place: format!("mcp.servers.{server}"),
+            why: show_text(why),
+            fix: "name the package's own program, as its documentation writes it".to_owned(),
+        }),
+    }
+}
+
 /// Whether the servers that a policy names can be what it says; nothing is started.
 ///
 /// # Errors
 /// Everything that is wrong with `[mcp]`.
 pub fn check(loaded: &Loaded, environment: &Environment) -> Result<(), Failure> {
-    let Some(tools) = &loaded.policy.tools else { return Ok(()) };
-    Asked::of(tools, &loaded.documents, &Around { environment }).map(|_| ()).map_err(all_wrong)
+    servers(loaded, environment).map(|_| ())
 }
 
 /// Our own server under a policy.

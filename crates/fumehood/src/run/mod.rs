@@ -4,6 +4,7 @@
 mod deliver;
 pub(crate) mod in_process;
 mod report_file;
+mod request;
 pub(crate) mod terminal;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,10 +13,11 @@ use sandbox::fault::Fault;
 use sandbox::{Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
 use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
 
-use crate::cli::{Environment, Request};
+use crate::environment::Environment;
 use crate::load;
 use crate::ui::{Console, Failure};
 use report_file::ReportFile;
+pub use request::Request;
 use terminal::RawMode;
 
 /// Runs a request; the exit code.

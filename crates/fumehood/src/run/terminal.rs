@@ -8,7 +8,8 @@ use sandbox::fault::{Fault, show_text};
 use sandbox::{Error, Screen, Stdio, Workload};
 
 use super::own;
-use crate::cli::{Environment, Request};
+use super::request::Request;
+use crate::environment::Environment;
 
 /// Whether the caller has the terminal that the policy wants to be matched inside (`process.tty`, which `-t` sets).
 ///

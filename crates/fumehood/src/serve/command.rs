@@ -37,7 +37,8 @@ impl Commands {
     #[must_use]
     pub fn new(files: BTreeMap<String, PathBuf>, policy: String, environment: &Environment) -> Self {
         let env = only_needed(&environment.env);
-        let environment = Environment::new(environment.cwd.clone(), env, environment.euid);
+        let own = Environment::new(environment.cwd.clone(), env, environment.euid);
+        let environment = own.with_broker(environment.broker.clone());
         Self { files, how: Arc::new(How { runner: Runner::new(&environment), policy }) }
     }
 
@@ -65,7 +66,7 @@ impl How {
     async fn once(&self, file: PathBuf, args: &Json) -> Result<ToolResult, ToolFailure> {
         let mut text = gate::json::canonical(args);
         text.push('\n');
-        let what = match crate::cli::target::script(file, None, Vec::new()) {
+        let what = match crate::program::script(file, None, Vec::new()) {
             Ok(what) => what,
             Err(stop) => return result_of(&stop.json()),
         };

@@ -34,7 +34,7 @@ pub fn broker(
     let log = Log::open(state, policy.audit.path.as_deref(), options(&policy.audit));
     let log = log.map_err(|error| Failure::own(error.fault()))?;
     let settings = Settings { bound_to: format!("{} {}", digest(tools), folder.display()), ..Settings::default() };
-    let approvals = Approvals::open_with(state.path(), settings).map_err(|error| crate::cli::unusable(&error))?;
+    let approvals = Approvals::open_with(state.path(), settings).map_err(|error| crate::approvals::unusable(&error))?;
     let limits = state.path().join("limits");
     let ledger = Ledger::open(&limits).map_err(|fault| unusable(&fault, &limits))?;
     Ok(Arc::new(Broker::new(gate, ledger, approvals, Arc::new(Recorder::new(log, kept(loaded))))))

@@ -21,7 +21,7 @@ use policy::Loaded;
 use policy::tools::Decision;
 use serde_json::{Value as Json, json};
 
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::Failure;
 use sandbox::PolicyLayer;
 use sandbox::fault::Fault;

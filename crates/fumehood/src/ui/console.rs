@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write as _};
 
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::{Failure, Palette, When};
 use sandbox::fault::{Fault, show_json};
 

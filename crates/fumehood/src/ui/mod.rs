@@ -11,6 +11,7 @@ mod quantity;
 mod refusal;
 mod report;
 mod table;
+mod usage;
 
 pub use console::Console;
 pub use fault::{Failure, fault};
@@ -21,3 +22,4 @@ pub use refusal::refusal;
 pub use report::{Detail, View, report};
 pub use sandbox::quantity::bytes;
 pub use table::{Table, hang};
+pub use usage::{closest, usage};

@@ -84,7 +84,7 @@ fn first_line(view: &View<'_>) -> String {
 
 /// One line of usage, each beside its limit.
 fn used(view: &View<'_>) -> String {
-    let Usage { wall, cpu_user, cpu_system, memory_peak, pids_peak, io_read: _, io_written: _, disk, output } =
+    let Usage { wall, cpu_user, cpu_system, memory_peak, pids_peak, io_read: _, io_written: _, disk, output, net } =
         view.report.usage;
     let limits = view.plan.map(|p| &p.policy.limits);
     let time = |ms: policy::Millis| seconds(std::time::Duration::from_millis(ms.0).as_secs_f64());
@@ -111,6 +111,10 @@ fn used(view: &View<'_>) -> String {
     if output > 0 {
         parts.push(of(format!("output {}", bytes(output)), limits.and_then(|l| l.output).map(size)));
     }
+    if let Some(net) = net.filter(|net| net.connections > 0) {
+        let connections = count(net.connections, "connection", "connections");
+        parts.push(format!("{connections}, {} sent, {} received", bytes(net.sent), bytes(net.received)));
+    }
     labelled(view, "used:", None, &parts.join(", ")) + &cut(view)
 }
 
@@ -127,7 +131,7 @@ fn stopped(view: &View<'_>) -> String {
     for Violation { id, clause: _, what, why, instead, count, seen } in &view.report.violations {
         let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
         let hint = match seen {
-            Seen::Kernel => "",
+            Seen::Kernel | Seen::Broker => "",
             Seen::Output => " (read from the program's output: a hint, not evidence)",
         };
         let text = format!("{}{times}: {}{hint}", show_text(what), show_text(why));

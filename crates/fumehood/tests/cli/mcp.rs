@@ -8,14 +8,14 @@ use serde_json::{Value as Json, json};
 use crate::House;
 
 /// A client of a front door on stdin and stdout.
-struct Client {
+pub(crate) struct Client {
     child: std::process::Child,
     out: BufReader<std::process::ChildStdout>,
     next: i64,
 }
 
 impl Client {
-    fn new(house: &House, args: &[&str]) -> Self {
+    pub(crate) fn new(house: &House, args: &[&str]) -> Self {
         let mut command = house.command(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -25,7 +25,7 @@ impl Client {
         client
     }
 
-    fn ask(&mut self, method: &str, params: &Json) -> Json {
+    pub(crate) fn ask(&mut self, method: &str, params: &Json) -> Json {
         self.next += 1;
         let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         writeln!(self.child.stdin.as_mut().unwrap(), "{message}").unwrap();
@@ -39,23 +39,23 @@ impl Client {
         }
     }
 
-    fn call(&mut self, name: &str, arguments: &Json) -> Json {
+    pub(crate) fn call(&mut self, name: &str, arguments: &Json) -> Json {
         self.ask("tools/call", &json!({"name": name, "arguments": arguments}))
     }
 
-    fn tools(&mut self) -> Vec<String> {
+    pub(crate) fn tools(&mut self) -> Vec<String> {
         let listed = self.ask("tools/list", &json!({}));
         let tools = listed.pointer("/result/tools").and_then(Json::as_array).unwrap().iter();
         tools.filter_map(|tool| tool.get("name")?.as_str().map(str::to_owned)).collect()
     }
 
-    fn end(mut self) -> i32 {
+    pub(crate) fn end(mut self) -> i32 {
         drop(self.child.stdin.take());
         self.child.wait().unwrap().code().unwrap()
     }
 }
 
-fn text(answer: &Json) -> &str {
+pub(crate) fn text(answer: &Json) -> &str {
     answer.pointer("/result/content/0/text").and_then(Json::as_str).unwrap_or_else(|| panic!("{answer}"))
 }
 
@@ -280,5 +280,5 @@ fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
     .unwrap();
     let said = house.run(&["mcp", "gateway", "-p", "npx.toml", "--lazy"]);
     assert!(said.err.contains("`npx` fetches `@modelcontextprotocol/server-filesystem`"), "{said:?}");
-    assert!(said.err.contains("npm install --prefix DIR"), "{said:?}");
+    assert!(said.err.contains("`fumehood mcp fetch files -p POLICY`"), "{said:?}");
 }

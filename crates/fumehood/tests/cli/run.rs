@@ -450,7 +450,8 @@ fn holds(folder: &std::path::Path, name: &str, depth: usize) -> bool {
 #[test]
 fn a_refusal_has_the_shape_of_a_report_for_those_who_read_reports() {
     let house = House::new();
-    let args = ["run", "--json", "--report", "r.json", "--net", "allow", "--set", "limits.idle=5s", "--", "true"];
+    let args =
+        ["run", "--json", "--report", "r.json", "--set", "fs.root=image:x", "--set", "limits.idle=5s", "--", "true"];
     let said = house.run(&args);
     assert_eq!(said.code, 126, "{said:?}");
     let report = said.json();
@@ -459,7 +460,7 @@ fn a_refusal_has_the_shape_of_a_report_for_those_who_read_reports() {
     assert!(report["refused"].as_array().unwrap().len() >= 2, "{report}");
     let file = std::fs::read_to_string(house.path("work/r.json")).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&file).unwrap(), report);
-    let plan = house.run(&["plan", "--json", "--net", "allow"]).json();
+    let plan = house.run(&["plan", "--json", "--set", "limits.idle=5s"]).json();
     assert_eq!(plan.as_object().unwrap().keys().collect::<Vec<_>>(), ["refused"], "`plan` keeps its own shape");
 }
 

@@ -15,6 +15,7 @@ pub mod jsonc;
 mod listen;
 mod lists;
 pub mod names;
+pub mod packages;
 pub mod peer;
 pub mod pins;
 pub mod protocol;

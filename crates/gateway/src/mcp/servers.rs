@@ -181,50 +181,6 @@ fn filled(
     if wrong.is_empty() { Ok(values) } else { Err(wrong) }
 }
 
-/// How programs are called that fetch a server from a registry each time, and what to do instead.
-const FETCHERS: &[(&str, &str)] = &[
-    ("npx", "`npm install --prefix DIR PACKAGE`, then command = \"DIR/node_modules/.bin/PROGRAM\""),
-    ("bunx", "`npm install --prefix DIR PACKAGE`, then command = \"DIR/node_modules/.bin/PROGRAM\""),
-    ("uvx", "`python3 -m venv DIR && DIR/bin/pip install PACKAGE`, then command = \"DIR/bin/PROGRAM\""),
-    ("pipx", "`python3 -m venv DIR && DIR/bin/pip install PACKAGE`, then command = \"DIR/bin/PROGRAM\""),
-    ("docker", "install the server's own program, and name that as the command"),
-    ("podman", "install the server's own program, and name that as the command"),
-];
-
-/// Why a server cannot start as it is written, as far as its command tells, and what to do: it would be fetched from a
-/// registry, which its sandbox does not reach, and would wait for that for a long time without a word.
-#[must_use]
-pub fn fetches(server: &Server) -> Option<String> {
-    let Transport::Command { command, args } = &server.transport else { return None };
-    let program = command.rsplit('/').next().unwrap_or_default();
-    let first = args.first().map(String::as_str).unwrap_or_default();
-    let by = match (program, first) {
-        ("npm", "exec" | "x") | ("pnpm" | "yarn", "dlx") => "npx",
-        ("uv", "tool" | "x") => "uvx",
-        (other, _) => other,
-    };
-    let (_, instead) = FETCHERS.iter().find(|(name, _)| *name == by)?;
-    // What was installed before is run without asking anybody.
-    if args.iter().any(|arg| matches!(arg.as_str(), "--offline" | "--no-install" | "--no")) {
-        return None;
-    }
-    let named =
-        args.iter().find(|arg| !arg.starts_with('-') && !matches!(arg.as_str(), "exec" | "x" | "dlx" | "tool" | "run"));
-    let package = named.map_or_else(|| "its package".to_owned(), |name| format!("`{}`", super::text::shown(name, 100)));
-    Some(format!(
-        "`{}` fetches {package} from a registry, which a sandbox does not reach. Install it once, outside: {instead}, and \
-         grant DIR in the server's own policy (`fs.read`)",
-        super::text::shown(program, 40)
-    ))
-}
-
-/// The same of all that have such words, by name.
-#[must_use]
-pub fn notes(servers: &[Server]) -> Vec<String> {
-    let note = |server: &Server| Some(format!("the server `{}`: {}", server.name, fetches(server)?));
-    servers.iter().filter_map(note).collect()
-}
-
 fn check(server: &Server, wrong: &mut Vec<Wrong>) {
     if !names::is_server(&server.name) {
         wrong.push(Wrong {
@@ -463,32 +419,6 @@ mod tests {
             let wrong = imported(text).unwrap_err();
             assert!(wrong[0].why.contains(words), "{text}: {wrong:?}");
         }
-    }
-
-    #[test]
-    fn what_is_fetched_from_a_registry_is_told_with_what_to_do() {
-        let server = |command: &str, args: &[&str]| Server {
-            name: "s".into(),
-            transport: Transport::Command {
-                command: command.into(),
-                args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            },
-            env: BTreeMap::new(),
-            policy: "node".into(),
-            from: "test".into(),
-        };
-        let told = |command: &str, args: &[&str]| fetches(&server(command, args));
-        let words = told("npx", &["-y", "@modelcontextprotocol/server-filesystem", "/w"]).unwrap();
-        assert!(
-            words.contains("`@modelcontextprotocol/server-filesystem`") && words.contains("npm install"),
-            "{words}"
-        );
-        assert!(told("/usr/bin/uvx", &["mcp-server-git"]).unwrap().contains("pip install"));
-        assert!(told("npm", &["exec", "x"]).is_some() && told("pnpm", &["dlx", "x"]).is_some());
-        assert!(told("docker", &["run", "-i", "mcp/git"]).is_some());
-        assert_eq!(told("npx", &["--offline", "x"]), None);
-        assert_eq!(told("node", &["server.js"]), None);
-        assert_eq!(told("npm", &["start"]), None);
     }
 
     #[test]

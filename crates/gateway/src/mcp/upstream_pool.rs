@@ -148,7 +148,7 @@ impl UpstreamPool {
     /// What to tell when it is loaded: servers that cannot start as they are written.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        super::servers::notes(&self.gateway.servers)
+        super::packages::notes(&self.gateway.servers)
     }
 
     /// What one server offers, whatever the policy says of it, and what there is to say of the server. It is started if it does
@@ -164,7 +164,7 @@ impl UpstreamPool {
         let session = self.session(caller)?;
         let upstream = session.link_of(server).ok_or(Missing::NoServer)?;
         let link = upstream.link().await.map_err(|down| {
-            let advice = super::servers::fetches(&upstream.server).map(|advice| format!(". {advice}"));
+            let advice = super::packages::advice(&upstream.server).map(|advice| format!(". {advice}"));
             Missing::NotThere(format!("{}{}", down.describe(server), advice.unwrap_or_default()))
         })?;
         let part = super::catalog::offered(&link, server).await;

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 
-use super::{Ids, Landlock, MAGIC, Mode, Op, Port, Probe, Rlimit, Rule, Size, Source, VERSION};
+use super::{Ids, Inlet, Landlock, MAGIC, Mode, Op, Port, Probe, Rlimit, Rule, Size, Source, VERSION};
 
 /// A source that owns its path.
 pub type OwnedSource = Source<CString>;
@@ -26,6 +26,10 @@ pub struct Config {
     pub wait_filled: bool,
     /// `lo` up.
     pub loopback: bool,
+    /// Every IPv4 address is the sandbox's own.
+    pub local_ipv4: bool,
+    /// Every IPv6 address is the sandbox's own.
+    pub local_ipv6: bool,
     /// No further namespaces, few inotify instances; needs an `Op::Proc`.
     pub inner_limits: bool,
     /// A session keyring of our own.
@@ -68,6 +72,8 @@ pub struct Config {
     pub sources: Vec<OwnedSource>,
     /// What builds the new root; empty = stay in the host's tree (process tier).
     pub ops: Vec<OwnedOp>,
+    /// Sockets that are made and passed out, in this order.
+    pub inlets: Vec<Inlet>,
     /// Resource limits.
     pub rlimits: Vec<Rlimit>,
     /// The sandbox's Landlock layer.
@@ -104,6 +110,8 @@ impl Config {
         self.wait_mapped.put(&mut out);
         self.wait_filled.put(&mut out);
         self.loopback.put(&mut out);
+        self.local_ipv4.put(&mut out);
+        self.local_ipv6.put(&mut out);
         self.inner_limits.put(&mut out);
         for control in [
             self.new_keyring,
@@ -129,6 +137,7 @@ impl Config {
         self.label.as_slice().put(&mut out);
         self.sources.put(&mut out);
         self.ops.put(&mut out);
+        self.inlets.put(&mut out);
         self.rlimits.put(&mut out);
         self.landlock.put(&mut out);
         self.payload_layer.put(&mut out);
@@ -219,6 +228,14 @@ impl Put for Size {
     fn put(&self, out: &mut Vec<u8>) {
         self.rows.put(out);
         self.cols.put(out);
+    }
+}
+
+impl Put for Inlet {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.ipv6.put(out);
+        self.udp.put(out);
+        self.port.put(out);
     }
 }
 

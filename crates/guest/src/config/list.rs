@@ -22,6 +22,12 @@ impl<'a> Item<'a> for super::Rlimit {
     }
 }
 
+impl<'a> Item<'a> for super::Inlet {
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        Some(Self { ipv6: reader.flag()?, udp: reader.flag()?, port: reader.u16()? })
+    }
+}
+
 /// A list whose items were all checked when the config was opened.
 #[derive(Debug)]
 pub struct List<'a, T> {

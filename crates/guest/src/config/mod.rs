@@ -30,11 +30,13 @@ pub use view::{Malformed, View};
 /// First bytes of a config.
 pub const MAGIC: [u8; 4] = *b"FHgc";
 /// Version of the layout; the guest refuses any other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most sources that a config may have.
 pub const MAX_SOURCES: usize = 512;
 /// Most descriptors that may be passed out.
 pub const MAX_EXPORTS: usize = 16;
+/// Most sockets that may be passed out.
+pub const MAX_INLETS: usize = 1024;
 /// Most probes.
 pub const MAX_PROBES: usize = 32;
 
@@ -46,6 +48,17 @@ pub enum Mode {
     Container,
     /// No namespaces: the guest is a subreaper, and Landlock's signal scope bounds what it may kill.
     Process,
+}
+
+/// A socket that is made in the sandbox's network namespace and passed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inlet {
+    /// Of IPv6, else of IPv4.
+    pub ipv6: bool,
+    /// Of UDP, else of TCP.
+    pub udp: bool,
+    /// The port to which it is bound on all addresses, listening if TCP; 0 = it is not bound.
+    pub port: u16,
 }
 
 /// User and group id, inside.

@@ -4,7 +4,8 @@ use core::ffi::CStr;
 
 use super::list::{Item, List};
 use super::{
-    Ids, LandlockView, MAGIC, MAX_EXPORTS, MAX_PROBES, MAX_SOURCES, Mode, Op, Probe, Rlimit, Size, Source, VERSION,
+    Ids, Inlet, LandlockView, MAGIC, MAX_EXPORTS, MAX_INLETS, MAX_PROBES, MAX_SOURCES, Mode, Op, Probe, Rlimit, Size,
+    Source, VERSION,
 };
 use crate::wire::Reader;
 
@@ -23,6 +24,8 @@ pub struct View<'a> {
     pub wait_mapped: bool,
     pub wait_filled: bool,
     pub loopback: bool,
+    pub local_ipv4: bool,
+    pub local_ipv6: bool,
     pub inner_limits: bool,
     pub new_keyring: bool,
     pub new_session: bool,
@@ -44,6 +47,7 @@ pub struct View<'a> {
     pub label: &'a [u8],
     pub sources: List<'a, Source<&'a CStr>>,
     pub ops: List<'a, Op<&'a CStr, &'a [u8]>>,
+    pub inlets: List<'a, Inlet>,
     pub rlimits: List<'a, Rlimit>,
     pub landlock: Option<LandlockView<'a>>,
     pub payload_layer: Option<LandlockView<'a>>,
@@ -80,6 +84,8 @@ impl<'a> View<'a> {
             wait_mapped: r.flag()?,
             wait_filled: r.flag()?,
             loopback: r.flag()?,
+            local_ipv4: r.flag()?,
+            local_ipv6: r.flag()?,
             inner_limits: r.flag()?,
             new_keyring: r.flag()?,
             new_session: r.flag()?,
@@ -101,6 +107,7 @@ impl<'a> View<'a> {
             label: r.bytes()?,
             sources: List::read(r)?,
             ops: List::read(r)?,
+            inlets: List::read(r)?,
             rlimits: List::read(r)?,
             landlock: r.option(LandlockView::read)?,
             payload_layer: r.option(LandlockView::read)?,
@@ -135,6 +142,7 @@ impl<'a> View<'a> {
         });
         self.sources.len() <= MAX_SOURCES
             && self.probes.len() <= MAX_PROBES
+            && self.inlets.len() <= MAX_INLETS
             && exports.count() <= MAX_EXPORTS
             && self.hostname.len() <= 64
             && self.label.is_empty() == self.label_file.is_empty()

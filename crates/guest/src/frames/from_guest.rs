@@ -96,6 +96,8 @@ pub enum FromGuest {
     Mounted(Slots),
     /// The terminal's master comes along.
     Terminal,
+    /// So many of the sockets come along, the next in the order of the config.
+    Sockets(u8),
     /// What is in force.
     Posture(Posture),
     /// A step failed; the guest is gone.
@@ -161,6 +163,7 @@ impl FromGuest {
             }
             Self::Exited(exited) => exited.put(payload),
             Self::Stopped(signal) => payload.u8(*signal),
+            Self::Sockets(count) => payload.u8(*count),
             Self::Terminal | Self::Continued | Self::Pong | Self::Settled => {}
         })
     }
@@ -184,6 +187,7 @@ impl FromGuest {
             9 => Some(Self::Continued),
             10 => Some(Self::Pong),
             11 => Some(Self::Settled),
+            12 => r.u8().map(Self::Sockets),
             kind => return Err(FrameError::Kind(kind)),
         };
         let frame = frame.filter(|_| r.remaining() == 0).ok_or(bad)?;
@@ -195,9 +199,12 @@ impl FromGuest {
             Self::Started { .. } | Self::ExecFailed { .. } | Self::Exited(_) => (true, true),
             Self::Stopped(_) | Self::Continued => (true, false),
             Self::Pong => (false, true),
-            Self::Mounted(_) | Self::Terminal | Self::Posture(_) | Self::Failed { .. } | Self::Settled => {
-                (false, false)
-            }
+            Self::Mounted(_)
+            | Self::Terminal
+            | Self::Sockets(_)
+            | Self::Posture(_)
+            | Self::Failed { .. }
+            | Self::Settled => (false, false),
         };
         at.check(any_channel, answers)
     }
@@ -215,6 +222,7 @@ impl FromGuest {
             Self::Continued => 9,
             Self::Pong => 10,
             Self::Settled => 11,
+            Self::Sockets(_) => 12,
         }
     }
 }

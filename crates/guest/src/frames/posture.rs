@@ -115,6 +115,10 @@ pub struct Posture {
     pub keyring_replaced: bool,
     /// Every limit of the user namespace reads back as it was written.
     pub inner_limits: bool,
+    /// The kernel routes a foreign IPv4 address to the sandbox itself.
+    pub local_ipv4: bool,
+    /// The kernel routes a foreign IPv6 address to the sandbox itself.
+    pub local_ipv6: bool,
     /// How many rules the sandbox's Landlock layer has.
     pub landlock_rules: u32,
     /// How many variables the payload will have.
@@ -137,6 +141,8 @@ impl Posture {
         w.u8(u8::from(self.payload_scope_proven));
         w.u8(u8::from(self.keyring_replaced));
         w.u8(u8::from(self.inner_limits));
+        w.u8(u8::from(self.local_ipv4));
+        w.u8(u8::from(self.local_ipv6));
         w.u32(self.landlock_rules);
         w.u32(self.variables);
         w.u8(u8::from(self.more_descriptors));
@@ -169,6 +175,8 @@ impl Posture {
         let payload_scope_proven = r.flag()?;
         let keyring_replaced = r.flag()?;
         let inner_limits = r.flag()?;
+        let local_ipv4 = r.flag()?;
+        let local_ipv6 = r.flag()?;
         let landlock_rules = r.u32()?;
         let variables = r.u32()?;
         let more_descriptors = r.flag()?;
@@ -215,6 +223,8 @@ impl Posture {
             payload_scope_proven,
             keyring_replaced,
             inner_limits,
+            local_ipv4,
+            local_ipv6,
             landlock_rules,
             variables,
             probes,

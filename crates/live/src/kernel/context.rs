@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent::words::{Code, Failure};
@@ -10,10 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Settings;
+use super::channels::{Listeners, Talk};
 use super::driver::{self, Driver, Gone, Wanted, answers};
-use super::lines::{self, Error, Meaning, Word};
+use super::lines::{self, Error, Meaning, Message, Word};
 use super::out::Out;
 use super::programs::Programs;
+use super::shown::State;
 use super::words::Executed;
 
 /// How long between one interrupt and the next, while the kernel does not heed it.
@@ -46,10 +47,16 @@ pub(super) struct Actor {
     pub(super) settings: Settings,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) urgent: mpsc::Receiver<Urgent>,
-    pub(super) busy: Arc<AtomicBool>,
+    pub(super) talk: mpsc::Receiver<Talk>,
+    pub(super) state: Arc<State>,
+    pub(super) listeners: Listeners,
     pub(super) driver: Option<Driver>,
+    /// Lines that wait to be given to the driver.
+    pub(super) outbox: VecDeque<Vec<u8>>,
     /// How the last kernel ended, if nobody was told yet.
     pub(super) died: Option<String>,
+    /// How often those who speak with it were told something by us.
+    pub(super) told: u64,
 }
 
 /// Why an execution is to stop.
@@ -84,31 +91,89 @@ impl Actor {
     /// Until the context is removed.
     pub(super) async fn run(mut self) {
         loop {
+            self.state.connections(self.listeners.count());
+            let full = self.listeners.is_full();
+            let input = self.driver.as_ref().map(Driver::input);
             tokio::select! {
                 biased;
                 urgent = self.urgent.recv() => match urgent {
                     None => return,
+                    // Code that somebody asked for in messages may be at work.
+                    Some(Urgent::Interrupt) if self.state.is_busy() => interrupt(&mut self.outbox),
                     Some(Urgent::Interrupt) => {}
                     Some(Urgent::Restart(reply)) => self.restart(reply).await,
                 },
-                gone = idle(&mut self.driver) => self.lost(gone),
+                talk = self.talk.recv(), if self.outbox.is_empty() => match talk {
+                    None => return,
+                    Some(talk) => self.talked(talk).await,
+                },
+                sent = send_first(input.as_ref(), &mut self.outbox), if !self.outbox.is_empty() => {
+                    if let Err(how) = sent {
+                        self.lost(how);
+                    }
+                }
+                () = self.listeners.flow(), if full => {}
+                heard = idle(&mut self.driver), if !full => match heard {
+                    Ok(mut message) => self.hear(&mut message),
+                    Err(how) => self.lost(how),
+                },
                 job = self.jobs.recv() => {
                     let Some(job) = job else { return };
-                    self.busy.store(true, Ordering::Relaxed);
+                    self.state.busy(true);
                     self.execute(job).await;
-                    self.busy.store(false, Ordering::Relaxed);
+                    self.state.busy(false);
                 }
             }
         }
     }
 
+    fn hear(&mut self, message: &mut Message) {
+        if let Some(busy) = message.busy() {
+            self.state.busy(busy);
+        }
+        self.listeners.hear(message);
+    }
+
+    /// Somebody speaks with the kernel; one that had ended begins anew for it.
+    async fn talked(&mut self, talk: Talk) {
+        match talk {
+            Talk::Join(listener) => self.listeners.join(listener),
+            Talk::Say { number, session, line } => {
+                self.listeners.speaks(number, session);
+                self.state.touch();
+                if self.driver.is_none() {
+                    if self.start().await.is_err() {
+                        // They were told that it is dead, and it still is.
+                        self.tell("dead");
+                        return;
+                    }
+                    self.tell("starting");
+                }
+                self.outbox.push_back(line);
+            }
+        }
+    }
+
+    fn tell(&mut self, state: &str) {
+        self.told = self.told.saturating_add(1);
+        self.listeners.status(&format!("{}_{}", self.id, self.told), state);
+    }
+
     fn lost(&mut self, how: String) {
-        self.driver = None;
+        self.forget();
         self.died = Some(how);
+        self.state.died();
+        self.tell("restarting");
+    }
+
+    fn forget(&mut self) {
+        self.driver = None;
+        self.outbox.clear();
     }
 
     async fn restart(&mut self, reply: oneshot::Sender<Result<(), Failure>>) {
-        self.driver = None;
+        self.forget();
+        self.tell("restarting");
         let started = self.start().await;
         if started.is_ok() {
             self.died = None;
@@ -134,7 +199,9 @@ impl Actor {
                         return Ok(driver);
                     }
                     Ok(Word::Dead { code }) => return Err(gone(&how_it_died(code))),
-                    Ok(Word::Message(_) | Word::Ready(_) | Word::Missing { .. } | Word::Failed(_)) => {}
+                    Ok(
+                        Word::Message(_) | Word::Ready(_) | Word::Missing { .. } | Word::Failed(_) | Word::Languages(_),
+                    ) => {}
                     Err(Gone(how)) => return Err(gone(&how)),
                 }
             }
@@ -142,6 +209,7 @@ impl Actor {
         let seconds = self.settings.start.as_secs();
         let late = || Failure { code: Code::Failed, message: format!("the kernel was not ready within {seconds} s") };
         self.driver = Some(timeout(self.settings.start, begin).await.map_err(|_gone| late())??);
+        self.state.started();
         Ok(())
     }
 
@@ -228,48 +296,83 @@ impl Actor {
     /// One request to the kernel, until it is idle.
     async fn request(&mut self, code: &str, silent: bool, out: &mut Out, clock: &mut Clock) -> Ended {
         let Some(driver) = &mut self.driver else { return Ended::Gone("there is no kernel".to_owned()) };
-        let (input, listener) = (driver.input(), out.sink());
+        let listener = out.sink();
         let (id, line) = driver.execute(code, silent);
-        let mut to_driver = VecDeque::from([line]);
+        // One that came too late was not for this code.
+        self.outbox.retain(|line| *line != driver::interrupt());
+        self.outbox.push_back(line);
         loop {
             let wake = clock.wake(out);
+            let full = self.listeners.is_full();
+            let input = self.driver.as_ref().map(Driver::input);
             tokio::select! {
                 biased;
                 urgent = self.urgent.recv() => match urgent {
                     None => return Ended::Removed,
-                    Some(Urgent::Interrupt) => to_driver.push_back(driver::interrupt()),
+                    Some(Urgent::Interrupt) => interrupt(&mut self.outbox),
                     Some(Urgent::Restart(reply)) => return Ended::Restart(reply),
                 },
                 () = sleep_until(wake) => match clock.tick(out) {
                     Tick::Nothing => {}
-                    Tick::Interrupt => to_driver.push_back(driver::interrupt()),
+                    Tick::Interrupt => interrupt(&mut self.outbox),
                     Tick::GiveUp => return Ended::Deaf,
                 },
                 () = listener.closed(), if clock.told.is_none() => {
                     clock.tell(Why::NobodyListens);
-                    to_driver.push_back(driver::interrupt());
+                    interrupt(&mut self.outbox);
                 }
-                permit = input.reserve(), if !to_driver.is_empty() => match (permit, to_driver.pop_front()) {
-                    (Ok(permit), Some(bytes)) => permit.send(bytes),
-                    (Ok(_), None) => {}
-                    (Err(_), _) => return Ended::Gone("its driver is gone".to_owned()),
+                talk = self.talk.recv(), if self.outbox.is_empty() => match talk {
+                    None => return Ended::Removed,
+                    Some(talk) => self.talked(talk).await,
                 },
+                sent = send_first(input.as_ref(), &mut self.outbox), if !self.outbox.is_empty() => {
+                    if let Err(how) = sent {
+                        return Ended::Gone(how);
+                    }
+                }
                 () = out.flow(), if out.is_full() => {}
-                word = driver.next(), if !out.is_full() => match word {
-                    Ok(Word::Message(message)) if answers(&message, &id) => {
-                        let meaning = clock.said(message.meaning());
-                        let ended = if silent { meaning == Meaning::Idle } else { out.take(meaning) };
+                () = self.listeners.flow(), if full => {}
+                heard = idle(&mut self.driver), if !full && !out.is_full() => match heard {
+                    Ok(mut message) => {
+                        let ended = answers(&message, &id) && is_last(&message, silent, out, clock);
+                        self.hear(&mut message);
                         if ended {
                             return Ended::Idle;
                         }
                     }
-                    Ok(Word::Message(_) | Word::Ready(_) | Word::Missing { .. } | Word::Failed(_)) => {}
-                    Ok(Word::Dead { code }) => return Ended::Gone(how_it_died(code)),
-                    Err(Gone(how)) => return Ended::Gone(how),
+                    Err(how) => return Ended::Gone(how),
                 },
             }
         }
     }
+}
+
+/// To be interrupted; once, however often it is asked for before the driver hears it.
+fn interrupt(outbox: &mut VecDeque<Vec<u8>>) {
+    let line = driver::interrupt();
+    if !outbox.contains(&line) {
+        outbox.push_back(line);
+    }
+}
+
+/// Takes a message that answers a request; whether nothing more comes.
+fn is_last(message: &Message, silent: bool, out: &mut Out, clock: &Clock) -> bool {
+    let meaning = clock.said(message.meaning());
+    if silent { meaning == Meaning::Idle } else { out.take(meaning) }
+}
+
+/// Gives the first line that waits to the driver. Nothing is lost when this is dropped while it waits.
+async fn send_first(input: Option<&mpsc::Sender<Vec<u8>>>, outbox: &mut VecDeque<Vec<u8>>) -> Result<(), String> {
+    // Without a kernel nobody is there to be told.
+    let Some(input) = input else {
+        outbox.clear();
+        return Ok(());
+    };
+    let permit = input.reserve().await.map_err(|_closed| "its driver is gone".to_owned())?;
+    if let Some(line) = outbox.pop_front() {
+        permit.send(line);
+    }
+    Ok(())
 }
 
 /// What is to be done when a time has come.
@@ -364,14 +467,15 @@ fn how_it_died(code: Option<i64>) -> String {
     }
 }
 
-/// How a kernel that nobody asks for anything ended; never, while it lives.
-async fn idle(driver: &mut Option<Driver>) -> String {
+/// What a kernel says next, or how it ended; never, while there is none.
+async fn idle(driver: &mut Option<Driver>) -> Result<Box<Message>, String> {
     let Some(driver) = driver else { return std::future::pending().await };
     loop {
         match driver.next().await {
-            Ok(Word::Dead { code }) => return how_it_died(code),
-            Ok(Word::Message(_) | Word::Ready(_) | Word::Missing { .. } | Word::Failed(_)) => {}
-            Err(Gone(how)) => return how,
+            Ok(Word::Message(message)) => return Ok(message),
+            Ok(Word::Dead { code }) => return Err(how_it_died(code)),
+            Ok(Word::Ready(_) | Word::Missing { .. } | Word::Failed(_) | Word::Languages(_)) => {}
+            Err(Gone(how)) => return Err(how),
         }
     }
 }

@@ -12,12 +12,22 @@ use crate::words::Exec;
 
 /// Our program around a Jupyter kernel.
 const DRIVER: &str = include_str!("../../../../resources/kernels/python.py");
+/// Our kernel for JavaScript and TypeScript, and the program around it.
+const DRIVER_NODE: &str = include_str!("../../../../resources/kernels/node.js");
+/// Starts Node: that of the template, or else that of the host.
+const FIND_NODE: &str = include_str!("../../../../resources/kernels/node.sh");
 /// What a Python kernel is told first.
 const SETUP_PYTHON: &str = include_str!("../../../../resources/kernels/setup_python.py");
 /// By it the programs of kernels are told from those of callers.
 pub const SYSTEM_TAG: &str = "_system";
 /// Longest line of a driver, bytes; it cuts its messages shorter by itself.
 const MAX_LINE: usize = 16 << 20;
+
+/// What a driver is told that is only to say which languages it has kernels for.
+const LIST: &str = "--list";
+const LIST_NODE: &str = "--list-node";
+/// Most languages that a driver may name.
+const MAX_LANGUAGES: usize = 64;
 
 /// Why a driver is heard no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,25 +71,35 @@ pub(super) fn language(asked: Option<&str>) -> Result<String, Failure> {
     Ok(name.to_owned())
 }
 
+/// The command line of a driver, and the program that it cannot do without.
+fn command(language: &str) -> (Vec<String>, &'static str) {
+    match language {
+        "javascript" | "typescript" | LIST_NODE => {
+            (["sh", "-c", FIND_NODE, "sh", DRIVER_NODE, language].map(str::to_owned).to_vec(), "sh")
+        }
+        _other => (["python3", "-I", "-c", DRIVER, language].map(str::to_owned).to_vec(), "python3"),
+    }
+}
+
 /// What is wrong, where a sandbox has no kernel.
 fn missing(language: &str, what: &str) -> Failure {
     let what: String = what.chars().filter(|c| !c.is_control()).take(100).collect();
     let message = format!(
-        "the sandbox cannot execute {language}: it has no {what}. The template `code-interpreter-v1` has what Python and bash \
-         need: `fumehood template build code-interpreter-v1`, then create the sandbox with `--template code-interpreter-v1`"
+        "the sandbox cannot execute {language}: it has no {what}. The template `code-interpreter-v1` has what Python, bash, \
+         JavaScript and TypeScript need: `fumehood template build code-interpreter-v1`, then create the sandbox with `--template code-interpreter-v1`"
     );
     Failure { code: Code::Unsupported, message }
 }
 
 impl Driver {
-    /// Starts a kernel and waits until it answers. Bounded by whoever calls.
-    pub(super) async fn start(programs: &dyn Programs, wanted: &Wanted) -> Result<Self, Failure> {
-        let argv = ["python3", "-I", "-c", DRIVER, &wanted.language].map(str::to_owned).to_vec();
+    /// Starts the program around a kernel.
+    async fn program(programs: &dyn Programs, wanted: &Wanted) -> Result<Self, Failure> {
+        let (argv, needs) = command(&wanted.language);
         let program =
             Program { argv, env: wanted.env.clone(), cwd: wanted.cwd.clone(), stdin: true, ..Program::default() };
         let exec = Exec { program, tag: Some(SYSTEM_TAG.to_owned()), ..Exec::default() };
         let process = programs.start(exec).await.map_err(|failure| match failure.code {
-            Code::NotFound | Code::NotExecutable => missing(&wanted.language, "python3"),
+            Code::NotFound | Code::NotExecutable => missing(&wanted.language, needs),
             Code::Exists
             | Code::NotADirectory
             | Code::IsADirectory
@@ -95,8 +115,32 @@ impl Driver {
             | Code::Ended
             | Code::Failed => failure,
         })?;
-        let session = super::random_word()?;
-        let mut driver = Self { process, lines: Lines::default(), session, last: 0 };
+        Ok(Self { process, lines: Lines::default(), session: super::random_word()?, last: 0 })
+    }
+
+    /// For which languages one family of drivers finds kernels; none where it cannot run at all. Bounded by whoever calls.
+    async fn finds(programs: &dyn Programs, language: &str) -> Result<Vec<String>, Failure> {
+        let wanted = Wanted { language: language.to_owned(), cwd: None, env: BTreeMap::new() };
+        let mut driver = match Self::program(programs, &wanted).await {
+            Ok(driver) => driver,
+            Err(failure) if failure.code == Code::Unsupported => return Ok(Vec::new()),
+            Err(failure) => return Err(failure),
+        };
+        let known = |name: &String| self::language(Some(name)).is_ok_and(|known| known == *name);
+        match driver.next().await {
+            Ok(Word::Languages(mut found)) => {
+                found.retain(known);
+                found.truncate(MAX_LANGUAGES);
+                Ok(found)
+            }
+            Ok(Word::Missing { .. } | Word::Failed(_) | Word::Ready(_) | Word::Dead { .. } | Word::Message(_))
+            | Err(Gone(_)) => Ok(Vec::new()),
+        }
+    }
+
+    /// Starts a kernel and waits until it answers. Bounded by whoever calls.
+    pub(super) async fn start(programs: &dyn Programs, wanted: &Wanted) -> Result<Self, Failure> {
+        let mut driver = Self::program(programs, wanted).await?;
         let failed = |message| Failure { code: Code::Failed, message };
         match driver.next().await {
             Ok(Word::Ready(_)) => {}
@@ -104,7 +148,7 @@ impl Driver {
             Ok(Word::Failed(why)) => {
                 return Err(failed(format!("the kernel could not be started: {}", one_line(&why))));
             }
-            Ok(Word::Dead { .. } | Word::Message(_)) => {
+            Ok(Word::Dead { .. } | Word::Message(_) | Word::Languages(_)) => {
                 return Err(failed("the driver of the kernel did not say that it is ready".to_owned()));
             }
             Err(Gone(why)) => return Err(failed(format!("the kernel could not be started: {}", one_line(&why)))),
@@ -112,12 +156,17 @@ impl Driver {
         Ok(driver)
     }
 
+    /// A name for a message of our own to those who speak with the kernel.
+    pub(super) fn name(&mut self) -> String {
+        self.last = self.last.saturating_add(1);
+        format!("{}_{}", self.session, self.last)
+    }
+
     /// What the driver says next. Nothing is lost when this is dropped while it waits.
     pub(super) async fn next(&mut self) -> Result<Word, Gone> {
         loop {
             if let Some(line) = self.lines.take()? {
-                return serde_json::from_slice(&line)
-                    .map_err(|error| Gone(format!("its driver said what is no message ({error}), and was ended")));
+                return word(line);
             }
             match self.process.output.recv().await {
                 Some(Said::Out(bytes)) => self.lines.push(&bytes),
@@ -129,8 +178,7 @@ impl Driver {
 
     /// Asks for code to be executed; the request's id.
     pub(super) fn execute(&mut self, code: &str, silent: bool) -> (String, Vec<u8>) {
-        self.last = self.last.saturating_add(1);
-        let id = format!("{}_{}", self.session, self.last);
+        let id = self.name();
         let header = json!({
             "msg_id": id, "username": "fumehood", "session": self.session, "msg_type": "execute_request", "version": "5.3",
         });
@@ -147,6 +195,29 @@ impl Driver {
     pub(super) fn input(&self) -> mpsc::Sender<Vec<u8>> {
         self.process.input.clone()
     }
+}
+
+/// A line as what it is.
+pub(super) fn word(line: Vec<u8>) -> Result<Word, Gone> {
+    let read = serde_json::from_slice(&line);
+    let mut word =
+        read.map_err(|error| Gone(format!("its driver said what is no message ({error}), and was ended")))?;
+    if let Word::Message(message) = &mut word {
+        message.line = line;
+    }
+    Ok(word)
+}
+
+/// All languages whose kernels are found.
+///
+/// # Errors
+/// What the start of a program can say.
+pub(super) async fn languages(programs: &dyn Programs) -> Result<Vec<String>, Failure> {
+    let mut found = Driver::finds(programs, LIST).await?;
+    found.extend(Driver::finds(programs, LIST_NODE).await?);
+    found.sort();
+    found.dedup();
+    Ok(found)
 }
 
 /// The line that interrupts.
@@ -167,7 +238,7 @@ pub(super) fn answers(message: &Message, id: &str) -> bool {
 
 /// Bytes as lines.
 #[derive(Debug, Default)]
-struct Lines {
+pub(super) struct Lines {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were given out.
     taken: usize,
@@ -176,13 +247,13 @@ struct Lines {
 }
 
 impl Lines {
-    fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    fn take(&mut self) -> Result<Option<Vec<u8>>, Gone> {
+    pub(super) fn take(&mut self) -> Result<Option<Vec<u8>>, Gone> {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
         let Some(found) = rest.iter().skip(self.looked).position(|byte| *byte == b'\n') else {
             self.looked = rest.len();

@@ -38,15 +38,22 @@ pub(super) enum Word {
     },
     /// A message of the kernel.
     Message(Box<Message>),
+    /// For which languages there are kernels.
+    Languages(Vec<String>),
 }
 
 /// A message of a kernel.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message {
+    #[serde(default)]
+    pub(super) channel: String,
     pub(super) header: Header,
     #[serde(default)]
     pub(super) parent_header: Parent,
     pub(super) content: Box<RawValue>,
+    /// The line that it was, without a newline.
+    #[serde(skip)]
+    pub(super) line: Vec<u8>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,6 +67,8 @@ pub(super) struct Header {
 pub(super) struct Parent {
     #[serde(default)]
     pub(super) msg_id: String,
+    #[serde(default)]
+    pub(super) session: String,
 }
 
 /// What a message means for the execution that it belongs to.
@@ -255,6 +264,15 @@ pub(super) fn note(text: &str) -> Vec<u8> {
 }
 
 impl Message {
+    /// Whether the kernel says by it that it works, or that it does not.
+    pub(super) fn busy(&self) -> Option<bool> {
+        if self.header.msg_type != "status" || self.channel != "iopub" {
+            return None;
+        }
+        let status = serde_json::from_str::<StatusContent<'_>>(self.content.get()).ok()?;
+        Some(status.execution_state != "idle")
+    }
+
     /// What it means. A message that is not what its kind says has nothing to tell.
     pub(super) fn meaning(&self) -> Meaning {
         let content = self.content.get();
@@ -320,6 +338,7 @@ fn unquoted(value: Box<RawValue>) -> Box<RawValue> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -404,5 +423,79 @@ mod tests {
         let message: Message = serde_json::from_str(text).unwrap();
         let Meaning::Output(bytes) = message.meaning() else { panic!() };
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    /// JSON as a hostile driver could say it: near to a message, and with anything in place of its parts.
+    fn near(kinds: &'static [&'static str]) -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(json!(null)),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z\\n\"{}\\\\\u{2028}]{0,40}".prop_map(Value::from),
+        ];
+        let names = [
+            "data",
+            "text",
+            "name",
+            "execution_state",
+            "execution_count",
+            "traceback",
+            "ename",
+            "status",
+            "text/plain",
+            "e2b/data",
+            "x/y",
+        ];
+        let any = leaf.prop_recursive(4, 32, 6, move |inner| {
+            let pair = (prop::sample::select(names.to_vec()), inner.clone());
+            prop_oneof![
+                proptest::collection::vec(inner, 0..6).prop_map(Value::from),
+                proptest::collection::vec(pair, 0..6)
+                    .prop_map(|pairs| pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()),
+            ]
+        });
+        (prop::sample::select(kinds.to_vec()), any.clone(), any).prop_map(|(kind, content, parent)| {
+            let parent = if parent.is_object() { parent } else { json!({}) };
+            json!({"message": {"channel": "iopub", "header": {"msg_type": kind}, "parent_header": parent, "content": content}})
+        })
+    }
+
+    const KINDS: &[&str] =
+        &["status", "stream", "display_data", "execute_result", "error", "execute_reply", "execute_input", "comm_open"];
+
+    proptest! {
+        #[test]
+        fn whatever_a_driver_says_becomes_one_line_of_ours_or_none(said in near(KINDS)) {
+            let word = super::super::driver::word(said.to_string().into_bytes());
+            let Ok(Word::Message(message)) = word else { return Ok(()) };
+            let bytes = match message.meaning() {
+                Meaning::Output(bytes) => bytes,
+                Meaning::Error(of) => error(&of),
+                Meaning::Taken(_) | Meaning::Idle | Meaning::Nothing => return Ok(()),
+            };
+            prop_assert_eq!(bytes.iter().position(|byte| *byte == b'\n'), Some(bytes.len() - 1));
+            let line: Value = serde_json::from_slice(&bytes).unwrap();
+            let kind = line["type"].as_str().unwrap();
+            prop_assert!(["stdout", "stderr", "result", "error"].contains(&kind), "{}", line);
+        }
+
+        #[test]
+        fn no_bytes_of_a_driver_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 1_usize..50) {
+            let mut lines = super::super::driver::Lines::default();
+            let mut found = Vec::new();
+            for chunk in bytes.chunks(cut) {
+                lines.push(chunk);
+                while let Ok(Some(line)) = lines.take() {
+                    found.push(line);
+                }
+            }
+            let whole: Vec<_> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            prop_assert_eq!(&found[..], &whole[..whole.len() - 1]);
+            for line in found {
+                if let Ok(Word::Message(message)) = super::super::driver::word(line) {
+                    let _meaning = message.meaning();
+                }
+            }
+        }
     }
 }

@@ -4,17 +4,19 @@
 //! Jupyter kernel that the sandbox has. The driver passes the kernel's messages on as lines of JSON; what they mean is decided
 //! here, and nothing that comes from inside is believed.
 
+mod channels;
 mod context;
 mod driver;
 mod lines;
 mod out;
 mod programs;
+mod shown;
 #[cfg(test)]
 mod tests;
 pub mod words;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,11 +25,14 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+pub use channels::{Channels, MAX_CHANNELS};
+use channels::{Listener, Listeners, Talk};
 use context::{Actor, Job, Urgent};
 pub use driver::SYSTEM_TAG;
 use driver::Wanted;
 pub use programs::{Process, Programs, Said, Starting, Supervised};
-use words::{Context, Contexts, Execute, Executed, KernelAsk, NewContext};
+use shown::State;
+use words::{Context, Contexts, Execute, Executed, KernelAsk, Languages, NewContext};
 
 /// Most contexts of one sandbox.
 pub const MAX_CONTEXTS: usize = 32;
@@ -51,12 +56,21 @@ pub struct Settings {
     pub grace: Duration,
     /// After so long a silence `keepalive` is said.
     pub keepalive: Duration,
+    /// Who speaks with a kernel and takes nothing for so long is given up.
+    pub patience: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { output: MAX_OUTPUT, cwd: "/".to_owned(), start: seconds(75), grace: seconds(10), keepalive: seconds(5) }
+        Self {
+            output: MAX_OUTPUT,
+            cwd: "/".to_owned(),
+            start: seconds(75),
+            grace: seconds(10),
+            keepalive: seconds(5),
+            patience: seconds(30),
+        }
     }
 }
 
@@ -73,6 +87,8 @@ struct Inner {
     table: Mutex<Table>,
     /// Held while the default context of a language is looked for or made: it is made once.
     making: tokio::sync::Mutex<()>,
+    /// Numbers those who speak with kernels.
+    speakers: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +103,8 @@ struct Held {
     shown: Context,
     jobs: mpsc::Sender<Job>,
     urgent: mpsc::Sender<Urgent>,
-    busy: Arc<AtomicBool>,
+    talk: mpsc::Sender<Talk>,
+    state: Arc<State>,
     /// Its kernel was ready once.
     ready: bool,
     task: AbortHandle,
@@ -159,6 +176,8 @@ impl Execution {
 pub enum Answer {
     /// Data of lane `Out`; of any length.
     Data(Vec<u8>),
+    /// So many bytes of what was said to us were taken.
+    Taken(usize),
     /// The end.
     End(Result<Value, Failure>),
 }
@@ -169,7 +188,7 @@ impl Manager {
     pub fn new(programs: Arc<dyn Programs>, settings: Settings) -> Self {
         let settings = Settings { output: settings.output.min(MAX_OUTPUT), ..settings };
         let (table, making) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { inner: Arc::new(Inner { programs, settings, table, making }) }
+        Self { inner: Arc::new(Inner { programs, settings, table, making, speakers: AtomicU64::new(0) }) }
     }
 
     /// All contexts, the oldest first.
@@ -200,7 +219,8 @@ impl Manager {
         }
         let place = Place(inner);
         let cwd = wanted.cwd.clone().unwrap_or_else(|| inner.settings.cwd.clone());
-        let shown = Context { id: random_word()?, language: wanted.language.clone(), cwd, default, busy: false };
+        let shown =
+            Context { id: random_word()?, language: wanted.language.clone(), cwd, default, ..Context::default() };
         let mut held = self.spawn(wanted, shown);
         held.restart().await?;
         held.ready = true;
@@ -213,7 +233,8 @@ impl Manager {
     fn spawn(&self, wanted: Wanted, shown: Context) -> Held {
         let (jobs, to_do) = mpsc::channel(MAX_QUEUED);
         let (urgent, at_once) = mpsc::channel(16);
-        let busy = Arc::new(AtomicBool::new(false));
+        let (talk, said) = mpsc::channel(4);
+        let state = Arc::new(State::default());
         let actor = Actor {
             id: shown.id.clone(),
             programs: Arc::clone(&self.inner.programs),
@@ -221,12 +242,16 @@ impl Manager {
             settings: self.inner.settings.clone(),
             jobs: to_do,
             urgent: at_once,
-            busy: Arc::clone(&busy),
+            talk: said,
+            state: Arc::clone(&state),
+            listeners: Listeners::default(),
             driver: None,
+            outbox: std::collections::VecDeque::new(),
             died: None,
+            told: 0,
         };
         let task = tokio::spawn(actor.run()).abort_handle();
-        Held { shown, jobs, urgent, busy, ready: false, task }
+        Held { shown, jobs, urgent, talk, state, ready: false, task }
     }
 
     fn with<T>(&self, id: &str, with: impl FnOnce(&Held) -> T) -> Result<T, Failure> {
@@ -262,6 +287,32 @@ impl Manager {
     pub async fn interrupt(&self, id: &str) -> Result<(), Failure> {
         let urgent = self.with(id, |held| held.urgent.clone())?;
         urgent.send(Urgent::Interrupt).await.map_err(|_gone| unknown(id))
+    }
+
+    /// Speaks with the kernel of a context in Jupyter's messages.
+    ///
+    /// # Errors
+    /// `not_found`; `too_many` beyond [`MAX_CHANNELS`].
+    pub async fn channels(&self, id: &str) -> Result<Channels, Failure> {
+        let (talk, shown) = self.with(id, |held| (held.talk.clone(), held.shown()))?;
+        if shown.connections >= MAX_CHANNELS {
+            let message = format!("{MAX_CHANNELS} speak with this kernel already");
+            return Err(Failure { code: Code::TooMany, message });
+        }
+        let number = self.inner.speakers.fetch_add(1, Ordering::Relaxed);
+        let (listener, from) = Listener::new(number, self.inner.settings.patience);
+        talk.send(Talk::Join(listener)).await.map_err(|_gone| unknown(id))?;
+        Ok(Channels { number, talk, from })
+    }
+
+    /// Which languages have kernels in the sandbox.
+    ///
+    /// # Errors
+    /// What the start of a program can say; `failed` where the programs that look do not answer.
+    pub async fn languages(&self) -> Result<Languages, Failure> {
+        let looked = tokio::time::timeout(self.inner.settings.start, driver::languages(&*self.inner.programs)).await;
+        let late = || Failure { code: Code::Failed, message: "nobody said which kernels there are".to_owned() };
+        Ok(Languages { languages: looked.map_err(|_late| late())?? })
     }
 
     /// Executes code, after what waits in the same context already.
@@ -303,18 +354,26 @@ impl Manager {
         }
     }
 
-    /// Answers a request; the whole of what a supervisor has to call. Whoever drops the other end of `to` cancels.
-    pub async fn answer(&self, ask: KernelAsk, to: mpsc::Sender<Answer>) {
+    /// Answers a request; the whole of what a supervisor has to call. What the caller says comes by `said`. Whoever drops the
+    /// other end of `to` cancels.
+    pub async fn answer(&self, ask: KernelAsk, said: mpsc::UnboundedReceiver<Vec<u8>>, to: mpsc::Sender<Answer>) {
         let end = tokio::select! {
             () = to.closed() => return,
-            end = self.answered(ask, &to) => end,
+            end = self.answered(ask, said, &to) => end,
         };
         // Who asked may be gone.
         drop(to.send(Answer::End(end)).await);
     }
 
-    async fn answered(&self, ask: KernelAsk, to: &mpsc::Sender<Answer>) -> Result<Value, Failure> {
+    async fn answered(
+        &self,
+        ask: KernelAsk,
+        said: mpsc::UnboundedReceiver<Vec<u8>>,
+        to: &mpsc::Sender<Answer>,
+    ) -> Result<Value, Failure> {
         match ask {
+            KernelAsk::Languages {} => value(&self.languages().await?),
+            KernelAsk::ContextChannels { id } => value(&converse(self.channels(&id).await?, said, to).await?),
             KernelAsk::Contexts {} => value(&self.list()),
             KernelAsk::ContextCreate(new) => value(&self.create(new).await?),
             KernelAsk::ContextRestart { id } => value(&self.restart(&id).await?),
@@ -333,6 +392,36 @@ impl Manager {
     }
 }
 
+/// Carries lines both ways until somebody ends it.
+async fn converse(
+    mut channels: Channels,
+    mut said: mpsc::UnboundedReceiver<Vec<u8>>,
+    to: &mpsc::Sender<Answer>,
+) -> Result<(), Failure> {
+    let mut lines = driver::Lines::default();
+    let gone = |driver::Gone(_)| Failure { code: Code::Invalid, message: "a message is too long".to_owned() };
+    let mut open = true;
+    loop {
+        tokio::select! {
+            line = channels.next() => match line {
+                Some(line) => drop(to.send(Answer::Data(line)).await),
+                None => return Ok(()),
+            },
+            bytes = said.recv(), if open => {
+                let Some(bytes) = bytes else {
+                    open = false;
+                    continue;
+                };
+                lines.push(&bytes);
+                while let Some(line) = lines.take().map_err(gone)? {
+                    channels.say(&line).await?;
+                }
+                drop(to.send(Answer::Taken(bytes.len())).await);
+            }
+        }
+    }
+}
+
 fn value(of: &impl serde::Serialize) -> Result<Value, Failure> {
     serde_json::to_value(of).map_err(|error| Failure { code: Code::Failed, message: error.to_string() })
 }
@@ -346,7 +435,7 @@ async fn restart(urgent: &mpsc::Sender<Urgent>) -> Result<(), Failure> {
 
 impl Held {
     fn shown(&self) -> Context {
-        Context { busy: self.busy.load(Ordering::Relaxed), ..self.shown.clone() }
+        self.state.of(&self.shown)
     }
 
     async fn restart(&self) -> Result<(), Failure> {

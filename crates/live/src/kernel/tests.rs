@@ -79,6 +79,12 @@ async fn kernel(first: Value, mut from: mpsc::Receiver<Vec<u8>>, to: mpsc::Sende
                     from.recv().await;
                 }
                 ("deaf", _) => std::future::pending().await,
+                ("reply", _) => {
+                    let session = &asked["message"]["header"]["session"];
+                    let reply = json!({"message": {"channel": "shell", "header": {"msg_type": "execute_reply"},
+                        "parent_header": {"msg_id": id, "session": session}, "content": {"status": "ok"}}});
+                    say(&to, &reply).await?;
+                }
                 ("die", _) => return say(&to, &json!({"dead": {"code": -9}})).await,
                 ("vanish", _) => return to.send(Said::Ended("signal 9 ended the program".to_owned())).await,
                 ("garbage", what) => to.send(Said::Out(format!("{what}\n").into_bytes())).await?,
@@ -112,7 +118,14 @@ async fn kernel(first: Value, mut from: mpsc::Receiver<Vec<u8>>, to: mpsc::Sende
 
 fn quick() -> Settings {
     let ms = Duration::from_millis;
-    Settings { output: 100_000, start: ms(5000), grace: ms(300), keepalive: ms(100), ..Settings::default() }
+    Settings {
+        output: 100_000,
+        start: ms(5000),
+        grace: ms(300),
+        keepalive: ms(100),
+        patience: ms(500),
+        ..Settings::default()
+    }
 }
 
 fn manager() -> (Manager, Arc<Fake>) {
@@ -403,12 +416,13 @@ async fn asks_are_answered_as_words_and_lines() {
         let (to, mut answers) = mpsc::channel(1);
         let task = tokio::spawn({
             let manager = manager.clone();
-            async move { manager.answer(asked, to).await }
+            async move { manager.answer(asked, mpsc::unbounded_channel().1, to).await }
         });
         let mut data = Vec::new();
         while let Some(answer) = answers.recv().await {
             match answer {
                 Answer::Data(bytes) => data.extend(bytes),
+                Answer::Taken(_) => panic!("nothing was said"),
                 Answer::End(end) => return (String::from_utf8(data).unwrap(), end),
             }
         }
@@ -437,4 +451,93 @@ async fn a_default_context_starts_where_its_first_execution_says() {
     run(&manager, Execute { language: Some("bash".to_owned()), ..code("c") }).await.1.unwrap();
     let cwds: Vec<String> = manager.list().contexts.into_iter().map(|context| context.cwd).collect();
     assert_eq!(cwds, ["/home/user", "/"]);
+}
+
+fn spoken(session: &str, code: &str) -> Vec<u8> {
+    let header = json!({"msg_id": format!("{session}-{code}"), "msg_type": "execute_request", "session": session});
+    json!({"channel": "shell", "header": header, "content": {"code": code}}).to_string().into_bytes()
+}
+
+async fn heard(channels: &mut Channels, until: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    loop {
+        let line = timeout(Duration::from_secs(20), channels.next()).await.expect("silence").expect("an end");
+        let value: Value = serde_json::from_slice(&line).unwrap();
+        let message = value["message"].clone();
+        let state = message["content"]["execution_state"].as_str().unwrap_or_default().to_owned();
+        all.push(message);
+        if state == until {
+            return all;
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_speaks_in_messages_hears_all_that_is_published_and_answers_to_himself_alone() {
+    let (manager, _) = manager();
+    let context =
+        manager.create(NewContext { language: Some("answering".to_owned()), ..NewContext::default() }).await.unwrap();
+    let mut one = manager.channels(&context.id).await.unwrap();
+    let mut other = manager.channels(&context.id).await.unwrap();
+    one.say(&spoken("one", "reply")).await.unwrap();
+    let (first, second) = (heard(&mut one, "idle").await, heard(&mut other, "idle").await);
+    let channels =
+        |all: &[Value]| all.iter().map(|one| one["channel"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert!(channels(&first).contains(&"shell".to_owned()), "{first:?}");
+    assert!(!channels(&second).contains(&"shell".to_owned()), "{second:?}");
+    assert_eq!(first.iter().filter(|one| one["channel"] == "iopub").count(), second.len());
+    assert_eq!(manager.list().contexts[0].connections, 2);
+    // What is executed otherwise is published to them too, and their messages are nothing to it.
+    let (lines, _) = run(&manager, Execute { context: Some(context.id.clone()), ..code("b") }).await;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(heard(&mut one, "idle").await.iter().all(|message| message["channel"] == "iopub"));
+    assert_eq!(one.say(b"{}").await.unwrap_err().code, Code::Invalid);
+    manager.remove(&context.id).unwrap();
+    while one.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_kernel_that_ends_is_told_in_messages_and_begins_anew_with_the_next() {
+    let (manager, fake) = manager();
+    let context = manager.create(NewContext::default()).await.unwrap();
+    let mut one = manager.channels(&context.id).await.unwrap();
+    one.say(&spoken("one", "die")).await.unwrap();
+    heard(&mut one, "restarting").await;
+    assert!(manager.list().contexts[0].dead);
+    one.say(&spoken("one", "a")).await.unwrap();
+    let all = heard(&mut one, "idle").await;
+    assert_eq!(all[0]["content"]["execution_state"], "starting", "{all:?}");
+    assert!(!manager.list().contexts[0].dead);
+    assert_eq!(fake.started.load(Ordering::Relaxed), 2);
+    manager.restart(&context.id).await.unwrap();
+    heard(&mut one, "restarting").await;
+}
+
+#[tokio::test]
+async fn who_reads_nothing_holds_a_kernel_up_for_some_time_and_no_longer() {
+    let (manager, _) = manager();
+    let context = manager.create(NewContext::default()).await.unwrap();
+    let mut idle = manager.channels(&context.id).await.unwrap();
+    let (lines, _) = run(&manager, Execute { context: Some(context.id.clone()), ..code("flood") }).await;
+    assert!(lines.len() > 5, "{}", lines.len());
+    let mut got = 0;
+    while idle.next().await.is_some() {
+        got += 1;
+    }
+    assert!(got < 50, "{got}");
+}
+
+#[tokio::test]
+async fn so_many_speak_with_one_kernel_and_no_more() {
+    let (manager, _) = manager();
+    let context = manager.create(NewContext::default()).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..MAX_CHANNELS {
+        let mut one = manager.channels(&context.id).await.unwrap();
+        one.say(&spoken("s", "a")).await.unwrap();
+        heard(&mut one, "idle").await;
+        held.push(one);
+        held.iter_mut().for_each(|one| while one.from.try_recv().is_ok() {});
+    }
+    assert_eq!(manager.channels(&context.id).await.unwrap_err().code, Code::TooMany);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,61 @@ pub enum KernelAsk {
     /// Executes code. Data on lane `Out`: the lines of the answer, each a JSON object and a newline, as E2B's `/execute` has
     /// them (a line may be longer than an event may be). End: [`Executed`]. `Cancel` interrupts; the context lives on.
     Execute(Execute),
+    /// Speaks Jupyter's messages with the kernel, until it is cancelled or the context is removed; any number at once up to
+    /// [`super::MAX_CHANNELS`]. Data on lane `In`: lines, each a [`Spoken`]; data on lane `Out`: lines `{"message": {...}}`, each
+    /// with the fields of a [`Spoken`]. Who takes nothing for 30 s is given up. End: empty.
+    ContextChannels {
+        /// The context.
+        id: String,
+    },
+    /// Which languages have a kernel in the sandbox. End: [`Languages`].
+    Languages {},
+}
+
+/// Which languages have a kernel in a sandbox, by their names here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Languages {
+    /// The names, sorted.
+    pub languages: Vec<String>,
+}
+
+/// A channel of a kernel that takes messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Channel {
+    /// Requests; also of a message that names no channel, as some clients of Jupyter send it.
+    #[default]
+    Shell,
+    /// Requests that wait for no other.
+    Control,
+    /// Answers to what the kernel asks.
+    Stdin,
+}
+
+/// A message of Jupyter's protocol to a kernel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spoken {
+    /// Where to.
+    #[serde(default)]
+    pub channel: Channel,
+    /// An object; its `session` says whom answers are for.
+    pub header: Box<RawValue>,
+    /// The header of what it answers, or `{}`.
+    #[serde(default = "empty")]
+    pub parent_header: Box<RawValue>,
+    /// An object.
+    #[serde(default = "empty")]
+    pub metadata: Box<RawValue>,
+    /// What it says.
+    pub content: Box<RawValue>,
+    /// Bytes beside it, in Base64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buffers: Vec<String>,
+}
+
+fn empty() -> Box<RawValue> {
+    // Two bytes that are JSON.
+    RawValue::from_string("{}".to_owned()).unwrap_or_default()
 }
 
 /// A context to make.
@@ -70,7 +126,7 @@ pub struct Execute {
 }
 
 /// A context.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Its id: 32 characters, not to be guessed.
     pub id: String,
@@ -84,6 +140,15 @@ pub struct Context {
     /// Whether it executes something.
     #[serde(default)]
     pub busy: bool,
+    /// Whether its kernel has ended; the next message or execution starts another.
+    #[serde(default)]
+    pub dead: bool,
+    /// How many speak with it ([`KernelAsk::ContextChannels`]).
+    #[serde(default)]
+    pub connections: usize,
+    /// When something passed between it and anybody last: milliseconds since 1970.
+    #[serde(default)]
+    pub last_ms: i64,
 }
 
 /// All contexts, the oldest first.

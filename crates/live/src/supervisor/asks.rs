@@ -20,7 +20,7 @@ use crate::words::{Ask, EndReason, Info, State, Which};
 /// The longest life that can be asked for: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
 /// So many may wait for a look at the files: the supervisor has few threads, and the end of a sandbox needs one.
-const MOST_LOOKS: usize = 2;
+const MAX_LOOKS: usize = 2;
 
 enum Asked {
     Us(Ask),
@@ -125,6 +125,7 @@ impl Hub {
         match ask {
             Ask::Info {} => self.answer(id, stream),
             Ask::Exec(exec) => return self.exec((id, stream), exec),
+            Ask::Python { code, timeout_ms } => return self.python((id, stream), code, timeout_ms),
             Ask::Attach { which } => return self.attach((id, stream), &which),
             Ask::Logs { which, follow } => return self.logs((id, stream), &which, follow),
             Ask::Programs {} => {
@@ -153,7 +154,11 @@ impl Hub {
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
-            Ask::Snapshot { name } => return self.files((id, stream), |run| value(run.snapshot(name))),
+            Ask::Snapshot { name } => {
+                // As they are now: one that was made ready gets them when it is taken.
+                let labels = self.setup.info.labels.clone();
+                return self.files((id, stream), move |run| value(run.snapshot(name, labels)));
+            }
             Ask::Timeout { ms, only_later } => {
                 self.set_life(ms, only_later)?;
                 self.answer(id, stream);
@@ -217,7 +222,7 @@ impl Hub {
         (id, stream): (ClientId, u32),
         look: impl FnOnce(&dyn Run) -> Result<Value, Failure> + Send + 'static,
     ) -> Result<(), Failure> {
-        if self.reading >= MOST_LOOKS {
+        if self.reading >= MAX_LOOKS {
             return Err(failure(Code::TooMany, "others look at the files of this sandbox already: ask again"));
         }
         self.reading = self.reading.saturating_add(1);

@@ -1,5 +1,6 @@
 //! The one place where the engine comes in: a run whose program is the agent, and a socket that leads to it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
@@ -44,7 +45,7 @@ pub trait Run: Send + Sync {
     ///
     /// # Errors
     /// As [`Run::changes`]; and `exists` where the name is taken.
-    fn snapshot(&self, _name: Option<String>) -> Result<Snapshotted, Failure> {
+    fn snapshot(&self, _name: Option<String>, _labels: BTreeMap<String, String>) -> Result<Snapshotted, Failure> {
         Err(no_files())
     }
 }

@@ -74,6 +74,12 @@ pub(super) struct Hub {
     gone: Option<Instant>,
     /// The end of the run, when nothing of it is left.
     pub(super) over: bool,
+    /// What a Python that waits has imported; none = none waits.
+    pub(super) imports: Option<Vec<String>>,
+    /// The program that waits for code.
+    pub(super) waiting: Option<u64>,
+    /// It is ready and nobody's yet: nothing of it is written down.
+    pub(super) spare: bool,
 }
 
 impl Hub {
@@ -97,6 +103,9 @@ impl Hub {
             hello: None,
             gone: None,
             over: false,
+            imports: None,
+            waiting: None,
+            spare: false,
         }
     }
 
@@ -187,6 +196,9 @@ impl Hub {
 
     /// Writes down how it is. A record that cannot be written is as it was; what it says of the end is lost then.
     pub(super) fn write_down(&mut self) {
+        if self.spare {
+            return;
+        }
         let info = self.info();
         if self.setup.claim.write(&info).is_err() {}
     }

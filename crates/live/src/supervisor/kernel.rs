@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent::frame::{Kind, Lane, MAX_DATA, WINDOW};
 use agent::words::{Code, Failure};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::kernel::{Answer, MAX_OUTPUT, Manager, Settings, Supervised};
 use crate::wire::{self, Owned};
 
 /// Nobody is owed more than that, however often he says so.
-const MOST_CREDIT: usize = 1 << 40;
+const MAX_CREDIT: usize = 1 << 40;
 
 /// The contexts of a sandbox.
 #[derive(Debug)]
@@ -35,6 +35,9 @@ pub(super) struct Kernels {
 pub(super) struct Asked {
     number: u64,
     credit: Arc<Semaphore>,
+    /// What he says, and how much of it he may say.
+    said: UnboundedSender<Vec<u8>>,
+    in_left: u32,
     task: AbortHandle,
 }
 
@@ -74,10 +77,11 @@ impl Hub {
         kernels.last = kernels.last.saturating_add(1);
         let number = kernels.last;
         let credit = Arc::new(Semaphore::new(usize::try_from(WINDOW).unwrap_or(0)));
-        let answer =
-            answer(kernels.manager.clone(), ask, (id, stream, number), Arc::clone(&credit), self.notes.clone());
+        let (said, heard) = unbounded_channel();
+        let asker = (id, stream, number);
+        let answer = answer(kernels.manager.clone(), (ask, heard), asker, Arc::clone(&credit), self.notes.clone());
         let task = tokio::spawn(answer).abort_handle();
-        let what = What::Kernel(Asked { number, credit, task });
+        let what = What::Kernel(Asked { number, credit, said, in_left: WINDOW, task });
         self.client(id, |client| drop(client.streams.insert(stream, what)));
         Ok(())
     }
@@ -85,17 +89,25 @@ impl Hub {
     /// A client's frame for a request to the contexts.
     pub(super) fn for_kernels(&mut self, id: ClientId, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(What::Kernel(asked)) = client.streams.get(&frame.stream) else { return };
+        let Some(What::Kernel(asked)) = client.streams.get_mut(&frame.stream) else { return };
         match frame.kind {
+            Kind::Data => {
+                let bytes = frame.payload.get(1..).unwrap_or_default();
+                let left = u32::try_from(bytes.len()).ok().and_then(|length| asked.in_left.checked_sub(length));
+                let Some(left) = left.filter(|_| frame.payload.first() == Some(&0)) else { return self.left(id) };
+                asked.in_left = left;
+                // A request that takes nothing, or has ended: nobody hears it.
+                drop(asked.said.send(bytes.to_vec()));
+            }
             Kind::Credit => {
                 let more = usize::try_from(wire::credit_of(&frame.payload)).unwrap_or(0);
-                if asked.credit.available_permits() < MOST_CREDIT {
+                if asked.credit.available_permits() < MAX_CREDIT {
                     asked.credit.add_permits(more);
                 }
             }
             // Dropping it ends its task, which interrupts what it executes.
             Kind::Cancel => client.end(frame.stream, Err::<(), _>(failure(Code::Cancelled, "it was given up"))),
-            Kind::Data | Kind::Eof | Kind::Control => {}
+            Kind::Eof | Kind::Control => {}
             Kind::Open | Kind::Reply | Kind::Event | Kind::End => self.left(id),
         }
     }
@@ -103,11 +115,16 @@ impl Hub {
     /// What a context answers.
     pub(super) fn kernel_said(&mut self, (id, stream, number): Asker, said: Answer) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let is_it = matches!(client.streams.get(&stream), Some(What::Kernel(asked)) if asked.number == number);
-        if !is_it {
+        let Some(What::Kernel(asked)) = client.streams.get_mut(&stream) else { return };
+        if asked.number != number {
             return;
         }
         match said {
+            Answer::Taken(bytes) => {
+                let more = u32::try_from(bytes).unwrap_or(0);
+                asked.in_left = asked.in_left.saturating_add(more);
+                client.send(wire::credit(stream, more));
+            }
             Answer::Data(bytes) => client.send(wire::data(stream, Lane::Out, &bytes)),
             Answer::End(result) => {
                 client.end(stream, result);
@@ -118,13 +135,19 @@ impl Hub {
 }
 
 /// Answers one request. Data goes out in parts, each when there is credit for it.
-async fn answer(manager: Manager, ask: KernelAsk, asker: Asker, credit: Arc<Semaphore>, notes: Sender<Note>) {
+async fn answer(
+    manager: Manager,
+    (ask, said): (KernelAsk, UnboundedReceiver<Vec<u8>>),
+    asker: Asker,
+    credit: Arc<Semaphore>,
+    notes: Sender<Note>,
+) {
     let (to, mut from) = channel(1);
     let give = async {
         while let Some(said) = from.recv().await {
             let parts: Vec<Answer> = match said {
                 Answer::Data(bytes) => bytes.chunks(MAX_DATA / 2).map(|part| Answer::Data(part.to_vec())).collect(),
-                end @ Answer::End(_) => vec![end],
+                other @ (Answer::Taken(_) | Answer::End(_)) => vec![other],
             };
             for part in parts {
                 if !owed(&credit, &part).await || notes.send(Note::Kernel(asker, part)).await.is_err() {
@@ -133,14 +156,14 @@ async fn answer(manager: Manager, ask: KernelAsk, asker: Asker, credit: Arc<Sema
             }
         }
     };
-    tokio::join!(manager.answer(ask, to), give);
+    tokio::join!(manager.answer(ask, said, to), give);
 }
 
 /// Waits until so much may be sent.
 async fn owed(credit: &Semaphore, part: &Answer) -> bool {
     let length = match part {
         Answer::Data(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        Answer::End(_) => 0,
+        Answer::Taken(_) | Answer::End(_) => 0,
     };
     match credit.acquire_many(length).await {
         Ok(permits) => {

@@ -14,6 +14,7 @@ mod programs;
 mod pump;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +34,9 @@ pub use carrier::{Carrier, Finish, Run};
 use client::ClientId;
 use hub::{Hub, Note};
 use line::Agent;
+pub use warm::{are_modules, is_module};
 
+use crate::begin::Begin;
 use crate::client::Client;
 use crate::error::LiveError;
 use crate::place;
@@ -96,6 +99,14 @@ impl Supervisor {
     /// # Errors
     /// [`LiveError::Start`]; nothing runs any more then, and nothing is recorded.
     pub async fn begin(setup: Setup, carrier: Carrier) -> Result<Self, LiveError> {
+        Self::ready(setup, carrier).await?.opened().await
+    }
+
+    /// As [`Supervisor::begin`], of what is nobody's sandbox yet: no record says that it is there.
+    ///
+    /// # Errors
+    /// As [`Supervisor::begin`].
+    pub(crate) async fn ready(setup: Setup, carrier: Carrier) -> Result<Self, LiveError> {
         let Carrier { socket, run, ended } = carrier;
         let opened = open(&setup, socket);
         let (listener, signals, socket) = match opened {
@@ -113,6 +124,7 @@ impl Supervisor {
         let hub = Hub::new(setup, run, Agent::new(out, queued), sender.clone());
         let accepts = Instant::now();
         let mut supervisor = Self { hub, notes, sender, ended, listener, signals, last_client: 0, accepts };
+        supervisor.hub.spare = true;
         supervisor.hub.greet();
         while !supervisor.hub.is_ready() {
             supervisor.step(false).await;
@@ -121,25 +133,98 @@ impl Supervisor {
                 return Err(LiveError::Start { why });
             }
         }
-        let info = supervisor.hub.info();
-        if let Err(error) = supervisor.hub.setup.claim.write(&info) {
-            supervisor.hub.end(EndReason::Failed, error.to_string());
-            while !supervisor.hub.over {
-                supervisor.step(false).await;
-            }
-            return Err(error);
-        }
-        supervisor.make_room_for_kernels();
         Ok(supervisor)
     }
 
+    /// Somebody's sandbox from now on.
+    async fn opened(mut self) -> Result<Self, LiveError> {
+        self.hub.spare = false;
+        let info = self.hub.info();
+        if let Err(error) = self.hub.setup.claim.write(&info) {
+            self.hub.end(EndReason::Failed, error.to_string());
+            self.ended().await;
+            return Err(error);
+        }
+        self.make_room_for_kernels();
+        Ok(self)
+    }
+
+    async fn ended(&mut self) {
+        while !self.hub.over {
+            self.step(false).await;
+        }
+    }
+
+    /// A Python with these modules is to wait for code.
+    pub(crate) fn warm(&mut self, imports: Vec<String>) {
+        self.hub.imports = Some(imports);
+        self.hub.warm_up();
+    }
+
+    /// Lives on as nobody's sandbox, and with no end of its own, until `wanted` says whose it is; none where nobody will, and it
+    /// has ended.
+    pub(crate) async fn wait<T>(mut self, wanted: impl Future<Output = Option<T>>) -> Option<(Self, T)> {
+        self.hub.run.set_wall(None);
+        let mut wanted = std::pin::pin!(wanted);
+        loop {
+            tokio::select! {
+                said = &mut wanted => match said {
+                    Some(said) => return Some((self, said)),
+                    None => break,
+                },
+                () = self.step(false) => {
+                    if self.hub.over {
+                        return None;
+                    }
+                }
+            }
+        }
+        self.hub.end(EndReason::Killed, "it was made ready and never used".to_owned());
+        self.ended().await;
+        None
+    }
+
+    /// Its place, its life and all that is said of it, when it is taken.
+    ///
+    /// # Errors
+    /// What `name` says, or as [`Supervisor::begin`]; nothing runs any more then.
+    pub(crate) async fn taken(
+        mut self,
+        life: Option<Duration>,
+        tell: impl FnOnce(&mut Claim, &mut Info) -> Result<(), LiveError>,
+    ) -> Result<Self, LiveError> {
+        let setup = &mut self.hub.setup;
+        if let Err(error) = tell(&mut setup.claim, &mut setup.info) {
+            self.hub.end(EndReason::Failed, error.to_string());
+            self.ended().await;
+            return Err(error);
+        }
+        let now = Instant::now();
+        (self.hub.busy, self.hub.setup.life) = (now, life);
+        self.hub.ends = life.and_then(|life| now.checked_add(life));
+        self.hub.run.set_wall(life);
+        self.opened().await
+    }
+
     /// Makes the sandbox what a snapshot was, before anybody else is heard; in words why not. Then it has ended.
-    pub(crate) async fn restored(mut self, restore: Restore) -> Result<Self, String> {
+    pub(crate) async fn restored(self, restore: Restore) -> Result<Self, String> {
+        let home = self.hub.setup.info.agent.as_ref().map(|agent| agent.home.clone()).unwrap_or_default();
+        self.first("it did not become what its snapshot was", |client| restore.run(client, home)).await
+    }
+
+    /// Starts what the template of the sandbox begins with, and waits until it is ready; as [`Self::restored`].
+    pub(crate) async fn begun(self, begin: Begin) -> Result<Self, String> {
+        self.first("it did not begin as its template says", |client| begin.run(client)).await
+    }
+
+    async fn first<W>(mut self, failed: &str, work: impl FnOnce(Client) -> W) -> Result<Self, String>
+    where
+        W: Future<Output = Result<(), String>>,
+    {
         let done = match UnixStream::pair() {
             Ok((ours, theirs)) => {
                 let id = self.admit(theirs);
-                let home = self.hub.setup.info.agent.as_ref().map(|agent| agent.home.clone()).unwrap_or_default();
-                let done = self.restore(restore.run(Client::over(ours), home)).await;
+                let done = self.until(work(Client::over(ours))).await;
                 self.hub.left(id);
                 done
             }
@@ -147,7 +232,7 @@ impl Supervisor {
         };
         let Err(why) = done else { return Ok(self) };
         // What ended it meanwhile says more than that a request was lost.
-        self.hub.end(EndReason::Failed, format!("it did not become what its snapshot was: {why}"));
+        self.hub.end(EndReason::Failed, format!("{failed}: {why}"));
         while !self.hub.over {
             self.step(false).await;
         }
@@ -156,7 +241,7 @@ impl Supervisor {
         Err(ended.unwrap_or(why))
     }
 
-    async fn restore(&mut self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    async fn until(&mut self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {

@@ -138,6 +138,8 @@ pub(super) enum Written {
     Data(ClientId, u32),
     /// An `input`, which is answered.
     Ask(ClientId, u32),
+    /// Nobody waits for it.
+    Nobody,
 }
 
 /// What a program is to read.

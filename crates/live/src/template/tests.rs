@@ -74,10 +74,12 @@ fn a_template_is_made_once_and_kept_by_its_content() {
     let other = house.store.build("one", &house.source(&NUMPY.replace("\"1\"", "\"2\"")), &house.tools).unwrap();
     assert_ne!(other.digest, made.digest);
     assert_eq!(house.left().len(), 3, "{:?}", house.left());
-    house.store.remove("two").unwrap();
+    let live = [("box".to_owned(), "two:latest".to_owned())];
+    assert!(matches!(house.store.remove("two", &live), Err(TemplateError::Used { by, .. }) if by == ["box"]));
+    house.store.remove("two", &[("box".to_owned(), "other".to_owned())]).unwrap();
     assert_eq!(house.left(), [other.digest.as_str(), "names"], "nothing leads to it any more");
     assert!(matches!(house.store.find("two"), Err(TemplateError::Unknown(_))));
-    assert!(matches!(house.store.remove("two"), Err(TemplateError::Unknown(_))));
+    assert!(matches!(house.store.remove("two", &[]), Err(TemplateError::Unknown(_))));
 }
 
 #[test]
@@ -86,7 +88,10 @@ fn two_names_for_one_thing_keep_it_until_both_are_gone() {
     for name in ["one", "two"] {
         house.store.build(name, &house.source(NUMPY), &house.tools).unwrap();
     }
-    house.store.remove("one").unwrap();
+    // One who lives by the other name is shown the same folder.
+    let live = [("box".to_owned(), "two".to_owned())];
+    assert!(matches!(house.store.remove("one", &live), Err(TemplateError::Used { .. })));
+    house.store.remove("one", &[]).unwrap();
     assert_eq!(house.store.find("two").unwrap().installed.len(), 1);
     let names: Vec<_> = house.store.list().unwrap().into_iter().map(|template| template.name).collect();
     assert_eq!(names, ["base", "two"]);
@@ -141,6 +146,35 @@ fn a_build_that_fails_leaves_nothing_and_says_why() {
     assert!(matches!(house.store.find("one"), Err(TemplateError::Unknown(_))));
     let fault = house.store.find("code-interpreter-v1").unwrap_err().fault();
     assert_eq!(fault.fix, "`fumehood template build code-interpreter-v1`");
+}
+
+#[test]
+fn content_that_is_not_what_was_installed_is_noticed() {
+    let house = house();
+    let made = house.store.build("one", &house.source(NUMPY), &house.tools).unwrap();
+    assert_eq!(made.content.len(), 64);
+    let folder = made.folder().unwrap().to_owned();
+    let tool = folder.join("venv/bin/tool");
+    let (text, mode) = (fs::read(&tool).unwrap(), fs::metadata(&tool).unwrap().permissions());
+    let changes: [(&str, &dyn Fn()); 5] = [
+        ("content", &|| fs::write(&tool, "print(2)").unwrap()),
+        ("a file more", &|| fs::write(folder.join("venv/more"), "").unwrap()),
+        ("a file less", &|| fs::remove_file(&tool).unwrap()),
+        ("executable no more", &|| fs::set_permissions(&tool, fs::Permissions::from_mode(0o644)).unwrap()),
+        ("a link in its place", &|| {
+            fs::remove_file(&tool).unwrap();
+            std::os::unix::fs::symlink("/bin/true", &tool).unwrap();
+        }),
+    ];
+    for (name, change) in changes {
+        made.check().unwrap();
+        change();
+        assert!(matches!(house.store.find("one").unwrap().check(), Err(TemplateError::Content(_))), "{name}");
+        drop((fs::remove_file(&tool), fs::remove_file(folder.join("venv/more"))));
+        fs::write(&tool, &text).unwrap();
+        fs::set_permissions(&tool, mode.clone()).unwrap();
+    }
+    made.check().unwrap();
 }
 
 #[test]

@@ -74,6 +74,12 @@ impl Control {
             Self::EachFile(_) => Evidence::Guest("prlimit"),
             Self::Watch(_) => Evidence::Armed("the watch is set"),
             Self::Environment => Evidence::Guest("number of variables"),
+            Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),
+            Self::Inlets(_) => Evidence::Outside(
+                "SIOCGSKNS, getsockname: each socket is of the sandbox's namespace and waits as planned",
+            ),
+            Self::Broker => Evidence::Armed("it said the digest of the rules, and holds the sockets"),
+            Self::HostNetwork => Evidence::Behaviour("no probe of closed sockets is planned"),
             Self::Audit => Evidence::Armed("run.planned is written"),
             Self::CommandGate => Evidence::Armed("the command was judged"),
             Self::ToolGate => Evidence::Armed("no channel to a tool"),

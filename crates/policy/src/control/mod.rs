@@ -239,6 +239,17 @@ pub enum Cover {
     Hidden(Vec<String>),
 }
 
+/// A socket that is made inside, in the sandbox's own network namespace, and that the broker holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Inlet {
+    /// Of IPv6, else of IPv4.
+    pub ipv6: bool,
+    /// Of UDP, else of TCP.
+    pub udp: bool,
+    /// The port to which it is bound on all addresses; 0 = the broker binds it to the address of one name.
+    pub port: u16,
+}
+
 /// One mechanism with its parameters. Closed: a new one breaks the start and the proof until both know it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Control {
@@ -379,6 +390,17 @@ pub enum Control {
     Watch(Watch),
     /// The environment is the guest's to give: the caller's does not go in.
     Environment,
+    /// Every address leads to the sandbox itself: IPv4, and IPv6 where the host has it.
+    LocalRoutes {
+        /// IPv6 as well.
+        ipv6: bool,
+    },
+    /// The only sockets that wait there, in the broker's hands.
+    Inlets(Vec<Inlet>),
+    /// The broker: it resolves names, judges each connection by the rules, and passes it on.
+    Broker,
+    /// The network of the host. The broker's own plan has it, and no other can: no clause asks for it.
+    HostNetwork,
     /// The record of the run.
     Audit,
     /// The command gate.
@@ -435,6 +457,10 @@ impl Control {
             Self::EachFile(_) => "rlimit:fsize",
             Self::Watch(watch) => watch.name(),
             Self::Environment => "guest:environment",
+            Self::LocalRoutes { .. } => "netns:routes",
+            Self::Inlets(_) => "netns:sockets",
+            Self::Broker => "broker:net",
+            Self::HostNetwork => "host:net",
             Self::Audit => "supervisor:audit",
             Self::CommandGate => "broker:commands",
             Self::ToolGate => "broker:tools",
@@ -469,7 +495,7 @@ impl Control {
             Self::Environment | Self::Audit | Self::ProtectedAtApply => (Supervisor, Hostile, None),
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
-            Self::ToolGate => (Broker, Hostile, None),
+            Self::ToolGate | Self::Broker => (Broker, Hostile, None),
             Self::Filter(Filter::SharedFiles { locks: false }) => {
                 (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
             }
@@ -522,6 +548,9 @@ impl Control {
             | Self::ProtectedMounts
             | Self::NoexecMounts
             | Self::Landlock(_)
+            | Self::LocalRoutes { .. }
+            | Self::Inlets(_)
+            | Self::HostNetwork
             | Self::Rule { .. }
             | Self::Filter(_)
             | Self::Rlimit { .. } => (Kernel, Hostile, None),

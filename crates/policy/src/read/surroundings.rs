@@ -61,7 +61,7 @@ impl Reader<'_> {
         }
     }
 
-    fn env_name(&mut self, path: &str, node: &Node, name: &str) -> bool {
+    pub(super) fn env_name(&mut self, path: &str, node: &Node, name: &str) -> bool {
         if is_env_name(name) {
             return true;
         }

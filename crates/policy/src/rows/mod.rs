@@ -39,13 +39,17 @@ pub enum Shape {
     Workspace,
     /// `{ cpu_percent, memory, for }`.
     Threshold,
-    /// Hosts, or `{ host, ports, methods, paths }`.
+    /// Hosts, or `{ host | cidr, ports, protocol, methods, paths, address, tls }`.
     Rules,
+    /// Hosts, or `{ host | cidr, ports }`.
+    Denials,
+    /// Lists of hosts by path.
+    HostsOf,
     /// Names and texts.
     EnvSet,
     /// Declarations by name.
     Inputs,
-    /// `{ from, hosts }` by name.
+    /// `{ from, hosts, ports, methods, paths, as, env }` by name.
     Secrets,
     /// Octal, as text.
     Umask,

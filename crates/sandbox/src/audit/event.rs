@@ -45,6 +45,10 @@ kinds! {
     live_exec = "live.exec";
     /// A live sandbox is over.
     live_ended = "live.ended";
+    /// The broker stopped something.
+    egress_denied = "egress.denied";
+    /// The broker ended before its run.
+    egress_ended = "egress.ended";
     /// A request to the server changed something, or tried to.
     server_request = "server.request";
     /// Changes were taken over into a workspace.

@@ -9,6 +9,7 @@ mod apply;
 mod copy;
 mod diff;
 mod error;
+mod exchange;
 mod guarded;
 mod manifest;
 mod marks;

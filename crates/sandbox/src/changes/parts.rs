@@ -7,7 +7,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Result as KernelResult;
 
 use super::ChangesError;
-use super::apply::{KeysLeft, parent};
+use super::apply::KeysLeft;
+use super::exchange::parent;
 use super::guarded::Guarding;
 use super::manifest::{BLOBS, Entry, Fingerprint, Manifest};
 use crate::protect::{List, Part};

@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT};
+use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT, Verified};
 use policy::control::Control;
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Plan, Policy};
 
+use super::broker::{self, Keeper};
 use super::commands::Forced;
 use super::git_layers::GitLayers;
 use super::guard::{Guard, Protected};
@@ -36,6 +37,7 @@ pub(super) struct Begun {
     program: String,
     protected: Option<Protected>,
     git: Option<GitLayers>,
+    broker: Option<broker::Begun>,
     home: HostResources,
     watches: Watches,
     armed: Armed,
@@ -44,6 +46,8 @@ pub(super) struct Begun {
 /// A payload that runs, and all that belongs to it.
 pub(super) struct Stage {
     pub(super) running: Box<dyn Running>,
+    /// It goes after the guest, whose sockets it has.
+    pub(super) broker: Option<Keeper>,
     /// As it was asked for; for messages.
     pub(super) program: String,
     pub(super) carried: StdStreams,
@@ -56,6 +60,28 @@ pub(super) struct Stage {
     pub(super) watches: Watches,
     /// It goes after the guest and its groups.
     pub(super) home: HostResources,
+}
+
+/// A guest whose posture equals the plan, and which waits for *go*. The order of the fields is the order in which it ends.
+pub(super) struct Ready {
+    verified: Box<dyn Verified>,
+    broker: Option<Keeper>,
+    program: String,
+    /// The workspace's folder on the host.
+    root: Option<PathBuf>,
+    layer: Option<Layer>,
+    tmp: Option<Dir>,
+    protected: Option<Protected>,
+    git: Option<GitLayers>,
+    watches: Watches,
+    home: HostResources,
+}
+
+impl Ready {
+    /// The guest's process, by its number outside.
+    pub(super) fn pid(&self) -> i32 {
+        self.verified.pid()
+    }
 }
 
 /// What is to be run, as it was judged.
@@ -113,9 +139,11 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
+    let broker = broker::begin(plan, environment, host, (&mut home, recorded))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
-    Ok(Begun { prepared, program: named, protected: guard.protected, git: guard.layers, home, watches, armed })
+    let (protected, git) = (guard.protected, guard.layers);
+    Ok(Begun { prepared, program: named, protected, git, broker, home, watches, armed })
 }
 
 /// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has
@@ -148,11 +176,16 @@ fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsSt
 
 /// A 0700 folder for a run of the process tier. Its name is the run's id, which is random, and it must not exist.
 fn own_folder(home: &mut HostResources, recorded: &Recorded) -> Result<PathBuf, Error> {
-    use std::os::unix::fs::DirBuilderExt as _;
     let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
     home.note(&Resource::Temp(path.clone()))?;
     home.own(path.clone());
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| {
+    make_folder(&path).map(|()| path)
+}
+
+/// A folder that must not exist yet.
+pub(super) fn make_folder(path: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().mode(0o700).create(path).map_err(|e| {
         Error::refused(Fault {
             id: "run/no-tmp",
             what: format!("`{}` cannot be made", path.display()),
@@ -160,8 +193,7 @@ fn own_folder(home: &mut HostResources, recorded: &Recorded) -> Result<PathBuf, 
             why: e.to_string().to_lowercase(),
             fix: "make room in /tmp, or use `--tier container`".to_owned(),
         })
-    })?;
-    Ok(path)
+    })
 }
 
 fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
@@ -179,7 +211,12 @@ fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// As root the payload is somebody else: the folder and what is in it become theirs.
-fn hand_over(tmp: &Path, file: Option<&str>, (uid, gid): (u32, u32), host: &Capabilities) -> Result<(), Error> {
+pub(super) fn hand_over(
+    tmp: &Path,
+    file: Option<&str>,
+    (uid, gid): (u32, u32),
+    host: &Capabilities,
+) -> Result<(), Error> {
     if !host.root() {
         return Ok(());
     }
@@ -204,17 +241,11 @@ fn hand_over(tmp: &Path, file: Option<&str>, (uid, gid): (u32, u32), host: &Capa
 }
 
 impl Begun {
-    /// Starts the guest, verifies its posture, and lets the payload go.
-    pub(super) fn start(
-        self,
-        planned: &Planned,
-        recorded: &Recorded,
-        host: &Capabilities,
-        stdio: Stdio,
-    ) -> Result<Stage, Error> {
+    /// Starts the guest, and verifies its posture.
+    pub(super) fn confine(self, planned: &Planned, recorded: &Recorded, host: &Capabilities) -> Result<Ready, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
-        let Self { prepared, program, mut protected, mut git, mut home, watches, mut armed } = self;
+        let Self { prepared, program, mut protected, mut git, broker, home, watches, mut armed } = self;
         let mut layer = None;
         let root = prepared.workspace().map(Path::to_owned);
         let owner = prepared.owner();
@@ -225,6 +256,7 @@ impl Begun {
                 Ok::<(), Error>(())
             })?;
         }
+        let broker = broker.map(|broker| broker.start(host)).transpose()?;
         let mut started = prepared.start(host)?;
         // While the guest is busy with itself.
         armed.each(plan, |control| matches!(control, Control::Audit), |_| recorded.plan(planned))?;
@@ -251,16 +283,47 @@ impl Begun {
             }
             layer = Some(made);
         }
+        let broker = brokered(broker, &mut *started, plan, &mut armed)?;
         there_already(&mut armed, planned, layer.is_some());
         armed.watches(&watches, home.tmp().is_some(), protected.is_some());
-        let mut running = started.verify(armed.controls())?.go()?;
+        let verified = started.verify(armed.controls())?;
+        Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home })
+    }
+}
+
+impl Ready {
+    /// Lets the payload go.
+    pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
+        let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home } = self;
+        let mut running = verified.go()?;
         let carried = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
         root.iter().flat_map(unseen).for_each(|note| home.tell(note));
         layer.iter().flat_map(Layer::not_copied).for_each(|note| home.tell(note));
-        Ok(Stage { running, carried, home, program, layer, tmp, protected, git, started: Instant::now(), watches })
+        let started = Instant::now();
+        Ok(Stage { running, broker, carried, home, program, layer, tmp, protected, git, started, watches })
     }
+}
+
+/// Gives the sandbox's sockets to the broker, which counts as armed when it holds them and said by which rules it judges.
+fn brokered(
+    broker: Option<broker::Starting>,
+    started: &mut dyn backends::Started,
+    plan: &Plan,
+    armed: &mut Armed,
+) -> Result<Option<Keeper>, Error> {
+    let sockets = started.sockets()?;
+    let (mut broker, mut keeper) = (broker, None);
+    armed.each(
+        plan,
+        |control| *control == Control::Broker,
+        |_| {
+            keeper = broker.take().map(|broker| broker.ready(plan, &sockets)).transpose()?;
+            Ok::<(), Error>(())
+        },
+    )?;
+    Ok(keeper)
 }
 
 /// Arms what is in place without anything more to be done.

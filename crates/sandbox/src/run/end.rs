@@ -12,6 +12,7 @@ use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violat
 use serde_json::{Value, json};
 
 use super::begin::Stage;
+use super::broker::{Keeper, Summary};
 use super::git_layers::GitLayers;
 use super::guard::Protected;
 use super::outcome;
@@ -53,7 +54,7 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, carried, mut home, layer, mut protected, git, program, .. } = stage;
+    let Stage { running, broker, carried, mut home, layer, mut protected, git, program, .. } = stage;
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -62,6 +63,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     if layer.is_some() || protected.is_some() || git.is_some() {
         running.take().into_iter().for_each(<dyn Running>::end);
     }
+    let net = broker.map(Keeper::finish);
     // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
     let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
     let folder = home.tmp().map_or(0, super::workspace::written);
@@ -92,18 +94,9 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let last = [shown.unwrap_or(out_last), err_last];
     let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
     let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
-    let mut list = violations::from_kernel(&counters, &plan.policy);
-    if let Some((limit, message)) = &watched.facts.ended_for
-        && let Some(end) = violations::from_end(*limit, message)
-        && !list.iter().any(|known| known.clause == end.clause)
-    {
-        list.push(end);
-    }
-    let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
-    // What the kernel shows needs no hint.
-    let hints = violations::from_output(&hints, &plan.policy).into_iter().filter(|hint| !known.contains(&hint.clause));
-    list.extend(hints);
+    let mut list = stopped(watched, &counters, &hints, &plan.policy);
     list.extend(slipped);
+    list.extend(net.iter().flat_map(Summary::violations));
     let (outcome, not_started) = end_of(watched, &program, &plan.policy);
     let mut report = Report {
         schema: 1,
@@ -113,10 +106,13 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
         tier: plan.tier.as_str().to_owned(),
         backend: plan.backend.to_owned(),
         outcome,
-        usage: usage(&watched.sample, watched.reaped, wall, disk, produced),
+        usage: Usage {
+            net: net.as_ref().map(Summary::usage),
+            ..usage(&watched.sample, watched.reaped, wall, disk, produced)
+        },
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
-        warnings: watched.warnings.iter().map(|what| warning(what)).collect(),
+        warnings: watched.warnings.iter().map(|what| warning(what)).chain(net.as_ref().and_then(broker_lost)).collect(),
         violations: list,
         workspace,
         audit: policy::report::AuditPointer::default(),
@@ -125,6 +121,22 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     running.into_iter().for_each(<dyn Running>::end);
     drop(home);
     Finished { plan, report, stdout, stderr, last, not_started, failed }
+}
+
+/// What was stopped inside: what the kernel shows, why the run was ended, and hints of the program's own words.
+fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy) -> Vec<Violation> {
+    let mut list = violations::from_kernel(counters, policy);
+    if let Some((limit, message)) = &watched.facts.ended_for
+        && let Some(end) = violations::from_end(*limit, message)
+        && !list.iter().any(|known| known.clause == end.clause)
+    {
+        list.push(end);
+    }
+    let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
+    // What the kernel shows needs no hint.
+    let hints = violations::from_output(hints, policy).into_iter().filter(|hint| !known.contains(&hint.clause));
+    list.extend(hints);
+    list
 }
 
 /// What slipped in is put aside, and of git's folders what is harmless is taken over.
@@ -157,6 +169,12 @@ fn line(entry: &policy::Entry) -> EnforcerLine {
     }
 }
 
+/// The broker ended before the run did.
+fn broker_lost(net: &Summary) -> Option<Warning> {
+    let why = net.lost.as_ref()?;
+    Some(Warning { clause: ClauseId::NetMode, what: format!("{}: {why}", super::broker::LOST) })
+}
+
 fn warning(what: &str) -> Warning {
     Warning { clause: ClauseId::LimitsWarn, what: what.to_owned() }
 }
@@ -180,6 +198,7 @@ pub(super) fn usage(
         io_written: sample.io_written,
         disk,
         output,
+        net: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use backends::OwnProgram;
 use policy::value::{Policy, Root, Tier, WorkspaceMode};
 
 use crate::error::Error;
@@ -26,7 +27,7 @@ pub(super) struct Program {
     /// Name and content of a file that is shown read-only.
     pub(super) file: Option<(String, Vec<u8>)>,
     /// The program itself, where it is ours and has no path inside.
-    pub(super) own: Option<&'static [u8]>,
+    pub(super) own: Option<OwnProgram>,
 }
 
 /// Decides the arguments; `shown` is the folder where a file of ours is shown.
@@ -44,7 +45,9 @@ pub(super) fn program(what: Workload, policy: &Policy, tier: Tier, tmp: Option<&
                 SHELLS.iter().map(|words| words.iter().map(Into::into).collect()).collect();
             Ok(Program { argv: choose(&candidates, policy), file: None, own: None })
         }
-        Workload::Agent(bytes) => Ok(Program { argv: vec!["fumehood-agent".into()], file: None, own: Some(bytes) }),
+        Workload::Agent(bytes) => {
+            Ok(Program { argv: vec!["fumehood-agent".into()], file: None, own: Some(OwnProgram::Bytes(bytes)) })
+        }
         Workload::Nothing => Err(Error::failed(nothing())),
     }
 }

@@ -10,6 +10,7 @@
 //! [`Capabilities::probe`]).
 
 mod begin;
+mod broker;
 mod commands;
 mod covers;
 mod end;
@@ -23,6 +24,7 @@ mod launch;
 mod mounts;
 mod options;
 mod outcome;
+mod parked;
 mod planning;
 mod record;
 pub(crate) mod start_fault;
@@ -40,16 +42,18 @@ use std::path::Path;
 use backends::Capabilities;
 use policy::Plan;
 
+pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use end::Finished;
 pub use foresee::foresee;
 pub use handle::{Handle, Sandbox, Visitor};
 pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
+pub use parked::{Parked, park};
 pub use planning::{Planned, plan};
 pub use record::refused;
 pub use streams::{Kept, Last};
 
-use begin::{Stage, Wanted};
+use begin::Stage;
 use frozen::Files;
 use guard::Protected;
 use handle::{Ear, Mailbox};
@@ -59,7 +63,6 @@ use supervise::{Hooks, StopReason, Watch, Watched};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::workload::Workload;
 
 /// A start has some dozens of descriptors open at once, and places those of the guest from 64 on.
 pub const DESCRIPTORS: u64 = 192;
@@ -87,7 +90,11 @@ pub fn start(
     host: &Capabilities,
     options: Options,
 ) -> Result<Sandbox, Error> {
-    let (mut live, handle) = go(planned, environment, host, options)?;
+    park(planned, environment, host, options)?.go()
+}
+
+/// A program that was let go is supervised by a thread of its own.
+fn supervised((mut live, handle): (Live, Handle)) -> Result<Sandbox, Error> {
     let socket = live.stage.carried.socket.take();
     let supervise = move || {
         // A signal is for the caller's threads.
@@ -111,30 +118,8 @@ pub fn run_here(
     options: Options,
     visitor: Visitor<'_>,
 ) -> Result<Finished, Error> {
-    let (live, handle) = go(planned, environment, host, options)?;
+    let (live, handle) = park(planned, environment, host, options)?.let_go()?;
     Ok(live.supervise(Some((visitor, handle))))
-}
-
-/// From a plan to a program that was let go.
-fn go(
-    mut planned: Planned,
-    environment: &Environment,
-    host: &Capabilities,
-    options: Options,
-) -> Result<(Live, Handle), Error> {
-    could_start(&planned.plan, &options).map_err(|stop| refused(stop, environment))?;
-    let recorded = record::open(&planned, environment)?;
-    let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
-    let forced = std::mem::take(&mut planned.judged.forced);
-    let wanted = Wanted { what, forced, options: &options, environment };
-    let begun = begin::begin(&planned.plan, wanted, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
-    let (stdio, events) = options.into_parts();
-    let stage = begun.start(&planned, &recorded, host, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
-    let pid = stage.running.pid();
-    recorded.started(&planned, pid).map_err(Error::after_go)?;
-    let (handle, mailbox) =
-        handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| unsupervised(&error))?;
-    Ok((Live { stage, recorded, plan: planned.plan, mailbox, events }, handle))
 }
 
 impl Live {
@@ -196,13 +181,20 @@ fn watch(
     ear: &mut Ear<'_>,
     events: &mut dyn FnMut(Event),
 ) -> Watched {
+    let events = std::cell::RefCell::new(events);
+    let tell = |words: &str| (events.borrow_mut())(Event::Warning(words.to_owned()));
     let mut warned = |words: &str| {
         recorded.threshold(words);
-        events(Event::Warning(words.to_owned()));
+        tell(words);
     };
     let tmp = stage.home.tmp().filter(|_| stage.watches.folder()).map(Path::to_owned);
     let (watches, protected) = (&stage.watches, stage.protected.as_ref().filter(|_| stage.watches.protected));
+    let mut broker = stage.broker.as_mut();
     let mut look = |unlinked: u64| {
+        if broker.as_mut().is_some_and(|broker| broker.newly_lost()) {
+            recorded.broker_lost();
+            tell(broker::LOST);
+        }
         if let Some(words) = protected.and_then(Protected::lost) {
             return Some(StopReason::Lost(words));
         }

@@ -29,6 +29,7 @@ pub struct Planned {
 pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<Planned, Error> {
     let judged = commands::judge(&mut loaded, what)?;
     let Choice { plan, why } = choose(&loaded, host)?;
+    super::broker::refuse(&plan)?;
     Ok(Planned { plan, why, lints: loaded.lints, judged })
 }
 

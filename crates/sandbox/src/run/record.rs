@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::error::Error;
-use policy::report::AuditPointer;
+use policy::report::{AuditPointer, Seen};
 use policy::value::Content;
 use policy::{Report, Violation};
 use serde_json::{Value, json};
@@ -115,6 +115,11 @@ impl Recorded {
         drop(self.add(&Kind::run_threshold(), &json!({ "usage": words })));
     }
 
+    /// The broker ended before the run. A log that fails now fails the run at its end.
+    pub(super) fn broker_lost(&self) {
+        drop(self.add(&Kind::egress_ended(), &json!({ "what": super::broker::LOST })));
+    }
+
     /// How it ended; where that stands.
     pub(super) fn ended(&self, report: &Report) -> Result<AuditPointer, Error> {
         for violation in &report.violations {
@@ -128,6 +133,10 @@ impl Recorded {
     }
 
     fn violation(&self, violation: &Violation) -> Result<(), Error> {
-        self.add(&Kind::run_violation(), &json!(violation)).map(drop)
+        let kind = match violation.seen {
+            Seen::Kernel | Seen::Output => Kind::run_violation(),
+            Seen::Broker => Kind::egress_denied(),
+        };
+        self.add(&kind, &json!(violation)).map(drop)
     }
 }

@@ -349,6 +349,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                 | FromGuest::Stopped(_)
                 | FromGuest::Pong
                 | FromGuest::Settled
+                | FromGuest::Sockets(_)
                 | FromGuest::Mounted(_)
                 | FromGuest::Terminal
                 | FromGuest::Posture(_) => {}

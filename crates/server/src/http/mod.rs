@@ -20,7 +20,7 @@ use tower::ServiceExt as _;
 
 use crate::answer::json_response;
 use crate::desk::Desk;
-use crate::{e2b, envd, v1};
+use crate::{e2b, envd, jupyter, page, v1};
 use route::Whose;
 
 pub use crate::desk::Settings;
@@ -50,7 +50,11 @@ impl Server {
     #[must_use]
     pub fn new(desk: Desk) -> Self {
         let desk = Arc::new(desk);
-        Self { e2b: e2b::router(Arc::clone(&desk)), v1: v1::router(Arc::clone(&desk)), desk }
+        Self {
+            e2b: e2b::router(Arc::clone(&desk)),
+            v1: v1::router(Arc::clone(&desk)).merge(jupyter::router(Arc::clone(&desk))),
+            desk,
+        }
     }
 
     /// The answer to a request.
@@ -62,6 +66,7 @@ impl Server {
         let mut response = match whose {
             Ok(Whose::Sandbox(target)) => envd::serve(Arc::clone(&self.desk), target, request).await,
             Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
+            Ok(Whose::Page) => page::answer(Arc::clone(&self.desk), request).await,
             Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),
             Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
             Err(problem) => problem.e2b(),

@@ -7,6 +7,7 @@ use live::words::State;
 use crate::answer::Problem;
 use crate::desk::{Desk, is_id};
 use crate::envd::{PORT, Query, Target, is_signed_for};
+use crate::page;
 
 /// Whose a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(super) enum Whose {
     Sandbox(Target),
     /// Anybody may ask whether we are there.
     Health,
+    /// The page at `/`.
+    Page,
     /// `/v1`
     Ours,
     /// E2B's control interface.
@@ -45,11 +48,20 @@ pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem
         // Its pages are its own: what they may ask of each other, the browser and the program inside decide.
         return Ok(Whose::Sandbox(target));
     }
+    if page::is_ours(uri.path()) {
+        // Somebody may have come by a link of another site: what the page is made of is no secret, and what it does it asks
+        // below. Under a name that is not ours it would be another site's.
+        return if is_our_name(&host, desk.settings.domain.as_deref()) {
+            Ok(Whose::Page)
+        } else {
+            Err(not_our_name(&host))
+        };
+    }
     from_no_page(desk, headers, uri)?;
     match uri.path() {
         "/health" => Ok(Whose::Health),
         "/files" => by_signature(desk, request).await,
-        path if path == "/v1" || path.starts_with("/v1/") => Ok(Whose::Ours),
+        path if path == "/v1" || path.starts_with("/v1/") || crate::jupyter::is_ours(path) => Ok(Whose::Ours),
         _ => Ok(Whose::Control),
     }
 }
@@ -152,6 +164,12 @@ fn from_no_page(desk: &Desk, headers: &HeaderMap, uri: &Uri) -> Result<(), Probl
         return Err(Problem::new(StatusCode::FORBIDDEN, "serve/origin", what, why, "call from a program"));
     }
     Ok(())
+}
+
+fn not_our_name(host: &str) -> Problem {
+    let what = format!("{} is no name of this server", policy::diagnostic::quote(host));
+    let why = "a page of another site could make its own name lead here";
+    Problem::new(StatusCode::FORBIDDEN, "serve/host", what, why, "call it by its address, or by the name of `--domain`")
 }
 
 fn is_our_name(host: &str, domain: Option<&str>) -> bool {

@@ -20,7 +20,7 @@ use crate::desk::Desk;
 use crate::{backend, json as read};
 
 /// Fields of a request.
-const KNOWN: &[&str] = &["cmd", "env", "cwd", "timeout", "stdin", "tty", "detach", "tag"];
+const KNOWN: &[&str] = &["cmd", "python", "env", "cwd", "timeout", "stdin", "tty", "detach", "tag"];
 /// Most bytes of one lane in one answer; events have no such bound.
 const MAX_KEPT: usize = 16 << 20;
 /// Rows and columns of a terminal of which none are told.
@@ -44,9 +44,13 @@ pub(super) async fn exec(State(desk): State<Arc<Desk>>, Living(info): Living, re
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, KNOWN)?;
-    let wanted = wanted(&asked)?;
-    let detached = wanted.exec.detach;
-    let (running, stream) = begin(&desk, &info.id, wanted).await?;
+    let (detached, (running, stream)) = match python(&asked)? {
+        Some(ask) => (false, started_by(&desk, &info.id, &ask).await?),
+        None => {
+            let wanted = wanted(&asked)?;
+            (wanted.exec.detach, begin(&desk, &info.id, wanted).await?)
+        }
+    };
     if as_events {
         let (to, response) = events::answer(&desk, &info.id);
         tokio::spawn(async move {
@@ -70,11 +74,25 @@ fn started(running: &Running) -> Json {
     json!({ "id": running.id, "pid": running.pid })
 }
 
+/// Code for the Python that waits, if that is what is asked for.
+fn python(asked: &Map<String, Json>) -> Result<Option<Ask>, Problem> {
+    let Some(code) = read::text(asked, "python")? else { return Ok(None) };
+    if let Some(other) = asked.keys().find(|field| !matches!(field.as_str(), "python" | "timeout")) {
+        return Err(Problem::invalid(other, "code for the Python that waits comes with `timeout` alone"));
+    }
+    Ok(Some(Ask::Python { code: code.to_owned(), timeout_ms: duration(asked, "timeout")? }))
+}
+
+async fn started_by(desk: &Desk, id: &str, ask: &Ask) -> Result<(Running, Stream), Problem> {
+    let mut stream = backend::open(&*desk.sandboxes, id, ask).await?;
+    let running = backend::reply::<Running>(&mut stream).await?;
+    Ok((running, stream))
+}
+
 /// Starts a program.
 pub(super) async fn begin(desk: &Desk, id: &str, wanted: Wanted) -> Result<(Running, Stream), Problem> {
     let Wanted { exec, stdin } = wanted;
-    let mut stream = backend::open(&*desk.sandboxes, id, &Ask::Exec(exec)).await?;
-    let running = backend::reply::<Running>(&mut stream).await?;
+    let (running, stream) = started_by(desk, id, &Ask::Exec(exec)).await?;
     if let Stdin::Now(text) = stdin {
         let sender = stream.sender();
         tokio::spawn(async move {

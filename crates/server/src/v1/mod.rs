@@ -15,6 +15,7 @@ mod runs;
 mod sandbox;
 mod sandboxes;
 mod snapshots;
+mod terminal;
 mod usage;
 
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use axum::routing::{any, delete, get, post};
 use crate::answer::Problem;
 use crate::desk::Desk;
 use crate::envd::Query;
-use crate::{e2b, record};
+use crate::{e2b, page, record};
 
 /// A problem in the shape of this interface.
 #[derive(Debug)]
@@ -62,6 +63,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(sandboxes::resume))
         .route("/v1/sandboxes/{id}/timeout", post(sandboxes::timeout))
         .route("/v1/sandboxes/{id}/exec", post(exec::exec))
+        .route("/v1/sandboxes/{id}/terminal", get(terminal::terminal))
         .route("/v1/sandboxes/{id}/processes", get(processes::list))
         .route("/v1/sandboxes/{id}/processes/{process}/logs", get(processes::logs))
         .route("/v1/sandboxes/{id}/processes/{process}/signal", post(processes::signal))
@@ -102,9 +104,24 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
-async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
-    match desk.who(&e2b::token(request.headers())) {
+/// Who shows a key comes in, and who signed in on the page, from the page alone.
+async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    let token = e2b::token(&parts.headers);
+    let visit = if token.is_empty() { page::visit(&desk, &parts) } else { Ok(None) };
+    let key = match visit {
+        Ok(Some(visit)) => {
+            let key = visit.key().clone();
+            page::forget(&mut parts.headers);
+            parts.extensions.insert(visit);
+            Ok(key)
+        }
+        Ok(None) => desk.who(&token),
+        Err(problem) => Err(problem),
+    };
+    match key {
         Ok(key) => {
+            let mut request = Request::from_parts(parts, body);
             let asked = record::Asked::of(&request, &key);
             let asked = match record::before(&desk, asked) {
                 Ok(asked) => asked,

@@ -19,7 +19,7 @@ use crate::keys::Key;
 use crate::{json as read, labels, templates};
 
 /// Fields of a request.
-const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env"];
+const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env", "imports"];
 /// A life when none is asked for.
 pub(super) const LIFE_MS: u64 = 10 * 60 * 1000;
 
@@ -67,6 +67,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
         Some(policy) => base.layers.extend(layers_of(policy)?),
     }
     Ok(Order {
+        imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,

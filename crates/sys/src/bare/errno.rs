@@ -43,6 +43,11 @@ impl Errno {
         i32::from(self.0)
     }
 
+    /// That of a message of netlink, where it is negative.
+    pub(super) fn of_message(number: i32) -> Self {
+        Self(u16::try_from(number.unsigned_abs()).unwrap_or(u16::MAX))
+    }
+
     /// Splits what a system call returned into its value and its error.
     #[inline]
     pub(super) fn split(returned: isize) -> Result<usize> {

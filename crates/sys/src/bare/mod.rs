@@ -36,7 +36,7 @@ pub use identity::*;
 pub use landlock::*;
 pub use memory::{map_bytes, map_sealed, map_words};
 pub use mount::*;
-pub use network::loopback_up;
+pub use network::{add_local_route, inlet, is_local, loopback_up};
 pub use process::*;
 pub use runtime::exit;
 #[doc(hidden)]

@@ -7,6 +7,7 @@ before an agent's tools, ``fumehood.webhook`` checks deliveries. Names follow E2
 from ._async import AsyncSandbox
 from ._async_commands import AsyncCommandHandle
 from ._async_files import AsyncFileStreamReader, AsyncWatchHandle
+from ._code import Context, Execution, ExecutionError, Logs, OutputMessage, Result
 from ._results import (
     CommandResult,
     EntryInfo,
@@ -20,6 +21,7 @@ from ._results import (
     SandboxInfo,
     SandboxList,
     SandboxState,
+    SnapshotInfo,
     WriteEntry,
     WriteInfo,
 )
@@ -60,7 +62,10 @@ __all__ = [
     "CommandHandle",
     "CommandResult",
     "ConnectionLost",
+    "Context",
     "EntryInfo",
+    "Execution",
+    "ExecutionError",
     "FileNotFoundException",
     "FileStreamReader",
     "FileType",
@@ -69,8 +74,10 @@ __all__ = [
     "FumehoodError",
     "InvalidArgumentException",
     "LimitExceeded",
+    "Logs",
     "NotEnoughSpaceException",
     "NotFoundException",
+    "OutputMessage",
     "PermissionDeniedException",
     "ProcessInfo",
     "ProcessNotFoundException",
@@ -79,6 +86,7 @@ __all__ = [
     "Reason",
     "Record",
     "Refused",
+    "Result",
     "RunResult",
     "Sandbox",
     "SandboxException",
@@ -87,6 +95,7 @@ __all__ = [
     "SandboxNotFoundException",
     "SandboxNotRunningException",
     "SandboxState",
+    "SnapshotInfo",
     "TimeoutException",
     "TooManyException",
     "UnsupportedException",

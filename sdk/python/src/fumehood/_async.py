@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Callable, TypeVar
 
-from . import _sandboxes
+from . import _code, _programs, _sandboxes
 from ._async_commands import AsyncCommands, AsyncPty
 from ._async_files import AsyncFilesystem
 from ._binary import Policies, acall, find_program
+from ._code import Context, Execution, ExecutionError, OutputMessage, Result
 from ._http import Server, ThreadedLink
 from ._link import Link
 from ._loop import LoopLink
-from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
+from ._programs import MAX_OUTPUT
+from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
 from ._sandboxes import TIMEOUT
 from .errors import FumehoodError, SandboxNotRunningException
 
@@ -37,13 +40,16 @@ class AsyncSandbox:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        template: str | None = None,
+        snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
         key: str | None = None,
     ) -> None:
         """Says what is wanted, as for :class:`Sandbox`; it is created by ``await`` or ``async with``."""
-        self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, flags, binary)
+        self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, imports, flags, binary)
         self._server = _sandboxes.server_of(url, key)
         self._id, self._binary = "", binary
         self._place: str | Server = ""
@@ -86,13 +92,17 @@ class AsyncSandbox:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        template: str | None = None,
+        snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
         key: str | None = None,
     ) -> Self:
         """Creates one. Raises :class:`Refused` if no plan can hold the policy."""
-        box = cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags,
+        box = cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs,
+                   template=template, snapshot=snapshot, imports=imports, flags=flags,
                   binary=binary, url=url, key=key)
         return await box._start()
 
@@ -198,6 +208,69 @@ class AsyncSandbox:
         """Thaws it."""
         await self._link.call({"op": "resume"})
         return True
+
+    async def run_code(
+        self,
+        code: str,
+        language: str | None = None,
+        *,
+        context: Context | str | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = _code.TIMEOUT,
+        on_stdout: Callable[[OutputMessage], Any] | None = None,
+        on_stderr: Callable[[OutputMessage], Any] | None = None,
+        on_result: Callable[[Result], Any] | None = None,
+        on_error: Callable[[ExecutionError], Any] | None = None,
+    ) -> Execution:
+        """Executes code in a context, whose variables stay: the one that is named, else the default one of the ``language`` (Python).
+
+        ``timeout`` is seconds of its own run (``None``: none), after which it is interrupted; ``envs`` are set for it alone. Listeners
+        hear what comes as it comes. What code raises, a timeout too, is ``.error`` of the result. It needs a template with a kernel, or
+        an ipykernel of the host; without, :class:`UnsupportedException` says what is missing.
+        """
+        asked = _code.wanted(code, language, context, envs, timeout)
+        tell = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result, "error": on_error}
+        return await _code.execute(self._link, asked, tell)
+
+    async def run_python(self, code: str, *, timeout: float | None = 60, max_output: int = MAX_OUTPUT, check: bool = True) -> CommandResult:
+        """Runs code that keeps no state in a Python that waits and has imported ``imports`` of this sandbox; each is used once.
+
+        ``timeout`` is seconds, after which it is killed. With ``check`` all but exit code 0 raises, as by ``commands.run``.
+        """
+        done = await _programs.python(self._link, code, timeout, max_output)
+        return done.check() if check else done
+
+    async def create_code_context(self, cwd: str | None = None, language: str | None = None, *, timeout: float = 90) -> Context:
+        """A context of its own; returns when its kernel is ready."""
+        return await _code.create_context(self._link, cwd, language, timeout)
+
+    async def list_code_contexts(self) -> builtins.list[Context]:
+        """All contexts, the oldest first."""
+        return await _code.list_contexts(self._link)
+
+    async def restart_code_context(self, context: Context | str, *, timeout: float = 90) -> None:
+        """A new kernel under the same id, without variables."""
+        await _code.of_context(self._link, "restart", context, timeout)
+
+    async def remove_code_context(self, context: Context | str) -> None:
+        """Ends a context."""
+        await _code.of_context(self._link, "remove", context, 60)
+
+    async def interrupt_code_context(self, context: Context | str) -> None:
+        """Interrupts what it executes, as Ctrl-C would."""
+        await _code.of_context(self._link, "interrupt", context, 60)
+
+    async def snapshot(self, name: str | None = None) -> SnapshotInfo:
+        """Keeps its workspace, home folder and ``/tmp``, all of one moment; no memory and no programs."""
+        _sandboxes.here_alone(self._place, "keep")
+        asked = {"op": "snapshot"} if name is None else {"op": "snapshot", "name": name}
+        return snapshot_of(await self._link.call(asked, timeout=None))
+
+    async def fork(self: Self) -> Self:
+        """Another sandbox that begins as this one is now: the same policy and files, no programs."""
+        _sandboxes.here_alone(self._place, "fork")
+        answer = await acall(_sandboxes.fork_command(self._id, self._binary))
+        return await type(self).connect(_sandboxes.forked(answer), binary=self._binary)
 
     async def diff(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it."""

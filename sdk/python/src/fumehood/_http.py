@@ -139,14 +139,18 @@ class HttpLink(Link):
     takes_input_at_once = True
 
     def __init__(self, server: Server, sandbox_id: str) -> None:
-        self._server = server
-        self._base = f"/v1/sandboxes/{urllib.parse.quote(sandbox_id, safe='')}"
+        self._server, self._id = server, urllib.parse.quote(sandbox_id, safe="")
+        self._base = f"/v1/sandboxes/{self._id}"
+        self._token: str | None = None
 
     def open(self, words: Mapping[str, Any]) -> Stream:
         asked = dict(words)
         op = str(asked.pop("op"))
         if op == "exec":
             return _Exec(self._server, f"{self._base}/exec", _exec_body(asked))
+        if op == "python":
+            body = {"python": asked["code"], "timeout": asked["timeout_ms"] / 1000 if asked.get("timeout_ms") else None}
+            return _Exec(self._server, f"{self._base}/exec", {name: value for name, value in body.items() if value is not None})
         if op == "read":
             if asked.get("offset") or asked.get("length") is not None:
                 raise UnsupportedException("a server gives whole files", code="unsupported")
@@ -155,7 +159,24 @@ class HttpLink(Link):
             if asked.get("mode") is not None or asked.get("metadata") is not None:
                 raise UnsupportedException("a server keeps neither mode nor metadata", code="unsupported")
             return _Write(self._server, self._files(asked))
+        if op == "execute":
+            return _Execute(self._server, self._interpreter(), asked)
         return _Once(self._call(op, asked))
+
+    def _interpreter(self) -> dict[str, str]:
+        """Headers that lead to the sandbox's code interpreter, as E2B's clients send them."""
+        if self._token is None:
+            self._token = str(self._server.json("GET", f"/sandboxes/{self._id}").get("envdAccessToken") or "")
+        return {"E2b-Sandbox-Id": self._id, "E2b-Sandbox-Port": "49999", "X-Access-Token": self._token}
+
+    def _contexts(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        sent = None if body is None else json.dumps(body).encode()
+        with self._server.request(method, path, sent, timeout=120, headers=self._interpreter()) as response:
+            data = _whole(response)
+        try:
+            return json.loads(data) if data.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(f"an answer that is no JSON: {error}") from error
 
     def _files(self, asked: Mapping[str, Any]) -> str:
         return f"{self._base}/files?{urllib.parse.urlencode({'path': asked['path']})}"
@@ -170,6 +191,10 @@ class HttpLink(Link):
             "timeout": lambda: self._timeout(asked),
             "programs": lambda: json_of("GET", f"{self._base}/processes"),
             "remove": lambda: json_of("DELETE", self._files(asked)),
+            "contexts": lambda: {"contexts": self._contexts("GET", "/contexts")},
+            "context_create": lambda: dict(self._contexts("POST", "/contexts", asked)),
+            "context_restart": lambda: dict(self._contexts("POST", f"/contexts/{_part(asked['id'])}/restart", {})),
+            "context_remove": lambda: dict(self._contexts("DELETE", f"/contexts/{_part(asked['id'])}")),
         }
         if op not in calls:
             what = f"a server has no `{op}` yet: do it by a command (`box.commands.run`), or connect on its own machine"
@@ -192,6 +217,10 @@ class HttpLink(Link):
 
     async def close(self) -> None:
         """Nothing stays open between requests."""
+
+
+def _part(text: Any) -> str:
+    return urllib.parse.quote(str(text), safe="")
 
 
 def _exec_body(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,6 +397,50 @@ class _Exec(_Receiving):
             code = str(value.get("id") or "failed").removeprefix("serve/").replace("-", "_")
             return Incoming(Kind.END, Failure(code, str(value.get("what") or "it failed")))
         return Incoming(Kind.EVENT, {})
+
+
+class _Execute(_Receiving):
+    """Code that the interpreter executes: its answer is lines. The time limit is ours; hanging up interrupts the code."""
+
+    def __init__(self, server: Server, headers: Mapping[str, str], asked: Mapping[str, Any]) -> None:
+        super().__init__()
+        body = {"code": asked["code"], "context_id": asked.get("context"), "language": asked.get("language"), "env_vars": asked.get("env")}
+        self._server, self._headers = server, dict(headers)
+        self._body = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+        limit = asked.get("timeout_ms")
+        self._limit = None if limit is None else limit / 1000
+        self._until = None if self._limit is None else time.monotonic() + self._limit
+
+    async def next(self, timeout: float | None) -> Incoming:
+        if self._over:
+            return Incoming(Kind.END, {})
+        left = None if self._until is None else max(0.001, self._until - time.monotonic())
+        wait = timeout if left is None else left if timeout is None else min(left, timeout)
+        try:
+            if self._response is None:
+                self._start(self._server, "POST", "/execute", self._body, headers=self._headers, timeout=wait)
+                assert self._response is not None
+            self._wait(wait)
+            line = self._response.readline()
+        except (TimeoutError, ConnectionLost) as error:
+            if self._until is not None and time.monotonic() >= self._until:
+                return self._timed_out()
+            if isinstance(error, ConnectionLost):
+                raise
+            raise Expired from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _broken(error) from error
+        if line:
+            return Incoming(Kind.DATA, line, LANE_OUT)
+        self._over = True
+        self._response.close()
+        return Incoming(Kind.END, {})
+
+    def _timed_out(self) -> Incoming:
+        self.put(Kind.CANCEL)
+        value = f"the code ran longer than {self._limit:g} s, and was interrupted"
+        line = json.dumps({"type": "error", "name": "TimeoutError", "value": value, "traceback": ""})
+        return Incoming(Kind.DATA, line.encode() + b"\n", LANE_OUT)
 
 
 class _Write(_HttpStream):

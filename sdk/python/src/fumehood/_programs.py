@@ -381,3 +381,17 @@ class Starter:
         finally:
             # What is given up before its end is killed.
             made.stream.drop()
+
+
+async def python(link: Link, code: str, timeout: float | None, max_output: int) -> CommandResult:
+    """Code that keeps no state, in the Python that waits."""
+    words: dict[str, Any] = {"op": "python", "code": code}
+    if timeout is not None:
+        words["timeout_ms"] = max(1, round(timeout * 1000))
+    stream = link.open(words)
+    try:
+        running = await reply(stream, REQUEST_TIMEOUT)
+        return await Program(link, stream, running, max_output, timeout).until_end({})
+    finally:
+        # What is given up before its end is killed.
+        stream.drop()

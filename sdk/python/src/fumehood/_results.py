@@ -323,6 +323,24 @@ def info_of(data: Mapping[str, Any]) -> SandboxInfo:
     )
 
 
+@dataclass
+class SnapshotInfo:
+    """What was kept of a sandbox."""
+
+    snapshot_id: str
+    name: str | None
+    #: Bytes that it takes, contents that it shares included.
+    size: int
+    #: Files that are not in it: special ones, and what could not be read.
+    left_out: int
+
+
+@shaped
+def snapshot_of(data: Mapping[str, Any]) -> SnapshotInfo:
+    """A ``Snapshotted`` of the protocol."""
+    return SnapshotInfo(str(data["id"]), data.get("name"), int(data["bytes"]), int(data["left_out"]))
+
+
 class SandboxList(list[SandboxInfo]):
     """All that were asked for; also a page as E2B's ``SandboxPaginator`` gives it."""
 

@@ -28,6 +28,9 @@ def create_command(
     name: str | None,
     metadata: Mapping[str, str] | None,
     envs: Mapping[str, str] | None,
+    template: str | None,
+    snapshot: str | None,
+    imports: Sequence[str] | None,
     flags: Sequence[str],
     binary: str | os.PathLike[str] | None,
 ) -> Iterator[list[str]]:
@@ -36,6 +39,9 @@ def create_command(
         command = [find_program(binary), "create", "--json", *arguments]
         command += [] if idle is None else ["--idle", duration(idle)]
         command += [] if name is None else ["--name", name]
+        command += [] if template is None else ["--template", template]
+        command += [] if snapshot is None else ["--from", snapshot]
+        command += [word for name in imports or () for word in ("--import", name)]
         for key, value in (metadata or {}).items():
             command += ["--label", f"{key}={value}"]
         yield command
@@ -60,6 +66,9 @@ def order(
     name: str | None,
     metadata: Mapping[str, str] | None,
     envs: Mapping[str, str] | None,
+    template: str | None,
+    snapshot: str | None,
+    imports: Sequence[str] | None,
     flags: Sequence[str],
     binary: object,
 ) -> dict[str, Any]:
@@ -68,9 +77,11 @@ def order(
         raise InvalidArgumentException("a server has no folder of this machine, and takes no flags: copy files by `box.files`", code="invalid")
     if policy is not None and not isinstance(policy, (str, Mapping)):
         raise InvalidArgumentException("with a server, `policy` is one preset or one mapping", code="invalid")
+    if snapshot is not None:
+        raise UnsupportedException("a server keeps no snapshots", code="unsupported")
     labels = None if metadata is None else dict(metadata)
     return {
-        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "env": None if envs is None else dict(envs),
+        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "imports": None if imports is None else list(imports), "env": None if envs is None else dict(envs),
     }
 
 
@@ -118,9 +129,23 @@ def ps_command(all_: bool, binary: str | os.PathLike[str] | None) -> list[str]:
 
 
 def here_alone(place: str | Server, verb: str) -> None:
-    """Changes of a workspace are of this machine."""
+    """Changes of a workspace, and snapshots, are of this machine."""
     if not isinstance(place, str):
-        raise UnsupportedException(f"a sandbox of a server has no workspace of this machine to {verb}", code="unsupported")
+        raise UnsupportedException(f"a sandbox of a server has nothing on this machine to {verb}", code="unsupported")
+
+
+def fork_command(sandbox_id: str, binary: str | os.PathLike[str] | None) -> list[str]:
+    return [find_program(binary), "fork", "--json", sandbox_id]
+
+
+def forked(answer: Answer) -> str:
+    """The id of the new sandbox."""
+    value = answer.json()
+    ids = value.get("sandboxes") if isinstance(value, dict) else value
+    if not ids:
+        raise FumehoodError(f"`fumehood fork` ended with {answer.code} and named no sandbox")
+    first = ids[0]
+    return str(first["id"] if isinstance(first, dict) else first)
 
 
 def changes_command(

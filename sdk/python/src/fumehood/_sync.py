@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, Callable, TypeVar
 
-from . import _sandboxes
+from . import _code, _programs, _sandboxes
 from ._binary import Policies, call, find_program
+from ._code import Context, Execution, ExecutionError, OutputMessage, Result
 from ._http import HttpLink, Server
 from ._link import Link, drive
-from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
+from ._programs import MAX_OUTPUT
+from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
 from ._sandboxes import TIMEOUT
 from ._sync_commands import Commands, Pty
 from ._sync_files import Filesystem
@@ -36,6 +39,9 @@ class Sandbox:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        template: str | None = None,
+        snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
@@ -44,14 +50,15 @@ class Sandbox:
         """Creates one.
 
         ``policy`` is a preset, a file, a mapping (the document itself), or a list of them; without it ``strict`` holds.
-        ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``timeout`` is its life in seconds (``None``: what the
-        policy says), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
+        ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``template`` is one of ``fumehood template ls``, ``snapshot``
+        what another sandbox was (:meth:`snapshot`). ``imports`` are modules that a Python inside
+        has imported when :meth:`run_python` needs it. ``timeout`` is its life in seconds (``None``: what the policy says), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
         for its id. ``metadata`` is kept with it, ``envs`` are set inside. ``flags`` are further arguments of ``fumehood create``,
         ``binary`` is the program. With ``url`` and ``key`` it is one of a server (``fumehood serve``), without a workspace.
 
         Raises :class:`Refused` if no plan can hold the policy.
         """
-        wanted = (policy, workspace, timeout, idle, name, metadata, envs, flags, binary)
+        wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, imports, flags, binary)
         server = _sandboxes.server_of(url, key)
         if server is not None:
             self._set_up(str(server.create(_sandboxes.order(*wanted))["id"]), server, binary)
@@ -81,13 +88,17 @@ class Sandbox:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        template: str | None = None,
+        snapshot: str | None = None,
+        imports: Sequence[str] | None = None,
         flags: Sequence[str] = (),
         binary: str | os.PathLike[str] | None = None,
         url: str | None = None,
         key: str | None = None,
     ) -> Self:
         """Creates one, as ``Sandbox(...)`` does."""
-        return cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs, flags=flags,
+        return cls(policy, workspace, timeout=timeout, idle=idle, name=name, metadata=metadata, envs=envs,
+                   template=template, snapshot=snapshot, imports=imports, flags=flags,
                    binary=binary, url=url, key=key)
 
     @classmethod
@@ -189,6 +200,71 @@ class Sandbox:
         """Thaws it."""
         drive(self._link.call({"op": "resume"}))
         return True
+
+    def run_code(
+        self,
+        code: str,
+        language: str | None = None,
+        *,
+        context: Context | str | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = _code.TIMEOUT,
+        on_stdout: Callable[[OutputMessage], Any] | None = None,
+        on_stderr: Callable[[OutputMessage], Any] | None = None,
+        on_result: Callable[[Result], Any] | None = None,
+        on_error: Callable[[ExecutionError], Any] | None = None,
+    ) -> Execution:
+        """Executes code in a context, whose variables stay: the one that is named, else the default one of the ``language`` (Python).
+
+        ``timeout`` is seconds of its own run (``None``: none), after which it is interrupted; ``envs`` are set for it alone. Listeners
+        hear what comes as it comes. What code raises, a timeout too, is ``.error`` of the result. It needs a template with a kernel, or
+        an ipykernel of the host; without, :class:`UnsupportedException` says what is missing.
+        """
+        asked = _code.wanted(code, language, context, envs, timeout)
+        tell = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result, "error": on_error}
+        return drive(_code.execute(self._link, asked, tell))
+
+    def run_python(self, code: str, *, timeout: float | None = 60, max_output: int = MAX_OUTPUT, check: bool = True) -> CommandResult:
+        """Runs code that keeps no state in a Python that waits and has imported ``imports`` of this sandbox; each is used once.
+
+        ``timeout`` is seconds, after which it is killed. With ``check`` all but exit code 0 raises, as by ``commands.run``.
+        """
+        done = drive(_programs.python(self._link, code, timeout, max_output))
+        return done.check() if check else done
+
+    def create_code_context(self, cwd: str | None = None, language: str | None = None, *, timeout: float = 90) -> Context:
+        """A context of its own; returns when its kernel is ready."""
+        return drive(_code.create_context(self._link, cwd, language, timeout))
+
+    def list_code_contexts(self) -> builtins.list[Context]:
+        """All contexts, the oldest first."""
+        return drive(_code.list_contexts(self._link))
+
+    def restart_code_context(self, context: Context | str, *, timeout: float = 90) -> None:
+        """A new kernel under the same id, without variables."""
+        drive(_code.of_context(self._link, "restart", context, timeout))
+
+    def remove_code_context(self, context: Context | str) -> None:
+        """Ends a context."""
+        drive(_code.of_context(self._link, "remove", context, 60))
+
+    def interrupt_code_context(self, context: Context | str) -> None:
+        """Interrupts what it executes, as Ctrl-C would."""
+        drive(_code.of_context(self._link, "interrupt", context, 60))
+
+    def snapshot(self, name: str | None = None) -> SnapshotInfo:
+        """Keeps its workspace, home folder and ``/tmp``, all of one moment; no memory and no programs.
+
+        ``Sandbox(snapshot=...)`` makes another sandbox of it. Raises :class:`UnsupportedException` without a freezer.
+        """
+        _sandboxes.here_alone(self._place, "keep")
+        asked = {"op": "snapshot"} if name is None else {"op": "snapshot", "name": name}
+        return snapshot_of(drive(self._link.call(asked, timeout=None)))
+
+    def fork(self: Self) -> Self:
+        """Another sandbox that begins as this one is now: the same policy and files, no programs. It lives as long as this one was to."""
+        _sandboxes.here_alone(self._place, "fork")
+        return type(self).connect(_sandboxes.forked(call(_sandboxes.fork_command(self._id, self._binary))), binary=self._binary)
 
     def diff(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it: ``entries``, ``digest``, ``text``, ..."""

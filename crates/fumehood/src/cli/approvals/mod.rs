@@ -8,7 +8,7 @@ mod watch;
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use gateway::approvals::{Approvals, Holder, Lost, ParkedCall, Remember, StoreError, Wide};
+use gateway::approvals::{Approvals, Holder, Lost, ParkedCall, Remember, Wide};
 use policy::units::Millis;
 use serde_json::{Value as Json, json};
 
@@ -16,10 +16,11 @@ pub(super) use served::Served;
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
+use crate::approvals::unusable;
 use crate::ui::Failure;
 use sandbox::Environment;
 use sandbox::audit::{Kind, Log, Options};
-use sandbox::fault::{Fault, show_bytes, show_text};
+use sandbox::fault::{show_bytes, show_text};
 use sandbox::state::State;
 
 const ALL: &[Flag] = &[Flag::new("all", None, To::Ours, "Also what was answered, or is no longer in force")];
@@ -188,25 +189,6 @@ fn open(call: &Call<'_>) -> Result<Approvals, Failure> {
 
 fn desk(call: &Call<'_>) -> Result<Desk, Failure> {
     Desk::open(call.environment, format!("uid {}", call.environment.euid))
-}
-
-/// What is wrong with the store, as a fault.
-pub(crate) fn unusable(error: &StoreError) -> Failure {
-    let (place, fix) = match error {
-        StoreError::Folder { path } => (path.clone(), "`chmod 700` it, or set FUMEHOOD_STATE to a folder of your own"),
-        StoreError::File { path, why: _ } => {
-            (path.clone(), "free the disk, or move the file away: what waits is then lost")
-        }
-        StoreError::Version { path, version: _ } => (path.clone(), "use the later fumehood that wrote it"),
-        StoreError::NoRandom => ("getrandom(2)".into(), "let the system call `getrandom` through"),
-    };
-    Failure::own(Fault {
-        id: "approvals/unusable",
-        what: "the store of approvals cannot be used".to_owned(),
-        place: show_text(&place.to_string_lossy()),
-        why: error.to_string(),
-        fix: fix.to_owned(),
-    })
 }
 
 /// The one call or memory whose id begins with what was typed.

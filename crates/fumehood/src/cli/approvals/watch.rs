@@ -13,7 +13,8 @@ use serde_json::json;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Desk, Said, desk, page, unusable};
+use super::{Desk, Said, desk, page};
+use crate::approvals::unusable;
 use crate::cli::spec::Call;
 use crate::ui::{Failure, Role};
 use sandbox::fault::{Fault, show_text};

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use live::Kept;
-use live::create::{COMMAND, Caller, Created, Refusal, Request, create as start, supervise as serve};
+use live::create::{COMMAND, Created, Refusal, Request, create as start};
+use live::supervise::{Caller, supervise as serve};
 use policy::ClauseId;
 use sandbox::fault::show_path;
 use sandbox::snapshot::{Snapshot, SnapshotError};
@@ -15,7 +16,7 @@ use super::super::ask::{asked_layers, request};
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
 use super::{stopped, text, time};
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::load;
 use crate::ui::{Failure, Palette, When};
 
@@ -24,6 +25,8 @@ const FLAGS: &[Flag] = &[
     Flag::new("template", Some("NAME"), To::Ours, "What it has beside the host's own tools (`fumehood template ls`)"),
     Flag::new("from", Some("SNAPSHOT"), To::Ours, "Begin as this snapshot was, with its policy (`fumehood snapshot`)"),
     Flag::new("idle", Some("TIME"), To::Ours, "End it when nothing was asked and nothing ran for so long, e.g. 5m"),
+    Flag::new("import", Some("MODULE"), To::Ours, "Keep a Python waiting that has imported this; may be repeated")
+        .many(),
     Flag::new("label", Some("KEY=VALUE"), To::Ours, "Something to remember with it; may be repeated").many(),
 ];
 
@@ -90,8 +93,9 @@ fn create_from(call: &Call<'_>, word: &str) -> Result<u8, Failure> {
         wanted.layers = layers.into_iter().map(Into::into).collect();
     }
     let idle_ms = time(call, "idle")?.or(wanted.idle_ms);
-    let Request { name, labels, .. } = named(call)?;
-    told(call, started(&Request { name, labels, idle_ms, ..wanted }, &environment)?)
+    let Request { name, labels, imports, .. } = named(call)?;
+    let imports = imports.or(wanted.imports.take());
+    told(call, started(&Request { name, labels, idle_ms, imports, ..wanted }, &environment)?)
 }
 
 /// What makes another sandbox of a snapshot, and from where its layers are read.
@@ -99,12 +103,12 @@ pub(super) fn of_snapshot(call: &Call<'_>, word: &str) -> Result<(Request, Envir
     let state = crate::changes::state(call.environment)?;
     let failed = |error: SnapshotError| Failure::own(error.fault());
     let snapshot = Snapshot::open(&state, word).map_err(failed)?;
-    let Kept { cwd, layers, template, idle_ms, labels: _ } = Kept::of(&snapshot).map_err(failed)?;
+    let Kept { cwd, layers, template, idle_ms, imports, labels: _ } = Kept::of(&snapshot).map_err(failed)?;
     let mut environment = call.environment.clone();
     environment.caller.cwd = cwd.or(environment.caller.cwd);
     let from = Some(snapshot.id().to_owned());
     let (columns, colour) = (call.console.columns, call.console.err.is_on());
-    Ok((Request { layers, template, idle_ms, from, columns, colour, ..Request::default() }, environment))
+    Ok((Request { layers, template, idle_ms, imports, from, columns, colour, ..Request::default() }, environment))
 }
 
 /// Paths in flags would be read from another folder than they are typed in: refused, but where they say it all.
@@ -142,7 +146,10 @@ fn named(call: &Call<'_>) -> Result<Request, Failure> {
         let label = text(label)?;
         Ok(label.split_once('=').map_or_else(|| (label.clone(), String::new()), |(k, v)| (k.to_owned(), v.to_owned())))
     });
+    let modules = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "import");
+    let modules: Vec<String> = modules.filter_map(|(_, value)| value.as_deref()).map(text).collect::<Result<_, _>>()?;
     Ok(Request {
+        imports: Some(modules).filter(|modules| !modules.is_empty()),
         name: call.parsed.value("name").map(text).transpose()?,
         labels: labels.collect::<Result<_, Failure>>()?,
         columns: call.console.columns,

@@ -2,6 +2,7 @@
 //! is, kept aside as it was, and taken out again.
 
 mod json;
+mod moved;
 mod toml;
 
 use std::fs::File;
@@ -13,10 +14,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use crate::cli::Environment;
+use crate::environment::Environment;
 use crate::ui::Failure;
 use sandbox::fault::{Fault, show_path};
 use sandbox::state::State;
+
+pub use moved::{Into, Moved, give_back, take};
 
 /// A client whose file is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +87,7 @@ pub struct Entry {
 }
 
 /// A change of a file, before it is made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Change {
     /// The file itself, links followed.
     pub file: PathBuf,
@@ -148,32 +151,39 @@ impl Client {
     pub fn change(&self, file: &Path, entry: &Entry, put: bool) -> Result<Option<Change>, Failure> {
         let (file, before) = read(file)?;
         let text = before.clone().unwrap_or_default();
-        let made = match self.form {
-            Form::Json | Form::JsonTyped => {
-                json::edit(&text, self.table, &entry.name, put.then(|| self.json(entry)).as_ref())
-            }
-            Form::Toml => toml::edit(&text, &entry.name, put.then(|| table(entry)).as_ref()),
-        };
+        let made = self.edit(&text, &entry.name, put.then(|| self.json(entry)).as_ref());
         let made = made.map_err(|why| file_failure(&file, why))?;
         Ok(made.map(|after| Change { file, before, after: Some(after) }))
+    }
+
+    /// One entry put into the text of the file, or taken out; none if there is nothing to take out.
+    fn edit(&self, text: &str, name: &str, entry: Option<&Json>) -> Result<Option<String>, String> {
+        match self.form {
+            Form::Json | Form::JsonTyped => json::edit(text, self.table, name, entry),
+            Form::Toml => {
+                let table = entry.map(::toml::Table::try_from).transpose().map_err(|error| error.to_string())?;
+                toml::edit(text, name, table.as_ref())
+            }
+        }
+    }
+
+    /// Every server in the text of the file.
+    fn entries(&self, text: &str) -> Vec<(String, Json)> {
+        let read = match self.form {
+            Form::Json | Form::JsonTyped => gateway::mcp::jsonc::read(text).unwrap_or_default(),
+            Form::Toml => {
+                text.parse().ok().and_then(|read: ::toml::Table| serde_json::to_value(read).ok()).unwrap_or_default()
+            }
+        };
+        let servers = read.get(self.table).and_then(Json::as_object);
+        servers.into_iter().flatten().map(|(name, entry)| (name.clone(), entry.clone())).collect()
     }
 
     /// The names of other servers in the file: the client starts them itself, past the gateway.
     #[must_use]
     pub fn others(&self, text: &str, entry: &Entry) -> Vec<String> {
-        let names: Vec<String> = match self.form {
-            Form::Json | Form::JsonTyped => {
-                let read = gateway::mcp::jsonc::read(text).unwrap_or_default();
-                let servers = read.get(self.table).and_then(Json::as_object);
-                servers.into_iter().flatten().map(|(name, _)| name.clone()).collect()
-            }
-            Form::Toml => {
-                let read: ::toml::Table = text.parse().unwrap_or_default();
-                let servers = read.get(self.table).and_then(::toml::Value::as_table);
-                servers.into_iter().flatten().map(|(name, _)| name.clone()).collect()
-            }
-        };
-        names.into_iter().filter(|name| *name != entry.name).collect()
+        let names = self.entries(text).into_iter().map(|(name, _)| name);
+        names.filter(|name| *name != entry.name).collect()
     }
 
     fn json(&self, entry: &Entry) -> Json {
@@ -185,14 +195,6 @@ impl Client {
         map.insert("args".to_owned(), entry.args.iter().map(String::as_str).collect());
         Json::Object(map)
     }
-}
-
-fn table(entry: &Entry) -> ::toml::Table {
-    let mut table = ::toml::Table::new();
-    table.insert("command".to_owned(), entry.command.as_str().into());
-    let args = entry.args.iter().map(|arg| ::toml::Value::from(arg.as_str())).collect();
-    table.insert("args".to_owned(), ::toml::Value::Array(args));
-    table
 }
 
 /// The file itself and its text. A link (dotfiles are kept so) is followed once, here; what it leads to is what is written.
@@ -216,6 +218,33 @@ fn read(path: &Path) -> Result<(PathBuf, Option<String>), Failure> {
     }
 }
 
+/// Makes all changes or none; of the last one what was there is kept for an undo, if asked for.
+///
+/// # Errors
+/// As [`Change::make`]; those made before are taken back.
+pub fn make_all(changes: &[Change], state: &State, keep: bool) -> Result<(), Failure> {
+    for (at, change) in changes.iter().enumerate() {
+        let last = at.saturating_add(1) == changes.len();
+        if let Err(failure) = change.make(state, keep && last) {
+            unmake(changes.get(..at).unwrap_or_default(), state)?;
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// Takes changes back that were made.
+///
+/// # Errors
+/// As [`Change::make`].
+pub fn unmake(changes: &[Change], state: &State) -> Result<(), Failure> {
+    for Change { file, before, after } in changes.iter().rev() {
+        let back = Change { file: file.clone(), before: after.clone(), after: before.clone() };
+        back.make(state, false)?;
+    }
+    Ok(())
+}
+
 impl Change {
     /// Makes the change: what was there is kept in the state folder first, and the file is replaced as a whole.
     ///
@@ -231,9 +260,11 @@ impl Change {
             return Ok(());
         }
         if keep {
+            let earlier = kept(state, &self.file, self.before.as_deref());
             let kept = Kept {
                 file: self.file.clone(),
-                before: self.before.clone(),
+                // Of two changes of ours the first one's way back counts.
+                before: earlier.map_or_else(|| self.before.clone(), |kept| kept.before),
                 after: digest(self.after.as_deref().unwrap_or_default()),
             };
             let text = serde_json::to_string(&kept).map_err(|error| file_failure(&self.file, error))?;
@@ -269,11 +300,7 @@ fn changed(file: &Path) -> Failure {
 /// If the file cannot be read or followed.
 pub fn undo(client: &Client, file: &Path, entry: &Entry, state: &State) -> Result<Option<Change>, Failure> {
     let (real, now) = read(file)?;
-    let kept = std::fs::read_to_string(kept_path(state, &real)).ok();
-    let kept: Option<Kept> = kept.and_then(|text| serde_json::from_str(&text).ok());
-    if let (Some(kept), Some(text)) = (kept, &now)
-        && kept.after == digest(text)
-    {
+    if let Some(kept) = kept(state, &real, now.as_deref()) {
         return Ok(Some(Change { file: real, before: now, after: kept.before }));
     }
     client.change(&real, entry, false)
@@ -284,6 +311,13 @@ pub fn forget(state: &State, file: &Path) {
     if std::fs::remove_file(kept_path(state, file)).is_err() {
         // There was none.
     }
+}
+
+/// What was kept of our last change of a file, if nobody has written it since.
+fn kept(state: &State, file: &Path, now: Option<&str>) -> Option<Kept> {
+    let text = std::fs::read_to_string(kept_path(state, file)).ok()?;
+    let kept: Kept = serde_json::from_str(&text).ok()?;
+    (kept.after == digest(now?)).then_some(kept)
 }
 
 fn kept_path(state: &State, file: &Path) -> PathBuf {

@@ -109,7 +109,7 @@ impl Actor {
         match tool.deed {
             Deed::RunCode => {
                 let args = list("args");
-                match crate::cli::target::code(&text("language"), text("code").into_bytes(), args) {
+                match crate::program::code(&text("language"), text("code").into_bytes(), args) {
                     Ok(what) => self.run(what, Some(Vec::new())).await,
                     Err(stop) => told(&stop.json()),
                 }
@@ -163,7 +163,7 @@ impl Actor {
 
     async fn inside(&self, command: Vec<OsString>, stdin: Option<String>) -> Done {
         if command.is_empty() {
-            return told(&crate::cli::target::nothing("the command has no words").json());
+            return told(&crate::program::nothing("the command has no words").json());
         }
         self.run(Workload::Argv(command), stdin.map(String::into_bytes)).await
     }

@@ -463,7 +463,7 @@ impl Session {
 
     /// What is told of a server that is not there, and what helps, where its command tells.
     fn with_advice(&self, server: &str, words: String) -> String {
-        match self.upstreams.get(server).and_then(|upstream| crate::mcp::servers::fetches(&upstream.server)) {
+        match self.upstreams.get(server).and_then(|upstream| crate::mcp::packages::advice(&upstream.server)) {
             Some(advice) => format!("{words}. {advice}"),
             None => words,
         }

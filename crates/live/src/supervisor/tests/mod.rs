@@ -2,6 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "sizes of tests")]
 
 mod fake;
+mod frames;
 mod hostile;
 mod life;
 mod programs;

@@ -1,0 +1,149 @@
+//! A list of rows against one sandbox: what it promises, where it is tried, and what came of it.
+
+use std::path::Path;
+
+use sandbox::audit::{Log, Options};
+use sandbox::state::State;
+use sandbox::{Capabilities, Environment, Error, Inputs, PolicyLayer, Workload};
+use serde_json::{Value, json};
+
+use crate::bare::Bare;
+use crate::bwrap::Bwrap;
+use crate::confined::Confined;
+use crate::inside::fault;
+use crate::judge::{Ground, Outcome, Verdict, judge, program};
+use crate::ours::{Ours, reasons};
+use crate::promise::Promises;
+use crate::proof::Proof;
+use crate::row::{Row, catalogue};
+use crate::stage::Stage;
+
+/// Our own program, which holds the probes.
+const OWN: &str = "/proc/self/exe";
+
+/// What is attacked.
+#[derive(Debug)]
+pub enum Against {
+    /// A sandbox of ours under the policy that these layers make, on this host.
+    Ours(Vec<PolicyLayer>, Box<Capabilities>),
+    /// bubblewrap, as a careful author would call it.
+    Bubblewrap,
+    /// Nothing: the probes themselves are tried.
+    Nothing,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Tried {
+    /// Tier of what was attacked.
+    pub tier: String,
+    /// Its name.
+    pub against: &'static str,
+    /// One for each row, in their order.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Tried {
+    /// What the verdicts prove together. `named`: the rows were named one by one.
+    #[must_use]
+    pub fn proof(&self, named: bool) -> Proof {
+        Proof::of(self.verdicts.iter().map(|verdict| verdict.result), named)
+    }
+
+    /// The result for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let count = |outcome| self.verdicts.iter().filter(|verdict| verdict.result == outcome).count();
+        json!({
+            "schema": 1,
+            "tier": self.tier,
+            "against": self.against,
+            "rows": self.verdicts,
+            "totals": {
+                "rows": self.verdicts.len(),
+                "held": count(Outcome::Held),
+                "escaped": count(Outcome::Escaped),
+                "not-promised": count(Outcome::NotPromised),
+                "skipped": count(Outcome::Skipped),
+            },
+        })
+    }
+}
+
+fn failed(what: &str, why: impl std::fmt::Display) -> Error {
+    Error::Failed(vec![fault(what, why)])
+}
+
+/// Every row of the catalogue, in its order.
+///
+/// # Errors
+/// The built-in text is broken: a fault of ours.
+pub fn rows() -> Result<Vec<Row>, Error> {
+    catalogue().map_err(|error| failed("the built-in catalogue cannot be read", error.message()))
+}
+
+/// Tries these rows for a caller, one after the other; `next` is told of each with its number, from 0.
+///
+/// # Errors
+/// There is no plan to try, or nothing could be tried at all.
+pub fn run(
+    rows: &[Row],
+    against: Against,
+    environment: &Environment,
+    next: &mut dyn FnMut(usize, &Row),
+) -> Result<Tried, Error> {
+    let root = environment.euid == 0;
+    let (inside, promises): (Box<dyn Confined>, Promises) = match against {
+        Against::Bubblewrap => (Box::new(Bwrap), Promises::everything()),
+        Against::Nothing => (Box::new(Bare), Promises::everything()),
+        Against::Ours(layers, host) => ours(layers, *host, environment)?,
+    };
+    let base = [Path::new("/tmp"), Path::new("/var/tmp")];
+    let base = base.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    let stage = Stage::make(base, root).map_err(|error| failed("no folder can be made", error))?;
+    let program = program(&stage, Path::new(OWN)).map_err(|error| failed("our own program cannot be copied", error))?;
+    let ground = Ground { base: base.to_path_buf(), program, root, promises, environment: environment.clone() };
+    let mut verdicts = Vec::with_capacity(rows.len());
+    for (at, row) in rows.iter().enumerate() {
+        next(at, row);
+        verdicts.push(judge(row, &ground, inside.as_ref()));
+    }
+    Ok(Tried { tier: ground.promises.tier, against: inside.name(), verdicts })
+}
+
+/// There is no plan to try, for these reasons.
+#[must_use]
+pub fn no_plan(stop: &Error) -> Error {
+    failed("there is no plan to try", reasons(stop))
+}
+
+/// Our own sandbox, with what its plan promises.
+fn ours(
+    layers: Vec<PolicyLayer>,
+    host: Capabilities,
+    environment: &Environment,
+) -> Result<(Box<dyn Confined>, Promises), Error> {
+    let planned = sandbox::load(&layers, environment, Inputs::Now)
+        .and_then(|loaded| sandbox::plan(loaded, Workload::Nothing, &host))
+        .map_err(|stop| no_plan(&stop))?;
+    let promises = Promises::of(&planned.plan);
+    // No run starts without a state folder and a log: told once, rather than as the reason of each row.
+    let state = State::open(&environment.state).map_err(|error| Error::Failed(vec![error.fault()]))?;
+    let folder = promises.clauses.get("audit.path").and_then(Value::as_str).map(Path::new);
+    drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
+    // Our own workspace takes the place of the user's, in the mode of the policy.
+    let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
+        ("none", "process") => "copy",
+        ("none", _) => "overlay",
+        (mode, _) => mode,
+    };
+    let workspace = |layer: &PolicyLayer| matches!(layer, PolicyLayer::Flag { name, .. } if name == "--workspace");
+    let ours = Ours {
+        layers: layers.into_iter().filter(|layer| !workspace(layer)).collect(),
+        process_tier: promises.tier == "process",
+        mode: mode.to_owned(),
+        environment: environment.clone(),
+        host,
+    };
+    Ok((Box::new(ours), promises))
+}

@@ -1,0 +1,233 @@
+//! Scenes whose judge is a measurement: how much was really had.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Layout, Scene, Sight};
+use crate::confined::{Moment, Observed};
+use crate::probe::Try;
+use crate::survey::{Task, field};
+
+type Made = io::Result<Box<dyn Scene>>;
+
+const MIB: u64 = 1 << 20;
+
+/// The largest number that the tries name with `key=`.
+fn most(tries: &[Try], key: &str) -> Option<u64> {
+    tries.iter().filter_map(|t| t.text.strip_prefix(key)?.strip_prefix('=')?.parse().ok()).max()
+}
+
+fn verdict(what: &str, had: u64, limit: u64) -> Sight {
+    let said = format!("{what}: {had}, limit {limit}");
+    if had > limit { Sight::Possible(said) } else { Sight::Stopped(said) }
+}
+
+/// A limit that the supervisor holds by watching is held when it ended the run, at the overshoot that the plan names.
+fn watched(sight: Sight, ended: Option<&str>, sampled: Option<&String>) -> Sight {
+    match (sight, ended, sampled) {
+        (Sight::Possible(said), Some(limit), Some(overshoot)) => {
+            Sight::Stopped(format!("{said}; ended by `{limit}`, the plan names the overshoot: {overshoot}"))
+        }
+        (sight, _, _) => sight,
+    }
+}
+
+/// Whether a limit ended the run, by the report.
+fn ended_by(observed: &Observed) -> Option<&str> {
+    observed.report.pointer("/outcome/limit").and_then(Value::as_str)
+}
+
+/// A number that the probe itself counted.
+struct Number {
+    key: String,
+    limit: u64,
+    sampled: Option<String>,
+}
+
+/// `KEY:LIMIT`.
+pub(super) fn number(layout: &mut Layout<'_>, detail: &str) -> Made {
+    let (key, limit) = detail.split_once(':').unwrap_or((detail, "0"));
+    Ok(Box::new(Number { key: key.to_owned(), limit: limit.parse().unwrap_or(0), sampled: layout.sampled.clone() }))
+}
+
+impl Scene for Number {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        let sum: u64 =
+            tries.iter().filter_map(|t| t.text.strip_prefix(&self.key)?.strip_prefix('=')?.parse::<u64>().ok()).sum();
+        match (most(tries, &self.key), ended_by(observed)) {
+            (None, Some(limit)) => Sight::Stopped(format!("the run was ended by `{limit}`")),
+            (None, None) => Sight::Unclear(format!("no count came out ({})", super::answers(tries))),
+            // Several places are one limit together.
+            (Some(_), ended) => {
+                watched(verdict(&format!("{} in all", self.key), sum, self.limit), ended, self.sampled.as_ref())
+            }
+        }
+    }
+}
+
+/// Memory of all processes of the probe, shared pages by share.
+struct Memory {
+    limit: u64,
+    peak: u64,
+    sampled: Option<String>,
+}
+
+/// `MIB`.
+pub(super) fn memory(layout: &mut Layout<'_>, detail: &str) -> Made {
+    let sampled = layout.sampled.clone();
+    Ok(Box::new(Memory { limit: detail.parse().unwrap_or(0) * MIB, peak: 0, sampled }))
+}
+
+fn share(task: &Task) -> u64 {
+    // Pages of files are the host's own; what a process makes is anonymous or shared memory.
+    let sum = |file, names: [&str; 2]| {
+        let text = task.read(file)?;
+        let kib = |name| field(&text, name).and_then(|t| t.split(' ').next()?.parse::<u64>().ok());
+        let [anonymous, shared] = names.map(kib);
+        Some((anonymous? + shared.unwrap_or(0)) * 1024)
+    };
+    // Who may not read the first (or asks for a dead one) reads the second; a dead one has none.
+    sum("smaps_rollup", ["Pss_Anon", "Pss_Shmem"]).or_else(|| sum("status", ["RssAnon", "RssShmem"])).unwrap_or(0)
+}
+
+/// What all of them had at one moment, or more. One may be killed for the memory that the next one gets before it is looked
+/// at; so each is looked at twice, and the less counts.
+fn together(tasks: &[Task]) -> u64 {
+    let first: Vec<u64> = tasks.iter().map(share).collect();
+    tasks.iter().zip(first).map(|(task, first)| first.min(share(task))).sum()
+}
+
+impl Scene for Memory {
+    fn watch(&mut self, moment: &Moment<'_>) {
+        self.peak = self.peak.max(together(moment.tasks));
+    }
+
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        let witnessed = most(tries, "mib").unwrap_or(0) * MIB;
+        let had = self.peak.max(witnessed);
+        if had == 0 {
+            return match ended_by(observed) {
+                Some("memory") => Sight::Stopped("the run was ended by `memory` before the first look".to_owned()),
+                _ => Sight::Unclear("nothing was measured".to_owned()),
+            };
+        }
+        let said =
+            format!("MiB at most (seen from outside {}, had by its own count {})", self.peak / MIB, witnessed / MIB);
+        // 5 % for what the kernel charges in batches, and the program itself.
+        let seen = verdict(&said, had / MIB, self.limit / MIB + self.limit / MIB / 20);
+        watched(seen, ended_by(observed), self.sampled.as_ref())
+    }
+}
+
+/// Processes and threads at once.
+struct Tasks {
+    limit: u64,
+    peak: u64,
+    sampled: Option<String>,
+}
+
+/// `COUNT`.
+pub(super) fn tasks(layout: &mut Layout<'_>, detail: &str) -> Made {
+    Ok(Box::new(Tasks { limit: detail.parse().unwrap_or(0), peak: 0, sampled: layout.sampled.clone() }))
+}
+
+impl Scene for Tasks {
+    fn watch(&mut self, moment: &Moment<'_>) {
+        self.peak = self.peak.max(moment.tasks.iter().map(|task| task.threads).sum());
+    }
+
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        let had = self.peak.max(most(tries, "made").unwrap_or(0));
+        if had == 0 {
+            return Sight::Unclear("no process was seen".to_owned());
+        }
+        watched(verdict("tasks at once", had, self.limit), ended_by(observed), self.sampled.as_ref())
+    }
+}
+
+/// Processor time, or its share.
+struct Processor {
+    share: bool,
+    limit_ms: u64,
+    ticks: u64,
+}
+
+/// `time:MS` or `share:PERCENT`.
+pub(super) fn processor(_: &mut Layout<'_>, detail: &str) -> Made {
+    let (what, limit) = detail.split_once(':').unwrap_or(("time", "0"));
+    Ok(Box::new(Processor { share: what == "share", limit_ms: limit.parse().unwrap_or(0), ticks: 0 }))
+}
+
+impl Scene for Processor {
+    fn watch(&mut self, moment: &Moment<'_>) {
+        self.ticks = self.ticks.max(moment.tasks.iter().map(|task| task.ticks).sum());
+    }
+
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        let seconds = |name: &str| observed.report.pointer(name).and_then(Value::as_f64).unwrap_or(0.0);
+        let reported = Duration::try_from_secs_f64(seconds("/usage/cpu_user") + seconds("/usage/cpu_system"));
+        let reported = reported.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        // Children that ended between two looks: each burned 40 ms of it.
+        let rounds = most(tries, "rounds").unwrap_or(0) * 40;
+        let used = (self.ticks * 10).max(reported).max(rounds);
+        if used == 0 {
+            return Sight::Unclear("no processor time was measured".to_owned());
+        }
+        if self.share {
+            let wall = u64::try_from(observed.wall.as_millis()).unwrap_or(u64::MAX).max(1);
+            return verdict("percent of a core", used * 100 / wall, self.limit_ms);
+        }
+        verdict("ms of processor time", used, self.limit_ms)
+    }
+}
+
+/// Time from start to end.
+struct Wall {
+    limit: Duration,
+}
+
+/// `MS`.
+pub(super) fn wall(_: &mut Layout<'_>, detail: &str) -> Made {
+    Ok(Box::new(Wall { limit: Duration::from_millis(detail.parse().unwrap_or(0)) }))
+}
+
+impl Scene for Wall {
+    fn judge(&mut self, observed: &Observed, _tries: &[Try]) -> Sight {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        verdict("ms from start to end", ms(observed.wall), ms(self.limit))
+    }
+}
+
+/// Bytes that came out, and memory of whoever keeps them.
+struct Output {
+    errors: bool,
+    limit: u64,
+    keeper: u64,
+}
+
+/// `BYTES`, or `BYTES:errors` for what is written beside the output.
+pub(super) fn output(_: &mut Layout<'_>, detail: &str) -> Made {
+    let (limit, errors) = detail.strip_suffix(":errors").map_or((detail, false), |limit| (limit, true));
+    Ok(Box::new(Output { errors, limit: limit.parse().unwrap_or(0), keeper: 0 }))
+}
+
+impl Scene for Output {
+    fn watch(&mut self, moment: &Moment<'_>) {
+        let keeper = crate::survey::task(moment.child).map_or(0, |task| task.resident);
+        self.keeper = self.keeper.max(keeper);
+    }
+
+    fn judge(&mut self, observed: &Observed, _tries: &[Try]) -> Sight {
+        if self.keeper > 64 * MIB {
+            return Sight::Possible(format!("the supervisor grew to {} MiB", self.keeper / MIB));
+        }
+        let kept = if self.errors { &observed.stderr } else { &observed.stdout };
+        let bytes = u64::try_from(kept.len()).unwrap_or(u64::MAX);
+        if bytes == 0 {
+            return Sight::Unclear("no output came".to_owned());
+        }
+        verdict("bytes of output", bytes, self.limit)
+    }
+}

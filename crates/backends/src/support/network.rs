@@ -1,0 +1,187 @@
+//! The clauses of `[net]` and `[secrets]` where hosts are reached by name: what the sandbox's own network namespace holds, and
+//! what the broker does. What it does not do yet is refused by name.
+
+use std::collections::BTreeSet;
+
+use policy::control::{Control, Inlet, Namespace};
+use policy::value::{Net, NetMode, NetRule, Policy, Protocol, Target, Unknown};
+use policy::{ClauseId, Support};
+
+use super::{held, held_with, unmet, when};
+use crate::host::Capabilities;
+
+/// DNS, by UDP and by TCP.
+const DNS: u16 = 53;
+/// Below it a program inside could not listen itself, so that a socket on all addresses takes nothing from it.
+const FIRST_UNPRIVILEGED: u16 = 1024;
+/// Names of one wildcard that can be reached at one such port at once.
+const NAMES_OF_WILDCARD: usize = 16;
+/// Most sockets; each is a descriptor of the broker.
+const MOST_INLETS: usize = 512;
+/// Least Landlock ABI of the process tier, in which the broker is confined.
+const LEAST_LANDLOCK: u32 = 6;
+
+/// `net.mode = "allow"`.
+pub(super) fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
+    if host.landlock < LEAST_LANDLOCK {
+        return unmet(
+            "net.mode/broker-not-confined",
+            format!(
+                "the broker is confined by the process tier, which needs Landlock ABI {LEAST_LANDLOCK}; this kernel offers {}",
+                host.landlock
+            ),
+            "boot a kernel with Landlock ABI 6 (6.12 or later), or use `net.mode = \"none\"`",
+        );
+    }
+    let ipv6 = host.ipv6();
+    let inlets = inlets(&policy.net, ipv6);
+    if inlets.len() > MOST_INLETS {
+        return unmet(
+            "net.allow/too-many-ports",
+            format!("the rules need {} sockets, and {MOST_INLETS} are the most", inlets.len()),
+            "name fewer ports from 1024 on, or fewer hosts with such ports",
+        );
+    }
+    let others = [Control::LocalRoutes { ipv6 }, Control::Inlets(inlets), Control::Broker];
+    held_with(Control::Namespace(Namespace::Net), others)
+}
+
+/// The rules, and what else is said about destinations.
+pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
+    if policy.net.mode != NetMode::Allow || policy.clause(id).is_none() {
+        return Support::NotAsked;
+    }
+    let of_presets = id == ClauseId::NetPresets;
+    let mut asked: Vec<&NetRule> = policy.net.presets.values().flatten().filter(|_| of_presets).collect();
+    asked.extend(policy.net.allow.iter().filter(|_| id == ClauseId::NetAllow));
+    if let Some(rule) = asked.iter().find(|rule| rule.is_opened()) {
+        return unmet(
+            "net.allow/not-opened",
+            format!("`{}` has methods or paths, and this version of the broker does not open connections", rule.to),
+            "leave `methods` and `paths` out: then the host as a whole is allowed",
+        );
+    }
+    if let Some(rule) = asked.iter().find(|rule| rule.protocol == Protocol::Udp) {
+        return unmet(
+            "net.allow/no-udp",
+            format!("`{}` is for UDP, which this version of the broker does not pass on", rule.to),
+            "use TCP, or leave the rule out",
+        );
+    }
+    if id == ClauseId::NetUnknown && policy.net.unknown == Unknown::Ask {
+        return unmet(
+            "net.unknown/no-ask",
+            "nobody can be asked about a connection by this version",
+            "use `net.unknown = \"deny\"`, and add hosts to `net.allow`",
+        );
+    }
+    held(Control::Broker)
+}
+
+/// What the broker does not do yet.
+pub(super) fn not_yet(policy: &Policy, id: ClauseId) -> Support {
+    when(policy.clause(id).is_some(), || {
+        let (name, why) = if id == ClauseId::NetPrograms {
+            ("net.programs/not-held", "this version does not know which program opens a connection")
+        } else if id == ClauseId::NetCa {
+            ("net.ca/not-held", "this version of the broker opens no TLS, and shows no certificate inside")
+        } else {
+            ("net.proxy/not-held", "this version of the broker goes out by itself alone")
+        };
+        unmet(name, why, format!("leave `{id}` out"))
+    })
+}
+
+/// How much passes the broker.
+pub(super) fn metered(policy: &Policy, id: ClauseId) -> Support {
+    when(policy.clause(id).is_some(), || match policy.net.mode {
+        NetMode::Allow => held(Control::Broker),
+        NetMode::None | NetMode::Loopback => unmet(
+            "net.bandwidth/no-broker",
+            "only the broker meters the network, and without `net.mode = \"allow\"` there is none",
+            format!("leave `{id}` out: no byte leaves"),
+        ),
+    })
+}
+
+/// Every clause of `[net]` but the mode, on the tier without a network namespace of its own.
+pub(super) fn without_namespace(policy: &Policy, id: ClauseId) -> Support {
+    when(policy.clause(id).is_some() && policy.net.mode != NetMode::None, || {
+        unmet(
+            "net.mode/allow-needs-container",
+            "without a network namespace every connection would be the host's own",
+            "use `--tier container`, or `net.mode = \"none\"`",
+        )
+    })
+}
+
+pub(super) fn secrets(policy: &Policy) -> Support {
+    when(!policy.secrets.is_empty(), || {
+        unmet(
+            "secrets/not-held",
+            "secrets are put into requests, and this version of the broker does not open connections",
+            "remove the `secrets` table",
+        )
+    })
+}
+
+/// The sockets that rules need. Below 1024 one on all addresses for each port; from there on ports belong to programs inside
+/// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for.
+pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
+    let mut everywhere = BTreeSet::from([(false, DNS), (true, DNS)]);
+    let mut spares = 0_usize;
+    for rule in net.rules() {
+        let udp = rule.protocol == Protocol::Udp;
+        let names = match &rule.to {
+            Target::Cidr(cidr) if !cidr.is_single() => 0,
+            Target::Host(host) if host.starts_with('*') => NAMES_OF_WILDCARD,
+            Target::Host(_) | Target::Cidr(_) => 1,
+        };
+        for port in &rule.ports {
+            if *port < FIRST_UNPRIVILEGED || names == 0 {
+                everywhere.insert((udp, *port));
+            } else {
+                spares = spares.saturating_add(names);
+            }
+        }
+    }
+    let families = || [false, true].into_iter().filter(|of_ipv6| ipv6 || !of_ipv6);
+    let of_port = |(udp, port): (bool, u16)| families().map(move |ipv6| Inlet { ipv6, udp, port });
+    let spare = families().map(|ipv6| Inlet { ipv6, udp: false, port: 0 });
+    let spares = spare.flat_map(|inlet| std::iter::repeat_n(inlet, spares));
+    everywhere.into_iter().flat_map(of_port).chain(spares).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rules, as TOML has them.
+    fn net(allow: &str) -> Net {
+        let root = std::path::Path::new("/");
+        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
+        let mut layers = policy::Layers::new(caller);
+        let text = format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n");
+        let none = |_: &std::path::Path| Err("no such file".to_owned());
+        layers.document("rules", &text, policy::Format::Toml, root, &none);
+        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy.net
+    }
+
+    #[test]
+    fn low_ports_are_taken_everywhere_and_high_ports_by_name_alone() {
+        let of = |allow, ipv6| -> Vec<(bool, bool, u16)> {
+            inlets(&net(allow), ipv6).iter().map(|inlet| (inlet.ipv6, inlet.udp, inlet.port)).collect()
+        };
+        let dns = [(false, false, 53), (false, true, 53)];
+        assert_eq!(of("[]", false), dns);
+        let web = of(r#"["a.test", "b.test:80"]"#, false);
+        assert_eq!(web, [(false, false, 53), (false, false, 80), (false, false, 443), (false, true, 53)]);
+        let high = of(r#"["a.test:8443", "192.0.2.7:5432"]"#, true);
+        assert_eq!(high.iter().filter(|(ipv6, _, port)| *port == 0 && *ipv6).count(), 2);
+        assert_eq!(high.iter().filter(|(_, _, port)| *port == 0).count(), 4);
+        let range = of(r#"[{ cidr = "192.0.2.0/24", ports = [8443] }]"#, false);
+        assert!(range.contains(&(false, false, 8443)) && !range.contains(&(false, false, 0)));
+        let wildcard = of(r#"["*.a.test:8443"]"#, false);
+        assert_eq!(wildcard.iter().filter(|(_, _, port)| *port == 0).count(), NAMES_OF_WILDCARD);
+    }
+}

@@ -1,0 +1,210 @@
+//! One connection of a program inside: whom it is for, whether it may, and then its bytes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress::denial::{Reason, To};
+use egress::hello::{First, first};
+use egress::judge::{Connect, NAMES_PORT, Reading, Way};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::copy;
+use crate::meter;
+use crate::resolver::Resolved;
+use crate::run::{Open, Place, Run};
+use crate::{names, outside, web};
+
+/// How long nothing is accepted after it failed for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a connection ends before its time.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It may not.
+    Denied(Reason),
+    /// Its server cannot be reached: why.
+    Failed(String),
+    /// One side broke off.
+    Broken,
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::QuotaExceeded { Self::Denied(Reason::Bytes) } else { Self::Broken }
+    }
+}
+
+/// Where a connection is for, and what a rule says of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Aim {
+    pub(crate) to: To,
+    pub(crate) port: u16,
+    pub(crate) way: Way,
+    /// A person allowed it; no rule names it.
+    pub(crate) asked: bool,
+    /// Its place among those that are open.
+    pub(crate) open: Rc<Open>,
+}
+
+/// Accepts on one socket until the run ends.
+pub(crate) async fn listener(run: Rc<Run>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::task::spawn_local(accepted(Rc::clone(&run), stream));
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn accepted(run: Rc<Run>, stream: TcpStream) {
+    let Ok(asked) = stream.local_addr() else { return };
+    let address = asked.ip().to_canonical();
+    // The sandbox's own loopback is its own: nobody listens there.
+    if address.is_loopback() {
+        reset(&stream);
+        return;
+    }
+    if asked.port() == NAMES_PORT {
+        // Closed where there are too many: the client comes again.
+        if let Ok(_slot) = run.lookup_connections.try_acquire() {
+            names::connection(&run, stream).await;
+        }
+        return;
+    }
+    let (stream, to, port) = (Arc::new(stream), run.meant(address), asked.port());
+    let place = match run.place(&to, port) {
+        Ok(place) => place,
+        Err(reason) => {
+            run.denied(&reason, &to, port);
+            reset(&stream);
+            return;
+        }
+    };
+    // The answers to small requests are not to wait for more.
+    drop(stream.set_nodelay(true));
+    let ended = tokio::select! {
+        biased;
+        () = place.open.cut.notified() => Err(Stop::Broken),
+        ended = judged(&run, &stream, &place, (&to, port)) => ended,
+    };
+    if let Err(stop) = ended {
+        if let Stop::Denied(reason) = stop {
+            run.denied(&reason, &to, port);
+        }
+        reset(&stream);
+    }
+}
+
+async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port): (&To, u16)) -> Result<(), Stop> {
+    let (way, asked) = match run.rules().connect(to, port) {
+        Connect::Way(way) => (way, false),
+        Connect::Denied(reason) => return Err(Stop::Denied(reason)),
+        Connect::Ask => {
+            if !run.ask(&to.to_string(), port).await {
+                return Err(Stop::Denied(Reason::Asked));
+            }
+            let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
+            (Way { pin: None, reading }, true)
+        }
+    };
+    place.open.judged(way, asked);
+    let aim = Aim { to: to.clone(), port, way, asked, open: Rc::clone(&place.open) };
+    match (way.reading, to) {
+        (Reading::Nothing, _) | (_, To::Address(_)) => passed(run, stream, &aim, &[]).await,
+        (Reading::Names, To::Name(name)) => named(run, stream, &aim, name).await,
+        // `Rules::read` takes no such rule yet.
+        (Reading::Requests, To::Name(_)) => Err(Stop::Failed("opened rules are not built yet".to_owned())),
+    }
+}
+
+/// Reads the first bytes, and judges by them.
+async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) -> Result<(), Stop> {
+    let mut bytes = Vec::new();
+    loop {
+        match first(&bytes) {
+            First::More => {}
+            First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
+            First::NotTls => return web::serve(run, stream, aim, bytes).await,
+            First::Hello(hello) => {
+                run.rules().hello(name, &hello).map_err(Stop::Denied)?;
+                return passed(run, stream, aim, &bytes).await;
+            }
+        }
+        if !more(stream, &mut bytes).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Adds what comes next; whether there was anything.
+async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, Stop> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read_buf(bytes) {
+            Ok(count) => return Ok(count > 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Connects outside, says what was read already, and passes bytes.
+async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) -> Result<(), Stop> {
+    let server = reached(run, aim).await?;
+    run.passed();
+    let through = async {
+        copy::all(&server, already).await?;
+        run.meter.count(meter::Way::Out, already.len());
+        copy::both_ways(stream, &server, &run.meter).await
+    };
+    let ended = through.await;
+    if ended.is_err() {
+        reset(&server);
+    }
+    Ok(ended?)
+}
+
+/// A connection to where the name (or the address) really is, judged anew.
+pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
+    let (rules, port) = (run.rules(), aim.port);
+    let addresses = match (aim.way.pin, &aim.to) {
+        (Some(pin), _) => {
+            rules.not_denied(pin.ip(), pin.port()).map_err(Stop::Denied)?;
+            vec![pin]
+        }
+        (None, To::Address(address)) => fitting(run, &[*address], port)?,
+        (None, To::Name(name)) => match run.resolver.find(name).await {
+            Resolved::Addresses(addresses) => fitting(run, &addresses, port)?,
+            Resolved::NoName => return Err(Stop::Failed(format!("there is no {name} any more"))),
+            Resolved::Failed(why) => return Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
+        },
+    };
+    let connected = outside::connect(&addresses).await;
+    let stream = connected.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
+    aim.open.leads_to(stream.peer_addr()?);
+    Ok(stream)
+}
+
+/// The addresses that a name may lead to.
+fn fitting(run: &Run, addresses: &[std::net::IpAddr], port: u16) -> Result<Vec<SocketAddr>, Stop> {
+    let (rules, mut last, mut fitting) = (run.rules(), Reason::UnknownAddress, Vec::new());
+    for address in addresses {
+        match rules.outside(*address, port) {
+            Ok(()) if outside::is_own(*address) => last = Reason::Own,
+            Ok(()) => fitting.push(SocketAddr::new(*address, port)),
+            Err(reason) => last = reason,
+        }
+    }
+    if fitting.is_empty() { Err(Stop::Denied(last)) } else { Ok(fitting) }
+}
+
+/// Makes the end of a connection a reset: the other side learns at once that nothing more comes.
+pub(crate) fn reset(stream: &TcpStream) {
+    // A socket that refuses this is closed all the same.
+    drop(stream.set_zero_linger());
+}

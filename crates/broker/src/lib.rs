@@ -1,0 +1,149 @@
+//! The broker: a process of its own for each run, which holds the sandbox's only sockets and does outside, after it judged
+//! it, what the sandbox may not do itself.
+//!
+//! # Promises
+//! It reads hostile bytes, so it is started inside a sandbox of its own (the process tier) and believed in nothing but
+//! records. Its end closes its sockets: the network inside is gone at once, and nothing is open that was not judged.
+//! # Does not promise
+//! That what an allowed server says is harmless.
+#![forbid(unsafe_code)]
+
+mod accept;
+mod control;
+mod copy;
+mod error;
+mod meter;
+mod names;
+mod outside;
+mod records;
+mod resolver;
+mod run;
+mod sockets;
+mod web;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use egress::judge::Rules;
+use egress::wire::{FromBroker, ToBroker};
+use tokio::task::LocalSet;
+
+use crate::control::Line;
+use crate::run::Run;
+use crate::sockets::Sockets;
+
+pub use error::BrokerError;
+
+/// Where the machine's resolvers are named.
+const RESOLVERS: &str = "/etc/resolv.conf";
+/// How often counts that changed are said.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// Serves one run: reads its orders from `socket`, and does what they say until they end or the other end closes.
+///
+/// # Errors
+/// Orders that cannot be followed; they are also said on `socket` as `failed`. That the engine is gone is no error.
+pub fn serve(socket: OwnedFd) -> Result<(), BrokerError> {
+    serve_with(socket, Path::new(RESOLVERS))
+}
+
+/// [`serve`] with resolvers named by another file.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_with(socket: OwnedFd, resolvers: &Path) -> Result<(), BrokerError> {
+    let socket = UnixStream::from(socket);
+    let served = started(&socket, resolvers);
+    if let Err(error) = &served {
+        // Who is gone needs not be told.
+        drop(control::failed(&socket, error));
+    }
+    served
+}
+
+fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
+    let (orders, came) = control::orders(socket)?;
+    let rules = Rules::read(&orders.net).map_err(BrokerError::Rules)?;
+    let low = orders.sockets.iter().filter(|socket| !socket.kind.is_spare()).map(|socket| socket.port).collect();
+    let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
+    let run = Run::new(rules, resolver::Resolver::new(PathBuf::from(resolvers)), spares, low);
+    let line = socket.try_clone().map_err(BrokerError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
+    LocalSet::new().block_on(&runtime, async {
+        let rules = run.rules();
+        if let Some(port) = run.unheard(&rules) {
+            return Err(BrokerError::Rules(format!("port {port} has no socket among the orders")));
+        }
+        let mut all = listeners.into_iter().map(sockets::listener).collect::<Result<Vec<_>, _>>()?;
+        all.extend(run.listen_for_ranges()?);
+        names::listen(&run, all);
+        let slots = names::slots();
+        for socket in datagrams {
+            let run = Rc::clone(&run);
+            let slots = std::sync::Arc::clone(&slots);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = names::datagrams(Rc::clone(&run), socket, slots).await {
+                    run.records.say(FromBroker::Failed { what: "look-ups".to_owned(), why: error.to_string() });
+                }
+            });
+        }
+        let mut line = Line::new(line)?;
+        line.say(&[FromBroker::Ready { digest: rules.digest().to_owned() }]).await?;
+        // That the engine is gone is the ordinary end of a run.
+        drop(until_the_end(&run, &mut line).await);
+        run.cut_all();
+        tokio::task::yield_now().await;
+        drop(line.say(&run.records.counts(run.usage())).await);
+        Ok(())
+    })
+}
+
+/// Does what the engine says, and tells it what happens.
+async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError> {
+    let mut tick = tokio::time::interval(TOLD_EVERY);
+    loop {
+        let frame = tokio::select! {
+            frame = line.next() => frame?,
+            _ = tick.tick() => {
+                line.say(&run.records.counts(run.usage())).await?;
+                continue;
+            }
+            () = run.records.more.notified() => {
+                let fresh = run.records.fresh();
+                line.say(&fresh).await?;
+                // It is the last frame: without look-ups there is no network, and it is not to look as if there were.
+                if fresh.iter().any(|frame| matches!(frame, FromBroker::Failed { .. })) {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
+        match frame {
+            None | Some(ToBroker::End {}) => return Ok(()),
+            Some(ToBroker::Answer { id, allow, scope }) => run.answer(id, allow, scope),
+            Some(ToBroker::Rules { net }) => {
+                let said = match replaced(run, &net) {
+                    Ok(digest) => FromBroker::Ready { digest },
+                    Err(why) => FromBroker::Refused { why }.bounded(),
+                };
+                line.say(&[said]).await?;
+            }
+            Some(ToBroker::Orders(_)) => return Err(BrokerError::Orders("orders came a second time".to_owned())),
+        }
+    }
+}
+
+fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
+    let rules = Rules::read(net)?;
+    if let Some(port) = run.unheard(&rules) {
+        return Err(format!("port {port} is below 1024 and nobody listens on it inside: a new sandbox can have it"));
+    }
+    let digest = rules.digest().to_owned();
+    run.replace(rules);
+    let listeners = run.listen_for_ranges().map_err(|error| error.to_string())?;
+    names::listen(run, listeners);
+    Ok(digest)
+}

@@ -1,0 +1,203 @@
+//! Answers the look-ups of programs inside, by UDP and TCP.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress::denial::{Reason, To};
+use egress::dns::{self, Answer, NoQuestion, Question};
+use egress::judge::LookUp;
+use egress::names::is_given;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::resolver::Resolved;
+use crate::run::Run;
+
+/// Look-ups at once; who comes after is told to come again.
+const AT_ONCE: usize = 128;
+/// How long a connection for look-ups may be quiet.
+const QUIET: Duration = Duration::from_secs(10);
+/// Most bytes of a question.
+const QUESTION_AT_MOST: usize = 4096;
+
+/// What is answered.
+enum Said {
+    Addresses(Vec<IpAddr>),
+    Pointer(String),
+    Nothing,
+    NoName,
+    Denied(String),
+    Failed(String),
+}
+
+/// Serves one socket of datagrams until the run ends.
+///
+/// # Errors
+/// The socket broke, or cannot say whom a datagram was for.
+pub(crate) async fn datagrams(run: Rc<Run>, socket: OwnedFd, slots: Arc<Semaphore>) -> std::io::Result<()> {
+    let socket = std::net::UdpSocket::from(socket);
+    let v6 = socket.local_addr()?.is_ipv6();
+    sys::datagram::ask_for_destination(&socket, v6).map_err(std::io::Error::other)?;
+    // An answer leaves from the address that was asked, which the sandbox has by its route alone.
+    if v6 {
+        rustix::net::sockopt::set_ipv6_freebind(&socket, true)?;
+    }
+    socket.set_nonblocking(true)?;
+    let socket = Rc::new(UdpSocket::from_std(socket)?);
+    let mut buffer = vec![0; QUESTION_AT_MOST];
+    loop {
+        socket.readable().await?;
+        let receive =
+            || sys::datagram::receive(&*socket, &mut buffer).map_err(|error| std::io::Error::from(error.errno));
+        // Nothing after all, or an error of a datagram before (nobody took its answer).
+        let Ok(came) = socket.try_io(Interest::READABLE, receive) else { continue };
+        let bytes = buffer.get(..came.count).unwrap_or_default();
+        // The sandbox's own loopback is its own.
+        if came.to.to_canonical().is_loopback() {
+            continue;
+        }
+        let question = match dns::question(bytes) {
+            Ok(question) => question,
+            Err(NoQuestion::Silence) => continue,
+            Err(NoQuestion::Answer(answer)) => {
+                drop(sys::datagram::send(&*socket, &answer, came.from, came.to));
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            let busy = dns::answer(&question, &Answer::Failed("too many look-ups at once"), question.udp);
+            drop(sys::datagram::send(&*socket, &busy, came.from, came.to));
+            continue;
+        };
+        let (run, socket) = (Rc::clone(&run), Rc::clone(&socket));
+        tokio::task::spawn_local(async move {
+            let said = answered(&run, &question, question.udp).await;
+            // Who does not take it asks again.
+            drop(sys::datagram::send(&*socket, &said, came.from, came.to));
+            drop(slot);
+        });
+    }
+}
+
+/// Serves one connection of look-ups, one after the other.
+pub(crate) async fn connection(run: &Rc<Run>, mut stream: TcpStream) {
+    while let Ok(Ok(length)) = timeout(QUIET, stream.read_u16()).await {
+        let mut bytes = vec![0; usize::from(length).min(QUESTION_AT_MOST)];
+        if usize::from(length) > QUESTION_AT_MOST
+            || !matches!(timeout(QUIET, stream.read_exact(&mut bytes)).await, Ok(Ok(_)))
+        {
+            return;
+        }
+        let answer = match dns::question(&bytes) {
+            Ok(question) => answered(run, &question, usize::from(u16::MAX)).await,
+            Err(NoQuestion::Silence) => return,
+            Err(NoQuestion::Answer(answer)) => answer,
+        };
+        let length = u16::try_from(answer.len()).unwrap_or_default().to_be_bytes();
+        if stream.write_all(&[&length, answer.as_slice()].concat()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn answered(run: &Rc<Run>, question: &Question, at_most: usize) -> Vec<u8> {
+    let said = say(run, question).await;
+    let answer = match &said {
+        Said::Addresses(addresses) => Answer::Addresses(addresses),
+        Said::Pointer(name) => Answer::Pointer(name),
+        Said::Nothing => Answer::Nothing,
+        Said::NoName => Answer::NoName,
+        Said::Denied(why) => Answer::Denied(why),
+        Said::Failed(why) => Answer::Failed(why),
+    };
+    dns::answer(question, &answer, at_most)
+}
+
+async fn say(run: &Rc<Run>, question: &Question) -> Said {
+    let Some(name) = question.name.as_deref().filter(|_| question.internet) else {
+        return Said::Denied("no rule can name this".to_owned());
+    };
+    if question.kind == dns::PTR || name.ends_with(".arpa") {
+        return pointer(run, question, name);
+    }
+    let denied = |reason: &Reason| {
+        let record = run.denied(reason, &To::Name(name.to_owned()), 0);
+        Said::Denied(format!("{}: {}", record.id, record.why))
+    };
+    match run.look_up(name) {
+        LookUp::Denied(reason) => denied(&reason),
+        LookUp::Ask | LookUp::Known { pinned: true } => give(run, question, name),
+        LookUp::Known { pinned: false } => match run.resolver.find(name).await {
+            Resolved::NoName => Said::NoName,
+            Resolved::Failed(why) => Said::Failed(why),
+            Resolved::Addresses(addresses) => match inside(run, name, &addresses) {
+                Some(reason) => denied(&reason),
+                None => give(run, question, name),
+            },
+        },
+    }
+}
+
+/// Why none of a name's real addresses may be reached; a rule with `address` may still lead there by some port.
+fn inside(run: &Run, name: &str, addresses: &[IpAddr]) -> Option<Reason> {
+    let (rules, to) = (run.rules(), To::Name(name.to_owned()));
+    let ports = rules.ports(&to);
+    let mut last = None;
+    for port in ports {
+        let pinned = matches!(rules.connect(&to, port), egress::judge::Connect::Way(way) if way.pin.is_some());
+        if pinned {
+            return None;
+        }
+        for address in addresses {
+            match rules.outside(*address, port) {
+                Ok(()) => return None,
+                Err(reason) => last = Some(reason),
+            }
+        }
+    }
+    last
+}
+
+/// The addresses inside that stand for a name; new ones get their listeners first.
+fn give(run: &Rc<Run>, question: &Question, name: &str) -> Said {
+    if question.kind != dns::A && question.kind != dns::AAAA {
+        return Said::Nothing;
+    }
+    match run.give(name) {
+        Ok((pair, listeners)) => {
+            listen(run, listeners);
+            Said::Addresses(vec![IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)])
+        }
+        Err(reason) => {
+            let record = run.denied(&reason, &To::Name(name.to_owned()), 0);
+            Said::Denied(format!("{}: {}", record.id, record.why))
+        }
+    }
+}
+
+/// Serves new listeners.
+pub(crate) fn listen(run: &Rc<Run>, listeners: Vec<TcpListener>) {
+    for listener in listeners {
+        tokio::task::spawn_local(crate::accept::listener(Rc::clone(run), listener));
+    }
+}
+
+/// Names of addresses that we gave; of others nothing is known, and nobody is asked.
+fn pointer(run: &Run, question: &Question, name: &str) -> Said {
+    let address = dns::reverse(name).filter(|address| is_given(*address));
+    match address.and_then(|address| run.names.borrow().of(address).map(str::to_owned)) {
+        Some(name) if question.kind == dns::PTR => Said::Pointer(name),
+        Some(_) => Said::Nothing,
+        None => Said::NoName,
+    }
+}
+
+/// Places for look-ups.
+pub(crate) fn slots() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(AT_ONCE))
+}

@@ -1,0 +1,98 @@
+//! The way out: connects to the first of several addresses that answers.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// When there is no answer by then, the program inside is told so.
+const ALL: Duration = Duration::from_millis(2500);
+/// How long one address is alone before the next is tried beside it (RFC 8305).
+const APART: Duration = Duration::from_millis(250);
+/// Addresses that are tried.
+const AT_MOST: usize = 8;
+
+/// Whether an address is one of this machine's own: what is sent to it would leave from it. Nothing is sent.
+pub(crate) fn is_own(address: IpAddr) -> bool {
+    let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let from = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    from.is_ok_and(|from| from.ip() == address)
+}
+
+/// A connection to the first address that answers; families take turns, each try starts a moment after the one before.
+///
+/// # Errors
+/// None answered in time, or what the last of them said.
+pub(crate) async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let connected = match addresses {
+        [one] => timeout(ALL, TcpStream::connect(*one)).await,
+        several => timeout(ALL, race(in_turns(several))).await,
+    };
+    let stream = connected.unwrap_or_else(|_late| Err(io::ErrorKind::TimedOut.into()))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn in_turns(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let (mut v6, mut v4): (Vec<_>, Vec<_>) = addresses.iter().copied().partition(SocketAddr::is_ipv6);
+    let mut turns = Vec::new();
+    v6.reverse();
+    v4.reverse();
+    while turns.len() < AT_MOST && !(v6.is_empty() && v4.is_empty()) {
+        turns.extend(v6.pop());
+        turns.extend(v4.pop());
+    }
+    turns
+}
+
+async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut tries = JoinSet::new();
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut rest = addresses.into_iter();
+    loop {
+        let next = rest.next();
+        let is_last = next.is_none();
+        if let Some(address) = next {
+            tries.spawn_local(TcpStream::connect(address));
+        }
+        loop {
+            let ended = tokio::select! {
+                ended = tries.join_next() => ended,
+                () = sleep(APART), if !is_last => break,
+            };
+            match ended {
+                Some(Ok(Ok(stream))) => return Ok(stream),
+                Some(Ok(Err(error))) => last = error,
+                Some(Err(_)) => {}
+                None if is_last => return Err(last),
+                None => break,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns() {
+        let of = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let all = [of("192.0.2.1:1"), of("192.0.2.2:1"), of("[2001:db8::1]:1")];
+        assert_eq!(in_turns(&all), [of("[2001:db8::1]:1"), of("192.0.2.1:1"), of("192.0.2.2:1")]);
+        let many: Vec<_> = (0..50).map(|n| SocketAddr::from(([192, 0, 2, n], 1))).collect();
+        assert_eq!(in_turns(&many).len(), AT_MOST);
+    }
+
+    #[test]
+    fn loopback_is_our_own_and_the_world_is_not() {
+        assert!(is_own("127.0.0.1".parse().unwrap()) && is_own("::1".parse().unwrap()));
+        assert!(!is_own("192.0.2.1".parse().unwrap()));
+    }
+}

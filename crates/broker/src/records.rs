@@ -1,0 +1,117 @@
+//! What the engine is told: denials by kind with their counts, usage, questions.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use egress::denial::{Reason, To};
+use egress::wire::{Denied, FromBroker, Usage};
+use tokio::sync::Notify;
+
+/// Most kinds of denials that are told apart; what comes after is counted together by its id.
+const KINDS_AT_MOST: usize = 512;
+
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    kinds: RefCell<HashMap<(String, String, u16), Kind>>,
+    /// Frames that are to be said at once.
+    fresh: RefCell<Vec<FromBroker>>,
+    said: RefCell<Usage>,
+    /// Somebody added something.
+    pub(crate) more: Notify,
+}
+
+#[derive(Debug)]
+struct Kind {
+    record: Denied,
+    said: u64,
+}
+
+impl Records {
+    /// Adds a denial: the first of its kind is said at once.
+    pub(crate) fn denied(&self, reason: &Reason, to: &To, port: u16) -> Denied {
+        let record = reason.record(to, port);
+        let mut key = (record.id.clone(), record.host.clone(), record.port);
+        let mut kinds = self.kinds.borrow_mut();
+        if kinds.len() >= KINDS_AT_MOST && !kinds.contains_key(&key) {
+            key = (record.id.clone(), "others".to_owned(), 0);
+        }
+        let others = Denied { host: key.1.clone(), port: key.2, count: 0, ..record.clone() };
+        let kind = kinds.entry(key).or_insert(Kind { record: others, said: 0 });
+        kind.record.count = kind.record.count.saturating_add(1);
+        if kind.said == 0 {
+            kind.said = 1;
+            self.fresh.borrow_mut().push(FromBroker::Denied(kind.record.clone()).bounded());
+            self.more.notify_one();
+        }
+        record
+    }
+
+    /// Says this as soon as it can be.
+    pub(crate) fn say(&self, frame: FromBroker) {
+        self.fresh.borrow_mut().push(frame.bounded());
+        self.more.notify_one();
+    }
+
+    /// What is to be said at once.
+    pub(crate) fn fresh(&self) -> Vec<FromBroker> {
+        self.fresh.borrow_mut().drain(..).collect()
+    }
+
+    /// What is said now and then, and at the end: counts that grew, usage that changed.
+    pub(crate) fn counts(&self, usage: Usage) -> Vec<FromBroker> {
+        let mut frames = self.fresh();
+        let mut grown = Vec::new();
+        for kind in self.kinds.borrow_mut().values_mut().filter(|kind| kind.record.count > kind.said) {
+            kind.said = kind.record.count;
+            grown.push(kind.record.clone());
+        }
+        // The order of a hash table is nobody's.
+        grown.sort_by(|a, b| (&a.id, &a.host, a.port).cmp(&(&b.id, &b.host, b.port)));
+        frames.extend(grown.into_iter().map(|record| FromBroker::Denied(record).bounded()));
+        if self.said.replace(usage) != usage {
+            frames.push(FromBroker::Usage(usage));
+        }
+        frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> To {
+        To::Name(text.to_owned())
+    }
+
+    fn counts(frames: &[FromBroker]) -> Vec<(String, u64)> {
+        let denied = |frame: &FromBroker| {
+            let FromBroker::Denied(denied) = frame else { return None };
+            Some((denied.host.clone(), denied.count))
+        };
+        frames.iter().filter_map(denied).collect()
+    }
+
+    #[test]
+    fn one_record_for_each_kind_with_a_count() {
+        let records = Records::default();
+        for _ in 0..1000 {
+            records.denied(&Reason::UnknownName, &name("a.example"), 0);
+        }
+        records.denied(&Reason::UnknownName, &name("a.example"), 443);
+        assert_eq!(counts(&records.fresh()), [("a.example".to_owned(), 1), ("a.example".to_owned(), 1)]);
+        assert_eq!(counts(&records.counts(Usage::default())), [("a.example".to_owned(), 1000)]);
+        assert_eq!(records.counts(Usage::default()), []);
+        let usage = Usage { sent: 1, ..Usage::default() };
+        assert_eq!(records.counts(usage), [FromBroker::Usage(usage)]);
+    }
+
+    #[test]
+    fn kinds_have_an_end() {
+        let records = Records::default();
+        for number in 0..KINDS_AT_MOST + 100 {
+            records.denied(&Reason::UnknownName, &name(&format!("n{number}.example")), 0);
+        }
+        assert_eq!(records.fresh().len(), KINDS_AT_MOST + 1);
+        assert_eq!(counts(&records.counts(Usage::default())), [("others".to_owned(), 100)]);
+    }
+}

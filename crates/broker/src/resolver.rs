@@ -1,0 +1,212 @@
+//! Asks the machine's resolvers where a name is, outside: `/etc/resolv.conf`, no search domains, no hosts file.
+//!
+//! Our own few lines, since a static binary has no getaddrinfo and all that is wanted are addresses. Each question has a socket
+//! (and so a port) and a number of its own, and only an answer from the resolver that was asked, with both, is taken.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use egress::dns::{self, Found};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Everything about one name, at most.
+const ALL: Duration = Duration::from_millis(2500);
+/// One try of one resolver.
+const ONE: Duration = Duration::from_millis(800);
+/// Tries of all resolvers, one after the other.
+const ROUNDS: usize = 2;
+/// Questions outside at once: a program that looks up much waits, and does not flood the machine's resolver.
+const AT_ONCE: usize = 32;
+/// Names that are remembered.
+const KEPT_AT_MOST: usize = 4096;
+/// How long an answer is good, whatever it says.
+const TTL: std::ops::RangeInclusive<u32> = 5..=300;
+
+/// Where a name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resolved {
+    /// There; never empty.
+    Addresses(Vec<IpAddr>),
+    /// The name is not there, or has no address.
+    NoName,
+    /// It could not be found out: why.
+    Failed(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    file: PathBuf,
+    /// Those that the file named when it could last be read.
+    known: RefCell<Vec<SocketAddr>>,
+    kept: RefCell<HashMap<String, (Vec<IpAddr>, Instant)>>,
+    slots: Semaphore,
+}
+
+impl Resolver {
+    /// Asks the resolvers that this file names.
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { file, known: RefCell::default(), kept: RefCell::default(), slots: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Where a name is; answers are kept for as long as they say.
+    pub(crate) async fn find(self: &Rc<Self>, name: &str) -> Resolved {
+        if let Some((addresses, until)) = self.kept.borrow().get(name)
+            && *until > Instant::now()
+        {
+            return Resolved::Addresses(addresses.clone());
+        }
+        match timeout(ALL, self.ask(name)).await {
+            Ok(resolved) => resolved,
+            Err(_) => Resolved::Failed("no resolver answered in time".to_owned()),
+        }
+    }
+
+    async fn ask(&self, name: &str) -> Resolved {
+        let Ok(_slot) = self.slots.acquire().await else { return Resolved::Failed("the broker ends".to_owned()) };
+        let servers = self.servers();
+        let (v4, v6) = tokio::join!(of_kind(&servers, name, dns::A), of_kind(&servers, name, dns::AAAA));
+        let (mut addresses, mut ttl, mut why) = (Vec::new(), u32::MAX, None);
+        for found in [v6, v4] {
+            match found {
+                Ok(Found::Addresses(some, seconds)) => {
+                    ttl = if some.is_empty() { ttl } else { ttl.min(seconds) };
+                    addresses.extend(some);
+                }
+                Ok(Found::NoName) => {}
+                Ok(Found::Cut) => why = Some("an answer by TCP was cut".to_owned()),
+                Ok(Found::Failed(code)) => why = Some(format!("the resolver answered with code {code}")),
+                Err(text) => why = Some(text),
+            }
+        }
+        match (addresses.is_empty(), why) {
+            (false, _) => {
+                self.keep(name, &addresses, ttl);
+                Resolved::Addresses(addresses)
+            }
+            (true, None) => Resolved::NoName,
+            (true, Some(why)) => Resolved::Failed(why),
+        }
+    }
+
+    fn keep(&self, name: &str, addresses: &[IpAddr], ttl: u32) {
+        let mut kept = self.kept.borrow_mut();
+        let now = Instant::now();
+        if kept.len() >= KEPT_AT_MOST {
+            kept.retain(|_, (_, until)| *until > now);
+        }
+        if kept.len() < KEPT_AT_MOST {
+            let good = Duration::from_secs(u64::from(ttl.clamp(*TTL.start(), *TTL.end())));
+            kept.insert(name.to_owned(), (addresses.to_vec(), now + good));
+        }
+    }
+
+    /// Read anew each time: a machine that moves to another network writes another file. Where it can no longer be read (it was
+    /// replaced, and the broker was granted the one before), the last that it named are asked on.
+    fn servers(&self) -> Vec<SocketAddr> {
+        let mut text = String::new();
+        let read = std::fs::File::open(&self.file).and_then(|file| file.take(1 << 16).read_to_string(&mut text));
+        if read.is_ok() {
+            *self.known.borrow_mut() = named(&text);
+        }
+        let servers = self.known.borrow().clone();
+        // What a resolver library takes where the file names none.
+        if servers.is_empty() { vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 53))] } else { servers }
+    }
+}
+
+/// The resolvers of a `resolv.conf`, at most three as its manual has it. `ADDRESS:PORT` is ours, for tests.
+fn named(text: &str) -> Vec<SocketAddr> {
+    let lines = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        (words.next() == Some("nameserver")).then(|| words.next()).flatten()
+    });
+    let server = |word: &str| {
+        let address = word.parse::<IpAddr>().map(|address| SocketAddr::from((address, 53)));
+        address.or_else(|_| word.parse::<SocketAddr>()).ok()
+    };
+    lines.filter_map(server).take(3).collect()
+}
+
+async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Result<Found, String> {
+    let mut why = String::new();
+    for _ in 0..ROUNDS {
+        for server in servers {
+            match timeout(ONE, exchange(*server, name, kind)).await {
+                // A resolver that could not may have a neighbour that can.
+                Ok(Ok(Found::Failed(code))) => why = format!("the resolver answered with code {code}"),
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => why = format!("the resolver {server}: {error}"),
+                Err(_) => why = format!("the resolver {server} did not answer"),
+            }
+        }
+    }
+    Err(why)
+}
+
+async fn exchange(server: SocketAddr, name: &str, kind: u16) -> std::io::Result<Found> {
+    let mut id = [0; 2];
+    if !sys::random::fill(&mut id) {
+        return Err(std::io::Error::other("there are no random numbers"));
+    }
+    let question = dns::ask(u16::from_ne_bytes(id), name, kind);
+    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(server).await?;
+    socket.send(&question).await?;
+    let mut buffer = vec![0; dns::UDP_AT_MOST];
+    loop {
+        let count = socket.recv(&mut buffer).await?;
+        match dns::found(&question, buffer.get(..count).unwrap_or_default()) {
+            Some(Found::Cut) => return by_tcp(server, &question).await,
+            Some(found) => return Ok(found),
+            // Somebody else's guess; the right one may still come.
+            None => {}
+        }
+    }
+}
+
+async fn by_tcp(server: SocketAddr, question: &[u8]) -> std::io::Result<Found> {
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(question.len()).unwrap_or_default().to_be_bytes();
+    stream.write_all(&[&length, question].concat()).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    dns::found(question, &answer).ok_or_else(|| std::io::Error::other("an answer that is none to the question"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolvers_are_read_and_search_domains_are_not() {
+        let text = "# me\nsearch corp.example\nnameserver 10.0.0.2\nnameserver  fd00::53 # x\noptions ndots:5\nnameserver x\n\
+                    nameserver 127.0.0.1:5353\nnameserver 9.9.9.9\n";
+        let shown: Vec<String> = named(text).iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.0.0.2:53", "[fd00::53]:53", "127.0.0.1:5353"]);
+        assert_eq!(named("nameservers 1.1.1.1\n"), []);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_leaves_the_resolvers_that_it_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let resolver = Resolver::new(file.path().to_owned());
+        let shown = || resolver.servers().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(), ["127.0.0.1:53"]);
+        for server in ["192.0.2.1", "192.0.2.2"] {
+            std::fs::write(file.path(), format!("nameserver {server}\n")).unwrap();
+            assert_eq!(shown(), [format!("{server}:53")]);
+        }
+        std::fs::remove_file(file.path()).unwrap();
+        assert_eq!(shown(), ["192.0.2.2:53"]);
+    }
+}

@@ -1,0 +1,294 @@
+//! The state of one run, shared by all tasks of the broker's one thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use egress::denial::{Reason, To};
+use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Rules, Way};
+use egress::names::{Names, Pair};
+use egress::wire::{Denied, FromBroker, Scope, Usage};
+use policy::value::Target;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+use crate::meter::Meter;
+use crate::records::Records;
+use crate::resolver::Resolver;
+use crate::sockets::Spares;
+
+/// Connections for look-ups at once.
+const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
+/// Questions to a person at once.
+const ASKS_AT_MOST: usize = 64;
+/// Ports below are listened on by the guest, for all addresses; above, for each name's own.
+const LOW: u16 = 1024;
+
+pub(crate) struct Run {
+    rules: RefCell<Rc<Rules>>,
+    pub(crate) names: RefCell<Names>,
+    spares: RefCell<Spares>,
+    /// What spares listen on.
+    bound: RefCell<HashSet<SocketAddr>>,
+    pub(crate) records: Records,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) resolver: Rc<Resolver>,
+    open: RefCell<BTreeMap<u64, Rc<Open>>>,
+    asks: RefCell<HashMap<u64, Asked>>,
+    /// Answers that hold for the whole run.
+    answered: RefCell<HashMap<(String, u16), bool>>,
+    next: Cell<u64>,
+    connections: Cell<u64>,
+    pub(crate) lookups: Cell<u64>,
+    /// Low ports on which the guest listens.
+    listening: RefCell<HashSet<u16>>,
+    /// Connections for look-ups; the next waits.
+    pub(crate) lookup_connections: Semaphore,
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+pub(crate) struct Open {
+    to: To,
+    port: u16,
+    /// A person allowed it; rules did not.
+    asked: Cell<bool>,
+    /// How it is treated, once that is judged.
+    way: Cell<Option<Way>>,
+    /// Where it really leads, once it is connected.
+    real: Cell<Option<SocketAddr>>,
+    /// It is to be cut.
+    pub(crate) cut: Notify,
+}
+
+struct Asked {
+    host: String,
+    port: u16,
+    answer: oneshot::Sender<bool>,
+}
+
+/// A connection's place among those that are open; gone with it.
+pub(crate) struct Place {
+    run: Rc<Run>,
+    id: u64,
+    pub(crate) open: Rc<Open>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.run.open.borrow_mut().remove(&self.id);
+    }
+}
+
+impl Open {
+    /// It was judged: so it is treated, and whether a person allowed it.
+    pub(crate) fn judged(&self, way: Way, asked: bool) {
+        self.way.set(Some(way));
+        self.asked.set(asked);
+    }
+
+    /// It leads there.
+    pub(crate) fn leads_to(&self, real: SocketAddr) {
+        self.real.set(Some(real));
+    }
+
+    /// Whether it is still as these rules would have it.
+    fn fits(&self, rules: &Rules) -> bool {
+        let way = match rules.connect(&self.to, self.port) {
+            Connect::Way(way) => self.way.get().is_none_or(|before| before == way),
+            Connect::Ask => self.asked.get(),
+            Connect::Denied(_) => false,
+        };
+        let pinned = self.way.get().is_some_and(|way| way.pin.is_some());
+        let real = match self.real.get() {
+            None => true,
+            Some(real) if pinned => rules.not_denied(real.ip(), real.port()).is_ok(),
+            Some(real) => rules.outside(real.ip(), real.port()).is_ok(),
+        };
+        way && real
+    }
+}
+
+impl Run {
+    pub(crate) fn new(rules: Rules, resolver: Resolver, spares: Spares, listening: HashSet<u16>) -> Rc<Self> {
+        let meter = Arc::new(Meter::new(rules.net()));
+        Rc::new(Self {
+            rules: RefCell::new(Rc::new(rules)),
+            names: RefCell::default(),
+            spares: RefCell::new(spares),
+            bound: RefCell::default(),
+            records: Records::default(),
+            meter,
+            resolver: Rc::new(resolver),
+            open: RefCell::default(),
+            asks: RefCell::default(),
+            answered: RefCell::default(),
+            next: Cell::new(1),
+            connections: Cell::new(0),
+            lookups: Cell::new(0),
+            listening: RefCell::new(listening),
+            lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
+        })
+    }
+
+    /// The rules as they are now.
+    pub(crate) fn rules(&self) -> Rc<Rules> {
+        Rc::clone(&self.rules.borrow())
+    }
+
+    fn number(&self) -> u64 {
+        let number = self.next.get();
+        self.next.set(number.saturating_add(1));
+        number
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let (sent, received) = self.meter.counts();
+        let open = u64::try_from(self.open.borrow().len()).unwrap_or(u64::MAX);
+        Usage { sent, received, open, connections: self.connections.get(), lookups: self.lookups.get() }
+    }
+
+    /// Records a denial.
+    pub(crate) fn denied(&self, reason: &Reason, to: &To, port: u16) -> Denied {
+        self.records.denied(reason, to, port)
+    }
+
+    /// Counts a connection that was passed on.
+    pub(crate) fn passed(&self) {
+        self.connections.set(self.connections.get().saturating_add(1));
+    }
+
+    /// Whom an address inside stands for.
+    pub(crate) fn meant(&self, address: IpAddr) -> To {
+        self.names.borrow().of(address).map_or(To::Address(address), |name| To::Name(name.to_owned()))
+    }
+
+    /// A place among the open connections; the reason where there is none.
+    pub(crate) fn place(self: &Rc<Self>, to: &To, port: u16) -> Result<Place, Reason> {
+        let most = self.rules().net().connections.unwrap_or(CONNECTIONS_AT_MOST);
+        let open = self.open.borrow().len();
+        if u32::try_from(open).unwrap_or(u32::MAX) >= most {
+            return Err(Reason::Connections(most));
+        }
+        if self.meter.is_used() {
+            return Err(Reason::Bytes);
+        }
+        let id = self.number();
+        let open = Rc::new(Open {
+            to: to.clone(),
+            port,
+            asked: Cell::new(false),
+            way: Cell::new(None),
+            real: Cell::new(None),
+            cut: Notify::new(),
+        });
+        self.open.borrow_mut().insert(id, Rc::clone(&open));
+        Ok(Place { run: Rc::clone(self), id, open })
+    }
+
+    /// The addresses of a name, with listeners for its high ports.
+    ///
+    /// # Errors
+    /// There are too many names, or no listener can be had for it.
+    pub(crate) fn give(&self, name: &str) -> Result<(Pair, Vec<TcpListener>), Reason> {
+        let given = self.names.borrow_mut().give(name);
+        let Some((pair, _)) = given else { return Err(Reason::Names) };
+        let mut listeners = Vec::new();
+        for port in self.rules().ports(&To::Name(name.to_owned())) {
+            for address in [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)] {
+                listeners.extend(
+                    self.listen(SocketAddr::new(address, port)).map_err(|error| Reason::Listener(error.to_string()))?,
+                );
+            }
+        }
+        Ok((pair, listeners))
+    }
+
+    /// Listens on an address inside with a high port, once.
+    fn listen(&self, at: SocketAddr) -> std::io::Result<Option<TcpListener>> {
+        if at.port() < LOW || self.bound.borrow().contains(&at) {
+            return Ok(None);
+        }
+        let listener = self.spares.borrow_mut().listen(at)?;
+        self.bound.borrow_mut().insert(at);
+        Ok(Some(listener))
+    }
+
+    /// Listeners for the high ports of rules with ranges: one address has its own, more have all addresses.
+    ///
+    /// # Errors
+    /// There are no spare sockets, or the port is taken inside.
+    pub(crate) fn listen_for_ranges(&self) -> std::io::Result<Vec<TcpListener>> {
+        let mut listeners = Vec::new();
+        for rule in self.rules().net().rules() {
+            let Target::Cidr(range) = &rule.to else { continue };
+            let any = if range.first.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
+            let address = if range.is_single() { range.first } else { any };
+            for port in &rule.ports {
+                listeners.extend(self.listen(SocketAddr::new(address, *port))?);
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// A low port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later.
+    pub(crate) fn unheard(&self, rules: &Rules) -> Option<u16> {
+        let listening = self.listening.borrow();
+        rules
+            .net()
+            .rules()
+            .flat_map(|rule| rule.ports.iter().copied())
+            .find(|port| *port < LOW && !listening.contains(port))
+    }
+
+    /// Takes other rules, and cuts what no longer fits them.
+    pub(crate) fn replace(&self, rules: Rules) {
+        self.meter.limit(rules.net());
+        *self.rules.borrow_mut() = Rc::new(rules);
+        let rules = self.rules();
+        for open in self.open.borrow().values().filter(|open| !open.fits(&rules)) {
+            open.cut.notify_one();
+        }
+    }
+
+    /// Cuts everything.
+    pub(crate) fn cut_all(&self) {
+        for open in self.open.borrow().values() {
+            open.cut.notify_one();
+        }
+    }
+
+    /// Asks a person; without an answer in time it is no.
+    pub(crate) async fn ask(&self, host: &str, port: u16) -> bool {
+        if let Some(known) = self.answered.borrow().get(&(host.to_owned(), port)) {
+            return *known;
+        }
+        if self.asks.borrow().len() >= ASKS_AT_MOST {
+            return false;
+        }
+        let (id, (answer, answered)) = (self.number(), oneshot::channel());
+        self.asks.borrow_mut().insert(id, Asked { host: host.to_owned(), port, answer });
+        self.records.say(FromBroker::Ask { id, host: host.to_owned(), port });
+        let allowed = tokio::time::timeout(std::time::Duration::from_secs(30), answered).await;
+        self.asks.borrow_mut().remove(&id);
+        matches!(allowed, Ok(Ok(true)))
+    }
+
+    /// A person answered.
+    pub(crate) fn answer(&self, id: u64, allow: bool, scope: Scope) {
+        let Some(asked) = self.asks.borrow_mut().remove(&id) else { return };
+        if scope == Scope::Run {
+            self.answered.borrow_mut().insert((asked.host, asked.port), allow);
+        }
+        // Who asked may be gone by now.
+        let _gone = asked.answer.send(allow);
+    }
+
+    /// Judges a look-up.
+    pub(crate) fn look_up(&self, name: &str) -> LookUp {
+        self.lookups.set(self.lookups.get().saturating_add(1));
+        self.rules().look_up(name)
+    }
+}

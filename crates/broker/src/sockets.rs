@@ -1,0 +1,96 @@
+//! The sandbox's sockets: those that listen already, and spare ones that are bound when a name with high ports is looked up.
+//!
+//! All of them were made inside; a socket stays in the network namespace in which it was made.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use egress::wire::{Socket, SocketKind};
+use rustix::net::AddressFamily;
+use tokio::net::TcpListener;
+
+use crate::error::BrokerError;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// What came, sorted.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) datagrams: Vec<OwnedFd>,
+    pub(crate) spares: Spares,
+}
+
+/// Sockets that are not bound yet.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    v4: Vec<OwnedFd>,
+    v6: Vec<OwnedFd>,
+}
+
+/// Sorts what came, after a look at whether each is what it is said to be.
+///
+/// # Errors
+/// A socket of another family or port than the orders name; UDP spares, for which there is no use yet.
+pub(crate) fn sorted(named: &[Socket], came: Vec<OwnedFd>) -> Result<Sockets, BrokerError> {
+    let mut sockets = Sockets::default();
+    for (socket, fd) in named.iter().zip(came) {
+        fits(*socket, &fd).map_err(|why| BrokerError::Orders(format!("a socket {socket:?}: {why}")))?;
+        match socket.kind {
+            SocketKind::Tcp4 | SocketKind::Tcp6 => sockets.listeners.push(fd),
+            SocketKind::Udp4 | SocketKind::Udp6 => sockets.datagrams.push(fd),
+            SocketKind::SpareTcp4 => sockets.spares.v4.push(fd),
+            SocketKind::SpareTcp6 => sockets.spares.v6.push(fd),
+            SocketKind::SpareUdp4 | SocketKind::SpareUdp6 => {
+                return Err(BrokerError::Orders("spare sockets of UDP have no use yet".to_owned()));
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+fn fits(socket: Socket, fd: &OwnedFd) -> Result<(), String> {
+    let wanted = match socket.kind {
+        SocketKind::Tcp4 | SocketKind::Udp4 | SocketKind::SpareTcp4 | SocketKind::SpareUdp4 => AddressFamily::INET,
+        SocketKind::Tcp6 | SocketKind::Udp6 | SocketKind::SpareTcp6 | SocketKind::SpareUdp6 => AddressFamily::INET6,
+    };
+    let address = rustix::net::getsockname(fd).map_err(|errno| errno.to_string())?;
+    if address.address_family() != wanted {
+        return Err("it is of another family".to_owned());
+    }
+    let address = SocketAddr::try_from(address).map_err(|errno| errno.to_string())?;
+    if address.port() == socket.port { Ok(()) } else { Err(format!("it is bound to {address}")) }
+}
+
+/// A listener for the runtime.
+///
+/// # Errors
+/// The socket does not listen.
+pub(crate) fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::from(fd);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+impl Spares {
+    /// Listens on an address inside with a spare socket.
+    ///
+    /// # Errors
+    /// There is none left, or a program inside holds that port on all addresses.
+    pub(crate) fn listen(&mut self, at: SocketAddr) -> io::Result<TcpListener> {
+        let spare = match at.ip() {
+            IpAddr::V4(_) => self.v4.pop(),
+            IpAddr::V6(_) => self.v6.pop(),
+        };
+        let spare = spare.ok_or_else(|| io::Error::other("the run has no spare sockets left"))?;
+        // The route makes every address the sandbox's own; to IPv6 it has to be said again.
+        if at.is_ipv6() {
+            rustix::net::sockopt::set_ipv6_freebind(spare.as_fd(), true)?;
+        }
+        rustix::net::bind(spare.as_fd(), &at)?;
+        rustix::net::listen(spare.as_fd(), BACKLOG)?;
+        listener(spare)
+    }
+}

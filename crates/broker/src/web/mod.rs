@@ -1,0 +1,192 @@
+//! Requests of HTTP/1, judged one by one and handed on.
+//!
+//! `hyper` stands on both sides; before it a reader of our own ([`guard`]) that lets nothing ambiguous through. Bodies go through
+//! as they come.
+
+mod guard;
+mod request;
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use egress::denial::{self, Reason};
+use egress::wire::Denied;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::accept::{Aim, Stop, reached, reset};
+use crate::copy;
+use crate::run::Run;
+use guard::{Guarded, Seen};
+
+type Body = BoxBody<Bytes, hyper::Error>;
+
+/// One connection of a program, with the one to its server.
+struct Proxy {
+    run: Rc<Run>,
+    aim: Aim,
+    seen: Arc<Seen>,
+    server: RefCell<Option<SendRequest<Incoming>>>,
+    /// What drives the connection to the server; ends with this.
+    driver: RefCell<JoinSet<()>>,
+    /// Both sides of a protocol that was agreed on instead of HTTP.
+    upgraded: RefCell<Option<(OnUpgrade, OnUpgrade)>>,
+}
+
+/// Serves a connection whose first bytes are no TLS.
+pub(crate) async fn serve(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, first: Vec<u8>) -> Result<(), Stop> {
+    let seen = Arc::new(Seen::default());
+    let guarded = Guarded::new(Arc::clone(stream), first, Arc::clone(&run.meter), Arc::clone(&seen));
+    let proxy = Rc::new(Proxy {
+        run: Rc::clone(run),
+        aim: aim.clone(),
+        seen: Arc::clone(&seen),
+        server: RefCell::default(),
+        driver: RefCell::default(),
+        upgraded: RefCell::default(),
+    });
+    let service = hyper::service::service_fn(|request| {
+        let proxy = Rc::clone(&proxy);
+        async move { proxy.answer(request).await }
+    });
+    let ended = hyper::server::conn::http1::Builder::new()
+        .half_close(true)
+        .preserve_header_case(true)
+        .auto_date_header(false)
+        .max_headers(egress::http::framing::HEADERS_AT_MOST)
+        .serve_connection(TokioIo::new(guarded), service)
+        .with_upgrades()
+        .await;
+    if let Some(why) = seen.refused() {
+        let denied = run.denied(&Reason::Malformed(why.to_owned()), &aim.to, aim.port);
+        return Ok(refuse(stream, &denied).await?);
+    }
+    if run.meter.is_used() {
+        return Err(Stop::Denied(Reason::Bytes));
+    }
+    let upgraded = proxy.upgraded.borrow_mut().take();
+    match (upgraded, ended) {
+        (Some((program, server)), Ok(())) => {
+            let (Ok(program), Ok(server)) = (program.await, server.await) else { return Err(Stop::Broken) };
+            tokio::io::copy_bidirectional(&mut TokioIo::new(program), &mut TokioIo::new(server)).await?;
+            Ok(())
+        }
+        (None, Ok(())) => Ok(()),
+        (_, Err(_)) => Err(Stop::Broken),
+    }
+}
+
+/// Says why by hand, where the request never reached the proxy, and closes.
+async fn refuse(stream: &TcpStream, denied: &Denied) -> io::Result<()> {
+    let body = denial::body(denied).to_string();
+    let head = format!(
+        "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    copy::all(stream, format!("{head}{body}").as_bytes()).await?;
+    rustix::net::shutdown(stream, rustix::net::Shutdown::Write)?;
+    // What was sent and not read would turn the end into a reset, and the answer with it.
+    let drained = async {
+        let mut buffer = vec![0; 4096];
+        for _ in 0..64 {
+            stream.readable().await?;
+            match stream.try_read(&mut buffer) {
+                Ok(0) => break,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(std::time::Duration::from_millis(500), drained).await {
+        Ok(drained) => drained,
+        Err(_) => {
+            reset(stream);
+            Ok(())
+        }
+    }
+}
+
+impl Proxy {
+    async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+        if let Err(reason) = request::judge(&self.run.rules(), &self.aim, &request) {
+            let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
+            return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
+        }
+        let upgrade = request::prepare(&mut request).then(|| hyper::upgrade::on(&mut request));
+        let (mut server, again) = match self.server().await {
+            Ok(server) => server,
+            Err(Stop::Denied(reason)) => {
+                let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
+                return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
+            }
+            Err(Stop::Failed(why)) => return Ok(unreached(&why)),
+            Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
+        };
+        let mut response = match server.send_request(request).await {
+            Ok(response) => response,
+            // A server may close a kept connection while a request is on its way: the program learns it as it would without us.
+            Err(error) if again => return Err(error),
+            Err(error) => return Ok(unreached(&error.to_string())),
+        };
+        *self.server.borrow_mut() = Some(server);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(program) = upgrade else { return Ok(unreached("it switched protocols, which nobody asked for")) };
+            let server = hyper::upgrade::on(&mut response);
+            *self.upgraded.borrow_mut() = Some((program, server));
+            self.seen.raw();
+            return Ok(response.map(BodyExt::boxed));
+        }
+        request::strip(response.headers_mut());
+        Ok(response.map(BodyExt::boxed))
+    }
+
+    /// The connection to the server, and whether it was used before.
+    async fn server(&self) -> Result<(SendRequest<Incoming>, bool), Stop> {
+        let kept = self.server.borrow_mut().take();
+        if let Some(mut server) = kept
+            && server.ready().await.is_ok()
+        {
+            return Ok((server, true));
+        }
+        let stream = reached(&self.run, &self.aim).await?;
+        let (mut server, connection) = hyper::client::conn::http1::Builder::new()
+            .preserve_header_case(true)
+            .max_headers(egress::http::framing::HEADERS_AT_MOST)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| Stop::Failed(error.to_string()))?;
+        self.driver.borrow_mut().spawn_local(async move {
+            // How it ended is what the request on it is told.
+            drop(connection.with_upgrades().await);
+        });
+        server.ready().await.map_err(|error| Stop::Failed(error.to_string()))?;
+        self.run.passed();
+        Ok((server, false))
+    }
+}
+
+fn said(status: StatusCode, body: String) -> Response<Body> {
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The server's side failed: never a 403, which is ours.
+fn unreached(why: &str) -> Response<Body> {
+    let what = "the server could not be reached; this is no denial";
+    said(StatusCode::BAD_GATEWAY, serde_json::json!({ "what": what, "why": why }).to_string())
+}

@@ -1,0 +1,481 @@
+//! The broker over real sockets: a sandbox's network namespace, a world outside, and a program between them.
+#![expect(clippy::wildcard_enum_match_arm, reason = "what was not expected fails the test, whatever it is")]
+#![expect(clippy::needless_pass_by_value, reason = "what a test has tried is used up by its check")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what it saw by failing"
+)]
+
+mod stage;
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use egress::dns::{self, Found};
+use egress::wire::{FromBroker, Scope, ToBroker};
+use serde_json::json;
+use stage::{OWN, PRIVATE, WORLD, address, connect, echo, exchange, full, look_up, look_up_at, staged, web};
+
+const HOST: &str = "a.at-93-184-216-34.example";
+
+fn reset(result: std::io::Result<String>) -> bool {
+    matches!(&result, Err(error) if error.kind() == ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn look_ups_are_answered_for_allowed_names_alone() {
+    staged("look_ups_are_answered_for_allowed_names_alone", |stage| {
+        let net = json!({"allow": [{"host": "*.at-93-184-216-34.example"}, {"host": "in.at-10-9-9-9.example"}]});
+        let mut engine = stage.broker(&net);
+        engine.ready();
+        stage.program(|| {
+            assert_eq!(address(HOST).to_string(), "198.18.1.0");
+            let Found::Addresses(v6, _) = look_up(HOST, dns::AAAA) else { panic!() };
+            assert_eq!(v6[0].to_string(), "fd66:756d:6568:6f6f::1:0");
+            assert_eq!(address("b.at-93-184-216-34.example").to_string(), "198.18.1.1");
+            assert_eq!(address("A.at-93-184-216-34.EXAMPLE").to_string(), "198.18.1.0");
+            // HTTPS, TXT: nothing, and nobody outside is asked; PTR of our own addresses alone.
+            for kind in [65, 16, 255] {
+                assert_eq!(look_up(HOST, kind), Found::Addresses(Vec::new(), 0), "{kind}");
+            }
+            assert_eq!(look_up("0.1.18.198.in-addr.arpa", 16), Found::Addresses(Vec::new(), 0));
+            assert_eq!(look_up("8.8.8.8.in-addr.arpa", dns::PTR), Found::NoName);
+            // A name that is not there, one that is denied, and one that leads inside.
+            assert_eq!(look_up("gone.at-93-184-216-34.example", dns::A), Found::NoName);
+            assert_eq!(look_up("denied.example", dns::A), Found::NoName);
+            assert_eq!(look_up("x.denied.example", 16), Found::NoName);
+            assert_eq!(look_up("in.at-10-9-9-9.example", dns::A), Found::NoName);
+            // Whoever a program asks, it is the broker that answers; over IPv6 and TCP, too.
+            for server in ["8.8.8.8:53", "[2001:4860:4860::8888]:53"] {
+                assert!(matches!(look_up_at(server.parse().unwrap(), HOST, dns::A), Found::Addresses(..)), "{server}");
+            }
+            let question = dns::ask(5, HOST, dns::A);
+            let framed = [&u16::try_from(question.len()).unwrap().to_be_bytes(), question.as_slice()].concat();
+            let mut stream = TcpStream::connect("198.18.0.1:53").unwrap();
+            stream.write_all(&framed.repeat(2)).unwrap();
+            for _ in 0..2 {
+                let mut length = [0; 2];
+                stream.read_exact(&mut length).unwrap();
+                let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
+                stream.read_exact(&mut answer).unwrap();
+                assert!(matches!(dns::found(&question, &answer), Some(Found::Addresses(..))));
+            }
+        });
+        let denied = engine.denied("net.allow/unknown-name");
+        assert_eq!((denied.host.as_str(), denied.port, denied.count), ("denied.example", 0, 1));
+        let inside = engine.denied("net.allow/inside");
+        assert!(inside.why.contains("a private network"), "{}", inside.why);
+        let last = engine.end();
+        let lookups = last.iter().find_map(|f| match f {
+            FromBroker::Usage(usage) => Some(usage.lookups),
+            _ => None,
+        });
+        assert!(lookups.is_none_or(|count| count > 8), "{last:?}");
+    });
+}
+
+#[test]
+fn a_resolver_that_is_mute_is_told_in_time() {
+    staged("a_resolver_that_is_mute_is_told_in_time", |stage| {
+        let mut engine = stage.broker(&json!({"allow": [{"host": "mute.at-93-184-216-34.example"}]}));
+        engine.ready();
+        let said = stage.program(|| look_up("mute.at-93-184-216-34.example", dns::A));
+        assert_eq!(said, Found::Failed(2), "SERVFAIL, which is no denial");
+        assert!(!engine.end().iter().any(|frame| matches!(frame, FromBroker::Denied(_))));
+    });
+}
+
+#[test]
+fn requests_go_to_the_host_that_they_name() {
+    staged("requests_go_to_the_host_that_they_name", |stage| {
+        stage.server((WORLD, 80), web);
+        let mut engine = stage.broker(&json!({"allow": [{"host": "*.at-93-184-216-34.example"}]}));
+        engine.ready();
+        let get = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\nX-One: 1\r\nConnection: close\r\n\r\n");
+        let said = stage.program(|| exchange(connect(HOST, 80), get(HOST).as_bytes(), false).unwrap());
+        assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("\"X-One: 1\""), "{said}");
+        assert!(said.contains("GET /x HTTP/1.1") && !said.contains("Connection"), "{said}");
+        // The same in absolute form, and by HTTP/1.0.
+        for asked in [
+            format!("GET http://{HOST}/x HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"),
+            format!("GET /x HTTP/1.0\r\nHost: {HOST}\r\n\r\n"),
+        ] {
+            let said = stage.program(|| exchange(connect(HOST, 80), asked.as_bytes(), false).unwrap());
+            assert!(said.contains("200 OK") && said.contains("GET /x HTTP/1.1"), "{said}");
+        }
+        // Another host: also as the second request of a connection whose first was right.
+        let keep = format!("GET /1 HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        for asked in [get("b.at-93-184-216-34.example"), format!("{keep}{}", get("evil.example"))] {
+            let said = stage.program(|| exchange(connect(HOST, 80), asked.as_bytes(), false).unwrap());
+            let (_, body) = said.rsplit_once("\r\n\r\n").unwrap();
+            assert!(said.contains("HTTP/1.1 403 Forbidden") && !body.contains("GET"), "{said}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(body["id"], "net.allow/host-header");
+        }
+        assert_eq!(engine.denied("net.allow/host-header").clause, "net.allow");
+        // What two readers could take differently reaches nobody.
+        let length = "Content-Length: 3\r\nTransfer-Encoding: chunked";
+        for bad in [
+            format!("POST /bad HTTP/1.1\r\nHost: {HOST}\r\n{length}\r\n\r\n0\r\n\r\n"),
+            format!("{keep}GET /bad HTTP/1.1\r\nHost: {HOST}\r\nX: a\r\n b\r\n\r\n"),
+            format!("GET /bad HTTP/1.1\r\nHost: {HOST}\nX: y\r\n\r\n"),
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        ] {
+            let said = stage.program(|| exchange(connect(HOST, 80), bad.as_bytes(), false).unwrap());
+            assert!(said.contains("403 Forbidden") && said.contains("net.allow/malformed"), "{bad}: {said}");
+            assert!(!said.contains("GET /bad") && !said.contains("POST /bad"), "{said}");
+        }
+        engine.end();
+    });
+}
+
+#[test]
+fn bodies_and_websockets_go_through() {
+    staged("bodies_and_websockets_go_through", |stage| {
+        stage.server((WORLD, 80), |mut stream| {
+            let mut held = Vec::new();
+            let mut buffer = [0; 4096];
+            while !held.ends_with(b"0\r\n\r\n") {
+                let count = stream.read(&mut buffer).unwrap();
+                assert!(count > 0, "{}", String::from_utf8_lossy(&held));
+                held.extend_from_slice(&buffer[..count]);
+            }
+            let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+            stream.write_all(chunked.as_bytes()).unwrap();
+        });
+        stage.server((WORLD, 443), web);
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST}]}));
+        engine.ready();
+        let post = format!(
+            "POST / HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        );
+        let said = stage.program(|| exchange(connect(HOST, 80), post.as_bytes(), false).unwrap());
+        assert!(said.contains("200 OK") && said.contains("hello"), "{said}");
+        // On 443 what is no TLS is judged as HTTP; a WebSocket is agreed on, and then anything goes.
+        let asked = format!("GET / HTTP/1.1\r\nHost: {HOST}:443\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        let said = stage.program(|| {
+            let mut stream = connect(HOST, 443);
+            stream.write_all(asked.as_bytes()).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\nhi") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            exchange(stream, b"\x81\x00\r\n\r\nanything", true).unwrap()
+        });
+        assert!(said.ends_with("anything"), "{said}");
+        engine.end();
+    });
+}
+
+#[test]
+fn an_unreachable_server_is_no_denial() {
+    staged("an_unreachable_server_is_no_denial", |stage| {
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22, 80]}]}));
+        engine.ready();
+        let asked = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let said = stage.program(|| exchange(connect(HOST, 80), asked.as_bytes(), false).unwrap());
+        assert!(said.contains("502 Bad Gateway") && said.contains("no denial"), "{said}");
+        assert!(reset(stage.program(|| exchange(connect(HOST, 22), b"", false))));
+        assert!(!engine.end().iter().any(|frame| matches!(frame, FromBroker::Denied(_))));
+    });
+}
+
+/// A client hello with these extensions.
+fn hello(extensions: &[u8]) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+    let body = [&[3; 34][..], &[0, 0, 2, 0x13, 1, 1, 0], &sized(extensions)].concat();
+    [&[22, 3, 1][..], &sized(&[&[1, 0][..], &sized(&body)].concat())].concat()
+}
+
+fn named(name: &str) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+    [&[0, 0][..], &sized(&sized(&[&[0][..], &sized(name.as_bytes())].concat()))].concat()
+}
+
+#[test]
+fn tls_is_passed_for_the_name_that_was_looked_up() {
+    staged("tls_is_passed_for_the_name_that_was_looked_up", |stage| {
+        stage.server((WORLD, 443), |mut stream| {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        });
+        let mut engine = stage.broker(&json!({"allow": [{"host": "*.at-93-184-216-34.example"}]}));
+        engine.ready();
+        let right = [hello(&named(HOST)), b"and more".to_vec()].concat();
+        let back = stage.program(|| exchange(connect(HOST, 443), &right, true).unwrap());
+        assert_eq!(back, String::from_utf8_lossy(&right), "byte for byte");
+        let encrypted = [named(HOST), vec![0xFE, 0x0D, 0, 0]].concat();
+        for (extensions, id) in [
+            (named("b.at-93-184-216-34.example"), "net.allow/server-name"),
+            (Vec::new(), "net.allow/server-name"),
+            (encrypted, "net.allow/encrypted-hello"),
+            ([named(HOST), named(HOST)].concat(), "net.allow/malformed"),
+        ] {
+            assert!(reset(stage.program(|| exchange(connect(HOST, 443), &hello(&extensions), false))), "{id}");
+            if id != "net.allow/server-name" || !extensions.is_empty() {
+                assert_eq!(engine.denied(id).port, 443);
+            }
+        }
+        engine.end();
+    });
+}
+
+#[test]
+fn other_protocols_behave_as_without_a_broker() {
+    staged("other_protocols_behave_as_without_a_broker", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server((PRIVATE, 6432), echo);
+        stage.server((WORLD, 23), |stream| {
+            rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
+        });
+        let net = json!({"allow": [
+            {"host": HOST, "ports": [22, 23]}, {"cidr": "93.184.216.0/24", "ports": [22]},
+            {"host": "db.corp.example", "ports": [5432], "address": "10.9.9.9:6432"},
+        ]});
+        let mut engine = stage.broker_with(&net, &[22, 23]);
+        engine.ready();
+        stage.program(|| {
+            // The server speaks first; then much, with the halves closed one after the other.
+            let mut stream = connect(HOST, 22);
+            let mut banner = [0; 7];
+            stream.read_exact(&mut banner).unwrap();
+            assert_eq!(&banner, b"banner\n");
+            let much: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+            let reader = stream.try_clone().unwrap();
+            let sent = much.clone();
+            let writer = std::thread::spawn(move || exchange(stream, &sent, true).map(|_| ()));
+            let mut back = Vec::new();
+            let mut reader = reader;
+            // Both read: what each gets is all there is, together.
+            reader.read_to_end(&mut back).unwrap();
+            writer.join().unwrap().unwrap();
+            assert!(back.len() <= much.len());
+            // An address that a rule has, and what breaks off.
+            assert_eq!(exchange(TcpStream::connect("93.184.216.34:22").unwrap(), b"x", true).unwrap(), "banner\nx");
+            assert!(reset(exchange(connect(HOST, 23), b"", false)), "a reset comes through");
+            // A high port is the name's own: the program may still have it for itself.
+            assert_eq!(exchange(connect("db.corp.example", 5432), b"q", true).unwrap(), "banner\nq");
+            TcpListener::bind("127.0.0.1:5432").unwrap();
+            // Nobody listens: the kernel refuses at once.
+            let refused = TcpStream::connect((address("db.corp.example"), 5433)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        });
+        engine.end();
+    });
+}
+
+#[test]
+fn what_no_rule_has_is_reset_and_recorded() {
+    staged("what_no_rule_has_is_reset_and_recorded", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server((PRIVATE, 22), echo);
+        let net = json!({
+            "allow": [
+                {"host": HOST, "ports": [22]}, {"host": "own.at-93-184-216-1.example", "ports": [22]},
+                {"cidr": "0.0.0.0/0", "ports": [80]},
+            ],
+            "deny": [{"host": "c.at-93-184-216-34.example"}],
+        });
+        let mut engine = stage.broker(&net);
+        engine.ready();
+        let tried = |to: &str| {
+            let to: std::net::SocketAddr = to.parse().unwrap();
+            stage.program(move || reset(TcpStream::connect(to).and_then(|stream| exchange(stream, b"", false))))
+        };
+        assert!(stage.program(|| exchange(connect(HOST, 22), b"x", true)).unwrap().starts_with("banner"));
+        assert!(tried("93.184.216.34:22"), "the address of an allowed name is not the name");
+        assert_eq!(engine.denied("net.allow/port").host, "93.184.216.34");
+        assert!(tried("[2606:4700::1111]:22") && tried("198.18.9.9:22"));
+        assert_eq!(engine.denied("net.allow/unknown-address").port, 22);
+        assert!(tried("10.9.9.9:80"), "a range does not reach inside");
+        assert!(engine.denied("net.allow/inside").why.contains("private"));
+        assert!(tried("127.0.0.1:22"), "the sandbox's own loopback");
+        // The machine's own address, by a name that may be looked up.
+        let own = stage.program(|| reset(exchange(connect("own.at-93-184-216-1.example", 22), b"", false)));
+        assert!(own, "{OWN:?}");
+        assert!(engine.denied("net.allow/inside").why.contains("own"));
+        // One record for each kind, with a count.
+        for _ in 0..20 {
+            assert!(tried("198.18.9.9:22"));
+        }
+        let counts: Vec<u64> = engine
+            .end()
+            .into_iter()
+            .filter_map(|frame| match frame {
+                FromBroker::Denied(denied) if denied.host == "198.18.9.9" => Some(denied.count),
+                _ => None,
+            })
+            .collect();
+        assert!(counts.last() == Some(&21) && counts.len() <= 3, "{counts:?}");
+    });
+}
+
+#[test]
+fn limits_hold_for_all_connections_together() {
+    staged("limits_hold_for_all_connections_together", |stage| {
+        stage.server((WORLD, 22), echo);
+        let net = json!({"allow": [{"host": HOST, "ports": [22]}], "connections": 2, "bytes": "100000B"});
+        let mut engine = stage.broker(&net);
+        engine.ready();
+        stage.program(|| {
+            let mut held = [connect(HOST, 22), connect(HOST, 22)];
+            for stream in &mut held {
+                stream.read_exact(&mut [0; 7]).unwrap();
+            }
+            assert!(reset(exchange(connect(HOST, 22), b"", false)), "the third is refused, not queued");
+        });
+        assert_eq!(engine.denied("net.connections/full").count, 1);
+        let (first, second) = stage.program(|| {
+            // Places are free again once the broker saw the ends.
+            let stream = loop {
+                let mut stream = connect(HOST, 22);
+                if stream.read_exact(&mut [0; 7]).is_ok() {
+                    break stream;
+                }
+            };
+            (exchange(stream, &[0; 200_000], true), exchange(connect(HOST, 22), b"", false))
+        });
+        assert!(first.is_err() && reset(second), "nothing goes any more");
+        engine.denied("net.bytes/used");
+        let frames = engine.end();
+        let used = frames.iter().rev().find_map(|frame| match frame {
+            FromBroker::Usage(usage) => Some(usage.sent + usage.received),
+            _ => None,
+        });
+        assert!(used.is_none_or(|used| used == 100_000), "exactly as much: {used:?}");
+    });
+}
+
+#[test]
+fn rules_are_replaced_while_it_runs() {
+    staged("rules_are_replaced_while_it_runs", |stage| {
+        stage.server((WORLD, 22), echo);
+        let mut engine = stage.broker(&json!({"allow": [{"host": "*.at-93-184-216-34.example", "ports": [22]}]}));
+        engine.ready();
+        let (mut cut, mut kept) = stage.program(|| (connect(HOST, 22), connect("b.at-93-184-216-34.example", 22)));
+        for stream in [&mut cut, &mut kept] {
+            stream.read_exact(&mut [0; 7]).unwrap();
+        }
+        let net = full(&json!({"allow": [{"host": "b.at-93-184-216-34.example", "ports": [22]}]}));
+        engine.send(&ToBroker::Rules { net: net.clone() });
+        let digest = engine.wait(|frame| match frame {
+            FromBroker::Ready { digest } => Some(digest.clone()),
+            _ => None,
+        });
+        assert_eq!(digest, egress::wire::digest(&net));
+        assert_eq!(cut.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(exchange(kept, b"still", true).unwrap(), "still");
+        assert_eq!(stage.program(|| look_up(HOST, dns::A)), Found::NoName);
+        // A connection whose real address is denied from now on is cut, too.
+        let mut third = stage.program(|| connect("b.at-93-184-216-34.example", 22));
+        third.read_exact(&mut [0; 7]).unwrap();
+        let rule = json!([{"host": "b.at-93-184-216-34.example", "ports": [22]}]);
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule, "deny": [{"cidr": "93.184.216.0/24"}]})) });
+        assert_eq!(third.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule})) });
+        // Rules that cannot be held are not taken, and those before stay.
+        for bad in [json!({"allow": [{"host": HOST, "ports": [25]}]}), json!({"allow": [{"host": "a b"}]})] {
+            engine.send(&ToBroker::Rules { net: full(&bad) });
+            engine.wait(|frame| matches!(frame, FromBroker::Refused { .. }).then_some(()));
+        }
+        assert!(stage.program(|| exchange(connect("b.at-93-184-216-34.example", 22), b"", true)).is_ok());
+        engine.end();
+    });
+}
+
+#[test]
+fn a_person_is_asked_where_the_rules_say_so() {
+    staged("a_person_is_asked_where_the_rules_say_so", |stage| {
+        stage.server((WORLD, 22), echo);
+        let mut engine = stage.broker(&json!({"allow": [{"host": "x.example"}], "unknown": "ask"}));
+        engine.ready();
+        for (allow, scope) in [(false, Scope::Once), (true, Scope::Once), (true, Scope::Run)] {
+            let stream = stage.program(|| connect(HOST, 22));
+            let (id, host, port) = engine.wait(|frame| match frame {
+                FromBroker::Ask { id, host, port } => Some((*id, host.clone(), *port)),
+                _ => None,
+            });
+            assert_eq!((host.as_str(), port), (HOST, 22));
+            engine.send(&ToBroker::Answer { id, allow, scope });
+            let said = exchange(stream, b"x", true);
+            assert_eq!(said.is_ok(), allow, "{said:?}");
+        }
+        assert_eq!(stage.program(|| exchange(connect(HOST, 22), b"x", true)).unwrap(), "banner\nx", "not asked again");
+        assert_eq!(engine.denied("net.unknown/answered").host, HOST);
+        engine.end();
+    });
+}
+
+/// What a thousand quiet connections cost in memory, beside what the kernel holds for them.
+#[test]
+fn a_thousand_connections_are_cheap() {
+    staged("a_thousand_connections_are_cheap", |stage| {
+        let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (server, held) = (std::sync::Arc::clone(&kept), kept);
+        stage.server_in_turn((WORLD, 22), move |stream| server.lock().unwrap().push(stream));
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22]}]}));
+        engine.ready();
+        let mut first = stage.program(|| connect(HOST, 22));
+        first.write_all(b"x").unwrap();
+        let before = resident();
+        let all = stage.program(|| {
+            let at = address(HOST);
+            (0..1000).map(|_| TcpStream::connect((at, 22)).unwrap()).collect::<Vec<_>>()
+        });
+        // Once the server has them all, so has the broker.
+        while held.lock().unwrap().len() < 1001 {
+            std::thread::yield_now();
+        }
+        let grown = resident().saturating_sub(before);
+        println!("{before} KiB before, {grown} KiB for {} connections", all.len());
+        assert!(grown < 16 << 10, "{grown} KiB");
+        engine.end();
+    });
+}
+
+/// KiB of this process in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn when_it_is_gone_the_network_is() {
+    staged("when_it_is_gone_the_network_is", |stage| {
+        stage.server((WORLD, 22), echo);
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22]}]}));
+        engine.ready();
+        let (at, mut open) = stage.program(|| (address(HOST), connect(HOST, 22)));
+        open.read_exact(&mut [0; 7]).unwrap();
+        let broker = engine.broker.take().unwrap();
+        // The engine's death closes its end, and nothing else.
+        drop(engine);
+        broker.join().unwrap().unwrap();
+        assert!(open.read(&mut [0; 1]).map_or(true, |count| count == 0), "no byte more");
+        let refused = stage.program(move || TcpStream::connect((at, 22)).unwrap_err());
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn orders_that_do_not_fit_are_refused() {
+    staged("orders_that_do_not_fit_are_refused", |stage| {
+        for (net, why) in [
+            (json!({"allow": [{"host": "a.example", "ports": [25]}]}), "port 25 has no socket"),
+            (json!({"allow": [{"host": "a.example", "paths": ["/x"]}]}), "`methods` and `paths`"),
+            (json!({"allow": [{"host": "a.example"}], "colour": 1}), "the rules"),
+        ] {
+            let mut engine = stage.broker(&net);
+            let Some(FromBroker::Failed { why: said, .. }) = engine.next() else { panic!("{why}") };
+            assert!(said.contains(why), "{said}");
+            assert!(engine.broker.take().unwrap().join().unwrap().is_err());
+        }
+    });
+}

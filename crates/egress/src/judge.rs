@@ -1,0 +1,322 @@
+//! May it? Pure questions to the rules of a policy.
+//!
+//! A rule of `net.allow` adds to the others, whatever their order; `net.deny` takes away, and wins. Rules name hosts or ranges of
+//! addresses: a name is judged by the rules of hosts, an address that no name was given by those of ranges alone.
+
+use std::net::{IpAddr, SocketAddr};
+
+use policy::value::{Net, NetDenial, NetMode, NetRule, Protocol, Target, TlsUse, Unknown};
+use serde_json::Value;
+
+use crate::denial::{Reason, To};
+use crate::hello::Hello;
+use crate::host::{self, Named};
+use crate::{address, http, pattern, wire};
+
+/// Ports on which a program speaks first, TLS or HTTP, and is read before it is passed on.
+const WEB: [u16; 2] = [80, 443];
+/// The port of names, which the broker itself answers.
+pub const NAMES_PORT: u16 = 53;
+
+/// Most connections at once, and as many as there may be where the policy names no number: each costs the broker two descriptors.
+pub const CONNECTIONS_AT_MOST: u32 = 1500;
+
+/// The rules of one run.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    net: Net,
+    digest: String,
+}
+
+/// What a look-up comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookUp {
+    /// Rules name it. `pinned`: all of them say where it is, so that nobody outside need be asked.
+    Known {
+        /// Where it is need not be asked.
+        pinned: bool,
+    },
+    /// No rule names it; a person is asked when it is connected to.
+    Ask,
+    /// It may not.
+    Denied(Reason),
+}
+
+/// What a connection comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Connect {
+    /// It may.
+    Way(Way),
+    /// A person is asked.
+    Ask,
+    /// It may not.
+    Denied(Reason),
+}
+
+/// How an allowed connection is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Where it really is, if a rule says so.
+    pub pin: Option<SocketAddr>,
+    /// What is read of it.
+    pub reading: Reading,
+}
+
+/// What is read of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing: the address alone decides.
+    Nothing,
+    /// The program's first bytes: TLS, whose server name must be right and which is passed on; else requests of HTTP.
+    Names,
+    /// The same, and TLS is opened: requests are judged by method and path.
+    Requests,
+}
+
+/// A request's head, as it is judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The authority of an absolute form, or `:authority`.
+    pub authority: Option<&'a str>,
+    /// Every `Host`.
+    pub hosts: Vec<&'a str>,
+    /// The path without its query; `*` of OPTIONS.
+    pub path: &'a str,
+}
+
+/// A part of `[net]` that the broker cannot hold yet, and so refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotBuilt {
+    /// The key.
+    pub key: &'static str,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// What of these rules the broker cannot hold yet: who starts it refuses them before.
+#[must_use]
+pub fn not_built(net: &Net) -> Vec<NotBuilt> {
+    let any = |fits: fn(&NetRule) -> bool| net.rules().any(fits);
+    let parts = [
+        (!net.programs.is_empty(), "net.programs", "which program a connection is of cannot be told yet"),
+        (net.proxy.is_some(), "net.proxy", "the broker cannot go out by a proxy yet"),
+        (!net.ca.is_empty(), "net.ca", "the broker opens no TLS yet, so it has nothing to verify"),
+        (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
+        (any(NetRule::is_opened), "net.allow", "requests cannot be judged by `methods` and `paths` yet"),
+        (any(|rule| rule.protocol == Protocol::Udp), "net.allow", "`protocol = \"udp\"` cannot be passed on yet"),
+        (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),
+        (any(|rule| rule.ports.contains(&NAMES_PORT)), "net.allow", "port 53 is where the broker itself answers names"),
+    ];
+    parts.into_iter().filter(|(there, ..)| *there).map(|(_, key, why)| NotBuilt { key, why }).collect()
+}
+
+/// Whether a rule names addresses inside, and does not say by `address` that they are meant.
+fn is_unreachable(rule: &NetRule) -> bool {
+    match &rule.to {
+        Target::Cidr(range) => rule.address.is_none() && address::is_special(*range),
+        Target::Host(_) => false,
+    }
+}
+
+impl Rules {
+    /// The rules of a policy.
+    #[must_use]
+    pub fn of(net: Net) -> Self {
+        let digest = wire::digest(&net.document());
+        Self { net, digest }
+    }
+
+    /// The rules that the engine sent.
+    ///
+    /// # Errors
+    /// What the policy's own reader refuses, or what is not built yet.
+    pub fn read(net: &Value) -> Result<Self, String> {
+        let read = Net::from_document(net).map_err(|mistakes| {
+            mistakes.list.first().map_or_else(|| "no reason was said".to_owned(), |first| first.what.clone())
+        })?;
+        if let Some(part) = not_built(&read).first() {
+            return Err(format!("`{}`: {}", part.key, part.why));
+        }
+        Ok(Self { net: read, digest: wire::digest(net) })
+    }
+
+    /// The policy's own values.
+    #[must_use]
+    pub fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// [`wire::digest`] of what they were read from.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Whether a name (in its one form) may be looked up.
+    #[must_use]
+    pub fn look_up(&self, name: &str) -> LookUp {
+        let to = To::Name(name.to_owned());
+        let named: Vec<&NetRule> = self.naming(&to).collect();
+        let everywhere = |denial: &NetDenial| {
+            denial.ports.is_empty()
+                || (!named.is_empty() && named.iter().all(|rule| covers(&denial.ports, &rule.ports)))
+        };
+        if self.net.deny.iter().any(|denial| names(&denial.to, &to) && everywhere(denial)) {
+            return LookUp::Denied(Reason::Denied);
+        }
+        match (named.is_empty(), self.net.unknown) {
+            (false, _) if self.net.mode == NetMode::Allow => {
+                LookUp::Known { pinned: named.iter().all(|rule| rule.address.is_some()) }
+            }
+            (true, Unknown::Ask) if self.net.mode == NetMode::Allow => LookUp::Ask,
+            (_, Unknown::Ask | Unknown::Deny) => LookUp::Denied(Reason::UnknownName),
+        }
+    }
+
+    /// Whether a connection may be made, and how it is treated.
+    #[must_use]
+    pub fn connect(&self, to: &To, port: u16) -> Connect {
+        let denied =
+            |denial: &NetDenial| names(&denial.to, to) && (denial.ports.is_empty() || denial.ports.contains(&port));
+        if self.net.deny.iter().any(denied) {
+            return Connect::Denied(Reason::Denied);
+        }
+        let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
+        if fitting.is_empty() || self.net.mode != NetMode::Allow {
+            return self.unknown(to);
+        }
+        let pin = fitting.iter().find_map(|rule| rule.address);
+        let reading = match to {
+            To::Address(_) => Reading::Nothing,
+            To::Name(_) if fitting.iter().all(|rule| rule.is_opened() && rule.tls == TlsUse::Auto) => Reading::Requests,
+            To::Name(_) if WEB.contains(&port) => Reading::Names,
+            To::Name(_) => Reading::Nothing,
+        };
+        Connect::Way(Way { pin, reading })
+    }
+
+    fn unknown(&self, to: &To) -> Connect {
+        let known = self.naming(to).next().is_some();
+        match (known, self.net.unknown, to) {
+            (true, ..) => Connect::Denied(Reason::Port),
+            (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow => Connect::Ask,
+            (false, _, To::Name(_)) => Connect::Denied(Reason::UnknownName),
+            (false, _, To::Address(_)) => Connect::Denied(Reason::UnknownAddress),
+        }
+    }
+
+    /// Whether a name may lead to this real address, which no rule pinned.
+    ///
+    /// # Errors
+    /// It is not public, or `net.deny` has it.
+    pub fn outside(&self, real: IpAddr, port: u16) -> Result<(), Reason> {
+        if let Some(what) = address::special(real) {
+            return Err(Reason::Inside(what));
+        }
+        self.not_denied(real, port)
+    }
+
+    /// Whether `net.deny` leaves a real address alone; what a rule pins is asked this alone.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn not_denied(&self, real: IpAddr, port: u16) -> Result<(), Reason> {
+        let to = To::Address(real.to_canonical());
+        let denied =
+            |denial: &NetDenial| names(&denial.to, &to) && (denial.ports.is_empty() || denial.ports.contains(&port));
+        if self.net.deny.iter().any(denied) { Err(Reason::Denied) } else { Ok(()) }
+    }
+
+    /// Whether a client hello asks for the name that the connection is for.
+    ///
+    /// # Errors
+    /// It hides the name, has none, or another.
+    pub fn hello(&self, name: &str, hello: &Hello) -> Result<(), Reason> {
+        if hello.encrypted {
+            return Err(Reason::Encrypted);
+        }
+        if hello.name.as_deref() == Some(name) { Ok(()) } else { Err(Reason::ServerName(hello.name.clone())) }
+    }
+
+    /// Whether a request may be passed on, on a connection to `to` and `port`.
+    ///
+    /// # Errors
+    /// It is meant for another host, or no rule has its method and path.
+    pub fn request(&self, to: &To, port: u16, request: &Request<'_>) -> Result<(), Reason> {
+        meant_for(to, port, request)?;
+        let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
+        let by_method = |rule: &&&NetRule| rule.methods.is_empty() || rule.methods.iter().any(|m| m == request.method);
+        let methods: Vec<&&NetRule> = fitting.iter().filter(by_method).collect();
+        if methods.is_empty() {
+            return Err(Reason::Method(request.method.to_owned()));
+        }
+        if methods.iter().any(|rule| rule.paths.is_empty()) {
+            return Ok(());
+        }
+        let path = http::path::plain(request.path).map_err(|why| Reason::Path(format!("it has {why}")))?;
+        let globs = methods.iter().flat_map(|rule| &rule.paths);
+        if globs.into_iter().any(|glob| pattern::path(glob, &path)) { Ok(()) } else { Err(Reason::Path(path)) }
+    }
+
+    /// Rules that name it, whatever the port.
+    fn naming<'a>(&'a self, to: &'a To) -> impl Iterator<Item = &'a NetRule> {
+        self.net.rules().filter(|rule| rule.protocol == Protocol::Tcp && names(&rule.to, to))
+    }
+
+    fn fitting<'a>(&'a self, to: &'a To, port: u16) -> impl Iterator<Item = &'a NetRule> {
+        self.naming(to).filter(move |rule| rule.ports.contains(&port))
+    }
+
+    /// The ports of rules that name it.
+    #[must_use]
+    pub fn ports(&self, to: &To) -> Vec<u16> {
+        let mut ports: Vec<u16> = self.naming(to).flat_map(|rule| rule.ports.iter().copied()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+}
+
+fn names(target: &Target, to: &To) -> bool {
+    match (target, to) {
+        (Target::Host(pattern), To::Name(name)) => pattern::host(pattern, name),
+        (Target::Cidr(cidr), To::Address(address)) => cidr.contains(*address),
+        (Target::Host(_), To::Address(_)) | (Target::Cidr(_), To::Name(_)) => false,
+    }
+}
+
+fn covers(denied: &[u16], ports: &[u16]) -> bool {
+    ports.iter().all(|port| denied.contains(port))
+}
+
+/// Every way in which a request names a host must name this one, and it must name one.
+///
+/// # Errors
+/// It names another, none, or asks for a tunnel.
+pub fn meant_for(to: &To, port: u16, request: &Request<'_>) -> Result<(), Reason> {
+    let not = |why: String| Err(Reason::Host(why));
+    if request.method.eq_ignore_ascii_case("CONNECT") {
+        return not("CONNECT asks for a tunnel".to_owned());
+    }
+    if request.hosts.len() > 1 {
+        return not("it has more than one Host".to_owned());
+    }
+    let written: Vec<&str> = request.hosts.iter().copied().chain(request.authority).collect();
+    if written.is_empty() {
+        return not("it has no Host".to_owned());
+    }
+    for text in written {
+        let Some(authority) = host::authority(text) else { return not(format!("{text:?} is no host")) };
+        let same = match (&authority.host, to) {
+            (Named::Name(name), To::Name(meant)) => name == meant,
+            (Named::Address(address), To::Address(meant)) => address == meant,
+            (Named::Name(_), To::Address(_)) | (Named::Address(_), To::Name(_)) => false,
+        };
+        if !same || authority.port.is_some_and(|other| other != port) {
+            return not(format!("it names {text}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Patterns of hosts and of paths, as policies have them.
+
+/// Whether a name (in its one form) is what a pattern names: `NAME`, `*.NAME` (one label more) or `**.NAME` (one or more).
+#[must_use]
+pub fn host(pattern: &str, name: &str) -> bool {
+    let below = |suffix: &str| name.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.'));
+    if let Some(suffix) = pattern.strip_prefix("**.") {
+        return below(suffix).is_some_and(|labels| !labels.is_empty());
+    }
+    if let Some(suffix) = pattern.strip_prefix("*.") {
+        return below(suffix).is_some_and(|label| !label.is_empty() && !label.contains('.'));
+    }
+    pattern == name
+}
+
+/// Whether a path (as [`crate::http::path::plain`] gives it) is what a glob names: `*` is part of a segment, `**` any number of
+/// segments.
+#[must_use]
+pub fn path(glob: &str, path: &str) -> bool {
+    let (glob, path): (Vec<&str>, Vec<&str>) = (glob.split('/').collect(), path.split('/').collect());
+    wild(
+        &glob,
+        &path,
+        |one| *one == "**",
+        |glob, segment| {
+            let (glob, segment): (Vec<char>, Vec<char>) = (glob.chars().collect(), segment.chars().collect());
+            wild(&glob, &segment, |one| *one == '*', |a, b| a == b)
+        },
+    )
+}
+
+/// Matches items against a pattern in which some items stand for any number of them: one pass with one way back, so the time is
+/// the product of the lengths at most.
+fn wild<T>(pattern: &[T], items: &[T], any: impl Fn(&T) -> bool, same: impl Fn(&T, &T) -> bool) -> bool {
+    let (mut p, mut i) = (0_usize, 0_usize);
+    let mut back: Option<(usize, usize)> = None;
+    while let Some(item) = items.get(i) {
+        match pattern.get(p) {
+            Some(one) if any(one) => {
+                back = Some((p, i));
+                p = p.saturating_add(1);
+            }
+            Some(one) if same(one, item) => {
+                p = p.saturating_add(1);
+                i = i.saturating_add(1);
+            }
+            Some(_) | None => {
+                let Some((star, from)) = back else { return false };
+                back = Some((star, from.saturating_add(1)));
+                p = star.saturating_add(1);
+                i = from.saturating_add(1);
+            }
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(any)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn wildcards_of_hosts_stand_for_labels() {
+        for (pattern, name, fits) in [
+            ("a.example", "a.example", true),
+            ("a.example", "b.a.example", false),
+            ("a.example", "xa.example", false),
+            ("*.a.example", "b.a.example", true),
+            ("*.a.example", "a.example", false),
+            ("*.a.example", "c.b.a.example", false),
+            ("*.a.example", "ba.example", false),
+            ("*.a.example", ".a.example", false),
+            ("**.a.example", "b.a.example", true),
+            ("**.a.example", "d.c.b.a.example", true),
+            ("**.a.example", "a.example", false),
+            ("**.a.example", "evila.example", false),
+        ] {
+            assert_eq!(host(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn wildcards_of_paths_stand_for_parts_or_segments() {
+        for (glob, text, fits) in [
+            ("/a", "/a", true),
+            ("/a", "/a/", false),
+            ("/a", "/ab", false),
+            ("/*", "/a", true),
+            ("/*", "/", true),
+            ("/*", "/a/b", false),
+            ("/a*c", "/abbc", true),
+            ("/a*c", "/ab/c", false),
+            ("/simple/**", "/simple/x/y", true),
+            ("/simple/**", "/simple/", true),
+            ("/simple/**", "/simple", true),
+            ("/simple/**", "/simplex", false),
+            ("/**", "/", true),
+            ("/**/x.whl", "/x.whl", true),
+            ("/**/x.whl", "/a/b/x.whl", true),
+            ("/**/x.whl", "/a/b/x.whl/c", false),
+            ("/repos/*/*/issues", "/repos/o/r/issues", true),
+            ("/repos/*/*/issues", "/repos/o/issues", false),
+            ("/a/**/b/**/c", "/a/1/b/2/b/3/c", true),
+        ] {
+            assert_eq!(path(glob, text), fits, "{glob} {text}");
+        }
+        let (glob, text) = (format!("/{}b", "*a".repeat(200)), format!("/{}", "a".repeat(4000)));
+        assert!(!path(&glob, &text), "and it ends");
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_is_what_its_own_text_names(text in "(/[a-c.]{0,3}){1,4}", cut in 0_usize..4) {
+            prop_assert!(path(&text, &text) && path("/**", &text));
+            let segments: Vec<&str> = text.split('/').take(cut + 1).collect();
+            let below = format!("{}/**", segments.join("/"));
+            prop_assert!(path(&below, &text), "{} {}", below, text);
+        }
+    }
+}

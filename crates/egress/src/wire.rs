@@ -1,0 +1,320 @@
+//! What the engine and the broker of a run say to each other, over one unix stream socket.
+//!
+//! A frame is a length (32 bits, little endian) and so many bytes of JSON. The engine speaks first: [`ToBroker::Orders`], with
+//! the sandbox's sockets beside its bytes (SCM_RIGHTS, in the order of `sockets`, at most [`DESCRIPTORS`] in one message). What
+//! the broker says is a record of what it did and believed in nothing more: it reads hostile bytes.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The version of what is said here; another one is refused.
+pub const VERSION: u32 = 1;
+/// Most bytes of JSON in one frame.
+pub const FRAME_AT_MOST: usize = 1 << 20;
+/// Most descriptors beside one message (the kernel takes 253).
+pub const DESCRIPTORS: usize = 250;
+/// Most sockets in one orders frame.
+pub const SOCKETS_AT_MOST: usize = 4096;
+/// Most bytes of one text of a record; what is longer is cut by [`FromBroker::bounded`].
+pub const TEXT_AT_MOST: usize = 512;
+
+/// What the engine says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "frame", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ToBroker {
+    /// The first frame, and only the first.
+    Orders(Orders),
+    /// The rules from now on; connections that no longer fit are cut.
+    Rules {
+        /// The resolved `[net]` table, as the policy's own JSON.
+        net: Value,
+    },
+    /// A person's answer to [`FromBroker::Ask`].
+    Answer {
+        /// Which question.
+        id: u64,
+        /// Whether it may.
+        allow: bool,
+        /// For what it holds.
+        scope: Scope,
+    },
+    /// Cut everything, say the last counts, end. (With braces: only so does serde refuse unknown fields.)
+    End {},
+}
+
+/// What the broker is to do, for which run, with what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Orders {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The id of the run.
+    pub run: String,
+    /// The resolved `[net]` table, as the policy's own JSON.
+    pub net: Value,
+    /// The sandbox's sockets, as the descriptors follow one another.
+    pub sockets: Vec<Socket>,
+}
+
+/// One socket that was made inside the sandbox's network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Socket {
+    /// What it is.
+    pub kind: SocketKind,
+    /// The port that it is bound to; 0 for a spare one.
+    pub port: u16,
+}
+
+/// What a socket of the sandbox is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketKind {
+    /// Listens on 0.0.0.0 and its port.
+    Tcp4,
+    /// Listens on [::] and its port, IPv6 alone.
+    Tcp6,
+    /// Bound to 0.0.0.0 and its port, with IP_PKTINFO.
+    Udp4,
+    /// Bound to [::] and its port, IPv6 alone, with IPV6_RECVPKTINFO.
+    Udp6,
+    /// Neither bound nor listening: the broker binds it to a name's own address and port.
+    SpareTcp4,
+    /// As `SpareTcp4`, for IPv6.
+    SpareTcp6,
+    /// Not bound, with IP_PKTINFO.
+    SpareUdp4,
+    /// Not bound, with IPV6_RECVPKTINFO.
+    SpareUdp6,
+}
+
+impl SocketKind {
+    /// Whether the broker has still to bind it.
+    #[must_use]
+    pub fn is_spare(self) -> bool {
+        match self {
+            Self::SpareTcp4 | Self::SpareTcp6 | Self::SpareUdp4 | Self::SpareUdp6 => true,
+            Self::Tcp4 | Self::Tcp6 | Self::Udp4 | Self::Udp6 => false,
+        }
+    }
+}
+
+/// How long an answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// This connection alone.
+    Once,
+    /// This host and port until the run ends.
+    Run,
+}
+
+/// What the broker says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "frame", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FromBroker {
+    /// It holds the sockets and judges by these rules; also after [`ToBroker::Rules`].
+    Ready {
+        /// [`digest`] of the rules that it read.
+        digest: String,
+    },
+    /// Something was stopped. One record for each kind: the first is said at once, what follows of its kind is counted and said
+    /// again with the count so far.
+    Denied(Denied),
+    /// What was used so far; at most once a second, and at the end.
+    Usage(Usage),
+    /// A person is to answer: `unknown = "ask"`.
+    Ask {
+        /// The question's number, for the answer.
+        id: u64,
+        /// The name (or the address, where none was looked up).
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// [`ToBroker::Rules`] were not taken, and those before hold.
+    Refused {
+        /// Why.
+        why: String,
+    },
+    /// It cannot go on; the last frame.
+    Failed {
+        /// What failed.
+        what: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// One kind of denial. `{id, clause, what, why, instead}` is what a program inside is told, too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Denied {
+    /// A stable id, `net/...`.
+    pub id: String,
+    /// The clause of the policy that says so.
+    pub clause: String,
+    /// What was tried.
+    pub what: String,
+    /// Why it was stopped.
+    pub why: String,
+    /// What to do instead.
+    pub instead: String,
+    /// The name that was meant, or the address where none was looked up.
+    pub host: String,
+    /// The port; 0 for a look-up.
+    pub port: u16,
+    /// How often so far.
+    pub count: u64,
+}
+
+/// What was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Bytes from inside to outside, on connections.
+    pub sent: u64,
+    /// Bytes from outside to inside.
+    pub received: u64,
+    /// Connections open now.
+    pub open: u64,
+    /// Connections that were passed on, in all.
+    pub connections: u64,
+    /// Names looked up, in all.
+    pub lookups: u64,
+}
+
+impl FromBroker {
+    /// The same with every text cut to [`TEXT_AT_MOST`] bytes.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        match self {
+            Self::Ready { digest } => Self::Ready { digest: cut(digest) },
+            Self::Denied(denied) => Self::Denied(Denied {
+                id: cut(denied.id),
+                clause: cut(denied.clause),
+                what: cut(denied.what),
+                why: cut(denied.why),
+                instead: cut(denied.instead),
+                host: cut(denied.host),
+                port: denied.port,
+                count: denied.count,
+            }),
+            Self::Usage(usage) => Self::Usage(usage),
+            Self::Ask { id, host, port } => Self::Ask { id, host: cut(host), port },
+            Self::Refused { why } => Self::Refused { why: cut(why) },
+            Self::Failed { what, why } => Self::Failed { what: cut(what), why: cut(why) },
+        }
+    }
+}
+
+/// SHA-256, in hex, of the canonical JSON (RFC 8785) of a `[net]` table: both sides make it from `net`.
+#[must_use]
+pub fn digest(net: &Value) -> String {
+    policy::json::digest(net)
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(TEXT_AT_MOST));
+    text
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A length above [`FRAME_AT_MOST`].
+    TooLong(usize),
+    /// No JSON of this shape; what the reader said of it.
+    Shape(String),
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLong(length) => write!(f, "a frame of {length} bytes, at most {FRAME_AT_MOST} may be"),
+            Self::Shape(why) => write!(f, "a frame that is not understood: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A value as one frame.
+///
+/// # Errors
+/// [`Malformed::TooLong`]: it needs more than [`FRAME_AT_MOST`] bytes.
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Malformed> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, value).map_err(|e| Malformed::Shape(e.to_string()))?;
+    let length = frame.len().saturating_sub(4);
+    let Some(known) = u32::try_from(length).ok().filter(|_| length <= FRAME_AT_MOST) else {
+        return Err(Malformed::TooLong(length));
+    };
+    for (to, from) in frame.iter_mut().zip(known.to_le_bytes()) {
+        *to = from;
+    }
+    Ok(frame)
+}
+
+/// The first frame of `bytes` and how many bytes it took; `None`: it is not whole yet.
+///
+/// # Errors
+/// A length out of bounds (said before so many bytes came), or what is no value of this type.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, Malformed> {
+    let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    if length > FRAME_AT_MOST {
+        return Err(Malformed::TooLong(length));
+    }
+    let Some(body) = rest.get(..length) else { return Ok(None) };
+    let value = serde_json::from_slice(body).map_err(|e| Malformed::Shape(e.to_string()))?;
+    Ok(Some((value, length.saturating_add(4))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_reads_back_and_says_how_long_it_was() {
+        let orders = ToBroker::Orders(Orders {
+            version: VERSION,
+            run: "r-1".to_owned(),
+            net: serde_json::json!({"mode": "allow"}),
+            sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
+        });
+        let mut bytes = encode(&orders).unwrap();
+        let whole = bytes.len();
+        assert!(String::from_utf8_lossy(&bytes).contains(r#"{"kind":"spare-tcp4","port":0}"#));
+        bytes.extend_from_slice(b"more");
+        assert_eq!(decode(&bytes).unwrap(), Some((orders, whole)));
+        for short in 0..whole {
+            assert_eq!(decode::<ToBroker>(&bytes[..short]).unwrap(), None, "{short} bytes are no frame");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_before_it_came() {
+        let length = u32::try_from(FRAME_AT_MOST + 1).unwrap();
+        assert_eq!(decode::<ToBroker>(&length.to_le_bytes()), Err(Malformed::TooLong(FRAME_AT_MOST + 1)));
+        let text = "x".repeat(FRAME_AT_MOST);
+        assert!(encode(&FromBroker::Failed { what: text, why: String::new() }).is_err());
+    }
+
+    #[test]
+    fn unknown_fields_and_frames_are_refused() {
+        for text in [r#"{"frame":"end","more":1}"#, r#"{"frame":"stop"}"#, r#"{"frame":"rules"}"#, "[]", ""] {
+            let mut bytes = u32::try_from(text.len()).unwrap().to_le_bytes().to_vec();
+            bytes.extend_from_slice(text.as_bytes());
+            assert!(matches!(decode::<ToBroker>(&bytes), Err(Malformed::Shape(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_of_the_broker_are_cut_between_characters() {
+        let long = "ä".repeat(TEXT_AT_MOST);
+        let FromBroker::Ask { host, .. } = (FromBroker::Ask { id: 1, host: long, port: 1 }).bounded() else { panic!() };
+        assert_eq!(host.len(), TEXT_AT_MOST);
+    }
+}

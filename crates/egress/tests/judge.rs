@@ -1,0 +1,354 @@
+//! What the judge says, row by row: the rules as a policy has them, what a program tries, and what it comes to.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a surprise in a test is a failed test")]
+
+use std::net::IpAddr;
+
+use egress::denial::{Reason, To};
+use egress::hello::Hello;
+use egress::host;
+use egress::judge::{Connect, LookUp, Reading, Request, Rules};
+use policy::value::Net;
+use serde_json::{Value, json};
+
+/// Rules of policies are read by the policy's own reader; methods and paths are judged here although the broker opens no TLS yet.
+fn rules(net: &Value) -> Rules {
+    let mut all = json!({"mode": "allow"});
+    all.as_object_mut().unwrap().extend(net.as_object().unwrap().clone());
+    match Net::from_document(&all) {
+        Ok(net) => Rules::of(net),
+        Err(mistakes) => panic!("{all}: {:?}", mistakes.list.first().map(|m| (&m.what, &m.why))),
+    }
+}
+
+/// The id of a denial, from the record that everybody is shown.
+fn id(reason: &Reason) -> String {
+    reason.record(&To::Name("x".to_owned()), 1).id
+}
+
+/// As the broker asks: the text of a name has one form before it is judged, or none.
+fn looked_up(rules: &Rules, name: &str) -> String {
+    let Some(name) = host::plain(name) else { return id(&Reason::UnknownName) };
+    match rules.look_up(&name) {
+        LookUp::Known { pinned: true } => "pinned".to_owned(),
+        LookUp::Known { pinned: false } => "known".to_owned(),
+        LookUp::Ask => "ask".to_owned(),
+        LookUp::Denied(reason) => id(&reason),
+    }
+}
+
+fn to(text: &str) -> To {
+    text.parse::<IpAddr>().map_or_else(|_| To::Name(host::plain(text).unwrap()), To::Address)
+}
+
+fn connected(rules: &Rules, target: &str, port: u16) -> String {
+    match rules.connect(&to(target), port) {
+        Connect::Way(way) => {
+            let pin = way.pin.map_or_else(String::new, |pin| format!(" at {pin}"));
+            let reading = match way.reading {
+                Reading::Nothing => "raw",
+                Reading::Names => "names",
+                Reading::Requests => "requests",
+            };
+            format!("{reading}{pin}")
+        }
+        Connect::Ask => "ask".to_owned(),
+        Connect::Denied(reason) => id(&reason),
+    }
+}
+
+fn says(result: Result<(), Reason>) -> String {
+    result.map_or_else(|reason| id(&reason), |()| "yes".to_owned())
+}
+
+#[test]
+fn look_ups() {
+    let some = rules(&json!({
+        "allow": [
+            {"host": "api.example"}, {"host": "*.wild.example"}, {"host": "**.deep.example"},
+            {"host": "db.corp.example", "ports": [5432], "address": "10.1.2.3:6432"},
+            {"host": "xn--bcher-kva.example"}, {"host": "UPPER.Example."},
+            {"host": "two.example", "ports": [80]}, {"host": "two.example", "ports": [443], "address": "192.0.2.1:443"},
+        ],
+        "deny": [
+            {"host": "bad.wild.example"}, {"host": "**.bad.deep.example"}, {"host": "half.wild.example", "ports": [80]},
+            {"host": "ports.wild.example", "ports": [80, 443]}, {"host": "gone.example", "ports": [80]},
+        ],
+    }));
+    for (name, expected) in [
+        ("api.example", "known"),
+        ("API.EXAMPLE", "known"),
+        ("api.example.", "known"),
+        ("api.example..", "net.allow/unknown-name"),
+        ("api.example.evil.example", "net.allow/unknown-name"),
+        ("evilapi.example", "net.allow/unknown-name"),
+        ("x.api.example", "net.allow/unknown-name"),
+        ("example", "net.allow/unknown-name"),
+        ("", "net.allow/unknown-name"),
+        ("a.wild.example", "known"),
+        ("wild.example", "net.allow/unknown-name"),
+        ("b.a.wild.example", "net.allow/unknown-name"),
+        ("c.b.a.deep.example", "known"),
+        ("deep.example", "net.allow/unknown-name"),
+        ("bad.wild.example", "net.deny/denied"),
+        ("BAD.wild.example.", "net.deny/denied"),
+        ("x.bad.deep.example", "net.deny/denied"),
+        ("bad.deep.example", "known"),
+        ("half.wild.example", "known"),
+        ("ports.wild.example", "net.deny/denied"),
+        ("gone.example", "net.allow/unknown-name"),
+        ("db.corp.example", "pinned"),
+        ("two.example", "known"),
+        ("upper.example", "known"),
+        ("xn--bcher-kva.example", "known"),
+        ("b\u{fc}cher.example", "net.allow/unknown-name"),
+        ("api.ex\u{430}mple", "net.allow/unknown-name"),
+        ("api.example\0.evil.example", "net.allow/unknown-name"),
+        ("api.example:443", "net.allow/unknown-name"),
+        ("api%2eexample", "net.allow/unknown-name"),
+        ("user@api.example", "net.allow/unknown-name"),
+        ("169.254.169.254", "net.allow/unknown-name"),
+        ("0xa9fea9fe", "net.allow/unknown-name"),
+        ("localhost", "net.allow/unknown-name"),
+        ("metadata.google.internal", "net.allow/unknown-name"),
+    ] {
+        assert_eq!(looked_up(&some, name), expected, "{name:?}");
+    }
+    let asking = rules(&json!({"allow": [{"host": "a.example"}], "deny": [{"host": "b.example"}], "unknown": "ask"}));
+    for (name, expected) in [("a.example", "known"), ("b.example", "net.deny/denied"), ("c.example", "ask")] {
+        assert_eq!(looked_up(&asking, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn connections() {
+    let some = rules(&json!({
+        "allow": [
+            {"host": "api.example"}, {"host": "db.corp.example", "ports": [5432], "address": "10.1.2.3:6432"},
+            {"host": "git.example", "ports": [22, 443]}, {"host": "*.wild.example", "ports": [443]},
+            {"host": "read.example", "methods": ["GET"]}, {"host": "both.example", "ports": [443]},
+            {"host": "both.example", "ports": [443, 8443], "methods": ["GET"]},
+            {"host": "pinned.wild.example", "ports": [443], "address": "[2001:db8::5]:8443"},
+            {"cidr": "192.0.2.0/24", "ports": [22, 80]}, {"cidr": "2001:db8:1::/48", "ports": [443]},
+            {"cidr": "10.0.0.0/8", "ports": [22]},
+        ],
+        "deny": [{"host": "no.wild.example"}, {"host": "git.example", "ports": [22]}, {"cidr": "192.0.2.128/25"}],
+    }));
+    for (target, port, expected) in [
+        ("api.example", 443, "names"),
+        ("api.example", 80, "names"),
+        ("api.example", 22, "net.allow/port"),
+        ("api.example", 8443, "net.allow/port"),
+        ("other.example", 443, "net.allow/unknown-name"),
+        ("db.corp.example", 5432, "raw at 10.1.2.3:6432"),
+        ("db.corp.example", 6432, "net.allow/port"),
+        ("git.example", 443, "names"),
+        ("git.example", 22, "net.deny/denied"),
+        ("a.wild.example", 443, "names"),
+        ("a.wild.example", 80, "net.allow/port"),
+        ("no.wild.example", 443, "net.deny/denied"),
+        ("pinned.wild.example", 443, "names at [2001:db8::5]:8443"),
+        ("read.example", 443, "requests"),
+        ("both.example", 443, "names"),
+        ("both.example", 8443, "requests"),
+        ("192.0.2.1", 22, "raw"),
+        ("192.0.2.1", 80, "raw"),
+        ("192.0.2.1", 443, "net.allow/port"),
+        ("192.0.2.129", 22, "net.deny/denied"),
+        ("192.0.3.1", 22, "net.allow/unknown-address"),
+        ("8.8.8.8", 53, "net.allow/unknown-address"),
+        ("169.254.169.254", 80, "net.allow/unknown-address"),
+        ("198.18.77.77", 443, "net.allow/unknown-address"),
+        ("2001:db8:1::9", 443, "raw"),
+        ("2001:db8:2::9", 443, "net.allow/unknown-address"),
+        ("::ffff:192.0.2.1", 22, "net.allow/unknown-address"),
+        ("64:ff9b::c000:201", 22, "net.allow/unknown-address"),
+        ("2002:c000:201::1", 22, "net.allow/unknown-address"),
+        ("10.9.9.9", 22, "raw"),
+    ] {
+        assert_eq!(connected(&some, target, port), expected, "{target} {port}");
+    }
+    let asking = rules(&json!({"allow": [{"host": "a.example"}], "unknown": "ask"}));
+    for (target, port, expected) in
+        [("b.example", 443, "ask"), ("a.example", 22, "net.allow/port"), ("8.8.8.8", 443, "net.allow/unknown-address")]
+    {
+        assert_eq!(connected(&asking, target, port), expected, "{target} {port}");
+    }
+}
+
+/// A range that a policy names reaches private addresses no more than a name does: only `address` says where something inside is.
+#[test]
+fn where_names_lead() {
+    let some = rules(&json!({
+        "allow": [{"host": "a.example"}],
+        "deny": [{"cidr": "192.0.2.0/24"}, {"cidr": "203.0.113.9", "ports": [25]}],
+    }));
+    for (real, port, expected) in [
+        ("93.184.216.34", 443, "yes"),
+        ("2606:4700::1111", 443, "yes"),
+        ("192.0.2.1", 443, "net.deny/denied"),
+        ("203.0.113.9", 25, "net.deny/denied"),
+        ("203.0.113.9", 443, "yes"),
+        ("10.0.0.1", 443, "net.allow/inside"),
+        ("127.0.0.1", 443, "net.allow/inside"),
+        ("0.0.0.0", 443, "net.allow/inside"),
+        ("169.254.169.254", 80, "net.allow/inside"),
+        ("100.100.100.200", 80, "net.allow/inside"),
+        ("168.63.129.16", 80, "net.allow/inside"),
+        ("192.168.1.1", 443, "net.allow/inside"),
+        ("172.31.0.1", 443, "net.allow/inside"),
+        ("198.18.1.0", 443, "net.allow/inside"),
+        ("224.0.0.251", 443, "net.allow/inside"),
+        ("::1", 443, "net.allow/inside"),
+        ("::ffff:10.0.0.1", 443, "net.allow/inside"),
+        ("::ffff:93.184.216.34", 443, "net.allow/inside"),
+        ("64:ff9b::a00:1", 443, "net.allow/inside"),
+        ("2002:a00:1::", 443, "net.allow/inside"),
+        ("fd00:ec2::254", 80, "net.allow/inside"),
+        ("fe80::1", 443, "net.allow/inside"),
+        ("ff02::1", 443, "net.allow/inside"),
+    ] {
+        assert_eq!(says(some.outside(real.parse().unwrap(), port)), expected, "{real} {port}");
+    }
+    // What a rule pins is still denied where `net.deny` has it, also in disguise.
+    for (real, expected) in
+        [("10.0.0.1", "yes"), ("192.0.2.1", "net.deny/denied"), ("::ffff:192.0.2.1", "net.deny/denied")]
+    {
+        assert_eq!(says(some.not_denied(real.parse().unwrap(), 443)), expected, "{real}");
+    }
+}
+
+#[test]
+fn server_names() {
+    let some = rules(&json!({"allow": [{"host": "a.example"}, {"host": "b.example"}]}));
+    for (name, encrypted, expected) in [
+        (Some("a.example"), false, "yes"),
+        (Some("b.example"), false, "net.allow/server-name"),
+        (Some("evil.example"), false, "net.allow/server-name"),
+        (Some("x.a.example"), false, "net.allow/server-name"),
+        (None, false, "net.allow/server-name"),
+        (Some("a.example"), true, "net.allow/encrypted-hello"),
+    ] {
+        let hello = Hello { name: name.map(str::to_owned), encrypted, protocols: Vec::new() };
+        assert_eq!(says(some.hello("a.example", &hello)), expected, "{name:?} {encrypted}");
+    }
+}
+
+#[test]
+fn requests_are_for_the_host_of_their_connection() {
+    let some = rules(&json!({"allow": [{"host": "a.example", "ports": [80, 8080]}, {"host": "b.example"}]}));
+    let asked = |method, authority, hosts: &[&'static str], port| {
+        let request = Request { method, authority, hosts: hosts.to_vec(), path: "/x" };
+        says(some.request(&to("a.example"), port, &request))
+    };
+    for (hosts, expected) in [
+        (&["a.example"][..], "yes"),
+        (&["A.Example"], "yes"),
+        (&["a.example."], "yes"),
+        (&["a.example:80"], "yes"),
+        (&["a.example:443"], "net.allow/host-header"),
+        (&["b.example"], "net.allow/host-header"),
+        (&["a.example.evil.example"], "net.allow/host-header"),
+        (&["a.example", "a.example"], "net.allow/host-header"),
+        (&["a.example", "b.example"], "net.allow/host-header"),
+        (&["a.example, b.example"], "net.allow/host-header"),
+        (&["b.example@a.example"], "net.allow/host-header"),
+        (&["a.example/b"], "net.allow/host-header"),
+        (&["a.example#b"], "net.allow/host-header"),
+        (&["a.example b"], "net.allow/host-header"),
+        (&[""], "net.allow/host-header"),
+        (&["192.0.2.1"], "net.allow/host-header"),
+        (&[], "net.allow/host-header"),
+    ] {
+        assert_eq!(asked("GET", None, hosts, 80), expected, "{hosts:?}");
+    }
+    for (method, authority, hosts, port, expected) in [
+        ("GET", Some("a.example"), &["a.example"][..], 80, "yes"),
+        ("GET", Some("a.example"), &[], 80, "yes"),
+        ("GET", Some("b.example"), &["a.example"], 80, "net.allow/host-header"),
+        ("GET", Some("a.example"), &["b.example"], 80, "net.allow/host-header"),
+        ("GET", Some("u@a.example"), &["a.example"], 80, "net.allow/host-header"),
+        ("CONNECT", Some("a.example:80"), &["a.example"], 80, "net.allow/host-header"),
+        ("connect", Some("a.example:80"), &["a.example"], 80, "net.allow/host-header"),
+        ("GET", None, &["a.example:8080"], 8080, "yes"),
+        ("GET", None, &["a.example:80"], 8080, "net.allow/host-header"),
+        ("BREW", None, &["a.example"], 80, "yes"),
+    ] {
+        assert_eq!(asked(method, authority, hosts, port), expected, "{method} {authority:?} {hosts:?} {port}");
+    }
+}
+
+#[test]
+fn methods_and_paths_of_all_rules_count() {
+    let some = rules(&json!({"allow": [
+        {"host": "a.example", "ports": [443], "methods": ["GET", "HEAD"], "paths": ["/simple/**"]},
+        {"host": "a.example", "ports": [443], "methods": ["POST"], "paths": ["/upload", "/v*/up"]},
+        {"host": "a.example", "ports": [443], "methods": ["DELETE"]},
+    ]}));
+    for (method, path, expected) in [
+        ("GET", "/simple/x/y", "yes"),
+        ("GET", "/simple/%78", "yes"),
+        ("HEAD", "/simple/", "yes"),
+        ("GET", "/simplex", "net.allow/path"),
+        ("GET", "/upload", "net.allow/path"),
+        ("POST", "/upload", "yes"),
+        ("POST", "/upload/", "net.allow/path"),
+        ("POST", "/v2/up", "yes"),
+        ("POST", "/simple/x", "net.allow/path"),
+        ("PUT", "/simple/x", "net.allow/method"),
+        ("get", "/simple/x", "net.allow/method"),
+        ("DELETE", "/any/%2e%2e/thing", "yes"),
+        ("GET", "/simple/../upload", "net.allow/path"),
+        ("GET", "/simple/%2e%2e/upload", "net.allow/path"),
+        ("GET", "/simple/%2fx", "net.allow/path"),
+        ("GET", "/simple//x", "net.allow/path"),
+        ("GET", "/simple/;x", "net.allow/path"),
+        ("GET", "/simple/x%00", "net.allow/path"),
+        ("GET", "/simple/..%5cx", "net.allow/path"),
+        ("GET", "/simple/%252e%252e/x", "net.allow/path"),
+        ("GET", "/%2e/simple/x", "net.allow/path"),
+        ("OPTIONS", "*", "net.allow/method"),
+        ("GET", "*", "net.allow/path"),
+    ] {
+        let request = Request { method, authority: Some("a.example"), hosts: Vec::new(), path };
+        assert_eq!(says(some.request(&to("a.example"), 443, &request)), expected, "{method} {path}");
+    }
+}
+
+/// A record says all four things, and its clause is the one of its id.
+#[test]
+fn records_say_what_why_and_what_instead() {
+    let to = To::Name("evil.example".to_owned());
+    let denied = Reason::UnknownName.record(&to, 443);
+    assert_eq!((denied.id.as_str(), denied.clause.as_str(), denied.port), ("net.allow/unknown-name", "net.allow", 443));
+    assert_eq!(denied.what, "connecting to evil.example:443");
+    assert_eq!(denied.instead, "reach a host that the policy allows, or ask for `--allow-host evil.example:443`");
+    assert_eq!(Reason::UnknownName.record(&to, 0).what, "looking up evil.example");
+    let told = egress::denial::body(&denied);
+    let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["id", "clause", "what", "why", "instead"]);
+}
+
+/// The broker takes no rules that it cannot hold.
+#[test]
+fn what_is_not_built_is_not_taken() {
+    for (net, key) in [
+        (json!({"allow": [{"host": "a.example"}], "programs": {"/usr/bin/git": ["a.example"]}}), "net.programs"),
+        (json!({"allow": [{"host": "a.example"}], "proxy": "http://p.example:3128"}), "net.proxy"),
+        (json!({"allow": [{"host": "a.example", "methods": ["GET"]}]}), "net.allow"),
+        (json!({"allow": [{"host": "a.example", "ports": [53]}]}), "net.allow"),
+        (json!({"allow": [{"host": "a.example", "ports": [123], "protocol": "udp"}]}), "net.allow"),
+        (json!({"allow": [{"host": "a.example"}], "connections": 1501}), "net.connections"),
+        (json!({"allow": [{"cidr": "10.1.0.0/16"}]}), "net.allow"),
+        (json!({"allow": [{"cidr": "fd00::7"}]}), "net.allow"),
+    ] {
+        let all = Rules::of(rules(&net).net().clone());
+        let document = all.net().document();
+        let refused = Rules::read(&document).unwrap_err();
+        assert!(refused.starts_with(&format!("`{key}`")), "{net}: {refused}");
+    }
+    let plain = rules(
+        &json!({"allow": [{"host": "a.example"}, {"cidr": "0.0.0.0/0"}, {"cidr": "10.1.0.1", "address": "10.1.0.1:80"}], "connections": 1500}),
+    );
+    let document = plain.net().document();
+    assert_eq!(Rules::read(&document).unwrap().digest(), egress::wire::digest(&document));
+}

@@ -1,0 +1,28 @@
+//! What a call of `run`, `shell` or `plan` asks for, as a value: what the command line hands over.
+
+use std::path::PathBuf;
+
+use sandbox::{PolicyLayer, Workload};
+
+use crate::ui::When;
+
+/// A call of `run`, `shell` or `plan`.
+#[derive(Debug)]
+pub struct Request {
+    /// Documents and flags that make the policy, weakest first.
+    pub layers: Vec<PolicyLayer>,
+    /// What to run.
+    pub what: Workload,
+    /// `-i`: stdin may be the caller's terminal.
+    pub interactive: bool,
+    /// `-q`: none of our words beside errors and weakenings.
+    pub quiet: bool,
+    /// `-v`: also who enforced what.
+    pub verbose: bool,
+    /// `--json`: stdout is one report.
+    pub json: bool,
+    /// `--report FILE`.
+    pub report: Option<PathBuf>,
+    /// `--color`.
+    pub color: When,
+}

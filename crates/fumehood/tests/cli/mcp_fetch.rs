@@ -1,0 +1,134 @@
+//! `fumehood mcp fetch`: servers as clients' files have them, from the real registries, and started without a network.
+
+use serde_json::json;
+
+use crate::mcp::{Client, text};
+use crate::{House, files_below};
+
+const POLICY: &str = r#"
+version = 1
+[mcp.servers.files]
+command = "npx"
+args = ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"]
+policy = "node"
+[mcp.servers.time]
+command = "uvx"
+args = ["mcp-server-time", "--local-timezone=UTC"]
+policy = "python"
+[mcp.servers.image]
+command = "docker"
+args = ["run", "-i", "--rm", "mcp/git"]
+[mcp.servers.own]
+command = "python3"
+[[tools.tool]]
+name = "files.list_directory"
+decision = "allow"
+effect = "read"
+[[tools.tool]]
+name = "time.get_current_time"
+decision = "allow"
+effect = "read"
+"#;
+
+/// What clients of registries are told by the environment of the test.
+fn is_of_registries(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let known = ["ssl_cert_file", "ssl_cert_dir", "requests_ca_bundle", "node_extra_ca_certs"];
+    name.starts_with("pip_") || name.starts_with("npm_config_") || name.ends_with("_proxy") || known.contains(&&*name)
+}
+
+#[expect(clippy::disallowed_methods, reason = "where the registries are stands in the environment of the tests")]
+fn house() -> House {
+    let env = std::env::vars().filter(|(name, _)| is_of_registries(name));
+    let house = env.fold(House::new(), |house, (name, value)| house.with(&name, &value));
+    std::fs::write(house.path("work/p.toml"), POLICY).unwrap();
+    house
+}
+
+/// Whether a registry's own client answers here; told by name if not.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "the registry's own client is the control; skips are told"
+)]
+fn reachable(house: &House, name: &str, line: &[&str]) -> bool {
+    let mut command = std::process::Command::new(line[0]);
+    command.args(&line[1..]).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", house.dir.path());
+    command.envs(house.env.iter().map(|(name, value)| (name, value)));
+    let there = command.output().is_ok_and(|output| output.status.success());
+    if !there {
+        println!("skip: mcp fetch: {name} is not reached by its client here");
+    }
+    there
+}
+
+/// What a server offers, asked for as long as a start may take.
+fn offers(house: &House, server: &str) -> crate::Said {
+    house.run(&["tools", "ls", "-p", "p.toml", "--server", server])
+}
+
+#[test]
+fn a_server_of_npm_is_fetched_once_and_starts_from_there() {
+    let house = house();
+    let package = "@modelcontextprotocol/server-filesystem";
+    if !reachable(&house, "npm", &["/usr/bin/npm", "view", package, "version"]) {
+        return;
+    }
+    assert_eq!(offers(&house, "files").code, 125, "the control: without a registry it never starts");
+    let fetched = house.run(&["mcp", "fetch", "files", "-p", "p.toml", "--json"]);
+    assert_eq!(fetched.code, 0, "{fetched:?}");
+    let fetched = fetched.json();
+    assert_eq!(fetched["content"].as_str().map(str::len), Some(64));
+    let installed = fetched["installed"].as_array().unwrap();
+    let own = format!("{package}@");
+    assert!(installed.iter().any(|one| one.as_str().is_some_and(|one| one.starts_with(&own))), "{fetched}");
+    assert_eq!(house.run(&["mcp", "fetch", "files", "-p", "p.toml", "--json"]).json(), fetched, "it is there");
+
+    let mut client = Client::new(&house, &["mcp", "gateway", "-p", "p.toml"]);
+    assert!(offers(&house, "files").out.contains("files.list_directory"));
+    let listed = client.call("files__list_directory", &json!({"path": "/tmp"}));
+    assert_ne!(listed["result"]["isError"], true, "{listed}");
+    assert_eq!(client.end(), 0);
+}
+
+#[test]
+fn a_server_of_pypi_is_fetched_once_and_does_not_start_when_what_was_fetched_has_changed() {
+    let house = house();
+    let control = ["/usr/bin/python3", "-m", "pip", "download", "-q", "--no-deps", "-d", "/tmp", "mcp-server-time"];
+    if !reachable(&house, "PyPI", &control) {
+        return;
+    }
+    let fetched = house.run(&["mcp", "fetch", "time", "-p", "p.toml"]);
+    assert_eq!(fetched.code, 0, "{fetched:?}");
+    assert!(fetched.out.starts_with("time: mcp_server_time=="), "{fetched:?}");
+    let mut client = Client::new(&house, &["mcp", "gateway", "-p", "p.toml"]);
+    assert!(offers(&house, "time").out.contains("time.get_current_time"));
+    let answer = client.call("time__get_current_time", &json!({"timezone": "UTC"}));
+    assert!(text(&answer).contains("datetime"), "{answer}");
+    assert_eq!(client.end(), 0);
+
+    let below = files_below(&house.state().join("templates"));
+    let module = below.iter().find(|path| path.ends_with("mcp_server_time/server.py")).unwrap();
+    let written = std::fs::read_to_string(module).unwrap();
+    std::fs::write(module, format!("{written}\n# one line more\n")).unwrap();
+    let asked = offers(&house, "time");
+    assert!(asked.err.contains("does not hold any more what was installed"), "{asked:?}");
+    std::fs::write(module, written).unwrap();
+    assert_eq!(offers(&house, "time").code, 0, "the control");
+}
+
+#[test]
+fn what_cannot_be_fetched_is_refused_and_a_server_that_was_not_fetched_names_the_command() {
+    let house = house();
+    for (name, code, words) in [
+        ("image", 126, "images cannot be run here"),
+        ("own", 126, "it is started as it is written"),
+        ("fils", 126, "`fumehood mcp fetch files`"),
+    ] {
+        let said = house.run(&["mcp", "fetch", name, "-p", "p.toml"]);
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(said.err.contains(words), "{said:?}");
+    }
+    let asked = offers(&house, "time");
+    assert!(asked.err.contains("`fumehood mcp fetch time -p POLICY`"), "{asked:?}");
+}

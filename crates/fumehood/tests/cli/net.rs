@@ -1,0 +1,166 @@
+//! Hosts by name, end to end: programs that know of no proxy, servers of this machine pinned by `address`, and the broker
+//! between them.
+
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+
+use super::House;
+
+const BODY: &str = "served by name";
+
+/// A server of HTTP/1.1 on the machine's own loopback, for as long as the test process lives; its port.
+fn served() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    head.push(byte[0]);
+                }
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{BODY}", BODY.len());
+                drop(stream.write_all(answer.as_bytes()));
+            });
+        }
+    });
+    port
+}
+
+/// Flags by which `served.test`, port 80, is that server.
+fn flags(port: u16) -> Vec<String> {
+    let rule = format!("net.allow=[{{ host = \"served.test\", ports = [80], address = \"127.0.0.1:{port}\" }}]");
+    ["--set", "net.mode=allow", "--set", &rule, "--set", "syscalls.profile=default", "--memory", "512M"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn words(first: &[&str], flags: &[String], last: &[&str]) -> Vec<String> {
+    let own = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    [own(first), flags.to_vec(), own(last)].concat()
+}
+
+#[test]
+fn clients_without_a_proxy_reach_the_named_host_and_no_other() {
+    let (house, flags) = (House::new(), flags(served()));
+    let python = "import urllib.request as u; print(u.urlopen('http://served.test/x', timeout=9).read().decode())";
+    let clients: [&[&str]; 3] =
+        [&["python3", "-c", python], &["curl", "-sS", "http://served.test/"], &["wget", "-qO-", "http://served.test/"]];
+    let there = |name: &str| ["/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
+    let mut tried = 0;
+    for client in clients.into_iter().filter(|client| there(client[0])) {
+        let said = house.run(&words(&["run", "-q"], &flags, &[&["--"], client].concat()));
+        assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{client:?}: {said:?}");
+        tried += 1;
+    }
+    assert!(tried > 0, "no client is installed");
+    let code = "
+import socket
+for to in [('other.test', 80), ('192.0.2.1', 80), ('169.254.169.254', 80), ('127.0.0.1', 80), ('::1', 80), ('served.test', 443)]:
+    try: socket.create_connection(to, 9).recv(1); print('reached', to)
+    except OSError as error: pass
+try: socket.socket(2, 2, 1); print('ping')
+except OSError: pass
+print('done')";
+    let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
+    let report = said.json();
+    assert_eq!(report["stdout"], "done\n", "{report}");
+    let ids: Vec<&str> =
+        report["violations"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    for id in ["net.allow/unknown-name", "net.allow/unknown-address"] {
+        assert!(ids.contains(&id), "{id} in {report}");
+    }
+    assert!(report["violations"].as_array().unwrap().iter().any(|one| one["seen"] == "broker"), "{report}");
+    assert_eq!(report["usage"]["net"]["connections"], 0, "{report}");
+    let shown = house.run(&["audit", "show", "--net"]);
+    assert!(shown.out.contains("egress.denied") && !shown.out.contains("run.planned"), "{shown:?}");
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+/// Processes that are brokers now.
+fn brokers() -> Vec<i32> {
+    let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let is =
+        |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"fumehood\0__broker\0");
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(pid).filter(is).collect()
+}
+
+#[test]
+fn a_broker_that_is_killed_takes_the_network_along_and_is_told_of() {
+    let (house, flags) = (House::new(), flags(served()));
+    let code = "
+import socket, sys, time
+socket.create_connection(('served.test', 80), 9).close(); print('reached', flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end:
+    try: socket.create_connection(('198.18.0.1', 53), 9).close()
+    except ConnectionRefusedError: print('refused', flush=True); time.sleep(0.5); sys.exit(7)
+    except OSError: pass
+    time.sleep(0.05)";
+    let mut child = house
+        .command(&words(&["run", "--report", "r.json"], &flags, &["--", "python3", "-c", code]))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "reached\n");
+    // Tests run beside this one: the broker that is ours is below our child.
+    let ours = |pid: &i32| {
+        let parent = |pid: i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()
+        };
+        std::iter::successors(Some(*pid), |pid| parent(*pid)).any(|pid| u32::try_from(pid) == Ok(child.id()))
+    };
+    let found = brokers().into_iter().find(ours);
+    let pid = rustix::process::Pid::from_raw(found.unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    child.wait().unwrap();
+    assert_eq!(rest, "refused\n");
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+    assert_eq!(report["outcome"]["code"], 7, "the run itself goes on: {report}");
+    assert!(report["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.mode"), "{report}");
+    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
+}
+
+#[test]
+fn a_live_sandbox_reaches_its_hosts_until_it_ends_and_nothing_is_left() {
+    let (house, flags) = (House::new(), flags(served()));
+    let created = house.run(&words(&["create"], &flags, &[]));
+    let id = created.out.trim_end().to_owned();
+    assert_eq!(created.code, 0, "{created:?}");
+    let python = "import urllib.request as u; print(u.urlopen('http://served.test/x', timeout=9).read().decode())";
+    for _ in 0..2 {
+        let said = house.run(&["exec", &id, "--", "python3", "-c", python]);
+        assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
+    }
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+    assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
+}
+
+#[test]
+fn a_destination_is_judged_without_a_connection() {
+    let house = House::new();
+    let check = |words: &[&str]| house.run(&[&["net", "check"], words].concat());
+    assert_eq!(check(&["--allow-host", "example.org", "https://example.org/a?b"]).code, 0);
+    assert_eq!(check(&["--allow-host", "example.org", "example.org:22"]).code, 1);
+    let said = check(&["--allow-host", "*.example.org", "--json", "https://example.org"]);
+    assert_eq!((said.code, said.json()["reason"]["id"].as_str()), (1, Some("net.allow/unknown-name")), "{said:?}");
+    let closed = check(&["example.org"]);
+    assert!(closed.code == 1 && closed.out.contains("net.mode/closed"), "{closed:?}");
+    let rule = "net.allow=[{ host = \"a.test\", ports = [443], methods = [\"GET\"], paths = [\"/x/**\"] }]";
+    let opened = |more: &[&str]| check(&[&["--set", "net.mode=allow", "--set", rule], more].concat()).code;
+    assert_eq!(opened(&["https://a.test/x/y"]), 0);
+    assert_eq!(opened(&["https://a.test/y"]), 1);
+    assert_eq!(opened(&["--method", "POST", "https://a.test/x/y"]), 1);
+    assert_eq!(check(&["--set", "net.mode=allow", "--set", "net.unknown=ask", "a.test:443"]).code, 3);
+    assert_eq!(check(&["ftp://a.test"]).code, 125);
+}

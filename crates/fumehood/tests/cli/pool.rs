@@ -1,0 +1,423 @@
+//! Sandboxes that are ready before anybody asks: taken as what was asked for and as nothing else, and gone with who holds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use live::client::{Client, Incoming};
+use live::create::{Created, Layer, Request};
+use live::pool::{Pool, Settings};
+use live::words::{Ask, Report};
+use sandbox::Environment;
+use serde_json::Value;
+
+use crate::{House, files_below};
+
+const OWNER: &str = "a";
+
+fn pool(house: &House, count: usize) -> Pool {
+    let variables = [("HOME", house.dir.path().to_owned()), ("FUMEHOOD_STATE", house.state())];
+    let env: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let environment = Environment::new(Some(house.path("work")), env, rustix::process::geteuid().as_raw());
+    let settings = Settings { count, ..Settings::default() };
+    Pool::new(Path::new(env!("CARGO_BIN_EXE_fumehood")), &environment, settings, Box::new(|_| ())).unwrap()
+}
+
+fn asked(layers: &[&str]) -> Request {
+    Request { layers: layers.iter().map(|set| Layer::Set((*set).to_owned())).collect(), ..Request::default() }
+}
+
+fn until(mut so: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < end {
+        if so() {
+            return true;
+        }
+        drop(sys::channel::wait(&[], Some(Duration::from_millis(20))));
+    }
+    false
+}
+
+fn ready(pool: &Pool, count: usize) {
+    assert!(until(|| pool.status().ready == count), "{:?}", pool.status());
+}
+
+/// A sandbox that is ended with its test.
+struct Live<'a>(&'a House, Option<Created>);
+
+impl<'a> Live<'a> {
+    fn of(house: &'a House, pool: &Pool, owner: &str, request: &Request) -> Self {
+        Self(house, Some(pool.create(owner, request).unwrap().unwrap()))
+    }
+
+    fn info(&self) -> &live::words::Info {
+        &self.1.as_ref().unwrap().info
+    }
+
+    fn exec(&self, command: &[&str]) -> (i32, String) {
+        let args: Vec<&str> = ["exec", &self.info().id, "--"].into_iter().chain(command.iter().copied()).collect();
+        let said = self.0.run(&args);
+        (said.code, said.out)
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        let id = self.info().id.clone();
+        self.0.run(&["kill", &id]);
+        self.1.take().unwrap().reap();
+    }
+}
+
+/// The events of a run, by kind.
+fn kinds(house: &House, run: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["run"] == run).map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Who owns a journal.
+fn supervisors(house: &House) -> Vec<i64> {
+    let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let journals = files_below(&house.state().join("runs"));
+    let first = journals.iter().filter_map(|path| serde_json::from_str::<Value>(text(path).lines().next()?).ok());
+    first.filter_map(|journal| journal["pid"].as_i64()).collect()
+}
+
+/// How many are ready: a supervisor that waits has let go of the folder that it was started in, and has no record yet.
+fn waiting(house: &House) -> usize {
+    let pids: BTreeSet<i64> = supervisors(house).into_iter().collect();
+    let listed: Value = serde_json::from_str(&house.run(&["ps", "--json"]).out).unwrap();
+    let taken: BTreeSet<i64> =
+        listed["sandboxes"].as_array().unwrap().iter().filter_map(|info| info["pid"].as_i64()).collect();
+    let own_session = |pid: &&i64| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3)) == Some(pid.to_string().as_str())
+    };
+    pids.difference(&taken).filter(own_session).count()
+}
+
+/// What live sandboxes and runs have in the state folder.
+fn left(house: &House) -> Vec<std::path::PathBuf> {
+    let runs = files_below(&house.state().join("runs"));
+    let live = files_below(&house.state().join("live"));
+    runs.into_iter().chain(live.into_iter().filter(|path| path.parent() != Some(&house.state().join("live")))).collect()
+}
+
+#[test]
+fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
+    let house = &House::new();
+    let pool = &pool(house, 2);
+    let request = asked(&["limits.wall=\"1h\"", "limits.pids=17"]);
+    let cold = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    assert_eq!((pool.status().taken, pool.status().cold), (0, 2));
+    ready(pool, 2);
+    assert!(house.run(&["ps", "--json"]).out.matches("\"id\"").count() <= 2, "what is ready is nobody's sandbox yet");
+    let before = jiff::Timestamp::now().as_millisecond();
+    let labels = BTreeMap::from([("team".to_owned(), "red".to_owned())]);
+    let named = Request { name: Some("warm".to_owned()), labels, idle_ms: Some(600_000), ..request.clone() };
+    let warm = Live::of(house, pool, OWNER, &named);
+    assert_eq!((pool.status().taken, pool.status().cold), (1, 2));
+    let info = warm.info();
+    assert_eq!((info.name.as_deref(), info.idle_ms, info.labels.len()), (Some("warm"), Some(600_000), 1));
+    assert!(info.created_ms >= before && info.ends_ms == Some(info.created_ms + 3_600_000), "{info:?}");
+    assert_eq!((&info.policy, &info.plan), (&cold[0].info().policy, &cold[0].info().plan));
+    assert_eq!(warm.exec(&["sh", "-c", "echo $((6 * 7))"]), (0, "42\n".to_owned()));
+    assert_eq!(house.run(&["exec", "warm", "--", "true"]).code, 0);
+    let again = pool.create(OWNER, &named).unwrap().unwrap_err();
+    assert!(again.code == 126 && again.text.contains(&info.id), "a name is taken once: {again:?}");
+    assert_eq!(kinds(house, &info.run)[..2], ["run.planned", "run.started"]);
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn nobody_is_given_what_was_made_ready_for_another_or_for_something_else() {
+    let house = &House::new();
+    let pool = &pool(house, 4);
+    let request = asked(&["limits.pids=17"]);
+    let cold = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    ready(pool, 2);
+    let others = [
+        Live::of(house, pool, "b", &request),
+        Live::of(house, pool, OWNER, &asked(&["limits.pids=18"])),
+        Live::of(house, pool, OWNER, &Request { template: "t".to_owned(), ..request.clone() }),
+    ];
+    assert_eq!((pool.status().taken, pool.status().cold), (0, 5));
+    let pids = |one: &Live<'_>| one.exec(&["cat", "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"]).1;
+    // Without a view of its group this says nothing, and the policy says it all.
+    assert!(pids(&others[1]).is_empty() || pids(&others[1]) == "18\n");
+    assert_ne!(others[1].info().policy, others[0].info().policy);
+    assert_eq!(others[0].info().policy, cold[0].info().policy);
+}
+
+#[test]
+fn a_policy_that_changed_in_its_file_since_is_started_cold() {
+    let house = &House::new();
+    let pool = &pool(house, 2);
+    let file = house.path("work/p.toml");
+    std::fs::write(&file, "version = 1\nextends = \"strict\"\nlimits.pids = 17\n").unwrap();
+    let request = Request { layers: vec![Layer::Document("./p.toml".to_owned())], ..Request::default() };
+    let old = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    ready(pool, 2);
+    std::fs::write(&file, "version = 1\nextends = \"strict\"\nlimits.pids = 9\n").unwrap();
+    let new = Live::of(house, pool, OWNER, &request);
+    assert_eq!(pool.status().taken, 0, "the file says something else now");
+    assert_ne!(new.info().policy, old[0].info().policy);
+    std::fs::write(&file, "version = 1\nlimits.pids = \"none of it\"\n").unwrap();
+    let refused = pool.create(OWNER, &request).unwrap().unwrap_err();
+    assert_eq!(refused.code, 126, "{refused:?}");
+}
+
+#[test]
+fn what_is_ready_ends_with_its_pool_and_says_so_in_the_log() {
+    let house = &House::new();
+    let pool = pool(house, 3);
+    let request = asked(&["limits.pids=17"]);
+    drop([0, 1, 2].map(|_| Live::of(house, &pool, OWNER, &request)));
+    ready(&pool, 3);
+    let held = left(house);
+    assert!(
+        held.iter().any(|path| path.starts_with(house.state().join("runs"))),
+        "a journal says what is there: {held:?}"
+    );
+    drop(pool);
+    let records = |paths: Vec<std::path::PathBuf>| -> Vec<_> {
+        let ours = |path: &std::path::PathBuf| path.starts_with(house.state().join("runs")) || path.ends_with("socket");
+        paths.into_iter().filter(ours).collect()
+    };
+    assert_eq!(records(left(house)), Vec::<std::path::PathBuf>::new());
+    let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+    assert_eq!(text.matches("run/unused").count(), 3, "{text}");
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn one_that_was_ended_meanwhile_is_not_given_out() {
+    let house = &House::new();
+    let pool = &pool(house, 1);
+    let request = asked(&["limits.pids=17"]);
+    let cold = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    ready(pool, 1);
+    let used = cold.iter().map(|one| i64::from(one.info().pid)).collect::<Vec<_>>();
+    let spare = supervisors(house).into_iter().find(|pid| !used.contains(pid)).unwrap();
+    let spare = i32::try_from(spare).unwrap();
+    let spare = rustix::process::Pid::from_raw(spare).unwrap();
+    rustix::process::kill_process(spare, rustix::process::Signal::KILL).unwrap();
+    let next = Live::of(house, pool, OWNER, &request);
+    assert_eq!(next.exec(&["true"]).0, 0);
+}
+
+/// `fumehood serve`, killed with its test.
+struct Serve {
+    child: std::process::Child,
+    address: String,
+    key: String,
+}
+
+impl Serve {
+    fn new(house: &House, pool: &str) -> Self {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let name = format!("k{}", COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let key = house.run(&["keys", "add", "--name", &name]).out.trim().to_owned();
+        let mut command = house.command(&["serve", "--listen", "127.0.0.1:0", "--pool", pool]);
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit('/').next().unwrap_or_default().rsplit(' ').next().unwrap().to_owned();
+        Self { child, address, key }
+    }
+
+    /// Creates one; its id.
+    fn create(&self) -> String {
+        self.try_create().unwrap()
+    }
+
+    /// Creates one; none if the server did not answer.
+    fn try_create(&self) -> Option<String> {
+        created_at(&self.address, &self.key)
+    }
+}
+
+fn created_at(address: &str, key: &str) -> Option<String> {
+    {
+        let body = r#"{"policy": "strict"}"#;
+        let mut to = std::net::TcpStream::connect(address).ok()?;
+        let head = format!(
+            "POST /v1/sandboxes HTTP/1.1\r\nHost: {}\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            address,
+            key,
+            body.len()
+        );
+        to.write_all(head.as_bytes()).ok()?;
+        let mut text = String::new();
+        to.read_to_string(&mut text).ok()?;
+        assert!(text.is_empty() || text.starts_with("HTTP/1.1 201"), "{text}");
+        let body = text.split_once("\r\n\r\n")?.1;
+        Some(serde_json::from_str::<Value>(body).ok()?["id"].as_str()?.to_owned())
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_takes_what_is_ready_with_it_and_no_sandbox_that_somebody_has() {
+    let house = &House::new();
+    let served = Serve::new(house, "3");
+    let ids = [served.create(), served.create(), served.create()];
+    // What is being made when the server dies may be found by the next start alone.
+    assert!(until(|| waiting(house) == 3), "three are had and three are ready: {:?}", supervisors(house));
+    drop(served);
+    assert!(until(|| supervisors(house).len() == 3), "{:?}", supervisors(house));
+    for id in &ids {
+        assert_eq!(house.run(&["exec", id, "--", "true"]).code, 0, "{id}");
+    }
+    assert_eq!(house.run(&[&["kill"][..], &ids.each_ref().map(String::as_str)].concat()).code, 0);
+    assert_eq!(supervisors(house), Vec::<i64>::new());
+    let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+    assert_eq!(text.matches("run/unused").count(), 3, "{text}");
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+/// Runs code in the Python that waits; its exit code and what it printed.
+fn python(house: &House, one: &Live<'_>, code: &str) -> (Option<i32>, String) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let socket = house.state().join("live").join(&one.info().id).join("socket");
+    runtime.block_on(async {
+        let client = Client::connect(&socket).await.unwrap();
+        let mut stream = client.open(&Ask::Python { code: code.to_owned(), timeout_ms: Some(20_000) }).unwrap();
+        let mut out = Vec::new();
+        loop {
+            match stream.next().await.unwrap() {
+                Incoming::Out(bytes) | Incoming::Err(bytes) => out.extend(bytes),
+                Incoming::Event(_) => {}
+                Incoming::End(end) => {
+                    let report: Report = serde_json::from_value(end.unwrap()).unwrap();
+                    return (report.code, String::from_utf8(out).unwrap());
+                }
+            }
+        }
+    })
+}
+
+#[test]
+fn a_python_that_waits_has_imported_and_each_piece_of_code_has_one_of_its_own() {
+    let house = &House::new();
+    let pool = &pool(house, 1);
+    let request =
+        Request { imports: Some(vec!["json".to_owned(), "os.path".to_owned()]), ..asked(&["limits.wall=\"1h\""]) };
+    drop([Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)]);
+    ready(pool, 1);
+    assert!(!house.run(&["ps", "-a", "--json"]).out.contains("never used"), "what is ready is nobody's sandbox");
+    let before = jiff::Timestamp::now().as_millisecond();
+    let named = Request { name: Some("warm".to_owned()), ..request.clone() };
+    let one = Live::of(house, pool, OWNER, &named);
+    assert_eq!(pool.status().taken, 1);
+    assert!(one.info().created_ms >= before && one.info().ends_ms == Some(one.info().created_ms + 3_600_000));
+    let loaded = "import sys; print('json' in sys.modules, sys.argv, __name__, 'x' in globals()); x = 1";
+    let said = (Some(0), "True ['-c'] __main__ False\n".to_owned());
+    assert_eq!(python(house, &one, loaded), said);
+    assert_eq!(python(house, &one, loaded), said, "no state is kept");
+    let (code, told) = python(house, &one, "import sys; print(sys.stdin.read()); sys.exit(7)");
+    assert_eq!((code, told.as_str()), (Some(7), "\n"));
+    assert!(python(house, &one, "1 / 0").1.contains("ZeroDivisionError"));
+    assert_eq!(one.exec(&["true"]).0, 0);
+    let kept = house.run(&["exec", "warm", "--", "python3", "-c", "print(6 * 7)"]);
+    assert_eq!(kept.out, "42\n");
+    let other = Request { imports: Some(vec!["json".to_owned()]), ..request.clone() };
+    let _other = Live::of(house, pool, OWNER, &other);
+    assert_eq!(pool.status().taken, 1, "other modules are another sandbox");
+    let code = Request { imports: Some(vec!["os; print(1)".to_owned()]), ..request };
+    assert_eq!(pool.create(OWNER, &code).unwrap().unwrap_err().code, 126);
+}
+
+#[test]
+fn a_module_that_is_not_there_is_told_by_the_code_that_needs_it() {
+    let house = &House::new();
+    let one = house.run(&["create", "--name", "a", "--import", "no_such_module"]);
+    assert_eq!(one.code, 0, "{one:?}");
+    let plain = house.run(&["create", "--name", "b"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let said = |id: &str| {
+        let socket = house.state().join("live").join(id.trim()).join("socket");
+        runtime.block_on(async {
+            let client = Client::connect(&socket).await.unwrap();
+            client.call::<Report>(&Ask::Python { code: "1".to_owned(), timeout_ms: None }).await
+        })
+    };
+    assert_eq!(said(&one.out).unwrap().code, Some(1));
+    assert!(said(&plain.out).unwrap_err().to_string().contains("imports"));
+    assert_eq!(house.run(&["kill", "a", "b"]).code, 0);
+}
+
+/// How often a server and a supervisor are killed: few here, as many as `FUMEHOOD_FAULTS` (`SERVERS,SUPERVISORS`) says in
+/// `scripts/live-faults`.
+fn kills() -> (usize, usize) {
+    let wanted = std::env::var_os("FUMEHOOD_FAULTS").map(std::ffi::OsString::into_string).and_then(Result::ok);
+    let mut numbers = wanted.iter().flat_map(|text| text.split(',')).filter_map(|number| number.parse().ok());
+    let mut next = |usual| numbers.next().unwrap_or(usual);
+    (next(4), next(6))
+}
+
+/// Milliseconds below `most`, and the next state.
+fn random(state: &mut u64, most: u64) -> Duration {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    Duration::from_millis((*state >> 33) % most)
+}
+
+#[test]
+fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool() {
+    let house = &House::new();
+    let mut state = u64::from(std::process::id());
+    for _ in 0..kills().0 {
+        let mut served = Serve::new(house, "2");
+        let (address, key) = (served.address.clone(), served.key.clone());
+        let creating =
+            std::thread::spawn(move || std::iter::from_fn(|| created_at(&address, &key)).take(20).collect::<Vec<_>>());
+        drop(sys::channel::wait(&[], Some(random(&mut state, 300))));
+        served.child.kill().unwrap();
+        let ids = creating.join().unwrap();
+        drop(served);
+        for id in &ids {
+            assert_eq!(house.run(&["exec", id, "--", "true"]).code, 0, "what was answered lives: {id}");
+        }
+        let listed: Value = serde_json::from_str(&house.run(&["ps", "--json"]).out).unwrap();
+        // One whose answer was on its way lives too, and is found.
+        for one in listed["sandboxes"].as_array().unwrap() {
+            assert_eq!(house.run(&["kill", one["id"].as_str().unwrap()]).code, 0);
+        }
+    }
+    // What a server was just making, its next start removes.
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    assert!(until(|| supervisors(house).is_empty()), "{:?}", supervisors(house));
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_supervisor_killed_at_any_moment_ends_its_own_sandbox_alone() {
+    let house = &House::new();
+    let mut state = u64::from(std::process::id());
+    let other = house.run(&["create", "--name", "other"]);
+    assert_eq!(other.code, 0, "{other:?}");
+    for _ in 0..kills().1 {
+        let id = house.run(&["create"]).out.trim().to_owned();
+        let info: Value = serde_json::from_str(&house.run(&["info", "--json", &id]).out).unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(info["pid"].as_i64().unwrap()).unwrap()).unwrap();
+        assert_eq!(house.run(&["exec", "-d", &id, "--", "sh", "-c", "setsid sleep 60 & sleep 60"]).code, 0);
+        drop(sys::channel::wait(&[], Some(random(&mut state, 60))));
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let lost = || house.run(&["info", "--json", &id]).out.contains("\"lost\"");
+        assert!(until(lost), "{id}");
+        assert_eq!(house.run(&["exec", "other", "--", "true"]).code, 0);
+    }
+    assert_eq!(house.run(&["kill", "other"]).code, 0);
+    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    assert!(until(|| supervisors(house).is_empty()), "{:?}", supervisors(house));
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+}

@@ -1,0 +1,196 @@
+//! What a template's sandbox begins with: a command that goes on, and one that says when all is ready.
+
+use std::time::Duration;
+
+use agent::words::Program;
+use sandbox::fault::show_text;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::client::{Client, Incoming, Stream};
+use crate::template::{Recipe, Store, TemplateError};
+use crate::words::{Ask, Exec, Report};
+
+/// A sandbox that is not ready by then is ended.
+const READY: Duration = Duration::from_secs(120);
+/// How long one `ready` may take.
+const ASKED_MS: u64 = 10_000;
+/// Between one `ready` and the next.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Bytes of the end of an output that are told.
+const TOLD: usize = 2000;
+/// Finds the program of `start` in `ps` and `logs`.
+const TAG: &str = "start";
+
+/// The commands of a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Begin {
+    start: Option<String>,
+    ready: Option<String>,
+}
+
+impl Begin {
+    /// Those of a template; none where nothing is to be done.
+    ///
+    /// # Errors
+    /// The template is there and cannot be read.
+    pub(crate) fn of(store: &Store, template: &str) -> Result<Option<Self>, TemplateError> {
+        // A server's names may have a tag, and may be those of presets.
+        let name = template.split_once(':').map_or(template, |(name, _tag)| name);
+        let Recipe { start, ready, .. } = match store.find(name) {
+            Ok(template) => template.recipe,
+            Err(TemplateError::Unknown(_) | TemplateError::Name(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok((start.is_some() || ready.is_some()).then_some(Self { start, ready }))
+    }
+
+    /// Does it; in words why not.
+    pub(crate) async fn run(self, client: Client) -> Result<(), String> {
+        let mut started = match &self.start {
+            Some(line) => Some(Started { stream: start(&client, line).await?, said: Tail::default(), ended: None }),
+            None => None,
+        };
+        let Some(ready) = self.ready else { return Ok(()) };
+        let until = Instant::now().checked_add(READY).unwrap_or_else(Instant::now);
+        let mut last = String::new();
+        let all = async {
+            loop {
+                match asked(&client, &ready).await? {
+                    (true, _) => return Ok(()),
+                    (false, said) => last = said,
+                }
+                if let Some(started) = &mut started {
+                    started.hear().await;
+                    started.check()?;
+                }
+                sleep(AGAIN).await;
+            }
+        };
+        let Ok(done) = timeout_at(until, all).await else {
+            let said = started.map_or_else(String::new, |started| format!("; `start` said: {}", started.said.text()));
+            let seconds = READY.as_secs();
+            return Err(format!("`ready` did not succeed within {seconds} s; it said: {last}{said}"));
+        };
+        done
+    }
+}
+
+fn shell(line: &str) -> Program {
+    Program { argv: ["sh", "-c", line].map(str::to_owned).to_vec(), ..Program::default() }
+}
+
+async fn start(client: &Client, line: &str) -> Result<Stream, String> {
+    let exec = Exec { program: shell(line), detach: true, tag: Some(TAG.to_owned()), ..Exec::default() };
+    let failed = |error: crate::client::Error| format!("`start` could not be started: {error}");
+    let mut stream = client.open(&Ask::Exec(exec)).map_err(failed)?;
+    stream.reply().await.map_err(failed)?;
+    Ok(stream)
+}
+
+/// Whether `ready` succeeded, and what it said.
+async fn asked(client: &Client, line: &str) -> Result<(bool, String), String> {
+    let exec = Exec { program: shell(line), timeout_ms: Some(ASKED_MS), ..Exec::default() };
+    let mut stream = client.open(&Ask::Exec(exec)).map_err(|error| error.to_string())?;
+    let mut said = Tail::default();
+    while let Some(incoming) = stream.next().await {
+        match incoming {
+            Incoming::Out(bytes) | Incoming::Err(bytes) => said.push(&bytes),
+            Incoming::Event(_) => {}
+            Incoming::End(Ok(report)) => {
+                let report = serde_json::from_value::<Report>(report).map_err(|error| error.to_string())?;
+                let text = if report.limit.is_some() { report.message.clone() } else { said.text() };
+                return Ok((report.code == Some(0), text));
+            }
+            Incoming::End(Err(failure)) => return Err(format!("`ready` could not be started: {}", failure.message)),
+        }
+    }
+    Err("the sandbox has ended".to_owned())
+}
+
+/// The command that goes on.
+struct Started {
+    stream: Stream,
+    said: Tail,
+    /// Its exit code, or a sentence.
+    ended: Option<Result<Option<i32>, String>>,
+}
+
+impl Started {
+    /// What it said meanwhile.
+    async fn hear(&mut self) {
+        while self.ended.is_none() {
+            let Ok(incoming) = timeout_at(Instant::now(), self.stream.next()).await else { return };
+            match incoming {
+                Some(Incoming::Out(bytes) | Incoming::Err(bytes)) => self.said.push(&bytes),
+                Some(Incoming::Event(_)) => {}
+                Some(Incoming::End(Ok(report))) => {
+                    let report = serde_json::from_value::<Report>(report);
+                    self.ended = Some(report.map(|report| report.code).map_err(|error| error.to_string()));
+                }
+                Some(Incoming::End(Err(failure))) => self.ended = Some(Err(failure.message)),
+                None => self.ended = Some(Err("the sandbox has ended".to_owned())),
+            }
+        }
+    }
+
+    /// One that left something running and exited with 0 has done its work; any other end is a failure.
+    fn check(&self) -> Result<(), String> {
+        let how = match &self.ended {
+            None | Some(Ok(Some(0))) => return Ok(()),
+            Some(Ok(Some(code))) => format!("exited with {code}"),
+            Some(Ok(None)) => "was ended by a signal".to_owned(),
+            Some(Err(why)) => why.clone(),
+        };
+        Err(format!("`start` {how} before `ready` succeeded; it said: {}", self.said.text()))
+    }
+}
+
+/// The end of an output.
+#[derive(Debug, Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+        let over = self.0.len().saturating_sub(TOLD);
+        self.0.drain(..over);
+    }
+
+    fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.0);
+        let text = text.trim();
+        if text.is_empty() { "nothing".to_owned() } else { show_text(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_those_of_the_template_under_any_of_its_names() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        let file = state.path().join("recipe.toml");
+        std::fs::write(&file, "start = \"serve\"\nready = \"true\"\n").unwrap();
+        let source = crate::template::Source::file(&file).unwrap();
+        let tools = crate::template::Tools::new(std::collections::BTreeMap::new());
+        store.build("team", &source, &tools).unwrap();
+        let wanted = Begin { start: Some("serve".to_owned()), ready: Some("true".to_owned()) };
+        assert_eq!(Begin::of(&store, "team:latest").unwrap(), Some(wanted));
+        for none in ["", "base", "strict", "../x"] {
+            assert_eq!(Begin::of(&store, none).unwrap(), None, "{none}");
+        }
+        std::fs::write(state.path().join("templates/names/broken"), "nothing").unwrap();
+        assert!(Begin::of(&store, "broken").is_err(), "one that cannot be read is none without commands");
+    }
+
+    #[test]
+    fn of_an_output_the_end_is_told() {
+        let mut tail = Tail::default();
+        assert_eq!(tail.text(), "nothing");
+        tail.push(&[b'x'; 5000]);
+        tail.push(b"end\n");
+        assert!(tail.text().ends_with("xend") && tail.text().len() < TOLD, "{}", tail.text());
+    }
+}

@@ -1,0 +1,229 @@
+//! What was asked for lately, and so what is to be ready.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::Settings;
+use super::spare::Spare;
+use crate::create::Request;
+
+/// As many are ready as were asked for in this time.
+const LATELY: Duration = Duration::from_secs(60);
+/// What was not asked for in this time is not wanted any more.
+const EVER: Duration = Duration::from_secs(600);
+/// Most shapes that are remembered.
+const SHAPES: usize = 256;
+/// After a failure the next try waits at least so long, and twice as long each time.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What makes sandboxes interchangeable: whose they are, and what they are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) owner: String,
+    /// Without what is said when one is taken.
+    pub(super) request: Request,
+}
+
+impl Shape {
+    /// The shape of a request; none of what is made for one caller alone.
+    pub(super) fn of(owner: &str, request: &Request) -> Option<Self> {
+        let Request { layers, name: _, labels: _, idle_ms, template, from, imports, columns: _, colour: _ } = request;
+        // One with a Python in it was let go, and its snapshots say with what.
+        let idle_ms = idle_ms.filter(|_| imports.is_some());
+        let (layers, template, imports) = (layers.clone(), template.clone(), imports.clone());
+        let request = Request { layers, template, imports, idle_ms, ..Request::default() };
+        from.is_none().then(|| Self { owner: owner.to_owned(), request })
+    }
+}
+
+struct Entry {
+    shape: Shape,
+    /// When it was asked for, the newest last.
+    asked: VecDeque<Instant>,
+    /// The oldest first.
+    ready: VecDeque<Spare>,
+    /// No new try before this, after a failure.
+    wait: Option<(Instant, Duration)>,
+}
+
+impl Entry {
+    fn wants(&self, at: Instant) -> usize {
+        let within = |time: Duration| self.asked.iter().filter(|asked| at.duration_since(**asked) < time).count();
+        // What was asked for once may never be again: an owner who never asks twice fills no pool.
+        if within(EVER) < 2 { 0 } else { within(LATELY).max(1) }
+    }
+}
+
+/// All shapes, the one that was asked for last at the end.
+#[derive(Default)]
+pub(super) struct Demand {
+    entries: Vec<Entry>,
+}
+
+impl Demand {
+    /// Somebody asked for this; at most so many times are remembered.
+    pub(super) fn asked(&mut self, shape: Shape, at: Instant, most: usize) {
+        let known = self.entries.iter().position(|entry| entry.shape == shape);
+        let mut entry = match known {
+            Some(known) => self.entries.remove(known),
+            None => Entry { shape, asked: VecDeque::new(), ready: VecDeque::new(), wait: None },
+        };
+        entry.asked.push_back(at);
+        if entry.asked.len() > most.max(2) {
+            entry.asked.pop_front();
+        }
+        self.entries.push(entry);
+    }
+
+    /// One that is ready.
+    pub(super) fn take(&mut self, shape: &Shape) -> Option<Spare> {
+        self.entries.iter_mut().find(|entry| entry.shape == *shape)?.ready.pop_front()
+    }
+
+    /// How many are ready, and their memory in bytes.
+    pub(super) fn ready(&self) -> (usize, u64) {
+        let spares = || self.entries.iter().flat_map(|entry| &entry.ready);
+        (spares().count(), spares().map(|spare| spare.memory).sum())
+    }
+
+    /// How many are to be ready.
+    pub(super) fn wanted(&self, at: Instant, most: usize) -> usize {
+        self.targets(at, most).iter().sum()
+    }
+
+    /// How many of each shape are to be ready. No owner has more than its share while others want something too.
+    fn targets(&self, at: Instant, most: usize) -> Vec<usize> {
+        let wanting = self.entries.iter().filter(|entry| entry.wants(at) > 0);
+        let owners: BTreeSet<&str> = wanting.map(|entry| entry.shape.owner.as_str()).collect();
+        let share = (most / owners.len().max(1)).max(usize::from(most > 0));
+        let mut left = most;
+        let mut given: Vec<(&str, usize)> = Vec::new();
+        let mut targets = vec![0; self.entries.len()];
+        for (entry, target) in self.entries.iter().zip(&mut targets).rev() {
+            let owner = entry.shape.owner.as_str();
+            let has: usize = given.iter().filter(|(name, _)| *name == owner).map(|(_, count)| count).sum();
+            *target = entry.wants(at).min(share.saturating_sub(has)).min(left);
+            left = left.saturating_sub(*target);
+            given.push((owner, *target));
+        }
+        targets
+    }
+
+    /// What is to be made next: of what lacks most.
+    pub(super) fn next(&self, at: Instant, most: usize) -> Option<Shape> {
+        let targets = self.targets(at, most);
+        let lacks = self.entries.iter().zip(targets).map(|(entry, target)| {
+            let waits = entry.wait.is_some_and(|(until, _)| until > at);
+            (if waits { 0 } else { target.saturating_sub(entry.ready.len()) }, entry)
+        });
+        let (lack, entry) = lacks.max_by_key(|(lack, _)| *lack)?;
+        (lack > 0).then(|| entry.shape.clone())
+    }
+
+    /// One was made ready, or could not be.
+    pub(super) fn made(&mut self, shape: &Shape, spare: Option<Spare>, at: Instant) {
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.shape == *shape) else { return };
+        match spare {
+            Some(spare) => {
+                entry.ready.push_back(spare);
+                entry.wait = None;
+            }
+            None => {
+                let wait = entry.wait.map_or(FIRST_WAIT, |(_, before)| before.saturating_mul(2).min(LONGEST_WAIT));
+                entry.wait = at.checked_add(wait).map(|until| (until, wait));
+            }
+        }
+    }
+
+    /// Those that are too old, ended by themselves, or more than are wanted; what nobody asks for any more is forgotten.
+    pub(super) fn surplus(&mut self, at: Instant, settings: Settings) -> Vec<Spare> {
+        let targets = self.targets(at, settings.count);
+        let mut found = Vec::new();
+        for (entry, target) in self.entries.iter_mut().zip(targets) {
+            let is_good = |spare: &Spare| at.duration_since(spare.since) <= settings.age && !spare.has_ended();
+            let (good, old): (Vec<_>, Vec<_>) = std::mem::take(&mut entry.ready).into_iter().partition(is_good);
+            entry.ready = good.into();
+            found.extend(old);
+            while entry.ready.len() > target {
+                found.extend(entry.ready.pop_front());
+            }
+        }
+        let too_many = self.entries.len().saturating_sub(SHAPES);
+        found.extend(self.entries.drain(..too_many).flat_map(|entry| entry.ready));
+        self.entries.retain(|entry| {
+            !entry.ready.is_empty() || entry.asked.back().is_some_and(|asked| at.duration_since(*asked) < EVER)
+        });
+        found
+    }
+
+    /// All of them.
+    pub(super) fn all(&mut self) -> Vec<Spare> {
+        std::mem::take(&mut self.entries).into_iter().flat_map(|entry| entry.ready).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(owner: &str, memory: &str) -> Shape {
+        let layers = vec![crate::create::Layer::Set(format!("limits.memory={memory}"))];
+        Shape { owner: owner.to_owned(), request: Request { layers, ..Request::default() } }
+    }
+
+    fn later(at: Instant, seconds: u64) -> Instant {
+        at + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn as_many_are_wanted_as_were_asked_for_lately_and_none_of_what_was_asked_for_once() {
+        let (mut demand, at) = (Demand::default(), Instant::now());
+        demand.asked(shape("a", "1G"), at, 8);
+        assert_eq!((demand.wanted(at, 8), demand.next(at, 8)), (0, None));
+        demand.asked(shape("a", "1G"), at, 8);
+        demand.asked(shape("a", "1G"), at, 8);
+        assert_eq!((demand.wanted(at, 8), demand.wanted(at, 2)), (3, 2));
+        assert_eq!(demand.wanted(later(at, 61), 8), 1, "one stays for a while");
+        assert_eq!(demand.wanted(later(at, 601), 8), 0);
+        assert_eq!(demand.wanted(at, 0), 0, "a pool of none");
+    }
+
+    #[test]
+    fn no_owner_takes_the_share_of_another() {
+        let (mut demand, at) = (Demand::default(), Instant::now());
+        for _ in 0..20 {
+            demand.asked(shape("greedy", "1G"), at, 8);
+            demand.asked(shape("greedy", "2G"), at, 8);
+        }
+        assert_eq!(demand.wanted(at, 8), 8);
+        demand.asked(shape("modest", "1G"), at, 8);
+        demand.asked(shape("modest", "1G"), at, 8);
+        let targets = demand.targets(at, 8);
+        assert_eq!((targets.iter().sum::<usize>(), targets.last()), (6, Some(&2)), "{targets:?}");
+    }
+
+    #[test]
+    fn after_a_failure_the_next_try_waits_longer_each_time() {
+        let (mut demand, at) = (Demand::default(), Instant::now());
+        let wanted = shape("a", "1G");
+        demand.asked(wanted.clone(), at, 8);
+        demand.asked(wanted.clone(), at, 8);
+        assert_eq!(demand.next(at, 8), Some(wanted.clone()));
+        demand.made(&wanted, None, at);
+        assert_eq!((demand.next(at, 8), demand.next(later(at, 1), 8).is_some()), (None, true));
+        demand.made(&wanted, None, later(at, 1));
+        assert_eq!((demand.next(later(at, 2), 8), demand.next(later(at, 3), 8).is_some()), (None, true));
+    }
+
+    #[test]
+    fn what_is_said_at_the_taking_makes_no_other_shape_and_all_else_does() {
+        let request = shape("a", "1G").request;
+        let named = Request { name: Some("n".to_owned()), idle_ms: Some(1), ..request.clone() };
+        assert_eq!(Shape::of("a", &named), Shape::of("a", &request));
+        assert_ne!(Shape::of("b", &request), Shape::of("a", &request), "another owner");
+        assert_ne!(Shape::of("a", &Request { template: "t".to_owned(), ..request.clone() }), Shape::of("a", &request));
+        assert_ne!(Shape::of("a", &Request { layers: Vec::new(), ..request.clone() }), Shape::of("a", &request));
+        assert_eq!(Shape::of("a", &Request { from: Some("s".to_owned()), ..request }), None, "files of its own");
+    }
+}

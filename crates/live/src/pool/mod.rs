@@ -1,0 +1,273 @@
+//! Sandboxes that were made ready before anybody asked for them: everything in force and proven, nothing let go.
+//!
+//! One that is taken is exactly what was asked for: the same owner and layers, the same policy once they are read again, the
+//! same files of the host behind it. Anything else, and a pool that is empty, is a cold start, never a weaker sandbox. None is
+//! given to another owner, and none is used twice. What is kept ready follows what was asked for lately; the supervisors of
+//! it end with whoever holds the pool, however that ends, and leave nothing.
+
+mod demand;
+mod proof;
+mod spare;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sandbox::Environment;
+
+use crate::create::{Created, Refusal, Request, Taking, create};
+use crate::error::LiveError;
+use crate::room::Room;
+use demand::{Demand, Shape};
+use proof::Proof;
+use spare::Spare;
+
+/// How often what is due is looked for when nothing is asked.
+const LOOK: Duration = Duration::from_secs(1);
+/// Nothing is made ready while the host has less memory than this, bytes: twice of what a server leaves free.
+const FREE_MEMORY: u64 = 512 << 20;
+
+/// How large a pool may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Most sandboxes that are ready at once; 0 = no pool.
+    pub count: usize,
+    /// Most memory of those, bytes.
+    pub memory: u64,
+    /// None is given out that is older than this: what it shows of the host was looked at then.
+    pub age: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { count: 0, memory: 512 << 20, age: Duration::from_secs(10 * 60) }
+    }
+}
+
+/// How a pool is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Sandboxes that are ready.
+    pub ready: usize,
+    /// Sandboxes that are to be ready, by what was asked lately.
+    pub wanted: usize,
+    /// Memory of those that are ready, bytes.
+    pub memory: u64,
+    /// How many were given out.
+    pub taken: u64,
+    /// How many were asked for and started cold.
+    pub cold: u64,
+    /// Why it is not full, if something hinders it.
+    pub trouble: Option<String>,
+}
+
+/// Hears why a pool cannot be filled, once for each reason; and when it can again.
+pub type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Sandboxes that are ready. Dropped, they are ended.
+pub struct Pool {
+    shared: Arc<Shared>,
+    filler: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    program: PathBuf,
+    environment: Environment,
+    settings: Settings,
+    tell: Tell,
+    now: Mutex<Now>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Now {
+    demand: Demand,
+    taken: u64,
+    cold: u64,
+    trouble: Option<String>,
+    stops: bool,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn locked(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says why it cannot be filled, or that it can.
+    fn hindered(&self, why: Option<String>) {
+        let mut now = self.locked();
+        if now.trouble == why {
+            return;
+        }
+        let words = match &why {
+            Some(why) => format!("the pool cannot be filled, sandboxes start cold: {why}"),
+            None => "the pool can be filled again".to_owned(),
+        };
+        now.trouble = why;
+        drop(now);
+        (self.tell)(&words);
+    }
+}
+
+impl Pool {
+    /// A pool that starts supervisors by calling `program`, for the caller whose `environment` this is.
+    ///
+    /// # Errors
+    /// [`LiveError::Start`]: there is no thread to fill it.
+    pub fn new(program: &Path, environment: &Environment, settings: Settings, tell: Tell) -> Result<Self, LiveError> {
+        let shared = Arc::new(Shared {
+            program: program.to_owned(),
+            environment: environment.clone(),
+            settings,
+            tell,
+            now: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let ours = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("pool".to_owned()).spawn(move || fill(&ours));
+        let filler = thread.map_err(|error| LiveError::Start { why: error.to_string() })?;
+        Ok(Self { shared, filler: Mutex::new(Some(filler)) })
+    }
+
+    /// Creates a sandbox for an owner: one that is ready if there is one, else a new one.
+    ///
+    /// # Errors
+    /// As [`create()`].
+    pub fn create(&self, owner: &str, request: &Request) -> Result<Result<Created, Refusal>, LiveError> {
+        // What cannot be read is refused by the start, with every reason; what no pool can hold starts cold.
+        let shape = Shape::of(owner, request).filter(|_| self.shared.settings.count > 0);
+        let proof = shape.as_ref().and_then(|shape| Proof::now(&shape.request, &self.shared.environment));
+        let created = shape.zip(proof).and_then(|(shape, proof)| self.ready(shape, &proof, request));
+        if let Some(created) = created {
+            return Ok(created);
+        }
+        let mut now = self.shared.locked();
+        now.cold = now.cold.saturating_add(1);
+        drop(now);
+        create(request, &self.shared.program, &self.shared.environment)
+    }
+
+    /// One that is ready and is what is asked for.
+    fn ready(&self, shape: Shape, proof: &Proof, request: &Request) -> Option<Result<Created, Refusal>> {
+        let mut taken = None;
+        while taken.is_none() {
+            let Some(spare) = self.next(&shape) else { break };
+            taken = self.take(spare, proof, request);
+        }
+        let mut now = self.shared.locked();
+        now.taken = now.taken.saturating_add(u64::from(taken.is_some()));
+        now.demand.asked(shape, Instant::now(), self.shared.settings.count);
+        drop(now);
+        // Not before: what is made ready takes the processors from who waits.
+        self.shared.changed.notify_one();
+        taken
+    }
+
+    /// One that is ready for this shape.
+    fn next(&self, shape: &Shape) -> Option<Spare> {
+        self.shared.locked().demand.take(shape)
+    }
+
+    /// Takes one, if it is what is asked for; else it is ended.
+    fn take(&self, spare: Spare, proof: &Proof, request: &Request) -> Option<Result<Created, Refusal>> {
+        if spare.since.elapsed() > self.shared.settings.age || !proof.is_of(&spare) {
+            spare.bury();
+            return None;
+        }
+        let Request { name, labels, idle_ms, .. } = request;
+        // One that is gone was ended meanwhile: the host's memory, or somebody by a signal.
+        spare.take(Taking { name: name.clone(), labels: labels.clone(), idle_ms: *idle_ms }).ok()
+    }
+
+    /// Ends what is ready, and makes nothing ready any more; returns when nothing of it is left. Who asks then starts cold.
+    pub fn stop(&self) {
+        self.shared.locked().stops = true;
+        self.shared.changed.notify_all();
+        if let Some(filler) = self.filler.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Whatever became of it, it fills nothing any more.
+            drop(filler.join());
+        }
+        let spares = self.shared.locked().demand.all();
+        // All hear it before one is waited for.
+        let children: Vec<_> = spares.into_iter().map(Spare::leave).collect();
+        children.iter().for_each(spare::reap);
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let now = self.shared.locked();
+        let (ready, memory) = now.demand.ready();
+        let wanted = now.demand.wanted(Instant::now(), self.shared.settings.count);
+        Status { ready, wanted, memory, taken: now.taken, cold: now.cold, trouble: now.trouble.clone() }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Keeps a pool filled, one at a time, until it stops.
+fn fill(shared: &Shared) {
+    while let Some((shape, old)) = due(shared) {
+        old.into_iter().map(Spare::leave).collect::<Vec<_>>().iter().for_each(spare::reap);
+        let Some(shape) = shape else { continue };
+        if let Some(why) = short(shared) {
+            shared.hindered(Some(why));
+            pause(shared);
+            continue;
+        }
+        let made = Spare::make(&shape.request, &shared.program, &shared.environment);
+        let trouble = made.as_ref().err().cloned();
+        shared.locked().demand.made(&shape, made.ok(), Instant::now());
+        shared.hindered(trouble);
+    }
+}
+
+/// What is to be made, and what is ended; waits until there is something. None when it stops.
+fn due(shared: &Shared) -> Option<(Option<Shape>, Vec<Spare>)> {
+    let mut now = shared.locked();
+    loop {
+        if now.stops {
+            return None;
+        }
+        let at = Instant::now();
+        let old = now.demand.surplus(at, shared.settings);
+        let next = now.demand.next(at, shared.settings.count);
+        if next.is_some() || !old.is_empty() {
+            return Some((next, old));
+        }
+        now = shared.changed.wait_timeout(now, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Waits a while, or until it stops.
+fn pause(shared: &Shared) {
+    let now = shared.locked();
+    if !now.stops {
+        drop(shared.changed.wait_timeout(now, LOOK));
+    }
+}
+
+/// Why nothing is made ready now.
+fn short(shared: &Shared) -> Option<String> {
+    let room = Room::read();
+    if room.memory.is_some_and(|free| free < FREE_MEMORY) {
+        return Some(format!("the host has less than {} MiB of memory left", FREE_MEMORY >> 20));
+    }
+    if room.processes.is_some_and(|(there, most)| there > most.saturating_sub(most / 4)) {
+        return Some("three quarters of the processes that the host may have exist".to_owned());
+    }
+    let (_, memory) = shared.locked().demand.ready();
+    let most = shared.settings.memory;
+    (memory >= most).then(|| format!("what is ready holds {} MiB, and {} are the most", memory >> 20, most >> 20))
+}

@@ -1,0 +1,157 @@
+//! What a sandbox that is ready was proven with, and what is asked for: they must be the same.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use policy::planning::policy_digest;
+use policy::value::{Policy, Root, Tier, WorkspaceMode};
+use policy::{Loaded, value::Fs};
+use sandbox::{Environment, Inputs, PolicyLayer, load};
+
+use super::spare::Spare;
+use crate::create::Request;
+
+/// A path of the host that a policy names, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+    /// Its last change, where its content was copied.
+    changed: Option<(i64, i64)>,
+}
+
+/// The files of the host behind a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Files(Vec<Named>);
+
+/// What is asked for, read now.
+#[derive(Debug)]
+pub(super) struct Proof {
+    loaded: Loaded,
+    pub(super) files: Files,
+}
+
+impl Proof {
+    /// Of a request; none where it cannot be read, or no sandbox can be made ready for it.
+    pub(super) fn now(request: &Request, environment: &Environment) -> Option<Self> {
+        let layers: Vec<PolicyLayer> = request.layers.iter().cloned().map(PolicyLayer::from).collect();
+        let loaded = load(&layers, environment, Inputs::Now).ok()?;
+        let files = Files::of(&loaded.policy)?;
+        Some(Self { loaded, files })
+    }
+
+    /// Name and digest of the policy on a tier, as `Info` has it; none of a tier that has no live sandboxes.
+    pub(super) fn policy_on(&self, tier: &str) -> Option<String> {
+        let tier = [Tier::Container, Tier::Process].into_iter().find(|one| one.as_str() == tier)?;
+        let policy = self.loaded.policy_on(tier);
+        Some(format!("{} {}", policy.name, policy_digest(&policy)))
+    }
+
+    /// Whether a sandbox was made ready with exactly this.
+    pub(super) fn is_of(&self, spare: &Spare) -> bool {
+        self.files == spare.files && self.policy_on(&spare.parked.tier).as_ref() == Some(&spare.parked.policy)
+    }
+}
+
+impl Files {
+    /// Those that a policy names. None where what a start makes of them could differ from what it would make of them later:
+    /// a workspace that is not an empty copy, what is written to the host, what is searched for names to hide,
+    /// inputs and secrets, which are read at the start.
+    pub(super) fn of(policy: &Policy) -> Option<Self> {
+        let Fs { root, read, write, hide, .. } = &policy.fs;
+        let given = !policy.inputs.is_empty() || !policy.secrets.is_empty();
+        if !write.is_empty() || !hide.is_empty() || given {
+            return None;
+        }
+        let mut named = Vec::new();
+        match (policy.workspace.mode, &policy.workspace.path) {
+            (WorkspaceMode::None, _) => {}
+            (WorkspaceMode::Copy, Some(path)) => named.push(empty(path)?),
+            (WorkspaceMode::Copy | WorkspaceMode::Ro | WorkspaceMode::Rw | WorkspaceMode::Overlay, _) => return None,
+        }
+        match root {
+            Root::Host | Root::Empty => {}
+            Root::Dir(path) => named.push(one(path)?),
+            Root::Image(_) => return None,
+        }
+        for grant in read {
+            named.push(one(&grant.from)?);
+        }
+        Some(Self(named))
+    }
+}
+
+fn one(path: &Path) -> Option<Named> {
+    let meta = path.metadata().ok()?;
+    Some(Named { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed: None })
+}
+
+/// A folder with nothing in it; any name that comes or goes changes its time.
+fn empty(path: &Path) -> Option<Named> {
+    let meta = path.metadata().ok()?;
+    let nothing = path.read_dir().ok()?.next().is_none();
+    let changed = Some((meta.ctime(), meta.ctime_nsec()));
+    nothing.then(|| Named { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proof(folder: &Path, layers: &[&str]) -> Option<Proof> {
+        let layers = layers.iter().map(|set| crate::create::Layer::Set((*set).to_owned())).collect();
+        let request = Request { layers, ..Request::default() };
+        Proof::now(&request, &Environment::new(Some(folder.to_owned()), std::collections::BTreeMap::new(), 1000))
+    }
+
+    #[test]
+    fn only_what_a_later_start_would_make_the_same_of_can_be_made_ready() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w");
+        std::fs::create_dir(&path).unwrap();
+        let text = path.to_str().unwrap();
+        let workspace = |mode: &str| format!("workspace={{ path = \"{text}\", mode = \"{mode}\" }}");
+        assert!(proof(folder.path(), &[]).is_some());
+        assert!(proof(folder.path(), &[&workspace("copy")]).is_some(), "an empty copy");
+        for mode in ["ro", "rw", "overlay"] {
+            assert!(proof(folder.path(), &[&workspace(mode)]).is_none(), "{mode}");
+        }
+        assert!(proof(folder.path(), &[&format!("fs.write=[\"{text}\"]")]).is_none());
+        assert!(proof(folder.path(), &["fs.hide=[\"**/.env\"]"]).is_none());
+        assert!(proof(folder.path(), &["limits.memory=1"]).is_none(), "what is refused starts cold, and is told there");
+        std::fs::write(path.join("file"), "").unwrap();
+        assert!(proof(folder.path(), &[&workspace("copy")]).is_none(), "a copy of something");
+    }
+
+    #[test]
+    fn another_policy_and_another_file_under_the_same_name_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tool");
+        std::fs::write(&file, "1").unwrap();
+        let read = format!("fs.read=[\"{}\"]", file.display());
+        let before = proof(folder.path(), &[&read]).unwrap();
+        let same = proof(folder.path(), &[&read]).unwrap();
+        assert_eq!((&same.files, same.policy_on("container")), (&before.files, before.policy_on("container")));
+        let other = proof(folder.path(), &[&read, "limits.pids=7"]).unwrap();
+        assert_ne!(other.policy_on("container"), before.policy_on("container"));
+        let next = folder.path().join("next");
+        std::fs::write(&next, "2").unwrap();
+        std::fs::rename(&next, &file).unwrap();
+        assert_ne!(proof(folder.path(), &[&read]).unwrap().files, before.files);
+        assert_eq!(before.policy_on("vm"), None);
+    }
+
+    #[test]
+    fn a_folder_that_was_not_empty_meanwhile_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = empty(folder.path()).unwrap();
+        assert_eq!(empty(folder.path()).unwrap(), before);
+        let file = folder.path().join("file");
+        // The clock of a file system is coarse.
+        while empty(folder.path()).is_none_or(|now| now == before) {
+            std::fs::write(&file, "").unwrap();
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! `[net]` and `[secrets]` as values: which destinations a run may reach by the broker, and what the broker adds to requests.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use crate::diagnostic::Diagnostics;
+use crate::units::{Bytes, BytesPerSecond};
+
+/// Ports of a rule that names none.
+pub(crate) const WEB_PORTS: [u16; 2] = [80, 443];
+
+/// Network mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetMode {
+    /// No IP socket can be made at all.
+    None,
+    /// An empty network namespace with `lo` up.
+    Loopback,
+    /// The hosts of `net.allow`, by the broker.
+    Allow,
+}
+
+/// `net.unknown`: what happens to a destination that no rule has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// It is refused.
+    Deny,
+    /// It waits for a person's answer.
+    Ask,
+}
+
+/// Transport of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// `tls` of a rule: what the broker does with TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsUse {
+    /// Opened where methods, paths or a secret need it, else passed.
+    Auto,
+    /// Never opened: the program verifies the server itself, and methods, paths and secrets cannot be held.
+    Pass,
+}
+
+/// `[net]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// Mode.
+    pub mode: NetMode,
+    /// `net.presets` by name, with the rules that each stands for.
+    pub presets: BTreeMap<String, Vec<NetRule>>,
+    /// Allowed destinations.
+    pub allow: Vec<NetRule>,
+    /// Denied destinations; they win over `allow` and presets.
+    pub deny: Vec<NetDenial>,
+    /// What no rule has.
+    pub unknown: Unknown,
+    /// Hosts that a program may reach, by its absolute path inside; programs that are not here may reach all.
+    pub programs: BTreeMap<PathBuf, Vec<String>>,
+    /// Who resolves names; only `broker`.
+    pub dns: String,
+    /// Files of more root certificates, absolute.
+    pub ca: Vec<PathBuf>,
+    /// The broker's way out: `http://HOST:PORT`.
+    pub proxy: Option<String>,
+    /// Rate over the broker, both directions together.
+    pub bandwidth: Option<BytesPerSecond>,
+    /// Bytes over the broker, both directions together, of the whole run.
+    pub bytes: Option<Bytes>,
+    /// Connections open at once.
+    pub connections: Option<u32>,
+}
+
+/// One allowed destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetRule {
+    /// Whom it names.
+    pub to: Target,
+    /// Ports; sorted, never empty.
+    pub ports: Vec<u16>,
+    /// Transport.
+    pub protocol: Protocol,
+    /// HTTP methods, in capitals; empty = all.
+    pub methods: Vec<String>,
+    /// Globs of paths, each of which starts with `/`; empty = all.
+    pub paths: Vec<String>,
+    /// Where it really is: every port of the rule leads there, and private addresses are reached by this alone.
+    pub address: Option<SocketAddr>,
+    /// What is done with TLS.
+    pub tls: TlsUse,
+}
+
+impl NetRule {
+    /// Whether requests are judged one by one, for which the connection is opened.
+    #[must_use]
+    pub const fn is_opened(&self) -> bool {
+        !self.methods.is_empty() || !self.paths.is_empty()
+    }
+}
+
+/// One denied destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetDenial {
+    /// Whom it names.
+    pub to: Target,
+    /// Ports, sorted; empty = all.
+    pub ports: Vec<u16>,
+}
+
+/// Whom a rule names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// A name in lower case without a trailing dot; `*.NAME` is one label more, `**.NAME` any number of them.
+    Host(String),
+    /// Addresses.
+    Cidr(Cidr),
+}
+
+/// Whether a name (lower case, no trailing dot) is one that a pattern of rules stands for: `*.x` has one label more than `x`,
+/// `**.x` one or more, any other pattern is the name itself.
+#[must_use]
+pub fn host_matches(pattern: &str, name: &str) -> bool {
+    let before = |end: &str| name.strip_suffix(end)?.strip_suffix('.').filter(|before| !before.is_empty());
+    if let Some(end) = pattern.strip_prefix("**.") {
+        return before(end).is_some();
+    }
+    match pattern.strip_prefix("*.") {
+        Some(end) => before(end).is_some_and(|label| !label.contains('.')),
+        None => pattern == name,
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(name) => f.write_str(name),
+            Self::Cidr(cidr) => cidr.fmt(f),
+        }
+    }
+}
+
+/// A range of addresses; bits behind the length are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cidr {
+    /// The first address.
+    pub first: IpAddr,
+    /// How many leading bits all addresses share: 0 to 32, or to 128.
+    pub length: u8,
+}
+
+impl Cidr {
+    /// The range that an address lies in.
+    #[must_use]
+    pub fn of(address: IpAddr, length: u8) -> Self {
+        Self { first: masked(address, length), length: length.min(most(address)) }
+    }
+
+    /// Reads `ADDRESS/LENGTH` or a single address; `None` if it is neither, and the bits behind the length as written.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<(Self, IpAddr)> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let plain = |text: &str| text.len() <= 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let length = match length {
+            None => most(address),
+            Some(length) => length.parse::<u8>().ok().filter(|n| *n <= most(address) && plain(length))?,
+        };
+        Some((Self::of(address, length), address))
+    }
+
+    /// Whether an address lies in the range. An IPv4 address lies in no range of IPv6.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.first.is_ipv4() == address.is_ipv4() && masked(address, self.length) == self.first
+    }
+
+    /// Whether the range is one address.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.length == most(self.first)
+    }
+}
+
+impl std::fmt::Display for Cidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.first, self.length)
+    }
+}
+
+const fn most(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+fn masked(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(u32::from(length))).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(length))).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+        }
+    }
+}
+
+/// `[secrets.NAME]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    /// Where it is found, outside.
+    pub from: SecretSource,
+    /// Hosts that may see it, as in rules; never empty.
+    pub hosts: Vec<String>,
+    /// Ports, sorted, never empty; 443 if none was written.
+    pub ports: Vec<u16>,
+    /// HTTP methods; empty = all.
+    pub methods: Vec<String>,
+    /// Globs of paths; empty = all.
+    pub paths: Vec<String>,
+    /// Where in a request it is put.
+    pub put: SecretUse,
+    /// The variable inside that holds a placeholder.
+    pub env: Option<String>,
+}
+
+/// `from` of a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// `env:NAME` of the caller.
+    Env(String),
+    /// `file:PATH`, absolute.
+    File(PathBuf),
+    /// `command:WORD ...`: run outside, once, without a shell.
+    Command(Vec<String>),
+}
+
+impl std::fmt::Display for SecretSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Env(name) => write!(f, "env:{name}"),
+            Self::File(path) => write!(f, "file:{}", path.to_string_lossy()),
+            Self::Command(words) => write!(f, "command:{}", words.join(" ")),
+        }
+    }
+}
+
+/// `as` of a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretUse {
+    /// A header, in lower case, with a value in which `{}` stands for the secret.
+    Header {
+        /// Name.
+        name: String,
+        /// Value.
+        format: String,
+    },
+    /// The password of this user, in `Authorization: Basic`.
+    Basic(String),
+    /// A parameter of the query.
+    Query(String),
+    /// Wherever the program sends the placeholder.
+    Placeholder,
+}
+
+impl Net {
+    /// What stands when nothing is said: no network.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self {
+            mode: NetMode::None,
+            presets: BTreeMap::new(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            unknown: Unknown::Deny,
+            programs: BTreeMap::new(),
+            dns: "broker".to_owned(),
+            ca: Vec::new(),
+            proxy: None,
+            bandwidth: None,
+            bytes: None,
+            connections: None,
+        }
+    }
+
+    /// Every allowing rule: those that were written, then those of the presets.
+    pub fn rules(&self) -> impl Iterator<Item = &NetRule> {
+        self.allow.iter().chain(self.presets.values().flatten())
+    }
+
+    /// The table as a document has it, presets replaced by their rules: what the broker is told.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("mode".to_owned(), json!(self.mode.as_str()));
+        map.insert("allow".to_owned(), self.rules().map(rule).collect());
+        map.insert("deny".to_owned(), self.deny.iter().map(denial).collect());
+        map.insert("unknown".to_owned(), json!(self.unknown.as_str()));
+        map.insert("programs".to_owned(), programs(&self.programs));
+        map.insert("dns".to_owned(), json!(self.dns));
+        map.insert("ca".to_owned(), self.ca.iter().map(|path| json!(path.to_string_lossy())).collect());
+        let limits = [
+            ("proxy", self.proxy.clone().map(Value::String)),
+            ("bandwidth", self.bandwidth.map(|rate| json!(format!("{}B/s", rate.0)))),
+            ("bytes", self.bytes.map(|bytes| json!(format!("{}B", bytes.0)))),
+            ("connections", self.connections.map(|count| json!(count))),
+        ];
+        map.extend(limits.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        Value::Object(map)
+    }
+
+    /// Reads what [`Net::document`] wrote, by the reader of policies and as strictly.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub fn from_document(net: &Value) -> Result<Self, Diagnostics> {
+        let text = json!({ "version": 1, "net": net }).to_string();
+        let root = std::path::Path::new("/");
+        let caller = crate::load::Caller { dir: root.to_path_buf(), home: None, profiles: vec!["strict".to_owned()] };
+        let mut layers = crate::layers::Layers::new(caller);
+        let none = |_: &std::path::Path| Err("no other document belongs here".to_owned());
+        layers.document("net", &text, crate::document::Format::Json, root, &none);
+        layers.finish().map(|loaded| loaded.policy.net)
+    }
+}
+
+/// What a rule says beside whom it names; what is not said is left out.
+pub(crate) fn rule(rule: &NetRule) -> Value {
+    let mut map = target(&rule.to);
+    map.insert("ports".to_owned(), json!(rule.ports));
+    if rule.protocol != Protocol::Tcp {
+        map.insert("protocol".to_owned(), json!(rule.protocol.as_str()));
+    }
+    texts(&mut map, "methods", &rule.methods);
+    texts(&mut map, "paths", &rule.paths);
+    if let Some(address) = rule.address {
+        map.insert("address".to_owned(), json!(address.to_string()));
+    }
+    if rule.tls != TlsUse::Auto {
+        map.insert("tls".to_owned(), json!(rule.tls.as_str()));
+    }
+    Value::Object(map)
+}
+
+pub(crate) fn denial(denial: &NetDenial) -> Value {
+    let mut map = target(&denial.to);
+    if !denial.ports.is_empty() {
+        map.insert("ports".to_owned(), json!(denial.ports));
+    }
+    Value::Object(map)
+}
+
+pub(crate) fn programs(programs: &BTreeMap<PathBuf, Vec<String>>) -> Value {
+    Value::Object(programs.iter().map(|(path, hosts)| (path.to_string_lossy().into_owned(), json!(hosts))).collect())
+}
+
+/// As a document has it; the secret itself is not part of a policy.
+pub(crate) fn secret(secret: &Secret) -> Value {
+    let mut map = Map::new();
+    map.insert("from".to_owned(), json!(secret.from.to_string()));
+    map.insert("hosts".to_owned(), json!(secret.hosts));
+    map.insert("ports".to_owned(), json!(secret.ports));
+    texts(&mut map, "methods", &secret.methods);
+    texts(&mut map, "paths", &secret.paths);
+    let put = match &secret.put {
+        SecretUse::Header { name, format } => json!({ "header": name, "format": format }),
+        SecretUse::Basic(user) => json!({ "basic": user }),
+        SecretUse::Query(key) => json!({ "query": key }),
+        SecretUse::Placeholder => json!("placeholder"),
+    };
+    map.insert("as".to_owned(), put);
+    if let Some(name) = &secret.env {
+        map.insert("env".to_owned(), json!(name));
+    }
+    Value::Object(map)
+}
+
+fn target(to: &Target) -> Map<String, Value> {
+    let (key, value) = match to {
+        Target::Host(name) => ("host", json!(name)),
+        Target::Cidr(cidr) => ("cidr", json!(cidr.to_string())),
+    };
+    Map::from_iter([(key.to_owned(), value)])
+}
+
+fn texts(map: &mut Map<String, Value>, key: &str, list: &[String]) {
+    if !list.is_empty() {
+        map.insert(key.to_owned(), json!(list));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_stand_for_labels_and_never_for_the_name_itself() {
+        for (pattern, name, matches) in [
+            ("a.test", "a.test", true),
+            ("a.test", "b.a.test", false),
+            ("*.a.test", "b.a.test", true),
+            ("*.a.test", "a.test", false),
+            ("*.a.test", ".a.test", false),
+            ("*.a.test", "c.b.a.test", false),
+            ("*.a.test", "ba.test", false),
+            ("**.a.test", "b.a.test", true),
+            ("**.a.test", "c.b.a.test", true),
+            ("**.a.test", "a.test", false),
+            ("**.a.test", "ba.test", false),
+        ] {
+            assert_eq!(host_matches(pattern, name), matches, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_range_holds_its_addresses_alone() {
+        let of = |text: &str| Cidr::parse(text).unwrap().0;
+        for (range, address, inside) in [
+            ("192.0.2.0/24", "192.0.2.255", true),
+            ("192.0.2.0/24", "192.0.3.0", false),
+            ("0.0.0.0/0", "255.255.255.255", true),
+            ("0.0.0.0/0", "::1", false),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7/32", "192.0.2.6", false),
+            ("2001:db8::/32", "2001:db8:ffff::", true),
+            ("2001:db8::/32", "2001:db9::", false),
+            ("::/0", "2001:db8::", true),
+        ] {
+            assert_eq!(of(range).contains(address.parse().unwrap()), inside, "{range} {address}");
+        }
+        for none in ["192.0.2.0/33", "::/129", "192.0.2.0/", "192.0.2.0/+8", "192.0.2.0/008x", "example.org", "192.0.2"]
+        {
+            assert!(Cidr::parse(none).is_none(), "{none}");
+        }
+    }
+}

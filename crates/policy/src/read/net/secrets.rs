@@ -1,0 +1,151 @@
+//! `[secrets]`: where each is found, who may see it, and how it is put into a request.
+
+use std::collections::BTreeMap;
+
+use super::{Reader, fault};
+use crate::diagnostic::quote;
+use crate::document::{Node, Value};
+use crate::value::{Secret, SecretSource, SecretUse};
+
+const SECRET: &[&str] = &["from", "hosts", "ports", "methods", "paths", "as", "env"];
+const USE: &[&str] = &["header", "format", "basic", "query"];
+const HTTPS: u16 = 443;
+/// Where the secret stands in `format`.
+const HOLE: &str = "{}";
+
+impl Reader<'_> {
+    pub(crate) fn secrets(&mut self, tree: &Node, secrets: &mut BTreeMap<String, Secret>) {
+        let Some(node) = tree.get("secrets") else { return };
+        let Value::Table(entries) = &node.value else {
+            self.wrong_type("secrets", node, "a table of tables", "write [secrets.NAME]");
+            return;
+        };
+        for (key, node) in entries {
+            let path = format!("secrets.{}", key.name);
+            if self.table(&path, node, SECRET).is_none() {
+                continue;
+            }
+            if let Some(secret) = self.secret(&path, node) {
+                secrets.insert(key.name.clone(), secret);
+            }
+        }
+    }
+
+    fn secret(&mut self, path: &str, node: &Node) -> Option<Secret> {
+        let (Some(from), Some(hosts)) = (node.get("from"), node.get("hosts")) else {
+            let fix = "write from = \"env:GITHUB_TOKEN\" and hosts = [\"api.github.com\"]";
+            let why = "a secret comes from somewhere and goes to named hosts only";
+            let what = format!("`{path}` needs `from` and `hosts`");
+            self.note(path, node.place, fault("value/incomplete", what, why, fix));
+            return None;
+        };
+        let at = |key: &str| format!("{path}.{key}");
+        let from = self.secret_source(path, from)?;
+        let names = self.hosts(path, hosts)?;
+        if names.is_empty() {
+            let why = "without a host it could go nowhere";
+            let what = format!("`{path}` names no host");
+            self.note(path, hosts.place, fault("value/incomplete", what, why, "hosts = [\"api.github.com\"]"));
+            return None;
+        }
+        let mut ports = self.ports(&at("ports"), node)?;
+        if ports.is_empty() {
+            ports.push(HTTPS);
+        }
+        let methods = node.get("methods").map_or(Some(Vec::new()), |node| self.methods(&at("methods"), node))?;
+        let paths = node.get("paths").map_or(Some(Vec::new()), |node| self.url_paths(&at("paths"), node))?;
+        let put = match node.get("as") {
+            Some(node) => self.secret_use(&at("as"), node)?,
+            None => SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() },
+        };
+        let env = match node.get("env") {
+            Some(node) => {
+                let name = self.text(&at("env"), node)?;
+                self.env_name(&at("env"), node, &name).then_some(Some(name))?
+            }
+            None => None,
+        };
+        Some(Secret { from, hosts: names, ports, methods, paths, put, env })
+    }
+
+    fn secret_source(&mut self, path: &str, node: &Node) -> Option<SecretSource> {
+        let text = self.text(path, node)?;
+        let words = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        match text.split_once(':') {
+            Some(("env", name)) if super::super::is_env_name(name) => return Some(SecretSource::Env(name.to_owned())),
+            Some(("file", name)) if name.starts_with(['/', '.']) => {
+                return self.host_path_text(path, node, name).map(SecretSource::File);
+            }
+            Some(("command", line)) if !line.trim().is_empty() && !line.contains(SHELL) => {
+                return Some(SecretSource::Command(words(line)));
+            }
+            Some(_) | None => {}
+        }
+        let (why, fix) = if text.starts_with("command:") {
+            ("a command is words that are run as they are, without a shell", "name a program or a script of yours")
+        } else {
+            (
+                "a secret is taken from `env:NAME`, `file:PATH` or `command:WORDS`, and never written into a policy",
+                "write from = \"env:NAME\"",
+            )
+        };
+        // What was written may be the secret itself.
+        let what = format!("`{path}` has a `from` of another form");
+        self.note(path, node.place, fault("value/secret", what, why, fix));
+        None
+    }
+
+    fn secret_use(&mut self, path: &str, node: &Node) -> Option<SecretUse> {
+        if !matches!(&node.value, Value::Table(_)) {
+            return self.word(path, node, &[("placeholder", ())]).map(|()| SecretUse::Placeholder);
+        }
+        let table = self.table(path, node, USE)?;
+        let one = ["header", "basic", "query"].into_iter().filter(|key| table.get(key).is_some()).count() == 1;
+        let format = match table.get("format") {
+            Some(node) => Some((self.text(path, node)?, node)),
+            None => None,
+        };
+        if let (true, Some(node), None) = (one, table.get("basic"), &format) {
+            let user = self.text(path, node)?;
+            return self.printable(path, node, &user, |c| c != ':').map(|()| SecretUse::Basic(user));
+        }
+        if let (true, Some(node), None) = (one, table.get("query"), &format) {
+            let key = self.text(path, node)?;
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
+            return self.printable(path, node, &key, plain).map(|()| SecretUse::Query(key));
+        }
+        let (true, Some(name_node)) = (one, table.get("header")) else {
+            let what = format!("`{path}` says no place, or several");
+            let fix = "write as = { header = \"Authorization\", format = \"Bearer {}\" }, { basic = \"user\" }, { query = \"key\" } or \"placeholder\"";
+            self.note(path, node.place, fault("value/secret-use", what, "a secret is put in one place", fix));
+            return None;
+        };
+        let name = self.text(path, name_node)?.to_ascii_lowercase();
+        let token = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        self.printable(path, name_node, &name, token)?;
+        let (format, node) = format.unwrap_or_else(|| (HOLE.to_owned(), name_node));
+        if format.matches(HOLE).count() != 1 {
+            let what = format!("`{path}.format` is {}", quote(&format));
+            let fix = "write format = \"Bearer {}\"";
+            self.note(path, node.place, fault("value/secret-use", what, "`{}` stands in it once, for the secret", fix));
+            return None;
+        }
+        self.printable(path, node, &format, |_| true)?;
+        Some(SecretUse::Header { name, format })
+    }
+
+    /// A text of a request: nothing that could end a line, and no more than fits.
+    fn printable(&mut self, path: &str, node: &Node, text: &str, fits: impl Fn(char) -> bool) -> Option<()> {
+        if !text.is_empty() && text.len() <= 256 && text.chars().all(|c| (c == ' ' || c.is_ascii_graphic()) && fits(c))
+        {
+            return Some(());
+        }
+        let what = format!("`{path}` has {}", quote(text));
+        let why = "it becomes part of a request, where it has to be one plain word or line";
+        self.note(path, node.place, fault("value/secret-use", what, why, "use letters, digits and `-`"));
+        None
+    }
+}
+
+/// What only a shell would understand.
+const SHELL: [char; 12] = ['|', '&', ';', '<', '>', '$', '`', '"', '\'', '\\', '(', '\n'];

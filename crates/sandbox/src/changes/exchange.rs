@@ -1,0 +1,374 @@
+//! What `apply` does to the workspace once it may: each step can be taken back, until the last one is done.
+//!
+//! Everything is first staged in a folder of ours in the workspace (so that renames stay on one disk), content checked
+//! against its hash. Then each path is exchanged with what is there by one `renameat2`, and what came out is compared with
+//! what was there when the run began: if it is not that, the exchange is taken back, and so is all before it. So even a
+//! change in the last microsecond is seen. What came out is removed when all went in.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::io::{Errno, Result as KernelResult};
+
+use super::ChangesError;
+use super::apply::Conflict;
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
+use super::store::stream;
+use crate::state::{Cross, Dir, Journal, Resource, RunId, State, rights_of};
+
+pub(super) fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
+    let name = path.file_name().ok_or(Errno::INVAL)?.to_owned();
+    let above = path.parent().unwrap_or(Path::new(""));
+    root.enter(above, Cross::No).map(|dir| (dir, name))
+}
+
+/// Why a change stopped half-way; everything before it is taken back.
+pub(super) enum Stop {
+    Conflict(Conflict),
+    Failed(ChangesError),
+}
+
+/// How to take one step back.
+enum Undo {
+    /// What was exchanged is exchanged again.
+    Exchange(PathBuf, String),
+    /// What was put where nothing was goes back to the staging folder.
+    TakeOut(PathBuf, String),
+    /// What was taken out goes back.
+    PutBack(PathBuf, String),
+    /// A folder that was made.
+    RemoveDir(PathBuf),
+    /// A folder that was removed.
+    MakeDir(PathBuf, u32),
+    /// A folder's mode.
+    Mode(PathBuf, u32),
+}
+
+/// One `apply` under way.
+pub(super) struct Work<'a> {
+    journal: Journal,
+    workspace: &'a Path,
+    root: &'a Dir,
+    blobs: Dir,
+    staging_name: String,
+    staging: Dir,
+    owner: (Uid, Gid),
+    undo: Vec<Undo>,
+    next: u64,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn begin(
+        state: &State,
+        manifest: &'a Manifest,
+        root: &'a Dir,
+        store: &Dir,
+        now: Timestamp,
+    ) -> Result<Self, ChangesError> {
+        let workspace = manifest.workspace.as_path();
+        let failed = |errno| ChangesError::Write { path: workspace.into(), errno };
+        let id = RunId::new(now)?;
+        let staging_name = format!(".fumehood-apply-{id}");
+        let mut journal = Journal::begin(state, id, Some(workspace), now)?;
+        journal.note(&Resource::Temp(workspace.join(&staging_name)))?;
+        let stat = rustix::fs::fstat(root).map_err(failed)?;
+        let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        let blobs = store.enter(BLOBS, Cross::No).map_err(failed)?;
+        let staging = match staging_folder(root, &staging_name, owner) {
+            Ok(staging) => staging,
+            Err(errno) => {
+                journal.end()?;
+                return Err(match errno {
+                    Errno::STALE => ChangesError::Replaced { path: workspace.join(&staging_name) },
+                    errno => failed(errno),
+                });
+            }
+        };
+        Ok(Self { journal, workspace, root, blobs, staging_name, staging, owner, undo: Vec::new(), next: 0 })
+    }
+
+    /// Brings all contents to the disk of the workspace, under names `0`, `1`, ... in the order of `todo`.
+    pub(super) fn stage(&mut self, todo: &[&Entry]) -> Result<(), Stop> {
+        for (at, entry) in todo.iter().enumerate() {
+            let made = match (entry.change, entry.kind) {
+                (Change::Removed, _) | (_, Kind::Dir | Kind::Special) => Ok(()),
+                (Change::Added | Change::Modified, Kind::Symlink) => self.stage_link(entry, at),
+                (Change::Added | Change::Modified, Kind::File) => self.stage_file(entry, at),
+            };
+            made.map_err(|errno| self.failed(&entry.path, errno))?;
+        }
+        Ok(())
+    }
+
+    fn stage_link(&self, entry: &Entry, at: usize) -> KernelResult<()> {
+        let target = entry.target.as_deref().and_then(target_bytes).ok_or(Errno::INVAL)?;
+        let name = at.to_string();
+        let rights = rights_of(self.root)?;
+        rustix::fs::symlinkat(Path::new(&target), &self.staging, name.as_str())?;
+        if rights.is_some() {
+            return Ok(());
+        }
+        // A link has no descriptor to change its owner on; here the staging folder is the caller's alone.
+        let (uid, gid) = self.belonged(entry)?.unwrap_or(self.owner);
+        may_keep(rustix::fs::chownat(&self.staging, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    fn stage_file(&self, entry: &Entry, at: usize) -> KernelResult<()> {
+        let sum = entry.sha256.as_deref().ok_or(Errno::INVAL)?;
+        let blob = self.blobs.open_file(sum, OFlags::RDONLY, Mode::empty())?;
+        let rights = rights_of(self.root)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut file = self.staging.open_file(at.to_string(), flags, Mode::RUSR | Mode::WUSR)?;
+        // EBADMSG: the content is not what the list says.
+        match stream(&blob, &mut file, entry.size)? {
+            Some((found, _)) if found == sum => {}
+            Some(_) | None => return Err(Errno::BADMSG),
+        }
+        let belonged = self.belonged(entry)?;
+        let theirs = rights.is_some();
+        drop(rights);
+        match belonged {
+            // A file of the owner's keeps the group that the owner gave it, and nothing becomes somebody else's.
+            Some((uid, gid)) if theirs && uid == self.owner.0 => rustix::fs::fchown(&file, None, Some(gid))?,
+            Some(_) | None if theirs => {}
+            other => {
+                let (uid, gid) = other.unwrap_or(self.owner);
+                may_keep(rustix::fs::fchown(&file, Some(uid), Some(gid)))?;
+            }
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777))?;
+        rustix::fs::fsync(&file)
+    }
+
+    /// New files belong to the owner of the workspace, changed ones to whom they belonged.
+    fn belonged(&self, entry: &Entry) -> KernelResult<Option<(Uid, Gid)>> {
+        if entry.change == Change::Modified
+            && let Ok((dir, base)) = parent(self.root, &entry.path)
+            && let Some(stat) = dir.stat(&base)?
+        {
+            return Ok(Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), Stop> {
+        let _rights = rights_of(self.root).map_err(|errno| self.failed(Path::new(""), errno))?;
+        // Deepest first, so that folders are empty when their turn comes.
+        for entry in todo.iter().rev().filter(|e| e.change == Change::Removed) {
+            self.remove(entry)?;
+        }
+        for (at, entry) in todo.iter().enumerate().filter(|(_, e)| e.change != Change::Removed) {
+            match entry.kind {
+                Kind::Dir => self.folder(entry)?,
+                Kind::File | Kind::Symlink => self.put(entry, &at.to_string())?,
+                Kind::Special => return Err(self.failed(&entry.path, Errno::INVAL)),
+            }
+        }
+        self.sync(todo)
+    }
+
+    fn remove(&mut self, entry: &Entry) -> Result<(), Stop> {
+        let (dir, name) = self.parent(entry)?;
+        let path = Path::new(&name);
+        if entry.kind == Kind::Dir {
+            return match rustix::fs::unlinkat(&dir, path, AtFlags::REMOVEDIR) {
+                Ok(()) => {
+                    self.undo.push(Undo::MakeDir(entry.path.clone(), entry.mode));
+                    Ok(())
+                }
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                    Err(conflict(entry, "not-empty", "there are other things in it"))
+                }
+                Err(errno) => Err(self.failed(&entry.path, errno)),
+            };
+        }
+        let out = self.fresh();
+        rustix::fs::renameat_with(&dir, path, &self.staging, out.as_str(), RenameFlags::NOREPLACE)
+            .map_err(|errno| self.failed(&entry.path, errno))?;
+        self.undo.push(Undo::PutBack(entry.path.clone(), out.clone()));
+        self.compare(entry, &out)
+    }
+
+    fn folder(&mut self, entry: &Entry) -> Result<(), Stop> {
+        // The owner keeps the right to look into it, or the rest could not be put there.
+        let mode = Mode::from_raw_mode(entry.mode & 0o777 | 0o700);
+        if entry.change == Change::Added {
+            // It is given away where nobody can put another in its place, and only then put there.
+            let staged = self.fresh();
+            self.fresh_folder(&staged, mode).map_err(|errno| self.failed(&entry.path, errno))?;
+            self.place(entry, &staged, RenameFlags::NOREPLACE)?;
+            self.undo.push(Undo::RemoveDir(entry.path.clone()));
+            return Ok(());
+        }
+        let (dir, name) = self.parent(entry)?;
+        let before = set_mode(&dir, &name, mode).map_err(|errno| self.failed(&entry.path, errno))?;
+        self.undo.push(Undo::Mode(entry.path.clone(), before));
+        Ok(())
+    }
+
+    /// A folder of the workspace's owner, in our own.
+    fn fresh_folder(&self, name: &str, mode: Mode) -> KernelResult<()> {
+        self.staging.make(name, Mode::RWXU)?;
+        let made = self.staging.enter(name, Cross::No)?;
+        // In a foreign workspace it was made with the owner's ids, and this changes nothing.
+        may_keep(rustix::fs::fchown(&made, Some(self.owner.0), Some(self.owner.1)))?;
+        rustix::fs::fchmod(&made, mode)
+    }
+
+    /// Puts what is staged where it belongs.
+    fn place(&self, entry: &Entry, staged: &str, flags: RenameFlags) -> Result<(), Stop> {
+        let (dir, name) = self.parent(entry)?;
+        rustix::fs::renameat_with(&self.staging, staged, &dir, Path::new(&name), flags).map_err(|errno| match errno {
+            Errno::EXIST => conflict(entry, "exists", "it was made on the host meanwhile"),
+            Errno::NOENT if flags == RenameFlags::EXCHANGE => {
+                conflict(entry, "missing", "it was removed on the host meanwhile")
+            }
+            errno => self.failed(&entry.path, errno),
+        })
+    }
+
+    fn put(&mut self, entry: &Entry, staged: &str) -> Result<(), Stop> {
+        let exchange = entry.change == Change::Modified;
+        self.place(entry, staged, if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE })?;
+        if !exchange {
+            self.undo.push(Undo::TakeOut(entry.path.clone(), staged.to_owned()));
+            return Ok(());
+        }
+        self.undo.push(Undo::Exchange(entry.path.clone(), staged.to_owned()));
+        self.compare(entry, staged)
+    }
+
+    /// What came out must be what was there when the run began. A rename sets the change time of the inode: leave that out.
+    fn compare(&self, entry: &Entry, out: &str) -> Result<(), Stop> {
+        let found = Fingerprint::of(&self.staging, out.as_ref()).map_err(|errno| self.failed(&entry.path, errno))?;
+        let same = found.zip(entry.base.as_ref()).is_some_and(|(now, base)| {
+            let now = Fingerprint { ctime: base.ctime, ..now };
+            base.is_same(&now)
+        });
+        if same { Ok(()) } else { Err(conflict(entry, "changed", "it was changed on the host just now")) }
+    }
+
+    fn parent(&self, entry: &Entry) -> Result<(Dir, OsString), Stop> {
+        parent(self.root, &entry.path).map_err(|errno| match errno {
+            Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {
+                conflict(entry, "folder", "its folder is a link, a file or another disk now")
+            }
+            Errno::NOENT => conflict(entry, "folder", "its folder is not there; take it too"),
+            errno => self.failed(&entry.path, errno),
+        })
+    }
+
+    fn sync(&self, todo: &[&Entry]) -> Result<(), Stop> {
+        let folders: BTreeSet<_> = todo.iter().filter_map(|e| e.path.parent()).collect();
+        for folder in folders {
+            match self.root.enter(folder, Cross::No).and_then(|dir| rustix::fs::fsync(&dir)) {
+                // A folder that was itself removed, or is a file now.
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(self.failed(folder, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything back if asked, and removes the staging folder.
+    pub(super) fn end(mut self, back: bool) -> Result<(), ChangesError> {
+        let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_name), errno };
+        let rights = rights_of(self.root).map_err(failed)?;
+        if back {
+            while let Some(step) = self.undo.pop() {
+                if let Err(errno) = self.take_back(&step) {
+                    // A file of the host is in the staging folder and cannot go back: nobody may sweep it away.
+                    let error = ChangesError::Stuck { path: self.workspace.join(&self.staging_name), errno };
+                    drop(rights);
+                    self.journal.end()?;
+                    return Err(error);
+                }
+            }
+        }
+        let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_name), errno };
+        self.root.remove_tree(&self.staging_name).map_err(failed)?;
+        drop(rights);
+        self.journal.end().map_err(ChangesError::State)
+    }
+
+    fn take_back(&self, step: &Undo) -> KernelResult<()> {
+        let rename = |from: &Dir, a: &Path, to: &Dir, b: &Path, flags| rustix::fs::renameat_with(from, a, to, b, flags);
+        match step {
+            Undo::Exchange(path, staged) => {
+                let (dir, name) = parent(self.root, path)?;
+                rename(&self.staging, Path::new(staged), &dir, Path::new(&name), RenameFlags::EXCHANGE)
+            }
+            Undo::TakeOut(path, staged) => {
+                let (dir, name) = parent(self.root, path)?;
+                rename(&dir, Path::new(&name), &self.staging, Path::new(staged), RenameFlags::NOREPLACE)
+            }
+            Undo::PutBack(path, out) => {
+                let (dir, name) = parent(self.root, path)?;
+                rename(&self.staging, Path::new(out), &dir, Path::new(&name), RenameFlags::NOREPLACE)
+            }
+            Undo::RemoveDir(path) => {
+                let (dir, name) = parent(self.root, path)?;
+                rustix::fs::unlinkat(&dir, Path::new(&name), AtFlags::REMOVEDIR)
+            }
+            Undo::MakeDir(path, mode) => {
+                let (dir, name) = parent(self.root, path)?;
+                rustix::fs::mkdirat(&dir, Path::new(&name), Mode::RWXU)?;
+                rustix::fs::fchmod(dir.enter(&name, Cross::No)?, Mode::from_raw_mode(*mode))
+            }
+            Undo::Mode(path, mode) => {
+                let (dir, name) = parent(self.root, path)?;
+                rustix::fs::fchmod(dir.enter(&name, Cross::No)?, Mode::from_raw_mode(*mode))
+            }
+        }
+    }
+
+    fn fresh(&mut self) -> String {
+        self.next += 1;
+        format!("out-{}", self.next)
+    }
+
+    fn failed(&self, path: &Path, errno: Errno) -> Stop {
+        Stop::Failed(ChangesError::Write { path: self.workspace.join(path), errno })
+    }
+}
+
+/// A folder of ours in the workspace, then its owner's. Whoever owns the workspace can rename it away and put another in
+/// its place: that it is new and ours is looked at on the descriptor by which it is used from here on. STALE: it is not.
+fn staging_folder(root: &Dir, name: &str, (uid, gid): (Uid, Gid)) -> KernelResult<Dir> {
+    if !root.make(name, Mode::RWXU)? {
+        return Err(Errno::EXIST);
+    }
+    let staging = match root.enter(name, Cross::No) {
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Err(Errno::STALE),
+        other => other?,
+    };
+    let stat = rustix::fs::fstat(&staging)?;
+    let caller = rustix::process::geteuid();
+    if stat.st_uid != caller.as_raw() || stat.st_mode & 0o077 != 0 || !staging.names()?.is_empty() {
+        return Err(Errno::STALE);
+    }
+    if caller.is_root() && !uid.is_root() {
+        rustix::fs::fchown(&staging, Some(uid), Some(gid))?;
+    }
+    Ok(staging)
+}
+
+/// Who is not root can give nothing away, and need not: it is the caller's already.
+fn may_keep(given: KernelResult<()>) -> KernelResult<()> {
+    if given == Err(Errno::PERM) && !rustix::process::geteuid().is_root() { Ok(()) } else { given }
+}
+
+/// The mode that a folder had before.
+fn set_mode(dir: &Dir, name: &OsStr, mode: Mode) -> KernelResult<u32> {
+    let folder = dir.enter(name, Cross::No)?;
+    let before = rustix::fs::fstat(&folder)?.st_mode & 0o7777;
+    rustix::fs::fchmod(&folder, mode)?;
+    Ok(before)
+}
+
+fn conflict(entry: &Entry, id: &'static str, why: &str) -> Stop {
+    Stop::Conflict(Conflict { path: entry.path.clone(), id, why: why.into() })
+}

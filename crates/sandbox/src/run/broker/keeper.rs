@@ -1,0 +1,162 @@
+//! While the run goes on: a thread of its own hears the broker, so that nothing that it says waits for the supervisor.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use backends::Running;
+use egress::wire::ToBroker;
+use sys::channel::Interest;
+
+use super::records::Summary;
+use super::{Folder, Incoming, failed, send};
+use crate::error::Error;
+
+/// How long the broker may take for its last words when the run is over.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A broker that holds the sandbox's sockets. Dropping it ends it.
+#[derive(Debug)]
+pub(in crate::run) struct Keeper {
+    thread: Option<JoinHandle<Summary>>,
+    /// Closed when the run is over.
+    over: Option<OwnedFd>,
+    lost: Arc<AtomicBool>,
+    told: bool,
+}
+
+/// What the thread has.
+struct Listener {
+    running: Box<dyn Running>,
+    socket: OwnedFd,
+    incoming: Incoming,
+    over: OwnedFd,
+    lost: Arc<AtomicBool>,
+    summary: Summary,
+    _folder: Folder,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        running: Box<dyn Running>,
+        socket: OwnedFd,
+        incoming: Incoming,
+        folder: Folder,
+    ) -> Result<Self, Error> {
+        let told = |error: &dyn std::fmt::Display| failed(&error.to_string());
+        let (read, write) = sys::channel::pipe().map_err(|error| told(&error))?;
+        let lost = Arc::new(AtomicBool::new(false));
+        let summary = Summary::default();
+        let mut listener =
+            Listener { running, socket, incoming, over: read, lost: Arc::clone(&lost), summary, _folder: folder };
+        let listen = move || {
+            // A signal is for the caller's threads.
+            sys::signals::block_all();
+            listener.listen();
+            listener.end()
+        };
+        let thread = std::thread::Builder::new().name("fumehood-net".to_owned()).spawn(listen);
+        Ok(Self { thread: Some(thread.map_err(|error| told(&error))?), over: Some(write), lost, told: false })
+    }
+
+    /// Whether the broker has ended while the run goes on; said once.
+    pub(in crate::run) fn newly_lost(&mut self) -> bool {
+        let new = !self.told && self.lost.load(Ordering::Acquire);
+        self.told |= new;
+        new
+    }
+
+    /// Ends it, and says what came of the network.
+    pub(in crate::run) fn finish(mut self) -> Summary {
+        self.join()
+    }
+
+    fn join(&mut self) -> Summary {
+        self.over = None;
+        let ended = self.thread.take().map(JoinHandle::join);
+        // A thread that panicked has nothing to say.
+        ended.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.join());
+    }
+}
+
+impl Listener {
+    /// Hears the broker until it ends, or the run is over.
+    fn listen(&mut self) {
+        loop {
+            let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd()];
+            let ready = sys::channel::wait(&fds.map(|fd| Interest { fd, write: false }), None).unwrap_or_default();
+            let [said, framed, over] = [0, 1, 2].map(|at| ready.get(at).copied().unwrap_or_default());
+            // First what it said: the end of the run comes after what the program did.
+            let goes_on = (!said || self.hear()) && (!framed || self.lives());
+            if over {
+                return self.last_words();
+            }
+            if !goes_on {
+                let why = "it ended, and the network inside with it";
+                self.summary.lost.get_or_insert(why.to_owned());
+                self.lost.store(true, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// Takes in what came; `false` when no more can come, or what came is no word of a broker.
+    fn hear(&mut self) -> bool {
+        let more = self.incoming.read(&self.socket);
+        loop {
+            match self.incoming.next() {
+                Ok(Some(frame)) => self.summary.hear(frame),
+                Ok(None) => return more,
+                Err(_) => {
+                    self.summary.lost.get_or_insert("what it says cannot be read".to_owned());
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Whether its process is still there: any frame of its guest but that it began is about its end.
+    fn lives(&mut self) -> bool {
+        let read = self.running.read_frames().is_ok();
+        let mut ended = false;
+        while let Some(frame) = self.running.next_frame() {
+            ended |= matches!(
+                frame,
+                guest::frames::FromGuest::Exited(_)
+                    | guest::frames::FromGuest::ExecFailed { .. }
+                    | guest::frames::FromGuest::Failed { .. }
+            );
+        }
+        read && !ended && !self.running.closed()
+    }
+
+    /// Asks for the last counts; one that does not answer is ended all the same.
+    fn last_words(&mut self) {
+        if send(&self.socket, &ToBroker::End {}, &[]).is_err() {
+            return;
+        }
+        let Some(until) = Instant::now().checked_add(LAST_WORDS) else { return };
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let interest = [Interest { fd: self.socket.as_fd(), write: false }];
+            let ready = sys::channel::wait(&interest, Some(left)).unwrap_or_default();
+            if left.is_zero() || ready.first() != Some(&true) || !self.hear() {
+                return;
+            }
+        }
+    }
+
+    fn end(mut self) -> Summary {
+        self.running.begin_end();
+        self.running.end();
+        self.summary
+    }
+}

@@ -1,0 +1,255 @@
+//! The broker of a run: a process of its own, confined by the process tier, which alone holds the sandbox's sockets.
+//!
+//! It is started beside the sandbox and ends after it. What it says is kept as records and believed in nothing else; when it
+//! ends early, its sockets close and the network inside is gone: that is told, and never silent.
+
+mod keeper;
+mod plan;
+mod records;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
+use egress::wire::{self, FromBroker, Orders, SocketKind, ToBroker};
+use policy::Plan;
+use policy::control::{Control, Inlet};
+
+pub(super) use keeper::Keeper;
+pub(super) use records::Summary;
+
+use super::host_resources::HostResources;
+use super::record::Recorded;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::{Fault, show_text};
+use crate::state::Resource;
+
+/// The first word of our own executable by which it becomes the broker; nobody else says it.
+pub const WORD: &str = "__broker";
+/// What is told when the broker ends before the run.
+pub(super) const LOST: &str = "the broker of the network has ended: nothing can be reached any more";
+/// How long the broker may take from its orders to being ready.
+const READY: Duration = Duration::from_secs(20);
+
+/// A folder that goes when this does. The broker may write nothing into it; it is where it stands.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is in the journal.
+        drop(super::workspace::remove_tree(&self.0));
+    }
+}
+
+/// A broker that could be started.
+pub(super) struct Begun {
+    prepared: Box<dyn Prepared>,
+    folder: Folder,
+    run: String,
+}
+
+/// A broker on its way.
+pub(super) struct Starting {
+    started: Box<dyn Started>,
+    folder: Folder,
+    run: String,
+}
+
+/// Whether a plan has one.
+fn is_planned(plan: &Plan) -> bool {
+    plan.controls().any(|control| *control == Control::Broker)
+}
+
+/// Refuses what the broker itself says that it cannot hold.
+pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
+    let faults: Vec<Fault> = egress::judge::not_built(&plan.policy.net)
+        .into_iter()
+        .filter(|_| is_planned(plan))
+        .map(|part| Fault {
+            id: "net/not-built",
+            what: format!("`{}` cannot be held", part.key),
+            place: "the rules of the network".to_owned(),
+            why: part.why.to_owned(),
+            fix: "leave it out".to_owned(),
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(Error::Refused(faults)) }
+}
+
+/// Prepares the broker of a plan, if it has one.
+pub(super) fn begin(
+    plan: &Plan,
+    environment: &Environment,
+    host: &Capabilities,
+    (home, recorded): (&mut HostResources, &Recorded),
+) -> Result<Option<Begun>, Error> {
+    if !is_planned(plan) {
+        return Ok(None);
+    }
+    let program = environment.broker.as_deref().ok_or_else(no_program)?;
+    let own = plan::plan(program, host)?;
+    let run = format!("{}-net", recorded.id);
+    let path = Path::new("/tmp").join(format!("fumehood-{run}"));
+    home.note(&Resource::Temp(path.clone()))?;
+    super::begin::make_folder(&path)?;
+    let folder = Folder(path.clone());
+    let launch = Launch {
+        run,
+        argv: ["fumehood", WORD].map(Into::into).to_vec(),
+        program: Some(OwnProgram::File(program.to_owned())),
+        show: Vec::new(),
+        files: Vec::new(),
+        git: Vec::new(),
+        protect: Vec::new(),
+        covered: Vec::new(),
+        passed: std::collections::BTreeMap::new(),
+        forced: Vec::new(),
+        stdio: Stdio::Socket,
+        term: None,
+        tmp: Some(path.clone()),
+        cache: None,
+        #[cfg(feature = "mutation")]
+        without: Vec::new(),
+    };
+    let prepared = backends::of(&own)?.prepare(&own, host, &launch)?;
+    super::begin::hand_over(&path, None, prepared.owner(), host)?;
+    for group in prepared.groups(host) {
+        home.note(&Resource::Cgroup(group))?;
+    }
+    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string() }))
+}
+
+impl Begun {
+    /// Starts it; it confines itself while the sandbox is made.
+    pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
+        let Self { prepared, folder, run } = self;
+        Ok(Starting { started: prepared.start(host)?, folder, run })
+    }
+}
+
+impl Starting {
+    /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
+    pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
+        let Self { started, folder, run } = self;
+        let mut running = started.verify(&[])?.go()?;
+        let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
+        let net = plan.policy.net.document();
+        let orders = ToBroker::Orders(Orders { version: wire::VERSION, run, net: net.clone(), sockets: named(plan) });
+        send(&socket, &orders, sockets)?;
+        let mut incoming = Incoming::default();
+        let until = Instant::now().checked_add(READY);
+        loop {
+            match incoming.next()? {
+                Some(FromBroker::Ready { digest }) if digest == wire::digest(&net) => break,
+                Some(FromBroker::Ready { digest: _ }) => return Err(failed("it judges by other rules than these")),
+                Some(FromBroker::Failed { what, why }) => {
+                    return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
+                }
+                Some(
+                    FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. } | FromBroker::Refused { .. },
+                ) => {
+                    return Err(failed("it speaks before it is ready"));
+                }
+                None => {}
+            }
+            let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+            wait(&*running, &socket, left)?;
+            if !incoming.read(&socket) {
+                return Err(failed("it ended before it was ready"));
+            }
+        }
+        Keeper::new(running, socket, incoming, folder)
+    }
+}
+
+/// Waits for a word of the broker.
+fn wait(running: &dyn Running, socket: &OwnedFd, left: Duration) -> Result<(), Error> {
+    let interests = [socket.as_fd(), running.frames()].map(|fd| sys::channel::Interest { fd, write: false });
+    let ready = sys::channel::wait(&interests, Some(left)).map_err(|error| failed(&error.to_string()))?;
+    if ready.iter().any(|ready| *ready) { Ok(()) } else { Err(failed("it was not ready in time")) }
+}
+
+/// The sockets of a plan, as they are told.
+fn named(plan: &Plan) -> Vec<wire::Socket> {
+    let inlets =
+        plan.controls().filter_map(|control| if let Control::Inlets(list) = control { Some(list) } else { None });
+    let kind = |inlet: &Inlet| match (inlet.port, inlet.udp, inlet.ipv6) {
+        (0, false, false) => SocketKind::SpareTcp4,
+        (0, false, true) => SocketKind::SpareTcp6,
+        (0, true, false) => SocketKind::SpareUdp4,
+        (0, true, true) => SocketKind::SpareUdp6,
+        (_, false, false) => SocketKind::Tcp4,
+        (_, false, true) => SocketKind::Tcp6,
+        (_, true, false) => SocketKind::Udp4,
+        (_, true, true) => SocketKind::Udp6,
+    };
+    inlets.flatten().map(|inlet| wire::Socket { kind: kind(inlet), port: inlet.port }).collect()
+}
+
+/// Sends a frame, with descriptors beside its first bytes.
+fn send(socket: &OwnedFd, frame: &ToBroker, descriptors: &[OwnedFd]) -> Result<(), Error> {
+    let bytes = wire::encode(frame).map_err(|error| failed(&error.to_string()))?;
+    let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    let mut rest = bytes.as_slice();
+    let told = |error: sys::error::Error| failed(&error.to_string());
+    for some in descriptors.chunks(sys::channel::MAX_DESCRIPTORS) {
+        // A byte for each batch; the last ones go without.
+        let Some((first, more)) = rest.split_at_checked(1) else { return Err(failed("too many sockets")) };
+        let sent = sys::channel::send_some(socket, first, some).map_err(told)?;
+        rest = if sent == 1 { more } else { return Err(failed("it takes nothing")) };
+    }
+    sys::channel::send(socket, rest).map_err(told)
+}
+
+/// What came of the broker and is not read yet.
+#[derive(Debug, Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+}
+
+impl Incoming {
+    /// The next frame that is whole, its texts bounded.
+    fn next(&mut self) -> Result<Option<FromBroker>, Error> {
+        let decoded = wire::decode::<FromBroker>(&self.bytes).map_err(|error| failed(&error.to_string()))?;
+        let Some((frame, length)) = decoded else { return Ok(None) };
+        self.bytes.drain(..length);
+        Ok(Some(frame.bounded()))
+    }
+
+    /// Takes what is there; `false` when no more can come.
+    fn read(&mut self, socket: &OwnedFd) -> bool {
+        let mut buffer = [0; 1 << 14];
+        match sys::channel::receive(socket, &mut buffer, true) {
+            Ok(received) if received.count == 0 => false,
+            Ok(received) => {
+                self.bytes.extend_from_slice(buffer.get(..received.count).unwrap_or_default());
+                true
+            }
+            Err(error) => error.is_again(),
+        }
+    }
+}
+
+fn failed(why: &str) -> Error {
+    Error::failed(Fault {
+        id: "net/broker",
+        what: "the broker of the network could not be started".to_owned(),
+        place: "before the program was started".to_owned(),
+        why: why.to_owned(),
+        fix: "run it again; `net.mode = \"none\"` needs no broker".to_owned(),
+    })
+}
+
+fn no_program() -> Error {
+    Error::failed(Fault {
+        id: "net/no-program",
+        what: "the broker of the network has no program".to_owned(),
+        place: "`net.mode`".to_owned(),
+        why: "fumehood's own executable is the broker, and its path is not known here (was it removed or replaced?)"
+            .to_owned(),
+        fix: "start fumehood again from its new place; in a library, set `Environment::broker`".to_owned(),
+    })
+}

@@ -1,0 +1,67 @@
+//! The plan of the broker itself: the process tier, as strict as it goes, and the network of the host.
+
+use std::path::Path;
+
+use backends::{Backend, Capabilities};
+use policy::control::{Control, Resource};
+use policy::value::Tier;
+use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
+use serde_json::json;
+
+use super::failed;
+use crate::error::Error;
+
+/// Where the machine says which resolvers it asks.
+const RESOLVERS: &str = "/etc/resolv.conf";
+/// Two for each connection, and the sandbox's sockets.
+const OPEN_FILES: u32 = 4096;
+
+/// Plans it. No clause of a document gives the host's network: it is this plan's alone.
+pub(super) fn plan(program: &Path, host: &Capabilities) -> Result<Plan, Error> {
+    let read: Vec<&str> = Some(RESOLVERS).filter(|path| Path::new(path).exists()).into_iter().collect();
+    let document = json!({
+        "version": 1,
+        "name": "broker",
+        "tier": "process",
+        "threat": "mistakes",
+        "fs": { "read": read, "exec": [program.to_string_lossy()], "noexec": true, "protect": false },
+        "limits": {
+            "wall": "none", "memory": "none", "pids": "none", "disk": "none", "files": "none", "output": "none",
+            "file_size": "none", "open_files": OPEN_FILES,
+        },
+        "syscalls": { "profile": "default" },
+    });
+    let root = Path::new("/");
+    let mut layers = Layers::new(Caller { dir: root.to_path_buf(), home: None, profiles: vec!["default".to_owned()] });
+    let none = |_: &Path| Err("no other document belongs here".to_owned());
+    layers.document("broker", &document.to_string(), Format::Json, root, &none);
+    let loaded = layers.finish().map_err(|mistakes| failed(&mistakes.to_string()))?;
+    let backend = process()?;
+    let policy = loaded.policy_on(Tier::Process).into_owned();
+    let answers = |clause: &Clause<'_>| match own(clause.id()) {
+        Some(answer) => answer,
+        None => backend.support(clause, &policy, host),
+    };
+    let on = Candidate { tier: Tier::Process, backend: backend.name(), answers: &answers };
+    policy::make_plan(&loaded, on).map_err(Error::Unheld)
+}
+
+fn process() -> Result<&'static dyn Backend, Error> {
+    let found = backends::ALL.iter().find(|backend| backend.tier() == Tier::Process);
+    found.copied().ok_or_else(|| failed("there is no process tier here"))
+}
+
+/// What is held otherwise than in a run of somebody's program.
+fn own(clause: ClauseId) -> Option<Support> {
+    if clause == ClauseId::NetMode {
+        return Some(Support::Held(Control::HostNetwork.into()));
+    }
+    // Its folder is empty and stays so: no byte can be written to any file.
+    if clause == ClauseId::FsTmp {
+        let none = Control::Rlimit { resource: Resource::FileSize, value: 0 };
+        return Some(Support::Held(none.into()));
+    }
+    // It is part of the run, whose record this is.
+    let of_record = [ClauseId::AuditPath, ClauseId::AuditRedact, ClauseId::AuditContent, ClauseId::AuditSync];
+    of_record.contains(&clause).then_some(Support::NotAsked)
+}

@@ -1,0 +1,115 @@
+//! What a broker said of a run: one record for each kind of denial, and what was used. Bounded, whatever it says.
+
+use egress::wire::{Denied, FromBroker, Usage};
+use policy::report::{NetUsage, Seen};
+use policy::{ClauseId, Violation};
+
+use crate::fault::show_text;
+
+/// Most kinds of denial that are kept; of more only the number is.
+const KINDS: usize = 200;
+
+/// What came of the network.
+#[derive(Debug, Default)]
+pub(in crate::run) struct Summary {
+    denied: Vec<Denied>,
+    /// Kinds for which there was no room.
+    more: u64,
+    usage: Usage,
+    /// Why the broker ended before the run did.
+    pub(in crate::run) lost: Option<String>,
+}
+
+impl Summary {
+    /// Takes a frame in; the last word counts.
+    pub(super) fn hear(&mut self, frame: FromBroker) {
+        match frame {
+            FromBroker::Denied(denied) => self.deny(denied),
+            FromBroker::Usage(usage) => self.usage = usage,
+            FromBroker::Failed { what, why } => {
+                self.lost.get_or_insert(format!("{}: {}", show_text(&what), show_text(&why)));
+            }
+            // Nobody asked for other rules, and nothing can be asked of a person.
+            FromBroker::Ready { .. } | FromBroker::Refused { .. } | FromBroker::Ask { .. } => {}
+        }
+    }
+
+    fn deny(&mut self, denied: Denied) {
+        let key = (denied.id.as_str(), denied.host.as_str(), denied.port);
+        let known = self.denied.iter().position(|known| (known.id.as_str(), known.host.as_str(), known.port) == key);
+        let room = self.denied.len() < KINDS;
+        match known.and_then(|at| self.denied.get_mut(at)) {
+            Some(known) => *known = denied,
+            None if room => self.denied.push(denied),
+            None => self.more = self.more.saturating_add(1),
+        }
+    }
+
+    /// What was stopped, as the report has it.
+    pub(in crate::run) fn violations(&self) -> Vec<Violation> {
+        let one = |denied: &Denied| Violation {
+            id: show_text(&denied.id),
+            clause: ClauseId::from_path(&denied.clause).unwrap_or(ClauseId::NetAllow),
+            what: show_text(&denied.what),
+            why: show_text(&denied.why),
+            instead: show_text(&denied.instead),
+            count: denied.count,
+            seen: Seen::Broker,
+        };
+        let more = (self.more > 0).then(|| Violation {
+            id: "net/more".to_owned(),
+            clause: ClauseId::NetAllow,
+            what: "destinations of more kinds than are told one by one".to_owned(),
+            why: format!("a report tells {KINDS}"),
+            instead: "look at the first ones".to_owned(),
+            count: self.more,
+            seen: Seen::Broker,
+        });
+        self.denied.iter().map(one).chain(more).collect()
+    }
+
+    /// Bytes and connections.
+    pub(in crate::run) const fn usage(&self) -> NetUsage {
+        NetUsage { sent: self.usage.sent, received: self.usage.received, connections: self.usage.connections }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(host: &str, count: u64) -> FromBroker {
+        FromBroker::Denied(Denied {
+            id: "net/not-allowed".to_owned(),
+            clause: "net.allow".to_owned(),
+            what: "look up\u{1b}[31m".to_owned(),
+            why: "no rule".to_owned(),
+            instead: "ask".to_owned(),
+            host: host.to_owned(),
+            port: 0,
+            count,
+        })
+    }
+
+    #[test]
+    fn one_kind_is_one_record_with_its_last_count() {
+        let mut summary = Summary::default();
+        for count in [1, 7] {
+            summary.hear(denied("a.test", count));
+        }
+        summary.hear(denied("b.test", 1));
+        let list = summary.violations();
+        assert_eq!(list.iter().map(|one| one.count).collect::<Vec<_>>(), [7, 1]);
+        assert!(list.iter().all(|one| !one.what.contains('\u{1b}') && one.clause == ClauseId::NetAllow));
+    }
+
+    #[test]
+    fn a_broker_that_says_too_much_fills_no_memory() {
+        let mut summary = Summary::default();
+        for number in 0..KINDS + 50 {
+            summary.hear(denied(&format!("{number}.test"), 1));
+        }
+        let list = summary.violations();
+        assert_eq!((list.len(), list.last().unwrap().count), (KINDS + 1, 50));
+    }
+}

@@ -1,0 +1,107 @@
+//! A sandbox before *go*: everything is in force and proven, and nothing of the caller's runs.
+
+use backends::Capabilities;
+
+use super::begin::{self, Ready, Wanted};
+use super::handle::{self, Sandbox};
+use super::options::Options;
+use super::planning::Planned;
+use super::record::{self, Recorded, refused};
+use super::{Handle, Live, could_start, supervised, unsupervised};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::workload::Workload;
+
+/// A sandbox that waits for *go*: each control of the plan has left its evidence. Nobody watches its limits yet, since nothing
+/// in it runs; its clock begins with [`Parked::go`]. Dropped, it is ended, and the audit log says that it was never used.
+pub struct Parked {
+    waiting: Option<Waiting>,
+}
+
+/// The order of the fields is the order in which it ends.
+struct Waiting {
+    ready: Ready,
+    recorded: Recorded,
+    planned: Planned,
+    options: Options,
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parked").field("run", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// Starts what was planned as far as *go*.
+///
+/// # Errors
+/// As [`super::start`].
+pub fn park(
+    mut planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    options: Options,
+) -> Result<Parked, Error> {
+    could_start(&planned.plan, &options).map_err(|stop| refused(stop, environment))?;
+    let recorded = record::open(&planned, environment)?;
+    let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
+    let forced = std::mem::take(&mut planned.judged.forced);
+    let wanted = Wanted { what, forced, options: &options, environment };
+    let begun = begin::begin(&planned.plan, wanted, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
+    let ready = begun.confine(&planned, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
+    Ok(Parked { waiting: Some(Waiting { ready, recorded, planned, options }) })
+}
+
+impl Parked {
+    /// The id of the run; empty after *go*.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.waiting.as_ref().map_or("", |waiting| waiting.recorded.id.as_str())
+    }
+
+    /// The guest's process, by its number outside; 0 after *go*.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.ready.pid())
+    }
+
+    /// Lets the program go; from here on a thread of its own supervises it, and its time counts.
+    ///
+    /// # Errors
+    /// The guest is gone, or our own failure; nothing runs any more then, and the audit log knows why.
+    pub fn go(self) -> Result<Sandbox, Error> {
+        supervised(self.let_go()?)
+    }
+
+    pub(super) fn let_go(mut self) -> Result<(Live, Handle), Error> {
+        let Some(Waiting { ready, recorded, planned, options }) = self.waiting.take() else { return Err(unused()) };
+        let (stdio, events) = options.into_parts();
+        let stage = ready.go(&planned.plan, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
+        let pid = stage.running.pid();
+        recorded.started(&planned, pid).map_err(Error::after_go)?;
+        let (handle, mailbox) =
+            handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| unsupervised(&error))?;
+        Ok((Live { stage, recorded, plan: planned.plan, mailbox, events }, handle))
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(Waiting { ready, recorded, planned, options: _ }) = self.waiting.take() {
+            drop(ready);
+            // The log has what was planned; this says that nothing came of it.
+            drop(recorded.abort(unused(), &planned));
+        }
+    }
+}
+
+fn unused() -> Error {
+    Error::failed(Fault {
+        id: "run/unused",
+        what: "the sandbox was made ready and never used".to_owned(),
+        place: "before the program was let go".to_owned(),
+        why: "whoever kept it ready ended, or needs it no more; nothing ran in it".to_owned(),
+        fix: "nothing: create another one".to_owned(),
+    })
+}

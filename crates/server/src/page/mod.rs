@@ -1,0 +1,135 @@
+//! The page at `/`: static files, and sessions that stand for a key on `/v1`.
+//!
+//! What the page shows it asks of `/v1`, as any other client does. Signing in gives two halves: a cookie, which no script can
+//! read, and a word that the page keeps for its own origin and sends as a header. Cookies go to every port of a host name, a
+//! page's own storage does not: so neither another server of this machine nor a page of another site can act as who signed in.
+
+mod assets;
+mod origin;
+mod session;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::json;
+
+use crate::answer::{Problem, harden, json_response};
+use crate::desk::Desk;
+use crate::keys::Key;
+use crate::{e2b, json as read};
+
+pub(crate) use origin::from_own_page;
+pub(crate) use session::{Sessions, Visit, forget};
+
+/// What the page may load and do. Nothing of it is inline, and nothing comes from elsewhere; pictures that code made are shown
+/// from memory.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+/// Where sessions are made, looked at and ended.
+const SESSION: &str = "/page/session";
+
+/// Whether a path is one of the page's.
+pub(crate) fn is_ours(path: &str) -> bool {
+    path == "/" || path.starts_with("/page/")
+}
+
+/// Answers a request for the page.
+pub(crate) async fn answer(desk: Arc<Desk>, request: Request) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let answered = match (request.method(), path.as_str()) {
+        (&Method::POST, SESSION) => sign_in(&desk, request).await,
+        (&Method::GET, SESSION) => look(&desk, &request.into_parts().0),
+        (&Method::DELETE, SESSION) => sign_out(&desk, &request.into_parts().0),
+        (&Method::GET | &Method::HEAD, path) => file(path),
+        (_, path) => Err(Problem::no_route(path)),
+    };
+    let mut response = answered.unwrap_or_else(|problem| problem.problem(std::slice::from_ref(&problem)));
+    protect(response.headers_mut());
+    response
+}
+
+/// Headers of every answer for the page.
+fn protect(headers: &mut HeaderMap) {
+    harden(headers);
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=(), usb=()"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+fn file(path: &str) -> Result<Response<Body>, Problem> {
+    let asset = assets::find(path).ok_or_else(|| Problem::no_route(path))?;
+    let mut response = Response::new(Body::from(asset.bytes));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind));
+    if asset.packed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+/// The key comes in a body once, and goes back as a session.
+async fn sign_in(desk: &Desk, request: Request) -> Result<Response<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    from_own_page(&parts)?;
+    let asked = read::object(&e2b::body(Request::from_parts(parts.clone(), body)).await?)?;
+    let key = desk.who(read::text(&asked, "key")?.unwrap_or_default().trim())?;
+    let opened = desk.sessions.open(&key).ok_or_else(|| crate::backend::failed("the kernel gave no random bytes"))?;
+    let mut response = json_response(StatusCode::OK, &shown(&key, Some(&opened.half)));
+    let age = session::LIFE.as_secs();
+    let cookie = format!("{}={}; {}; Max-Age={age}", session::cookie_name(&parts), opened.cookie, flags(desk));
+    set_cookie(&mut response, &cookie)?;
+    Ok(response)
+}
+
+/// No script reads it, no other site sends it.
+fn flags(desk: &Desk) -> &'static str {
+    if desk.settings.encrypted {
+        "Path=/; HttpOnly; SameSite=Strict; Secure"
+    } else {
+        "Path=/; HttpOnly; SameSite=Strict"
+    }
+}
+
+fn set_cookie(response: &mut Response<Body>, cookie: &str) -> Result<(), Problem> {
+    let value = HeaderValue::from_str(cookie).map_err(|_odd| crate::backend::failed("the cookie cannot be written"))?;
+    response.headers_mut().insert(header::SET_COOKIE, value);
+    Ok(())
+}
+
+fn shown(key: &Key, half: Option<&str>) -> serde_json::Value {
+    json!({
+        "key": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "operator": key.operator, "page": half,
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+fn look(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
+    let visit = visit(desk, parts)?.ok_or_else(session::over)?;
+    Ok(json_response(StatusCode::OK, &shown(visit.key(), None)))
+}
+
+fn sign_out(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
+    let visit = visit(desk, parts)?.ok_or_else(session::over)?;
+    desk.sessions.close(&visit);
+    let mut response = json_response(StatusCode::OK, &json!({}));
+    set_cookie(&mut response, &format!("{}=; {}; Max-Age=0", session::cookie_name(parts), flags(desk)))?;
+    Ok(response)
+}
+
+/// Who a request of the page is from; none where it is not one of the page.
+///
+/// # Errors
+/// It comes from elsewhere, or its session is over.
+pub(crate) fn visit(desk: &Desk, parts: &Parts) -> Result<Option<Visit>, Problem> {
+    desk.sessions.visit(&desk.keys, parts)
+}

@@ -1,0 +1,185 @@
+"""Code, contexts, snapshots and forks, with the product itself and real kernels where `scripts/setup kernels` put them."""
+
+import asyncio
+import base64
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from conftest import product
+from fumehood import AsyncSandbox, FumehoodError, Refused, Sandbox, TimeoutException, UnsupportedException
+from fumehood._code import Execution, _take
+
+CACHE = pathlib.Path(os.environ.get("FUMEHOOD_CACHE") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "/root/.cache") / "fumehood")
+KERNELS = CACHE / "kernels"
+
+
+def with_kernels():
+    """A policy in which the kernels of the tests are found."""
+    python = KERNELS / "bin" / "python3"
+    return {
+        "version": 1, "extends": "python", "net": {"mode": "loopback"}, "fs": {"read": [str(KERNELS)]},
+        "limits": {"memory": "1G", "pids": 256, "disk": "256M"}, "env": {"set": {"PATH": f"{python.parent}:/usr/bin:/bin"}},
+    }
+
+
+kernels = pytest.mark.skipif(not (KERNELS / "bin" / "python3").exists(), reason="no kernels (`scripts/setup kernels`)")
+
+
+def test_lines_become_results_and_nothing_else_is_one():
+    made = Execution()
+    lines = [
+        {"type": "number_of_executions", "execution_count": 3},
+        {"type": "stdout", "text": "a\n", "timestamp": "2026-11-23T00:00:00Z"},
+        {"type": "stderr", "text": "b\n", "timestamp": "x"},
+        {"type": "result", "text": "1", "html": "<b>1</b>", "extra": {"x/y": 1}, "is_main_result": True},
+        {"type": "error", "name": "ValueError", "value": "no", "traceback": "..."},
+        {"type": "keepalive"},
+        {"type": "end_of_execution"},
+    ]
+    said = [_take(made, json.dumps(line).encode()) for line in lines]
+    assert [one and one[0] for one in said] == [None, "stdout", "stderr", "result", "error", None, None]
+    assert (made.text, made.execution_count, made.logs.stdout, made.logs.stderr) == ("1", 3, ["a\n"], ["b\n"])
+    assert list(made.results[0].formats()) == ["text", "html", "x/y"]
+    assert made.error is not None and made.error.name == "ValueError"
+    for bad in (b"no json", b"[]", b'{"type": "result", "extra": 7}', b'{"type": "error"}'):
+        with pytest.raises(FumehoodError):
+            _take(Execution(), bad)
+
+
+@kernels
+def test_code_keeps_its_variables_and_shows_what_it_is(house):
+    with Sandbox(with_kernels()) as box:
+        assert box.run_code("x = 6 * 7").results == []
+        heard = []
+        done = box.run_code("print('hi')\nx", on_stdout=heard.append, on_result=heard.append)
+        assert (done.text, done.logs.stdout, done.error) == ("42", ["hi\n"], None)
+        assert [str(one) for one in heard] == ["hi\n", "42"]
+        failed = box.run_code("1 / 0")
+        assert failed.error is not None and failed.error.name == "ZeroDivisionError"
+        slow = box.run_code("import time; time.sleep(60)", timeout=0.5)
+        assert slow.error is not None and slow.error.name == "TimeoutError"
+        assert box.run_code("x").text == "42", "a timeout ends the code and not the kernel"
+        shown = box.run_code("from IPython.display import Image\nImage(data=b'\\x89PNG\\r\\n\\x1a\\n' + bytes(20), format='png')")
+        assert base64.b64decode(shown.results[0].png or "").startswith(b"\x89PNG")
+        other = box.create_code_context(language="python")
+        assert box.run_code("'x' in dir()", context=other).text == "False"
+        assert {one.id for one in box.list_code_contexts()} >= {other.id}
+        box.restart_code_context(other)
+        box.remove_code_context(other)
+        with pytest.raises(FumehoodError):
+            box.run_code("1", context=other)
+
+
+@kernels
+def test_code_in_an_event_loop(house):
+    async def all_of_it():
+        async with AsyncSandbox(with_kernels()) as box:
+            heard = []
+
+            async def hear(message):
+                heard.append(message.line)
+
+            done = await box.run_code("print('hi')\n6 * 7", on_stdout=hear)
+            return done.text, heard
+
+    assert asyncio.run(all_of_it()) == ("42", ["hi\n"])
+
+
+def test_without_a_kernel_it_is_said_what_is_missing(house):
+    with Sandbox("strict") as box:
+        if box.commands.run("python3 -c 'import ipykernel'", check=False).exit_code == 0:
+            pytest.skip("the host's own python3 has an ipykernel")
+        with pytest.raises(UnsupportedException, match="template build"):
+            box.run_code("1")
+
+
+def test_a_fork_and_a_snapshot_begin_as_it_is_and_go_their_own_ways(house):
+    with Sandbox("strict", timeout=120) as box:
+        box.files.write("/tmp/a", "first")
+        with box.fork() as other:
+            box.files.write("/tmp/a", "second")
+            assert (other.files.read("/tmp/a"), box.files.read("/tmp/a")) == ("first", "second")
+            assert other.sandbox_id != box.sandbox_id
+        kept = box.snapshot("base")
+        assert kept.name == "base" and kept.snapshot_id
+        box.files.write("/tmp/a", "third")
+        with Sandbox(snapshot="base", timeout=120) as again:
+            assert again.files.read("/tmp/a") == "second"
+    with pytest.raises(FumehoodError):
+        Sandbox(snapshot="nosuch")
+
+
+def test_the_same_in_an_event_loop(house):
+    async def both():
+        async with AsyncSandbox("strict", timeout=120) as box:
+            await box.files.write("/tmp/a", "first")
+            async with await box.fork() as other:
+                kept = await box.snapshot()
+                return await other.files.read("/tmp/a"), kept.snapshot_id != ""
+
+    assert asyncio.run(both()) == ("first", True)
+
+
+@kernels
+def test_code_over_a_server(house):
+    ceiling = house / "ceiling.json"
+    ceiling.write_text(json.dumps(with_kernels()))
+    added = subprocess.run([product(), "keys", "add", "--name", "t", "-p", str(ceiling)], capture_output=True, text=True, timeout=30)
+    server = subprocess.Popen([product(), "serve", "--listen", "127.0.0.1:0", "--pool", "1"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        url = "http://" + server.stderr.readline().split()[-1].removeprefix("http://")
+        with Sandbox(with_kernels(), timeout=60, url=url, key=added.stdout.strip()) as box:
+            heard = []
+            done = box.run_code("print('hi')\n6 * 7", on_stdout=heard.append)
+            assert (done.text, [str(one) for one in heard]) == ("42", ["hi\n"])
+            slow = box.run_code("import time; time.sleep(60)", timeout=0.5)
+            assert slow.error is not None and slow.error.name == "TimeoutError"
+            other = box.create_code_context()
+            assert box.run_code("1", context=other).text == "1"
+            assert other.id in [one.id for one in box.list_code_contexts()]
+            box.restart_code_context(other)
+            box.remove_code_context(other)
+            for refused in (box.fork, box.snapshot):
+                with pytest.raises(UnsupportedException):
+                    refused()
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def test_a_python_that_waits_runs_code_without_state(house):
+    with Sandbox("python", imports=["json"], timeout=60) as box:
+        assert box.run_python("import sys; print('json' in sys.modules); x = 1").stdout == "True\n"
+        assert box.run_python("print('x' in globals())").stdout == "False\n"
+        assert box.run_python("raise SystemExit(7)", check=False).exit_code == 7
+        with pytest.raises(TimeoutException):
+            box.run_python("import time; time.sleep(60)", timeout=0.5)
+    with Sandbox("python", timeout=60) as box, pytest.raises(UnsupportedException):
+        box.run_python("1")
+    with pytest.raises(Refused):
+        Sandbox("python", imports=["os; print(1)"])
+
+    async def same():
+        async with AsyncSandbox("python", imports=["json"], timeout=60) as box:
+            return (await box.run_python("print(6 * 7)")).stdout
+
+    assert asyncio.run(same()) == "42\n"
+
+
+def test_a_python_that_waits_over_a_server(house):
+    added = subprocess.run([product(), "keys", "add", "--name", "t"], capture_output=True, text=True, timeout=30)
+    server = subprocess.Popen([product(), "serve", "--listen", "127.0.0.1:0", "--pool", "1"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        url = "http://" + server.stderr.readline().split()[-1].removeprefix("http://")
+        for _ in range(4):
+            with Sandbox("python", imports=["json"], timeout=60, url=url, key=added.stdout.strip()) as box:
+                assert box.run_python("import sys; print('json' in sys.modules)").stdout == "True\n"
+    finally:
+        server.terminate()
+        server.wait(30)

@@ -1,6 +1,6 @@
 //! The command line: arguments and environment in, one call into the rooms below, an exit code out.
 //!
-//! The way is [`args`] (what was typed) -> [`target`] and [`request`] (what it means) -> one command. [`spec`] is the shape of
+//! The way is [`args`] (what was typed) -> `target` and `run::request` (what it means) -> one command. [`spec`] is the shape of
 //! a command; [`COMMANDS`] is the list of them.
 
 mod approvals;

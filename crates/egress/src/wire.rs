@@ -73,11 +73,11 @@ pub struct Socket {
 pub enum SocketKind {
     /// Listens on 0.0.0.0 and its port.
     Tcp4,
-    /// Listens on [::] and its port, IPv6 alone.
+    /// Listens on `[::]` and its port, IPv6 alone.
     Tcp6,
     /// Bound to 0.0.0.0 and its port, with IP_PKTINFO.
     Udp4,
-    /// Bound to [::] and its port, IPv6 alone, with IPV6_RECVPKTINFO.
+    /// Bound to `[::]` and its port, IPv6 alone, with IPV6_RECVPKTINFO.
     Udp6,
     /// Neither bound nor listening: the broker binds it to a name's own address and port.
     SpareTcp4,

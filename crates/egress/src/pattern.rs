@@ -1,5 +1,7 @@
 //! Patterns of hosts and of paths, as policies have them.
 
+use policy::wild::matches;
+
 /// Whether a name (in its one form) is what a pattern names: `NAME`, `*.NAME` (one label more) or `**.NAME` (one or more).
 #[must_use]
 pub fn host(pattern: &str, name: &str) -> bool {
@@ -18,41 +20,15 @@ pub fn host(pattern: &str, name: &str) -> bool {
 #[must_use]
 pub fn path(glob: &str, path: &str) -> bool {
     let (glob, path): (Vec<&str>, Vec<&str>) = (glob.split('/').collect(), path.split('/').collect());
-    wild(
+    matches(
         &glob,
         &path,
         |one| *one == "**",
         |glob, segment| {
             let (glob, segment): (Vec<char>, Vec<char>) = (glob.chars().collect(), segment.chars().collect());
-            wild(&glob, &segment, |one| *one == '*', |a, b| a == b)
+            matches(&glob, &segment, |one| *one == '*', |a, b| a == b)
         },
     )
-}
-
-/// Matches items against a pattern in which some items stand for any number of them: one pass with one way back, so the time is
-/// the product of the lengths at most.
-fn wild<T>(pattern: &[T], items: &[T], any: impl Fn(&T) -> bool, same: impl Fn(&T, &T) -> bool) -> bool {
-    let (mut p, mut i) = (0_usize, 0_usize);
-    let mut back: Option<(usize, usize)> = None;
-    while let Some(item) = items.get(i) {
-        match pattern.get(p) {
-            Some(one) if any(one) => {
-                back = Some((p, i));
-                p = p.saturating_add(1);
-            }
-            Some(one) if same(one, item) => {
-                p = p.saturating_add(1);
-                i = i.saturating_add(1);
-            }
-            Some(_) | None => {
-                let Some((star, from)) = back else { return false };
-                back = Some((star, from.saturating_add(1)));
-                p = star.saturating_add(1);
-                i = from.saturating_add(1);
-            }
-        }
-    }
-    pattern.get(p..).unwrap_or_default().iter().all(any)
 }
 
 #[cfg(test)]

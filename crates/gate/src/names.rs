@@ -35,26 +35,9 @@ pub fn matches(entry: &str, tool: &str) -> bool {
     }
 }
 
-/// `*` is any run of bytes. Linear but for the last star, which alone may move.
+/// `*` is any run of bytes.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if pattern.get(p) == Some(&b'*') {
-            star = Some((p, t));
-            p += 1;
-        } else if pattern.get(p) == text.get(t) {
-            p += 1;
-            t += 1;
-        } else if let Some((at, from)) = star {
-            star = Some((at, from + 1));
-            p = at + 1;
-            t = from + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern.get(p..).is_some_and(|rest| rest.iter().all(|c| *c == b'*'))
+    policy::wild::matches(pattern, text, |one| *one == b'*', |one, byte| one == byte)
 }
 
 /// The names that clients see, one to one with the tools behind them.

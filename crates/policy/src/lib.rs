@@ -39,6 +39,7 @@ pub mod tool_rows;
 pub mod tools;
 pub mod units;
 pub mod value;
+pub mod wild;
 
 pub use clause::ClauseId;
 pub use control::{Control, Controls};

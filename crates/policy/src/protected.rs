@@ -152,30 +152,9 @@ fn same_name(pattern: &[u8], part: &[u8]) -> bool {
     pattern.eq_ignore_ascii_case(part)
 }
 
-/// `*` is any bytes. Linear in the product of the lengths, without recursion.
+/// `*` is any bytes; case is nothing.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while let Some(byte) = name.get(n) {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(wanted) if wanted.eq_ignore_ascii_case(byte) => {
-                p += 1;
-                n += 1;
-            }
-            Some(_) | None => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    n = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.get(p..).unwrap_or_default().iter().all(|&b| b == b'*')
+    crate::wild::matches(pattern, name, |one| *one == b'*', u8::eq_ignore_ascii_case)
 }
 
 #[cfg(test)]

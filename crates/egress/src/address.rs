@@ -39,20 +39,23 @@ const V6: [(Ipv6Addr, u8, &str); 12] = [
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, "multicast"),
 ];
 
+/// Every range, with what it is.
+fn ranges() -> impl Iterator<Item = (Cidr, &'static str)> {
+    let v4 = V4.iter().map(|(first, length, what)| (Cidr::of(IpAddr::V4(*first), *length), *what));
+    let v6 = V6.iter().map(|(first, length, what)| (Cidr::of(IpAddr::V6(*first), *length), *what));
+    v4.chain(v6)
+}
+
 /// What an address is that the public network does not have; `None`: it is public.
 #[must_use]
 pub fn special(address: IpAddr) -> Option<&'static str> {
-    let v4 = V4.iter().map(|(first, length, what)| (IpAddr::V4(*first), *length, *what));
-    let v6 = V6.iter().map(|(first, length, what)| (IpAddr::V6(*first), *length, *what));
-    v4.chain(v6).find(|(first, length, _)| Cidr::of(*first, *length).contains(address)).map(|(_, _, what)| what)
+    ranges().find(|(range, _)| range.contains(address)).map(|(_, what)| what)
 }
 
 /// Whether all of a range is not public.
 #[must_use]
 pub fn is_special(range: Cidr) -> bool {
-    let v4 = V4.iter().map(|(first, length, _)| (IpAddr::V4(*first), *length));
-    let v6 = V6.iter().map(|(first, length, _)| (IpAddr::V6(*first), *length));
-    v4.chain(v6).any(|(first, length)| range.length >= length && Cidr::of(first, length).contains(range.first))
+    ranges().any(|(known, _)| range.length >= known.length && known.contains(range.first))
 }
 
 #[cfg(test)]

@@ -178,9 +178,7 @@ impl Rules {
     /// Whether a connection may be made, and how it is treated.
     #[must_use]
     pub fn connect(&self, to: &To, port: u16) -> Connect {
-        let denied =
-            |denial: &NetDenial| names(&denial.to, to) && (denial.ports.is_empty() || denial.ports.contains(&port));
-        if self.net.deny.iter().any(denied) {
+        if self.denies(to, port) {
             return Connect::Denied(Reason::Denied);
         }
         let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
@@ -223,10 +221,12 @@ impl Rules {
     /// # Errors
     /// It does not.
     pub fn not_denied(&self, real: IpAddr, port: u16) -> Result<(), Reason> {
-        let to = To::Address(real.to_canonical());
-        let denied =
-            |denial: &NetDenial| names(&denial.to, &to) && (denial.ports.is_empty() || denial.ports.contains(&port));
-        if self.net.deny.iter().any(denied) { Err(Reason::Denied) } else { Ok(()) }
+        if self.denies(&To::Address(real.to_canonical()), port) { Err(Reason::Denied) } else { Ok(()) }
+    }
+
+    fn denies(&self, to: &To, port: u16) -> bool {
+        let is_meant = |ports: &[u16]| ports.is_empty() || ports.contains(&port);
+        self.net.deny.iter().any(|denial| names(&denial.to, to) && is_meant(&denial.ports))
     }
 
     /// Whether a client hello asks for the name that the connection is for.

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use policy::value::Cidr;
+
 /// Why an address is not one of the public network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressFault {
@@ -90,21 +92,15 @@ pub fn judge_address(address: IpAddr) -> Result<(), AddressFault> {
 }
 
 fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
-    let bits = address.to_bits();
-    let holds = |(net, length, _): &&(Ipv4Addr, u8, &str)| {
-        let mask = u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0);
-        bits & mask == net.to_bits()
-    };
-    V4.iter().find(holds).map(|(_, _, what)| *what)
+    special(V4.iter().map(|(first, length, what)| (IpAddr::V4(*first), *length, *what)), address.into())
 }
 
 fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
-    let bits = address.to_bits();
-    let holds = |(net, length, _): &&(Ipv6Addr, u8, &str)| {
-        let mask = u128::MAX.checked_shl(128 - u32::from(*length)).unwrap_or(0);
-        bits & mask == net.to_bits()
-    };
-    V6.iter().find(holds).map(|(_, _, what)| *what)
+    special(V6.iter().map(|(first, length, what)| (IpAddr::V6(*first), *length, *what)), address.into())
+}
+
+fn special(mut ranges: impl Iterator<Item = (IpAddr, u8, &'static str)>, address: IpAddr) -> Option<&'static str> {
+    ranges.find(|(first, length, _)| Cidr::of(*first, *length).contains(address)).map(|(_, _, what)| what)
 }
 
 /// What is not global unicast (2000::/3) and carries no IPv4 address either.

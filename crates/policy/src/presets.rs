@@ -3,7 +3,7 @@
 /// One preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name, as in `extends` and `--policy`.
+    /// Its name, as in `extends` and `--policy`; that of rules as in `net.presets`.
     pub name: &'static str,
     /// What it is for, in one line.
     pub summary: &'static str,

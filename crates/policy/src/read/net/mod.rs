@@ -12,7 +12,8 @@ use super::scalar::Least;
 use super::{Reader, fault, list_words};
 use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{self, Format, Kind, Node, Source, Value};
-use crate::net_presets::{NET_PRESETS, NetPreset};
+use crate::net_presets::NET_PRESETS;
+use crate::presets::Preset;
 use crate::value::{Net, NetMode, NetRule, Unknown};
 
 pub(crate) const NET: &[&str] = &[
@@ -95,7 +96,7 @@ impl Reader<'_> {
     }
 
     /// The rules that a preset stands for; a test reads each of them.
-    fn rules_of(&mut self, preset: &NetPreset) -> Vec<NetRule> {
+    fn rules_of(&mut self, preset: &Preset) -> Vec<NetRule> {
         let source = Source {
             kind: Kind::Preset,
             format: Format::Toml,

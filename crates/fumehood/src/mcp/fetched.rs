@@ -6,7 +6,7 @@ use std::path::Path;
 use gateway::mcp::packages::{Package, Registry};
 use gateway::mcp::servers::{Server, Transport};
 use live::template::{INSIDE, Packages, Source, Store, Template, TemplateError, Tools};
-use sha2::{Digest as _, Sha256};
+use policy::json::sha256_hex;
 
 /// Characters of a package's name that are kept in the name of its template.
 const MAX_NAME: usize = 40;
@@ -46,8 +46,8 @@ pub fn template_name(package: &Package) -> String {
         Registry::Npm => "npm",
         Registry::Pip => "pip",
     };
-    let sum = Sha256::digest(format!("{kind}\n{}", package.specs.join("\n")).as_bytes());
-    let sum: String = sum.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let mut sum = sha256_hex(format!("{kind}\n{}", package.specs.join("\n")).as_bytes());
+    sum.truncate(8);
     let readable = readable.trim_matches('-');
     format!("mcp-{}-{sum}", readable.strip_prefix("mcp-").unwrap_or(readable))
 }

@@ -350,7 +350,7 @@ fn hash(result: &ToolResult) -> String {
     add(7, &[&result.structured.as_ref().map(crate::json::canonical).unwrap_or_default()]);
     add(8, &[&result.meta.as_ref().map(crate::json::canonical).unwrap_or_default()]);
     add(if result.is_error { 9 } else { 10 }, &[]);
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    policy::json::hex(&hash.finalize())
 }
 
 /// Whether a text is JSON and says something else than the structured content beside it.

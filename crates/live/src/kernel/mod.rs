@@ -145,7 +145,7 @@ fn random_word() -> Result<String, Failure> {
     if !sys::random::fill(&mut bytes) {
         return Err(Failure { code: Code::Failed, message: "the kernel has no random bytes".to_owned() });
     }
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(policy::json::hex(&bytes))
 }
 
 /// An execution that was asked for. Dropped before its end, it is interrupted.

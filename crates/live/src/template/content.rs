@@ -38,7 +38,7 @@ pub(super) fn digest(folder: &Path) -> io::Result<String> {
             return Err(io::Error::other(format!("{} is no file, folder or link", full.display())));
         }
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(policy::json::hex(&hash.finalize()))
 }
 
 fn content(file: &mut File, hash: &mut Sha256) -> io::Result<()> {

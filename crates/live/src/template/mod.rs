@@ -509,5 +509,5 @@ fn digest_of(recipe: &Recipe, files: &[Vec<u8>], python: &str) -> String {
         hash.update(length(part));
         hash.update(part);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    policy::json::hex(&hash.finalize())
 }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use sha2::{Digest as _, Sha256};
 
 use crate::environment::Environment;
 use crate::ui::Failure;
@@ -325,7 +324,7 @@ fn kept_path(state: &State, file: &Path) -> PathBuf {
 }
 
 fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    policy::json::sha256_hex(text.as_bytes())
 }
 
 /// Writes beside and renames, so that a reader sees the one or the other.

@@ -8,16 +8,20 @@ use live::Kept;
 use live::words::{Ask, Info, Snapshotted};
 use sandbox::PolicyLayer;
 use sandbox::snapshot::{About, Snapshot, SnapshotError};
+use serde_json::{Map, Value as Json};
 
 use crate::answer::Problem;
 use crate::backend::call;
 use crate::desk::{Desk, Order};
 use crate::e2b::has_private_ports;
+use crate::json;
 use crate::keys::Key;
 use crate::labels;
 
 /// Most snapshots of a key: each takes room on the disk.
 const MOST: usize = 100;
+/// Most forks of one request.
+const MOST_FORKS: u64 = 20;
 
 /// A snapshot, and what makes sandboxes of it.
 #[derive(Clone, Debug)]
@@ -51,6 +55,13 @@ fn no_such(word: &str) -> Problem {
 fn owned(key: &Key, about: About) -> Option<Known> {
     let kept: Kept = serde_json::from_value(about.layers.clone()).ok()?;
     labels::is_of(key, &kept.labels).then_some(Known { about, kept })
+}
+
+/// How many forks a request asks for.
+pub(crate) fn forks_wanted(asked: &Map<String, Json>) -> Result<u64, Problem> {
+    let count = json::number(asked, "count")?.unwrap_or(1);
+    let wrong = || Problem::invalid("count", &format!("`count` is no number from 1 to {MOST_FORKS}"));
+    Some(count).filter(|count| (1..=MOST_FORKS).contains(count)).ok_or_else(wrong)
 }
 
 impl Desk {

@@ -13,11 +13,10 @@ use crate::desk::{Desk, MAX_LIFE_MS};
 use crate::envd::Query;
 use crate::json as read;
 use crate::keys::Key;
+use crate::snapshots::forks_wanted;
 
 /// Seconds of life of a fork when none are asked for.
 const LIFE: u64 = 300;
-/// Most forks of one request.
-const MOST: u64 = 20;
 /// Most snapshots of a page.
 const PAGE: usize = 100;
 
@@ -60,10 +59,7 @@ pub(super) async fn fork(
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     without_memory(&asked)?;
-    let count = read::number(&asked, "count")?.unwrap_or(1);
-    if !(1..=MOST).contains(&count) {
-        return Err(Problem::invalid("count", &format!("`count` is no number from 1 to {MOST}")));
-    }
+    let count = forks_wanted(&asked)?;
     let life = read::number(&asked, "timeout")?.unwrap_or(LIFE).saturating_mul(1000);
     if life > MAX_LIFE_MS {
         return Err(Problem::invalid("timeout", &format!("`timeout` is longer than {} s", MAX_LIFE_MS / 1000)));

@@ -67,12 +67,12 @@ impl Drop for Made {
 ///
 /// # Errors
 /// What the kernel answers; a socket file on which somebody listens is left alone (EADDRINUSE). A certificate or key that
-/// cannot be used; an inherited socket that others could reach without TLS.
+/// cannot be used; an address, or an inherited socket, that others could reach without TLS.
 pub async fn bind(listen: Listen) -> io::Result<Listeners> {
     let tls = listen.tls.as_ref().map(acceptor).transpose()?;
     let mut all = Listeners { tcp: Vec::new(), unix: Vec::new(), tls, made: None };
     if let Some(address) = listen.address {
-        all.tcp.push(TcpListener::bind(address).await?);
+        all.listen_on(TcpListener::bind(address).await?)?;
     }
     if let Some(path) = &listen.socket {
         remove_dead(path).await?;
@@ -107,7 +107,12 @@ impl Listeners {
             self.unix.push(UnixListener::from_std(socket.into())?);
             return Ok(());
         }
-        let listener = TcpListener::from_std(socket.into())?;
+        self.listen_on(TcpListener::from_std(socket.into())?)
+    }
+
+    /// # Errors
+    /// Others could reach it, and nothing would be encrypted.
+    fn listen_on(&mut self, listener: TcpListener) -> io::Result<()> {
         let address = listener.local_addr()?;
         if !address.ip().is_loopback() && self.tls.is_none() {
             let why = format!("others could reach {address}, and nothing is encrypted without --tls-cert");

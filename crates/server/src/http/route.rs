@@ -32,18 +32,17 @@ pub(super) struct Loopback;
 pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
     let (headers, uri) = (&request.headers, &request.uri);
     one_host(headers, uri)?;
-    if request.extensions.get::<Loopback>().is_some()
-        && !is_our_name(&host(headers, uri), desk.settings.domain.as_deref())
-    {
+    let host = host(headers, uri);
+    let is_ours = is_our_name(&host, desk.settings.domain.as_deref());
+    if request.extensions.get::<Loopback>().is_some() && !is_ours {
         let (what, why) = ("the request names a host that is not this server", "a page's name may lead to any machine");
         let instead = "ask for an address, `localhost`, or the name of `--domain`";
         return Err(Problem::new(StatusCode::FORBIDDEN, "serve/origin", what, why, instead));
     }
     if let Some(target) = by_headers(headers)? {
-        from_no_page(desk, headers, uri)?;
+        from_no_page(headers, &host, is_ours)?;
         return Ok(Whose::Sandbox(target));
     }
-    let host = host(headers, uri);
     if let Some(target) = by_host(&host, desk.settings.domain.as_deref()) {
         // Its pages are its own: what they may ask of each other, the browser and the program inside decide.
         return Ok(Whose::Sandbox(target));
@@ -51,13 +50,9 @@ pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem
     if page::is_ours(uri.path()) {
         // Somebody may have come by a link of another site: what the page is made of is no secret, and what it does it asks
         // below. Under a name that is not ours it would be another site's.
-        return if is_our_name(&host, desk.settings.domain.as_deref()) {
-            Ok(Whose::Page)
-        } else {
-            Err(not_our_name(&host))
-        };
+        return if is_ours { Ok(Whose::Page) } else { Err(not_our_name(&host)) };
     }
-    from_no_page(desk, headers, uri)?;
+    from_no_page(headers, &host, is_ours)?;
     match uri.path() {
         "/health" => Ok(Whose::Health),
         "/files" => by_signature(desk, request).await,
@@ -149,16 +144,15 @@ async fn by_signature(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
 }
 
 /// A page whose name was made to lead to this machine sends its own name as the host; one of another site sends its origin.
-fn from_no_page(desk: &Desk, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
-    let host = host(headers, uri);
+fn from_no_page(headers: &HeaderMap, host: &str, is_ours: bool) -> Result<(), Problem> {
     let origins: Vec<_> =
         headers.get_all(header::ORIGIN).iter().map(|value| value.to_str().unwrap_or_default()).collect();
     let site = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
     let is_page = !origins.is_empty() || site.is_some();
     let own_site = site.is_none_or(|site| matches!(site, "none" | "same-origin"));
     let same =
-        |origin: &&str| origin.split_once("://").is_some_and(|(_, named)| name_of(named).eq_ignore_ascii_case(&host));
-    if is_page && !(own_site && origins.iter().all(same) && is_our_name(&host, desk.settings.domain.as_deref())) {
+        |origin: &&str| origin.split_once("://").is_some_and(|(_, named)| name_of(named).eq_ignore_ascii_case(host));
+    if is_page && !(own_site && origins.iter().all(same) && is_ours) {
         let (what, why) =
             ("the request comes from a page of another site", "a page that somebody looks at must not act here");
         return Err(Problem::new(StatusCode::FORBIDDEN, "serve/origin", what, why, "call from a program"));

@@ -15,9 +15,6 @@ use crate::json as read;
 use crate::keys::Key;
 use crate::snapshots;
 
-/// Most forks of one request.
-const MOST: u64 = 20;
-
 /// A snapshot as this interface shows it: no layer of its policy, which may name folders of the host.
 fn told(known: &snapshots::Known) -> Json {
     let about = &known.about;
@@ -85,10 +82,7 @@ pub(super) async fn fork(
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["count", "timeout"])?;
-    let count = read::number(&asked, "count")?.unwrap_or(1);
-    if !(1..=MOST).contains(&count) {
-        return Err(Problem::invalid("count", &format!("`count` is no number from 1 to {MOST}")).into());
-    }
+    let count = snapshots::forks_wanted(&asked)?;
     let life = duration(&asked, "timeout")?.unwrap_or(LIFE_MS);
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     for one in desk.fork(&key, &info, count, life).await? {

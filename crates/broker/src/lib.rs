@@ -78,7 +78,7 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
             return Err(BrokerError::Rules(format!("port {port} has no socket among the orders")));
         }
         let mut all = listeners.into_iter().map(sockets::listener).collect::<Result<Vec<_>, _>>()?;
-        all.extend(run.listen_for_ranges()?);
+        all.extend(run.listen_for_ranges(&rules)?);
         names::listen(&run, all);
         let slots = names::slots();
         for socket in datagrams {
@@ -141,9 +141,10 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     if let Some(port) = run.unheard(&rules) {
         return Err(format!("port {port} is below 1024 and nobody listens on it inside: a new sandbox can have it"));
     }
+    // First what can fail: rules that are refused change nothing.
+    let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;
     let digest = rules.digest().to_owned();
     run.replace(rules);
-    let listeners = run.listen_for_ranges().map_err(|error| error.to_string())?;
     names::listen(run, listeners);
     Ok(digest)
 }

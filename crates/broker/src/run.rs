@@ -216,13 +216,23 @@ impl Run {
         Ok(Some(listener))
     }
 
-    /// Listeners for the high ports of rules with ranges: one address has its own, more have all addresses.
+    /// Listeners for the high ports of rules with ranges: one address has its own, more have all addresses. All, or none.
     ///
     /// # Errors
     /// There are no spare sockets, or the port is taken inside.
-    pub(crate) fn listen_for_ranges(&self) -> std::io::Result<Vec<TcpListener>> {
+    pub(crate) fn listen_for_ranges(&self, rules: &Rules) -> std::io::Result<Vec<TcpListener>> {
+        let before = self.bound.borrow().clone();
+        let listeners = self.each_range(rules);
+        if listeners.is_err() {
+            // Those that were had are closed with this; as bound they would never be listened on again.
+            *self.bound.borrow_mut() = before;
+        }
+        listeners
+    }
+
+    fn each_range(&self, rules: &Rules) -> std::io::Result<Vec<TcpListener>> {
         let mut listeners = Vec::new();
-        for rule in self.rules().net().rules() {
+        for rule in rules.net().rules() {
             let Target::Cidr(range) = &rule.to else { continue };
             let any = if range.first.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
             let address = if range.is_single() { range.first } else { any };

@@ -390,6 +390,32 @@ fn rules_are_replaced_while_it_runs() {
 }
 
 #[test]
+fn rules_that_are_refused_half_way_change_nothing() {
+    staged("rules_that_are_refused_half_way_change_nothing", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server((WORLD, 8442), echo);
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22]}]}));
+        engine.ready();
+        let mut open = stage.program(|| connect(HOST, 22));
+        open.read_exact(&mut [0; 7]).unwrap();
+        // The first port can be had, the second one a program inside has.
+        let taken = stage.program(|| TcpListener::bind("0.0.0.0:8443").unwrap());
+        let net = full(&json!({"allow": [{"cidr": "93.184.216.0/24", "ports": [8442, 8443]}]}));
+        engine.send(&ToBroker::Rules { net: net.clone() });
+        engine.wait(|frame| matches!(frame, FromBroker::Refused { .. }).then_some(()));
+        assert_eq!(exchange(open, b"still", true).unwrap(), "still");
+        assert!(stage.program(|| exchange(connect(HOST, 22), b"", true)).is_ok(), "the rules before hold");
+        // The same rules are taken, whole, when the port is free.
+        drop(taken);
+        engine.send(&ToBroker::Rules { net });
+        engine.wait(|frame| matches!(frame, FromBroker::Ready { .. }).then_some(()));
+        let mut ranged = stage.program(|| TcpStream::connect("93.184.216.34:8442").unwrap());
+        ranged.read_exact(&mut [0; 7]).unwrap();
+        engine.end();
+    });
+}
+
+#[test]
 fn a_person_is_asked_where_the_rules_say_so() {
     staged("a_person_is_asked_where_the_rules_say_so", |stage| {
         stage.server((WORLD, 22), echo);

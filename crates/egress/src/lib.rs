@@ -16,4 +16,5 @@ pub mod http;
 pub mod judge;
 pub mod names;
 pub mod pattern;
+pub mod secret;
 pub mod wire;

@@ -1,0 +1,115 @@
+//! Secrets of a policy in requests: whom one is meant for, and what it looks like in an answer.
+//!
+//! # Promises
+//! A value is put only into a request whose host, port, method and path its policy names, read as the judge reads them. The
+//! value held here is wiped when dropped, and no `Debug` shows it.
+//! # Does not promise
+//! That the request which carries a value is wiped: its headers and address are ordinary memory.
+//! That anybody asks: no broker does so yet, and `[secrets]` is refused when planning.
+
+mod put;
+pub mod scrub;
+
+use policy::value::Secret;
+use zeroize::Zeroizing;
+
+use crate::denial::To;
+use crate::{http, pattern};
+
+/// Fewest bytes of a value: shorter ones could not be told from ordinary text in answers.
+pub const LEAST: usize = 8;
+/// Most bytes of a value: it has to fit into a header.
+pub const MOST: usize = 8192;
+/// The one port that is never spoken to without TLS.
+const HTTPS: u16 = 443;
+/// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is.
+const FRAMING: [&str; 8] =
+    ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"];
+
+/// A secret with its value.
+pub struct Held {
+    name: String,
+    secret: Secret,
+    value: Zeroizing<String>,
+    placeholder: Option<String>,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A request, as far as it decides whether a secret is meant for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Whom the connection is for.
+    pub to: &'a To,
+    /// Its port.
+    pub port: u16,
+    /// Whether it leaves over TLS whose server was verified.
+    pub verified: bool,
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The path without its query.
+    pub path: &'a str,
+}
+
+impl Held {
+    /// A secret and its value, from which one newline at the end is cut. `placeholder`: what stands for it inside.
+    ///
+    /// # Errors
+    /// Why the value or its place can not be used, in words that end a sentence "the secret ..." and never hold the value.
+    pub fn new(name: String, secret: Secret, value: &str, placeholder: Option<String>) -> Result<Self, &'static str> {
+        let line = value.strip_suffix('\n').map_or(value, |line| line.strip_suffix('\r').unwrap_or(line));
+        let value = Zeroizing::new(line.to_owned());
+        if value.is_empty() {
+            return Err("is empty");
+        }
+        if value.contains(['\r', '\n']) {
+            return Err("has more than one line");
+        }
+        if value.chars().any(char::is_control) {
+            return Err("has a control character");
+        }
+        if value.len() < LEAST {
+            return Err("is shorter than 8 bytes, so answers could not be searched for it");
+        }
+        if value.len() > MOST {
+            return Err("is longer than 8192 bytes");
+        }
+        put::check(&secret.put, placeholder.as_deref())?;
+        Ok(Self { name, secret, value, placeholder })
+    }
+
+    /// Its name in the policy.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether requests to this host and port may be meant for it, so that they have to be read one by one.
+    #[must_use]
+    pub fn is_for(&self, to: &To, port: u16) -> bool {
+        let To::Name(name) = to else { return false };
+        self.secret.ports.contains(&port) && self.secret.hosts.iter().any(|host| pattern::host(host, name))
+    }
+
+    /// Whether this request is one that it is put into.
+    #[must_use]
+    pub fn fits(&self, asked: &Asked<'_>) -> bool {
+        let safe = asked.verified || asked.port != HTTPS;
+        let methods = &self.secret.methods;
+        let by_method = methods.is_empty() || methods.iter().any(|method| method == asked.method);
+        safe && self.is_for(asked.to, asked.port) && by_method && self.has_path(asked.path)
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        let globs = &self.secret.paths;
+        globs.is_empty()
+            || http::path::plain(path).is_ok_and(|path| globs.iter().any(|glob| pattern::path(glob, &path)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Where in a request a secret is put.
+
+use ::http::header::{ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, RANGE};
+use ::http::request::Parts;
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderName, HeaderValue, Uri};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use policy::value::SecretUse;
+use zeroize::Zeroizing;
+
+use super::{Asked, FRAMING, Held};
+
+/// What stays as it is in a parameter: RFC 3986's unreserved.
+pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Whether a place can be used.
+pub(super) fn check(put: &SecretUse, placeholder: Option<&str>) -> Result<(), &'static str> {
+    match put {
+        SecretUse::Header { name, format: _ } if FRAMING.contains(&name.as_str()) => {
+            Err("would be put into a header that says how the request is read")
+        }
+        SecretUse::Placeholder if placeholder.is_none_or(str::is_empty) => Err("has no placeholder to stand for it"),
+        SecretUse::Header { .. } | SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => Ok(()),
+    }
+}
+
+impl Held {
+    /// Puts the value into a request that it fits; says whether it did. What it then asks of the server is that the answer
+    /// can be searched: not compressed, and whole.
+    ///
+    /// # Errors
+    /// The request cannot carry the value: it may not be sent.
+    pub fn put(&self, asked: &Asked<'_>, parts: &mut Parts) -> Result<bool, &'static str> {
+        if !self.fits(asked) {
+            return Ok(false);
+        }
+        let is_put = match &self.secret.put {
+            SecretUse::Header { name, format } => {
+                let name =
+                    HeaderName::from_bytes(name.as_bytes()).map_err(|_unusable| "its header has no usable name")?;
+                let whole = Zeroizing::new(format.replacen("{}", &self.value, 1));
+                parts.headers.insert(name, hidden(whole.as_bytes())?);
+                true
+            }
+            SecretUse::Basic(user) => {
+                parts.headers.insert(AUTHORIZATION, hidden(basic(user, &self.value).as_bytes())?);
+                true
+            }
+            SecretUse::Query(key) => {
+                let query = self.with_parameter(key, parts.uri.query().unwrap_or_default());
+                parts.uri = with_query(&parts.uri, &query)?;
+                true
+            }
+            SecretUse::Placeholder => self.replace(parts)?,
+        };
+        if is_put {
+            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            parts.headers.remove(RANGE);
+            parts.headers.remove(IF_RANGE);
+        }
+        Ok(is_put)
+    }
+
+    /// The program's own parameters of that name, however written, give way to one with the value.
+    fn with_parameter(&self, key: &str, query: &str) -> Zeroizing<String> {
+        let is_other = |pair: &&str| {
+            let written = pair.split('=').next().unwrap_or_default().replace('+', " ");
+            !pair.is_empty() && percent_decode_str(&written).decode_utf8_lossy() != key
+        };
+        let mut out = Zeroizing::new(String::new());
+        for pair in query.split('&').filter(is_other) {
+            out.push_str(pair);
+            out.push('&');
+        }
+        out.push_str(key);
+        out.push('=');
+        out.extend(utf8_percent_encode(&self.value, PARAMETER));
+        out
+    }
+
+    fn replace(&self, parts: &mut Parts) -> Result<bool, &'static str> {
+        let Some(placeholder) = self.placeholder.as_deref() else { return Ok(false) };
+        let mut is_put = false;
+        for (name, header) in &mut parts.headers {
+            if FRAMING.contains(&name.as_str()) {
+                continue;
+            }
+            let Ok(text) = header.to_str() else { continue };
+            let Some(new) = self.in_header(placeholder, text) else { continue };
+            *header = hidden(new.as_bytes())?;
+            is_put = true;
+        }
+        if let Some(query) = parts.uri.query().filter(|query| query.contains(placeholder)) {
+            let value = Zeroizing::new(utf8_percent_encode(&self.value, PARAMETER).to_string());
+            let query = Zeroizing::new(query.replace(placeholder, &value));
+            parts.uri = with_query(&parts.uri, &query)?;
+            is_put = true;
+        }
+        Ok(is_put)
+    }
+
+    /// A header with the value in the placeholder's stead, also where it is the password of `Basic`.
+    fn in_header(&self, placeholder: &str, text: &str) -> Option<Zeroizing<String>> {
+        if text.contains(placeholder) {
+            return Some(Zeroizing::new(text.replace(placeholder, &self.value)));
+        }
+        let (scheme, coded) = text.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let pair = String::from_utf8(STANDARD.decode(coded.trim()).ok()?).ok()?;
+        let (user, password) = pair.split_once(':')?;
+        if !user.contains(placeholder) && !password.contains(placeholder) {
+            return None;
+        }
+        let filled = |text: &str| Zeroizing::new(text.replace(placeholder, &self.value));
+        Some(basic(&filled(user), &filled(password)))
+    }
+}
+
+fn basic(user: &str, password: &str) -> Zeroizing<String> {
+    let pair = Zeroizing::new(format!("{user}:{password}"));
+    let coded = Zeroizing::new(STANDARD.encode(pair.as_bytes()));
+    Zeroizing::new(format!("Basic {}", coded.as_str()))
+}
+
+fn hidden(bytes: &[u8]) -> Result<HeaderValue, &'static str> {
+    let mut value = HeaderValue::from_bytes(bytes).map_err(|_unusable| "a header cannot hold it")?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn with_query(uri: &Uri, query: &str) -> Result<Uri, &'static str> {
+    let why = "the request's address cannot hold it";
+    let whole = Zeroizing::new(format!("{}?{query}", uri.path()));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(whole.as_str()).map_err(|_unusable| why)?);
+    Uri::from_parts(parts).map_err(|_unusable| why)
+}

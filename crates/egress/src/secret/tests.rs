@@ -1,0 +1,181 @@
+use ::http::Request;
+use ::http::request::Parts;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use policy::value::{Secret, SecretSource, SecretUse};
+use proptest::prelude::*;
+
+use super::scrub::{Forms, Scrub};
+use super::{Asked, Held};
+use crate::denial::To;
+
+const VALUE: &str = "s3cr3t/+\"value? ";
+const STAND_IN: &str = "fumehood-0123456789abcdef";
+
+fn held(put: SecretUse) -> Held {
+    let secret = Secret {
+        from: SecretSource::Env("TOKEN".to_owned()),
+        hosts: vec!["api.test".to_owned()],
+        ports: vec![80, 443],
+        methods: vec!["GET".to_owned()],
+        paths: vec!["/v1/**".to_owned()],
+        put,
+        env: None,
+    };
+    Held::new("token".to_owned(), secret, VALUE, Some(STAND_IN.to_owned())).unwrap()
+}
+
+fn bearer() -> Held {
+    held(SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() })
+}
+
+fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
+    let mut request = Request::builder().uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+fn put(held: &Held, parts: &mut Parts) -> bool {
+    let to = To::Name("api.test".to_owned());
+    let asked = Asked { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
+    held.put(&asked, parts).unwrap()
+}
+
+#[test]
+fn a_header_replaces_all_that_the_program_sent() {
+    let mut parts = parts("/v1/a", &[("Authorization", "mine"), ("authorization", "other"), ("range", "bytes=0-3")]);
+    assert!(put(&bearer(), &mut parts));
+    let all: Vec<_> = parts.headers.get_all("authorization").iter().map(|v| v.as_bytes().to_vec()).collect();
+    assert_eq!(all, [format!("Bearer {VALUE}").into_bytes()]);
+    assert_eq!(parts.headers.get("accept-encoding").unwrap(), "identity");
+    assert!(parts.headers.get("range").is_none());
+    assert!(!format!("{:?}", parts.headers).contains("s3cr3t"), "shown by Debug");
+}
+
+#[test]
+fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
+    let fitting = |host: &str, port, verified, method: &str, path: &str| {
+        let to = To::Name(host.to_owned());
+        let mut parts = parts("/", &[]);
+        let asked = Asked { to: &to, port, verified, method, path };
+        let is_put = bearer().put(&asked, &mut parts).unwrap();
+        assert_eq!(is_put, parts.headers.contains_key("authorization"));
+        is_put
+    };
+    assert!(fitting("api.test", 443, true, "GET", "/v1/a"));
+    assert!(fitting("api.test", 80, false, "GET", "/v1/%61"), "plain HTTP where `ports` says so");
+    for (host, port, verified, method, path) in [
+        ("evil.test", 443, true, "GET", "/v1/a"),
+        ("x.api.test", 443, true, "GET", "/v1/a"),
+        ("api.test", 8443, true, "GET", "/v1/a"),
+        ("api.test", 443, false, "GET", "/v1/a"),
+        ("api.test", 443, true, "POST", "/v1/a"),
+        ("api.test", 443, true, "get", "/v1/a"),
+        ("api.test", 443, true, "GET", "/v2/a"),
+        ("api.test", 443, true, "GET", "/v1/../v2"),
+        ("api.test", 443, true, "GET", "/v1/%2e%2e/v2"),
+    ] {
+        assert!(!fitting(host, port, verified, method, path), "{host} {port} {verified} {method} {path}");
+    }
+    let to = To::Address("192.0.2.1".parse().unwrap());
+    assert!(!bearer().is_for(&to, 443), "an address has no name");
+}
+
+#[test]
+fn basic_and_query() {
+    let mut one = parts("/v1/a", &[("authorization", "mine")]);
+    assert!(put(&held(SecretUse::Basic("me".to_owned())), &mut one));
+    let coded = STANDARD.encode(format!("me:{VALUE}"));
+    assert_eq!(one.headers.get("authorization").unwrap(), &format!("Basic {coded}"));
+
+    let mut two = parts("/v1/a?x=1&key=mine&k%65y=other&keys=2", &[]);
+    assert!(put(&held(SecretUse::Query("key".to_owned())), &mut two));
+    assert_eq!(two.uri.to_string(), "/v1/a?x=1&keys=2&key=s3cr3t%2F%2B%22value%3F%20");
+}
+
+#[test]
+fn a_placeholder_is_replaced_where_it_was_sent_and_stays_elsewhere() {
+    let held = held(SecretUse::Placeholder);
+    let coded = format!("basic {}", STANDARD.encode(format!("me:{STAND_IN}")));
+    let url = format!("/v1/a?k={STAND_IN}");
+    let mut one = parts(&url, &[("x-key", STAND_IN), ("authorization", &coded)]);
+    assert!(put(&held, &mut one));
+    assert_eq!(one.headers.get("x-key").unwrap(), VALUE);
+    let coded = STANDARD.encode(format!("me:{VALUE}"));
+    assert_eq!(one.headers.get("authorization").unwrap(), &format!("Basic {coded}"));
+    assert_eq!(one.uri.query(), Some("k=s3cr3t%2F%2B%22value%3F%20"));
+
+    let mut none = parts("/v1/a", &[("x-key", "another")]);
+    assert!(!put(&held, &mut none));
+    assert!(none.headers.get("accept-encoding").is_none());
+
+    let to = To::Name("evil.test".to_owned());
+    let mut wrong = parts("/v1/a", &[("x-key", STAND_IN)]);
+    let asked = Asked { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
+    assert!(!held.put(&asked, &mut wrong).unwrap());
+    assert_eq!(wrong.headers.get("x-key").unwrap(), STAND_IN);
+}
+
+#[test]
+fn what_cannot_be_a_secret_is_refused_without_being_said() {
+    let new = |value: &str, put| {
+        let secret = held(SecretUse::Placeholder).secret;
+        Held::new("n".to_owned(), Secret { put, ..secret }, value, None).map(|held| held.value)
+    };
+    let query = || SecretUse::Query("k".to_owned());
+    assert_eq!(new("12345678\n", query()).unwrap().as_str(), "12345678");
+    let long = "x".repeat(super::MOST.saturating_add(1));
+    for bad in ["", "\n", "1234567", "1234\r\n5678", "12345678\n\n", "1234567\u{0}8", long.as_str()] {
+        assert!(new(bad, query()).is_err(), "{bad:?}");
+    }
+    assert!(new("12345678", SecretUse::Placeholder).is_err(), "no placeholder");
+    let host = SecretUse::Header { name: "host".to_owned(), format: "{}".to_owned() };
+    assert!(new("12345678", host).is_err(), "a header of framing");
+}
+
+#[test]
+fn each_form_of_a_value_is_masked_and_nothing_else() {
+    let forms = Forms::of([&bearer()]);
+    for form in [
+        VALUE.to_owned(),
+        "s3cr3t%2F%2B%22value%3F%20".to_owned(),
+        "s3cr3t%2f%2b%22value%3f%20".to_owned(),
+        "s3cr3t%2F%2B%22value%3F+".to_owned(),
+        "s3cr3t/+\\\"value? ".to_owned(),
+        "s3cr3t\\/+\\\"value? ".to_owned(),
+    ] {
+        let mut text = format!("<{form}>").into_bytes();
+        assert!(forms.mask(&mut text));
+        assert_eq!(text, format!("<{}>", "*".repeat(form.len())).into_bytes(), "{form}");
+    }
+    for user in ["", "a", "ab", "abc"] {
+        let mut text = STANDARD.encode(format!("{user}:{VALUE}:z")).into_bytes();
+        assert!(forms.mask(&mut text), "after {user:?}");
+        let shown = text.iter().filter(|byte| **byte != b'*').count();
+        assert!(shown < 13, "{}", String::from_utf8_lossy(&text));
+    }
+    let mut harmless = b"s3cr3t/ and value".to_vec();
+    assert!(!forms.mask(&mut harmless));
+}
+
+proptest! {
+    #[test]
+    fn pieces_come_out_as_the_whole_would(before in "[s3crt/]{0,9}", after in "[s3crt/]{0,9}", cuts in prop::collection::vec(1_usize..6, 0..20)) {
+        let forms = Forms::of([&bearer()]);
+        let text = format!("{before}{VALUE}{after}").into_bytes();
+        let mut whole = text.clone();
+        prop_assert!(forms.mask(&mut whole));
+        let (mut scrub, mut out, mut rest) = (Scrub::new(&forms), Vec::new(), text.as_slice());
+        for cut in cuts {
+            let (piece, left) = rest.split_at(cut.min(rest.len()));
+            out.extend(scrub.push(piece));
+            rest = left;
+        }
+        out.extend(scrub.push(rest));
+        out.extend(scrub.finish());
+        prop_assert!(scrub.found());
+        prop_assert_eq!(out, whole);
+    }
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use egress::denial::{Reason, To};
 use egress::hello::{First, first};
-use egress::judge::{Connect, NAMES_PORT, Reading, Way};
+use egress::judge::{Connect, NAMES_PORT, NOT_OPENED, Reading, Way};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::copy;
@@ -116,9 +116,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
     let aim = Aim { to: to.clone(), port, way, asked, open: Rc::clone(&place.open) };
     match (way.reading, to) {
         (Reading::Nothing, _) | (_, To::Address(_)) => passed(run, stream, &aim, &[]).await,
-        (Reading::Names, To::Name(name)) => named(run, stream, &aim, name).await,
-        // `Rules::read` takes no such rule yet.
-        (Reading::Requests, To::Name(_)) => Err(Stop::Failed("opened rules are not built yet".to_owned())),
+        (Reading::Names | Reading::Requests, To::Name(name)) => named(run, stream, &aim, name).await,
     }
 }
 
@@ -130,6 +128,9 @@ async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) ->
             First::More => {}
             First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
             First::NotTls => return web::serve(run, stream, aim, bytes).await,
+            First::Hello(_) if aim.way.reading == Reading::Requests => {
+                return Err(Stop::Denied(Reason::Malformed(NOT_OPENED.to_owned())));
+            }
             First::Hello(hello) => {
                 run.rules().hello(name, &hello).map_err(Stop::Denied)?;
                 return passed(run, stream, aim, &bytes).await;

@@ -110,7 +110,7 @@ const ROOMS: [Room; 16] = [
         package: "fumehood-egress",
         rooms: &["fumehood-policy"],
         // Pure libraries that read what programs send: no runtime, no socket.
-        others: Some(&["httparse", "serde", "serde_json"]),
+        others: Some(&["base64", "http", "httparse", "percent-encoding", "serde", "serde_json", "zeroize"]),
     },
     // The process that holds a sandbox's sockets: no engine, no backend.
     Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },

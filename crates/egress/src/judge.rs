@@ -69,7 +69,7 @@ pub enum Reading {
     Nothing,
     /// The program's first bytes: TLS, whose server name must be right and which is passed on; else requests of HTTP.
     Names,
-    /// The same, and TLS is opened: requests are judged by method and path.
+    /// Requests of HTTP, judged by method and path. TLS, which is not opened yet, is refused.
     Requests,
 }
 
@@ -104,13 +104,20 @@ pub fn not_built(net: &Net) -> Vec<NotBuilt> {
         (net.proxy.is_some(), "net.proxy", "the broker cannot go out by a proxy yet"),
         (!net.ca.is_empty(), "net.ca", "the broker opens no TLS yet, so it has nothing to verify"),
         (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
-        (any(NetRule::is_opened), "net.allow", "requests cannot be judged by `methods` and `paths` yet"),
+        (
+            any(NetRule::is_opened_tls),
+            "net.allow",
+            "TLS is not opened yet, so `methods` and `paths` need `ports` without 443",
+        ),
         (any(|rule| rule.protocol == Protocol::Udp), "net.allow", "`protocol = \"udp\"` cannot be passed on yet"),
         (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),
         (any(|rule| rule.ports.contains(&NAMES_PORT)), "net.allow", "port 53 is where the broker itself answers names"),
     ];
     parts.into_iter().filter(|(there, ..)| *there).map(|(_, key, why)| NotBuilt { key, why }).collect()
 }
+
+/// Why TLS is refused where requests are judged.
+pub const NOT_OPENED: &str = "it is TLS, which is not opened yet, and the rules for it have `methods` or `paths`";
 
 /// Whether a rule names addresses inside, and does not say by `address` that they are meant.
 fn is_unreachable(rule: &NetRule) -> bool {

@@ -104,6 +104,12 @@ impl NetRule {
     pub const fn is_opened(&self) -> bool {
         !self.methods.is_empty() || !self.paths.is_empty()
     }
+
+    /// Whether it judges requests inside TLS: on port 443, which is spoken there.
+    #[must_use]
+    pub fn is_opened_tls(&self) -> bool {
+        self.is_opened() && self.ports.contains(&443)
+    }
 }
 
 /// One denied destination.

@@ -54,11 +54,12 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     let of_presets = id == ClauseId::NetPresets;
     let mut asked: Vec<&NetRule> = policy.net.presets.values().flatten().filter(|_| of_presets).collect();
     asked.extend(policy.net.allow.iter().filter(|_| id == ClauseId::NetAllow));
-    if let Some(rule) = asked.iter().find(|rule| rule.is_opened()) {
+    if let Some(rule) = asked.iter().find(|rule| rule.is_opened_tls()) {
         return unmet(
             "net.allow/not-opened",
-            format!("`{}` has methods or paths, and this version of the broker does not open connections", rule.to),
-            "leave `methods` and `paths` out: then the host as a whole is allowed",
+            format!("`{}` has methods or paths on port 443, and this version of the broker does not open TLS", rule.to),
+            "name the ports on which it is plain HTTP (`ports = [80]`), or leave `methods` and `paths` out: then the host as a whole \
+             is allowed",
         );
     }
     if let Some(rule) = asked.iter().find(|rule| rule.protocol == Protocol::Udp) {

@@ -124,7 +124,7 @@ impl Proxy {
             let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
             return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
         }
-        let upgrade = request::prepare(&mut request).then(|| hyper::upgrade::on(&mut request));
+        let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         let (mut server, again) = match self.server().await {
             Ok(server) => server,
             Err(Stop::Denied(reason)) => {

@@ -1,7 +1,7 @@
 //! One request: judged, and made fit to be handed on.
 
 use egress::denial::Reason;
-use egress::judge::{self, Rules};
+use egress::judge::{self, Reading, Rules};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri};
@@ -18,6 +18,20 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
     header::TE,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
+];
+
+/// Headers by which some servers take another method or path than the request line's. `_` is written as `-`: gateways that make
+/// variables of headers take both.
+const OVERRIDES: [&str; 9] = [
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-method",
+    "x-forwarded-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-forwarded-uri",
 ];
 
 /// Whether a request may be handed on, by the rules as they are now.
@@ -39,8 +53,9 @@ pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result
     rules.request(&aim.to, aim.port, &asked)
 }
 
-/// Leaves out what is of this connection, and makes the target a path; whether it asks for WebSocket.
-pub(crate) fn prepare<B>(request: &mut Request<B>) -> bool {
+/// Leaves out what is of this connection, and makes the target a path; whether it asks for WebSocket. Where method and path are
+/// judged, also what would say others to the server.
+pub(crate) fn prepare<B>(request: &mut Request<B>, reading: Reading) -> bool {
     let socket = wants_websocket(request);
     if !request.headers().contains_key(header::HOST)
         && let Some(authority) = request.uri().authority()
@@ -49,6 +64,9 @@ pub(crate) fn prepare<B>(request: &mut Request<B>) -> bool {
         request.headers_mut().insert(header::HOST, value);
     }
     strip(request.headers_mut());
+    if reading == Reading::Requests {
+        strip_overrides(request.headers_mut());
+    }
     // The proxy asks for the body by itself.
     request.headers_mut().remove(header::EXPECT);
     if socket {
@@ -72,6 +90,14 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
         .collect();
     for name in OF_THE_CONNECTION.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+fn strip_overrides(headers: &mut HeaderMap) {
+    let is_override = |name: &&HeaderName| OVERRIDES.contains(&name.as_str().replace('_', "-").as_str());
+    let found: Vec<HeaderName> = headers.keys().filter(is_override).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
 }
@@ -115,12 +141,27 @@ mod tests {
             ("Expect", "100-continue"),
             ("Accept", "*/*"),
         ]);
-        assert!(!prepare(&mut asked));
+        assert!(!prepare(&mut asked, Reading::Names));
         let mut names: Vec<_> = asked.headers().keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["accept", "host"]);
         assert_eq!(asked.uri().to_string(), "/x?y");
         assert_eq!(asked.headers()["host"], "a.example");
+    }
+
+    #[test]
+    fn what_would_say_another_method_or_path_is_left_out_where_they_are_judged() {
+        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 4)] {
+            let mut asked = request(&[
+                ("X-HTTP-Method-Override", "DELETE"),
+                ("X_Original_URL", "/secret"),
+                ("x-rewrite-url", "/secret"),
+                ("X-Other", "1"),
+            ]);
+            prepare(&mut asked, reading);
+            // And the host, which is made of the target.
+            assert_eq!(asked.headers().len(), left + 1, "{reading:?}");
+        }
     }
 
     #[test]
@@ -132,7 +173,7 @@ mod tests {
             ("websocket, h2c", "Upgrade", false),
         ] {
             let mut asked = request(&[("Host", "a.example"), ("Upgrade", upgrade), ("Connection", connection)]);
-            assert_eq!(prepare(&mut asked), switched, "{upgrade} {connection}");
+            assert_eq!(prepare(&mut asked, Reading::Names), switched, "{upgrade} {connection}");
             assert_eq!(asked.headers().contains_key("upgrade"), switched);
         }
     }

@@ -133,6 +133,62 @@ fn requests_go_to_the_host_that_they_name() {
 }
 
 #[test]
+fn methods_and_paths_are_judged_for_each_request() {
+    staged("methods_and_paths_are_judged_for_each_request", |stage| {
+        stage.server((WORLD, 80), web);
+        let rule = |host: &str| json!({"host": host, "ports": [80], "methods": ["GET"], "paths": ["/open/**"]});
+        let whole = "whole.at-93-184-216-34.example";
+        let mut engine = stage.broker(&json!({"allow": [rule(HOST), {"host": whole, "ports": [80]}]}));
+        engine.ready();
+        let ask = |host: &str, line: &str, more: &str| format!("{line} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
+        let said = |host: &str, asked: String| stage.program(|| exchange(connect(host, 80), asked.as_bytes(), false));
+        let close = "Connection: close\r\n";
+        let passed = said(HOST, ask(HOST, "GET /open/a?b=/shut", close)).unwrap();
+        assert!(passed.starts_with("HTTP/1.1 200 OK") && passed.contains("GET /open/a?b=/shut"), "{passed}");
+        for (line, id) in [
+            ("GET /shut", "net.allow/path"),
+            ("GET /open/../shut", "net.allow/path"),
+            ("GET /open/%2e%2e/shut", "net.allow/path"),
+            ("GET /open/..%2fshut", "net.allow/path"),
+            ("GET /open/a%2fb", "net.allow/path"),
+            ("GET //open/a", "net.allow/path"),
+            ("GET /OPEN/a", "net.allow/path"),
+            ("DELETE /open/a", "net.allow/method"),
+            ("get /open/a", "net.allow/method"),
+            ("HEAD /open/a", "net.allow/method"),
+        ] {
+            // Also as the second request of a connection whose first was right.
+            for before in ["", &ask(HOST, "GET /open/a", "")] {
+                let ended = said(HOST, format!("{before}{}", ask(HOST, line, close))).unwrap();
+                // To HEAD an answer has no body, and so no id.
+                assert!(
+                    ended.contains("403 Forbidden") && (line.starts_with("HEAD") || ended.contains(id)),
+                    "{line}: {ended}"
+                );
+                assert!(!ended.contains(&format!("\"{line}")), "{line}: {ended}");
+            }
+            // The same goes through where the rules name the host as a whole.
+            let free = said(whole, ask(whole, line, close)).unwrap();
+            assert!(free.starts_with("HTTP/1.1 200 OK"), "{line}: {free}");
+        }
+        let sly = format!("X-HTTP-Method-Override: DELETE\r\nX_Original_URL: /shut\r\n{close}");
+        let stripped = said(HOST, ask(HOST, "GET /open/a", &sly)).unwrap();
+        assert!(
+            stripped.contains("200 OK") && !stripped.contains("DELETE") && !stripped.contains("/shut"),
+            "{stripped}"
+        );
+        let free = said(whole, ask(whole, "GET /open/a", &sly)).unwrap();
+        assert!(free.contains("DELETE") && free.contains("/shut"), "{free}");
+        // TLS would carry requests past the judge.
+        let tls = |host: &str, close: bool| stage.program(|| exchange(connect(host, 80), &hello(&named(host)), close));
+        assert!(reset(tls(HOST, false)));
+        assert_eq!(engine.denied("net.allow/malformed").host, HOST);
+        assert!(tls(whole, true).is_ok());
+        engine.end();
+    });
+}
+
+#[test]
 fn bodies_and_websockets_go_through() {
     staged("bodies_and_websockets_go_through", |stage| {
         stage.server((WORLD, 80), |mut stream| {
@@ -495,7 +551,7 @@ fn orders_that_do_not_fit_are_refused() {
     staged("orders_that_do_not_fit_are_refused", |stage| {
         for (net, why) in [
             (json!({"allow": [{"host": "a.example", "ports": [25]}]}), "port 25 has no socket"),
-            (json!({"allow": [{"host": "a.example", "paths": ["/x"]}]}), "`methods` and `paths`"),
+            (json!({"allow": [{"host": "a.example", "paths": ["/x"]}]}), "TLS is not opened yet"),
             (json!({"allow": [{"host": "a.example"}], "colour": 1}), "the rules"),
         ] {
             let mut engine = stage.broker(&net);

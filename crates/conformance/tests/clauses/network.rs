@@ -52,7 +52,13 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetAllow,
         backends: CONTAINER,
-        sentence: "methods and paths are refused until connections are opened",
+        sentence: "methods and paths hold for each request of plain HTTP",
+        cell: Cell::Enforced(requests),
+    },
+    Case {
+        clause: ClauseId::NetAllow,
+        backends: CONTAINER,
+        sentence: "methods and paths on port 443 are refused until TLS is opened",
         cell: Cell::Refused(
             &["net.mode=allow", "net.allow=[{ host = \"example.org\", methods = [\"GET\"] }]"],
             "net.allow/not-opened",
@@ -276,9 +282,21 @@ fn dns(scene: &Fixture) -> Held {
 /// Runs Python in the container with these rules and a server of the host that answers each connection with `hello` and
 /// then repeats what it hears; `NAME` in the code is its name inside.
 fn with_server(scene: &Fixture, more: &[&str], code: &str) -> Result<conformance::Ended, conformance::Wrong> {
+    with_rule(scene, answer, "", more, code)
+}
+
+/// The same with another server, and more keys of the rule.
+fn with_rule(
+    scene: &Fixture,
+    server: fn(std::net::TcpStream),
+    keys: &str,
+    more: &[&str],
+    code: &str,
+) -> Result<conformance::Ended, conformance::Wrong> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
-    let rule = format!("net.allow=[{{ host = \"served.test\", ports = [7001], address = \"127.0.0.1:{port}\" }}]");
+    let rule =
+        format!("net.allow=[{{ host = \"served.test\", ports = [7001], address = \"127.0.0.1:{port}\"{keys} }}]");
     let values: Vec<&str> =
         ["syscalls.profile=default", "net.mode=allow", &rule].into_iter().chain(more.iter().copied()).collect();
     let over = std::sync::atomic::AtomicBool::new(false);
@@ -288,7 +306,7 @@ fn with_server(scene: &Fixture, more: &[&str], code: &str) -> Result<conformance
                 if over.load(std::sync::atomic::Ordering::Acquire) {
                     return;
                 }
-                scope.spawn(move || answer(stream));
+                scope.spawn(move || server(stream));
             }
         };
         scope.spawn(serve);
@@ -303,6 +321,33 @@ fn answer(mut stream: std::net::TcpStream) {
     let said = std::io::Write::write_all(&mut stream, b"hello");
     let copied = stream.try_clone().and_then(|mut back| std::io::copy(&mut stream, &mut back));
     drop((said, copied));
+}
+
+/// Answers one request of HTTP.
+fn page(mut stream: std::net::TcpStream) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && std::io::Read::read(&mut stream, &mut byte).is_ok_and(|read| read == 1) {
+        head.extend_from_slice(&byte);
+    }
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    drop(std::io::Write::write_all(&mut stream, answer));
+}
+
+fn requests(scene: &Fixture) -> Held {
+    let code = "
+import http.client
+def ask(method, path):
+    c = http.client.HTTPConnection('served.test', 7001, timeout=9); c.request(method, path); r = c.getresponse(); r.read()
+    return r.status
+print([ask(*what) for what in [('GET', '/open/x'), ('GET', '/shut'), ('GET', '/open/%2e%2e/shut'), ('PUT', '/open/x')]])";
+    let narrow = ", methods = [\"GET\"], paths = [\"/open/**\"]";
+    let ended = with_rule(scene, page, narrow, &[], code)?;
+    check(ended.out() == "[200, 403, 403, 403]", || ended.said())?;
+    for id in ["net.allow/path", "net.allow/method"] {
+        check(ended.violations().contains(&id), || ended.said())?;
+    }
+    let free = with_rule(scene, page, "", &[], code)?;
+    check(free.out() == "[200, 200, 200, 200]", || free.said())
 }
 
 /// What a connection says first, or why there is none.

@@ -156,11 +156,40 @@ fn a_destination_is_judged_without_a_connection() {
     assert_eq!((said.code, said.json()["reason"]["id"].as_str()), (1, Some("net.allow/unknown-name")), "{said:?}");
     let closed = check(&["example.org"]);
     assert!(closed.code == 1 && closed.out.contains("net.mode/closed"), "{closed:?}");
-    let rule = "net.allow=[{ host = \"a.test\", ports = [443], methods = [\"GET\"], paths = [\"/x/**\"] }]";
+    let rule = "net.allow=[{ host = \"a.test\", ports = [80], methods = [\"GET\"], paths = [\"/x/**\"] }]";
     let opened = |more: &[&str]| check(&[&["--set", "net.mode=allow", "--set", rule], more].concat()).code;
-    assert_eq!(opened(&["https://a.test/x/y"]), 0);
-    assert_eq!(opened(&["https://a.test/y"]), 1);
-    assert_eq!(opened(&["--method", "POST", "https://a.test/x/y"]), 1);
+    assert_eq!(opened(&["http://a.test/x/y"]), 0);
+    assert_eq!(opened(&["http://a.test/y"]), 1);
+    assert_eq!(opened(&["--method", "POST", "http://a.test/x/y"]), 1);
     assert_eq!(check(&["--set", "net.mode=allow", "--set", "net.unknown=ask", "a.test:443"]).code, 3);
     assert_eq!(check(&["ftp://a.test"]).code, 125);
+}
+
+/// A rule with a method and a path holds for plain HTTP, request by request; on 443 it is refused, and `net check` says so too.
+#[test]
+fn methods_and_paths_hold_for_plain_http() {
+    let (house, port) = (House::new(), served());
+    let narrow = format!(
+        "net.allow=[{{ host = \"served.test\", ports = [80], address = \"127.0.0.1:{port}\", methods = [\"GET\"], paths = [\"/x/**\"] }}]"
+    );
+    let flags: Vec<String> =
+        flags(port).into_iter().map(|one| if one.starts_with("net.allow") { narrow.clone() } else { one }).collect();
+    let code = "
+import urllib.request as u, urllib.error as e
+for method, path in [('GET', '/x/y'), ('GET', '/y'), ('POST', '/x/y')]:
+    try: print(u.urlopen(u.Request('http://served.test' + path, method=method), timeout=9).status)
+    except e.HTTPError as error: print(error.code)";
+    let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
+    let report = said.json();
+    assert_eq!(report["stdout"], "200\n403\n403\n", "{report}");
+    for (word, code) in [("http://served.test/x/y", 0), ("http://served.test/y", 1), ("https://served.test:80/x/y", 1)]
+    {
+        let only: Vec<String> = vec!["--set".into(), "net.mode=allow".into(), "--set".into(), narrow.clone()];
+        let checked = house.run(&words(&["net", "check"], &only, &[word]));
+        assert_eq!(checked.code, code, "{word}: {checked:?}");
+    }
+    let tls = "net.allow=[{ host = \"served.test\", methods = [\"GET\"] }]";
+    let said = house.run(&["plan", "--set", "net.mode=allow", "--set", tls, "--", "true"]);
+    assert_eq!(said.code, 126, "{said:?}");
+    assert!(format!("{said:?}").contains("net.allow/not-opened"), "{said:?}");
 }

@@ -6,6 +6,7 @@
 
 mod approvals;
 mod changes;
+mod choose;
 pub mod cli;
 pub mod doctor;
 pub mod environment;

@@ -57,7 +57,7 @@ pub const fn least_tier(threat: Threat) -> Tier {
     match threat {
         Threat::Mistakes => Tier::Process,
         Threat::Hostile => Tier::Container,
-        Threat::MultiTenant => Tier::Vm,
+        Threat::MultiTenant => Tier::Gvisor,
     }
 }
 

@@ -2,21 +2,17 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::time::Duration;
 
 use policy::value::Tier;
 use serde_json::{Value, json};
-use sys::channel::Interest;
 
 use super::args::{Words, closest, usage};
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
 use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, TierHealth, default_tier, examine};
-use crate::environment::Environment;
-use crate::run::in_process::Runner;
+use crate::run::trial::{MAX_TRIAL, Trials};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
 use sandbox::fault::{show_bytes, show_text};
-use sandbox::{PolicyLayer, Stdio, Workload};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["doctor"],
@@ -30,17 +26,11 @@ pub(super) const SPEC: Spec = Spec {
     run: doctor,
 };
 
-/// How long a sandbox may take that only adds two numbers; a loaded machine is slow, a broken one never ends.
-const TRIAL: Duration = Duration::from_secs(30);
-
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
     let only = call.parsed.value("tier").map(tier_of).transpose()?;
-    let health = examine(
-        &call.environment.state,
-        call.environment.user_bus(),
-        only,
-        Some(&|tier| prove(tier, call.environment)),
-    );
+    let trials = Trials::new(call.environment);
+    let health =
+        examine(&call.environment.state, call.environment.user_bus(), only, Some(&|tier| prove(tier, &trials)));
     let code = u8::from(!health.has_this(only.unwrap_or_else(default_tier)));
     if call.json {
         let default = default_tier().as_str();
@@ -69,24 +59,10 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
 }
 
 /// Starts a small sandbox on a tier under the default policy: its own record, and the shell's shortest script.
-fn prove(tier: Tier, environment: &Environment) -> Proof {
-    let own = ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"];
-    let kept = own.into_iter().filter_map(|name| Some((name.into(), environment.variable(name)?.to_owned())));
-    let runner = Runner::new(&sandbox::Environment::new(Some("/".into()), kept.collect(), environment.euid));
-    let layers = [PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() }];
-    let argv = ["/bin/sh", "-c", "echo $((6 * 7))"].map(Into::into).to_vec();
-    let report = runner.start(&layers, Workload::Argv(argv), Stdio::kept()).and_then(|sandbox| {
-        let bell = [Interest { fd: sandbox.ended(), write: false }];
-        let in_time = sys::channel::wait(&bell, Some(TRIAL)).is_ok_and(|ready| ready.first() == Some(&true));
-        if !in_time {
-            sandbox.kill();
-        }
-        let finished = sandbox.wait()?;
-        Ok(in_time.then(|| finished.to_json()))
-    });
-    match report {
+fn prove(tier: Tier, trials: &Trials) -> Proof {
+    match trials.run(tier, &["/bin/sh", "-c", "echo $((6 * 7))"]) {
         Ok(Some(report)) => judge(&report),
-        Ok(None) => Proof { held: false, how: format!("it did not end within {} s", TRIAL.as_secs()) },
+        Ok(None) => Proof { held: false, how: format!("it did not end within {} s", MAX_TRIAL.as_secs()) },
         Err(stop) => judge(&stop.json()),
     }
 }

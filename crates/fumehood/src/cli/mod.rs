@@ -10,6 +10,7 @@ mod attack;
 mod audit;
 mod broker;
 mod changes;
+mod choose;
 mod commands;
 mod completions;
 mod doctor;
@@ -67,6 +68,7 @@ pub const COMMANDS: &[&Spec] = &[
     &live::KILL,
     &live::SUPERVISE,
     &doctor::SPEC,
+    &choose::SPEC,
     &attack::SPEC,
     &policy::CHECK,
     &policy::SHOW,

@@ -6,6 +6,7 @@ pub(crate) mod in_process;
 mod report_file;
 mod request;
 pub(crate) mod terminal;
+pub(crate) mod trial;
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -5,6 +5,7 @@ mod approvals;
 mod attack;
 mod audit;
 mod changes;
+mod choose;
 mod commands;
 mod completions;
 mod doctor;

@@ -1,0 +1,111 @@
+//! What a tier costs on this host: measured here, kept in the state folder, and measured anew when host or version changed.
+
+use std::time::Instant;
+
+use backends::Capabilities;
+use policy::value::Tier;
+use rustix::fs::{Mode, OFlags};
+use sandbox::state::State;
+use serde_json::{Value, json};
+
+use super::Row;
+use crate::environment::Environment;
+use crate::run::trial::Trials;
+
+/// The file in the state folder.
+const FILE: &str = "costs.json";
+/// Most bytes of it.
+const MAX_FILE: u64 = 64 << 10;
+/// Starts whose median counts.
+const STARTS: usize = 5;
+
+/// The cost of one tier.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cost {
+    tier: String,
+    /// From the policy to the report of a program that does nothing, in milliseconds; the median of [`STARTS`].
+    pub(crate) start_ms: f64,
+    /// Peak of memory inside, in bytes; `None` where nobody counts it.
+    pub(crate) memory: Option<u64>,
+}
+
+/// What is known of this host.
+#[derive(Debug, Default)]
+pub(crate) struct Costs(Vec<Cost>);
+
+impl Costs {
+    /// Those that were kept for this host and version; the rest of what these rows need is measured. All of it with `anew`.
+    /// What cannot be kept is measured the next time again.
+    pub(crate) fn of_rows(rows: &[Row], environment: &Environment, host: &Capabilities, anew: bool) -> Self {
+        let key = key(host);
+        let state = State::open(&environment.state).ok();
+        let mut costs = state.as_ref().filter(|_| !anew).map_or_else(Self::default, |state| read(state, &key));
+        let holding = rows.iter().filter(|row| row.holds() && costs.of(row.tier).is_none());
+        let missing: Vec<Tier> = holding.map(|row| row.tier).collect();
+        if missing.is_empty() {
+            return costs;
+        }
+        let trials = Trials::new(environment);
+        costs.0.extend(missing.into_iter().filter_map(|tier| measure(tier, &trials)));
+        if let Some(state) = state {
+            // Only a cache: the next call measures again.
+            drop(write(&state, &key, &costs));
+        }
+        costs
+    }
+
+    pub(crate) fn of(&self, tier: Tier) -> Option<&Cost> {
+        self.0.iter().find(|cost| cost.tier == tier.as_str())
+    }
+}
+
+/// What a measurement holds for.
+fn key(host: &Capabilities) -> String {
+    let facts = json!([env!("CARGO_PKG_VERSION"), host.release, host.euid, host.landlock, host.given().as_str()]);
+    policy::json::digest(&facts)
+}
+
+fn measure(tier: Tier, trials: &Trials) -> Option<Cost> {
+    let mut times = Vec::with_capacity(STARTS);
+    let mut memory = None;
+    for _ in 0..STARTS {
+        let begin = Instant::now();
+        let report = trials.run(tier, &["/bin/true"]).ok()??;
+        if report.pointer("/outcome/code") != Some(&json!(0)) {
+            return None;
+        }
+        times.push(begin.elapsed().as_secs_f64() * 1000.0);
+        memory = memory.max(report.pointer("/usage/memory_peak").and_then(Value::as_u64));
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times.get(STARTS / 2).copied()?;
+    Some(Cost { tier: tier.as_str().to_owned(), start_ms: (median * 10.0).round() / 10.0, memory })
+}
+
+fn read(state: &State, key: &str) -> Costs {
+    let kept = state.root().read(FILE, MAX_FILE).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let Some(kept) = kept.filter(|kept| kept.get("key").and_then(Value::as_str) == Some(key)) else {
+        return Costs::default();
+    };
+    let list = kept.get("costs").and_then(Value::as_array).cloned().unwrap_or_default();
+    let cost = |value: &Value| {
+        Some(Cost {
+            tier: value.get("tier")?.as_str()?.to_owned(),
+            start_ms: value.get("start_ms")?.as_f64()?,
+            memory: value.get("memory").and_then(Value::as_u64),
+        })
+    };
+    Costs(list.iter().filter_map(cost).collect())
+}
+
+fn write(state: &State, key: &str, costs: &Costs) -> std::io::Result<()> {
+    let list: Vec<Value> = costs
+        .0
+        .iter()
+        .map(|Cost { tier, start_ms, memory }| json!({ "tier": tier, "start_ms": start_ms, "memory": memory }))
+        .collect();
+    let text = json!({ "key": key, "costs": list }).to_string();
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = state.root().open_file(FILE, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC, mode)?;
+    std::io::Write::write_all(&mut file, text.as_bytes())
+}

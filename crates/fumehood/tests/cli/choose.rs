@@ -1,0 +1,93 @@
+//! `fumehood choose`
+
+use serde_json::Value;
+
+use crate::House;
+
+fn row<'a>(json: &'a Value, tier: &str) -> &'a Value {
+    json["table"].as_array().unwrap().iter().find(|row| row["tier"] == tier).unwrap()
+}
+
+#[test]
+fn each_tier_answers_and_the_choice_is_one_that_has_a_plan() {
+    let house = House::new();
+    for (threat, least) in [("mistakes", "process"), ("hostile", "container")] {
+        let said = house.run(&["choose", "--threat", threat, "--json"]);
+        let json = said.json();
+        let tiers: Vec<_> = json["table"].as_array().unwrap().iter().map(|row| row["tier"].clone()).collect();
+        assert_eq!(tiers, ["language", "process", "container", "gvisor", "vm"]);
+        for row in json["table"].as_array().unwrap() {
+            assert_eq!(row["holds"] == true, row["refused"].as_array().unwrap().is_empty(), "{row}");
+            assert_eq!(row["measured"] == true, row["start_ms"].is_number(), "{row}");
+            for reason in row["refused"].as_array().unwrap() {
+                assert!(reason["why"].is_string() && reason["fix"].is_string(), "{reason}");
+            }
+        }
+        if said.code == 0 {
+            // What is chosen runs; what stands below it is meant against less.
+            let tier = json["choice"]["tier"].as_str().unwrap();
+            assert!(row(&json, tier)["holds"] == true && row(&json, tier)["measured"] == true, "{json}");
+            let set = format!("threat={threat}");
+            let ran = house.run(&["run", "-q", "--tier", tier, "--set", &set, "--", "true"]);
+            assert_eq!(ran.code, 0, "{ran:?}");
+            assert!(least != "container" || tier != "process", "{json}");
+        } else {
+            assert_eq!((said.code, &json["choice"]), (126, &Value::Null));
+        }
+    }
+}
+
+#[test]
+fn several_parties_are_not_put_on_one_kernel() {
+    let said = House::new().run(&["choose", "--threat", "multi-tenant", "--json"]);
+    let json = said.json();
+    assert_eq!((said.code, &json["choice"]), (126, &Value::Null));
+    for tier in ["process", "container"] {
+        let why = row(&json, tier)["refused"].to_string();
+        assert!(why.contains("needs the tier `gvisor` or a stronger one"), "{why}");
+    }
+}
+
+#[test]
+fn a_need_moves_the_choice_up_or_says_what_is_missing() {
+    let house = House::new();
+    let json = house.run(&["choose", "--threat", "mistakes", "--needs", "net", "--json"]).json();
+    let process = &row(&json, "process")["refused"];
+    assert!(process.as_array().unwrap().iter().any(|reason| reason["clause"] == "net.mode"), "{process}");
+    assert_ne!(json["choice"]["tier"], "process");
+    for need in ["gpu", "docker", "root"] {
+        let said = house.run(&["choose", "--needs", need, "--json"]);
+        assert_eq!(said.code, 126, "{said:?}");
+        assert!(said.out.contains(&format!("--needs {need}")), "{said:?}");
+    }
+}
+
+#[test]
+fn what_is_mistyped_is_told() {
+    let house = House::new();
+    let said = house.run(&["choose", "--needs", "shell,pipp"]);
+    assert!(said.code == 125 && said.err.contains("did you mean `pip`?"), "{said:?}");
+    let said = house.run(&["choose", "--set", "limits.memory=7X"]);
+    assert!(said.code == 126 && said.err.contains("7X"), "{said:?}");
+}
+
+#[test]
+fn costs_are_kept_for_this_host_alone() {
+    let house = House::new();
+    let measured = |args: &[&str]| house.run(args).json()["table"].clone();
+    let first = measured(&["choose", "--threat", "mistakes", "--json"]);
+    assert_eq!(measured(&["choose", "--threat", "mistakes", "--json"]), first);
+    let file = house.state().join("costs.json");
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for cost in kept["costs"].as_array_mut().unwrap() {
+        cost["start_ms"] = 1e9.into();
+    }
+    std::fs::write(&file, kept.to_string()).unwrap();
+    let told = |table: &Value| table.to_string().contains("1000000000.0");
+    assert!(told(&measured(&["choose", "--threat", "mistakes", "--json"])), "what is kept is taken");
+    kept["key"] = "another host".into();
+    std::fs::write(&file, kept.to_string()).unwrap();
+    assert!(!told(&measured(&["choose", "--threat", "mistakes", "--json"])), "another host's is not");
+    std::fs::write(&file, "{").unwrap();
+    assert!(!told(&measured(&["choose", "--threat", "mistakes", "--json"])), "nor is what cannot be read");
+}

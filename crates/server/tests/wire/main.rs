@@ -7,6 +7,7 @@ mod control;
 mod data;
 mod interpreter;
 mod jupyter;
+mod metrics;
 mod native;
 mod others;
 mod page;

@@ -35,6 +35,24 @@ const KEEP: usize = 1000;
 /// A folder without a record is one that is being begun, unless it is older than this.
 const BEGINNING_SECONDS: i64 = 60;
 
+/// How long ago something was written.
+#[derive(Clone, Copy, Debug)]
+struct Age {
+    nanoseconds: i128,
+    /// It is that of a record, not of a folder that has none.
+    recorded: bool,
+}
+
+impl Age {
+    fn seconds(self) -> i64 {
+        seconds(self.nanoseconds)
+    }
+}
+
+fn seconds(nanoseconds: i128) -> i64 {
+    i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX)
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     schema: u32,
@@ -73,8 +91,7 @@ impl Home {
     /// [`LiveError::Folder`].
     pub fn list(&self, all: bool) -> Result<Vec<Info>, LiveError> {
         let names = self.folder.names().map_err(|errno| self.failed(None, errno))?;
-        let mut found: Vec<Info> = names.iter().filter_map(|name| self.read(name.to_str()?)).collect();
-        found.retain(|info| all || info.state != Doing::Ended);
+        let mut found: Vec<Info> = names.iter().filter_map(|name| self.read(name.to_str()?, all)).collect();
         found.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
         Ok(found)
     }
@@ -84,13 +101,16 @@ impl Home {
     /// # Errors
     /// [`LiveError::Unknown`], [`LiveError::Folder`].
     pub fn find(&self, word: &str) -> Result<Info, LiveError> {
-        if let Some(info) = self.read(word) {
+        if let Some(info) = self.read(word, true) {
             return Ok(info);
         }
-        let mut named = self.list(true)?;
-        named.retain(|info| info.name.as_deref() == Some(word));
-        let at = named.iter().position(|info| info.state != Doing::Ended).unwrap_or_default();
-        if at < named.len() { Ok(named.swap_remove(at)) } else { Err(LiveError::Unknown { word: word.to_owned() }) }
+        for ended_too in [false, true] {
+            let named = self.list(ended_too)?.into_iter().find(|info| info.name.as_deref() == Some(word));
+            if let Some(info) = named {
+                return Ok(info);
+            }
+        }
+        Err(LiveError::Unknown { word: word.to_owned() })
     }
 
     /// As [`Home::find`], for what needs a supervisor.
@@ -194,26 +214,31 @@ impl Home {
             if self.is_held(id) {
                 continue;
             }
-            match self.read(id) {
-                Some(info) => ended.push((info.ended_ms.unwrap_or(info.created_ms), age, id.to_owned())),
-                None if age > BEGINNING_SECONDS => removed.push(id.to_owned()),
-                None => {}
+            match age {
+                Age { recorded: true, .. } => ended.push((age.nanoseconds, id.to_owned())),
+                Age { recorded: false, .. } if age.seconds() > BEGINNING_SECONDS => removed.push(id.to_owned()),
+                Age { recorded: false, .. } => {}
             }
         }
-        ended.sort_unstable_by(|a, b| b.cmp(a));
-        let old = ended.into_iter().enumerate().filter(|(at, (_, age, _))| *at >= KEEP || *age > KEEP_SECONDS);
-        removed.extend(old.map(|(_, (.., id))| id));
+        // The one that ended last comes first: its supervisor's last word is when it ended.
+        ended.sort_unstable();
+        let old = ended.into_iter().enumerate();
+        let old = old.filter(|(at, (nanoseconds, _))| *at >= KEEP || seconds(*nanoseconds) > KEEP_SECONDS);
+        removed.extend(old.map(|(_, (_, id))| id));
         for id in &removed {
             self.folder.remove_tree(id).map_err(|errno| self.failed(Some(id), errno))?;
         }
         Ok(removed)
     }
 
-    /// Seconds since its last word; none if it is gone.
-    fn age(&self, id: &str, now: Timestamp) -> Option<i64> {
+    /// Since its last word, or since it was begun if it said none; none if it is gone.
+    fn age(&self, id: &str, now: Timestamp) -> Option<Age> {
         let folder = self.folder.enter(id, Cross::No).ok()?;
-        let stat = folder.stat(RECORD).ok().flatten().or_else(|| rustix::fs::fstat(&folder).ok())?;
-        Some(now.as_second().saturating_sub(stat.st_mtime))
+        let record = folder.stat(RECORD).ok().flatten();
+        let recorded = record.is_some();
+        let stat = record.or_else(|| rustix::fs::fstat(&folder).ok())?;
+        let written = Timestamp::new(stat.st_mtime, i32::try_from(stat.st_mtime_nsec).ok()?).ok()?;
+        Some(Age { nanoseconds: now.as_nanosecond().saturating_sub(written.as_nanosecond()), recorded })
     }
 
     /// The sandbox that is being begun under this name.
@@ -226,16 +251,24 @@ impl Home {
         })
     }
 
-    /// What is known of a sandbox, with what its supervisor could not say any more.
-    fn read(&self, id: &str) -> Option<Info> {
+    /// What is known of a sandbox, with what its supervisor could not say any more. One that has ended is only read if it is
+    /// asked for: there may be many, with long records.
+    fn read(&self, id: &str, ended_too: bool) -> Option<Info> {
         if !is_id(id) {
             return None;
         }
         let folder = self.folder.enter(id, Cross::No).ok()?;
         // Asked before the record is read: one that ends in between has said so in it.
         let held = is_locked(&folder);
+        if !held && !ended_too {
+            return None;
+        }
         let Record { mut info, .. } = serde_json::from_slice(&folder.read(RECORD, MAX_RECORD).ok()?).ok()?;
-        if info.state != Doing::Ended && !held {
+        if info.state == Doing::Ended {
+            // Its supervisor is not quite gone yet.
+            return ended_too.then_some(info);
+        }
+        if !held {
             let written = folder.stat(RECORD).ok().flatten().map(|stat| stat.st_mtime.saturating_mul(1000));
             info.state = Doing::Ended;
             info.reason = Some(EndReason::Lost);

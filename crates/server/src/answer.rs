@@ -27,6 +27,10 @@ pub struct Problem {
     pub retry: Option<u32>,
 }
 
+/// The id of the problem that an answer tells of, for whoever counts answers.
+#[derive(Clone, Debug)]
+pub(crate) struct ProblemId(pub(crate) Box<str>);
+
 impl Problem {
     /// A problem.
     #[must_use]
@@ -149,6 +153,7 @@ impl Problem {
 
     /// Whether to try again: clients act on it.
     fn with_hints(&self, mut response: Response<Body>) -> Response<Body> {
+        response.extensions_mut().insert(ProblemId(self.id.clone()));
         let headers = response.headers_mut();
         let again = HeaderValue::from_static(if self.retry.is_some() { "true" } else { "false" });
         headers.insert("should-retry", again);

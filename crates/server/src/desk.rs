@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use agent::words::Failure;
 use axum::http::StatusCode;
@@ -24,6 +25,7 @@ use crate::backend::{Approvals, Sandboxes, Wanted, call};
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
+use crate::meters::Meters;
 use crate::page::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
@@ -72,6 +74,9 @@ pub(crate) struct Once<'a> {
     pub(crate) body: &'a [u8],
 }
 
+/// Says how the pool is doing.
+pub type PoolStatus = Arc<dyn Fn() -> live::pool::Status + Send + Sync>;
+
 /// What the requests of a server share.
 pub struct Desk {
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
@@ -97,6 +102,10 @@ pub struct Desk {
     pub(crate) looks: tokio::sync::Semaphore,
     /// Whether all requests that changed something are in the audit log.
     pub(crate) is_recorded: std::sync::atomic::AtomicBool,
+    /// What is counted for `/metrics`.
+    pub(crate) meters: Arc<Meters>,
+    /// How the pool is doing, where there is one.
+    pub(crate) pool: Option<PoolStatus>,
     /// The audit log, once it was opened.
     log: Mutex<Option<Arc<Log>>>,
 }
@@ -168,6 +177,8 @@ impl Desk {
             approvals: None,
             looks: tokio::sync::Semaphore::new(LOOKS),
             is_recorded: std::sync::atomic::AtomicBool::new(true),
+            meters: Arc::default(),
+            pool: None,
             log: Mutex::default(),
         })
     }
@@ -176,6 +187,12 @@ impl Desk {
     #[must_use]
     pub fn with_approvals(self, approvals: Arc<dyn Approvals>) -> Self {
         Self { approvals: Some(approvals), ..self }
+    }
+
+    /// The same, with a pool whose state `/metrics` tells.
+    #[must_use]
+    pub fn with_pool(self, status: PoolStatus) -> Self {
+        Self { pool: Some(status), ..self }
     }
 
     /// Does what blocks, in the state folder.
@@ -287,10 +304,18 @@ impl Desk {
 
     /// Creates a sandbox under the ceiling of a key.
     pub(crate) async fn create(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
+        let began = Instant::now();
+        let made = self.make(key, order, once).await;
+        self.meters.created(made.is_ok(), began.elapsed());
+        made
+    }
+
+    async fn make(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
         let one = |problem: Problem| vec![problem];
         let digests = once.map(|once| digests(key, &once)).transpose().map_err(one)?;
         let _creating = self.begin(key, digests.as_ref().map(|(once, _)| once.clone())).map_err(one)?;
-        let known = self.list(key, true).await.map_err(one)?;
+        // Whether it was asked for before is also in the labels of those that ended.
+        let known = self.list(key, digests.is_some()).await.map_err(one)?;
         if let Some((once, body)) = &digests
             && let Some(info) = known.iter().find(|info| info.labels.get(ONCE) == Some(once))
         {

@@ -22,6 +22,7 @@ mod json;
 mod jupyter;
 pub mod keys;
 mod labels;
+mod meters;
 mod page;
 mod record;
 mod snapshots;

@@ -16,6 +16,9 @@ use crate::files::failure::failure;
 use crate::words::{Code, Exited, Failure, Program};
 use messages::{News, Order};
 
+/// SIGCONT.
+const CONTINUE: i32 = 18;
+
 /// News of a program.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
@@ -89,6 +92,14 @@ impl Starter {
         link.send();
         self.orders = id;
         Ok(id)
+    }
+
+    /// Lets it go on, if a program has stopped it; to one that runs this is nothing.
+    pub(crate) fn wake(&self) {
+        if let Some(link) = &self.link {
+            // It is our child and not waited for yet: the number is still its own.
+            drop(sys::signals::send(link.pid, false, CONTINUE));
+        }
     }
 
     pub(crate) fn waits<'a>(&'a self, add: &mut dyn FnMut(BorrowedFd<'a>, PollFlags)) {

@@ -24,11 +24,15 @@ const QUIET: Duration = Duration::from_millis(100);
 const AFTER_THE_END: usize = 128 * 1024;
 /// A terminal that nobody has open is looked at so often.
 const REOPENED: Duration = Duration::from_millis(50);
+/// Whoever starts programs, and tells of their ends, is told to go on so often: a program inside can stop it.
+const GOES_ON: Duration = Duration::from_secs(1);
 /// Most controls that wait for the program's start.
 const CONTROLS: usize = 64;
 
 pub(super) struct Running {
     order: u64,
+    /// When the starter is told to go on.
+    wakes: Instant,
     news: VecDeque<Told>,
     controls: VecDeque<ProgramControl>,
     pid: Option<i32>,
@@ -62,6 +66,11 @@ impl Output {
     fn is_over(&self) -> bool {
         self.closed || self.left == Some(0)
     }
+}
+
+fn in_a_while() -> Instant {
+    let now = Instant::now();
+    now.checked_add(GOES_ON).unwrap_or(now)
 }
 
 fn checked(program: &Program) -> Result<(), Failure> {
@@ -100,6 +109,7 @@ impl Running {
         let order = inside.starter.order(program, theirs)?;
         Ok(Self {
             order,
+            wakes: in_a_while(),
             news: VecDeque::new(),
             controls: VecDeque::new(),
             pid: None,
@@ -153,6 +163,14 @@ impl Running {
                     }
                 }
             }
+        }
+    }
+
+    /// Without this a stopped starter would leave the client waiting for a start, or for an end that was.
+    fn wake(&mut self, inside: &Inside) {
+        if Instant::now() >= self.wakes {
+            inside.starter.wake();
+            self.wakes = in_a_while();
         }
     }
 
@@ -250,8 +268,11 @@ fn on_a_terminal(size: Size) -> Result<Streams, Failure> {
 impl Task for Running {
     fn step(&mut self, io: &mut Io<'_>, inside: &mut Inside) -> Result<Progress, Failure> {
         self.hear(io)?;
+        if self.ended.is_none() {
+            self.wake(inside);
+        }
         if self.pid.is_none() {
-            return Ok(Progress::Wait);
+            return Ok(Progress::Until(self.wakes));
         }
         self.obey();
         let wrote = self.write(io);
@@ -259,7 +280,8 @@ impl Task for Running {
         let Some(ended) = &self.ended else {
             let hung = self.outputs.iter().any(|output| output.hung);
             let later = Instant::now().checked_add(REOPENED).filter(|_| hung);
-            return Ok(if moved { Progress::More } else { later.map_or(Progress::Wait, Progress::Until) });
+            let next = later.map_or(self.wakes, |later| later.min(self.wakes));
+            return Ok(if moved { Progress::More } else { Progress::Until(next) });
         };
         let quiet = ended.at.checked_add(QUIET).filter(|_| self.tty && io.may_send() > 0);
         let waited = quiet.is_some_and(|quiet| quiet <= Instant::now());

@@ -339,7 +339,7 @@ fn a_starter_that_is_ended_is_told_and_made_anew() {
 }
 
 #[test]
-fn a_starter_that_is_stopped_keeps_nobody_else_waiting() {
+fn a_starter_that_is_stopped_keeps_nobody_waiting_and_goes_on() {
     let mut agent = Agent::new();
     // The program's own end is heard only when the starter goes on; its parent is the starter.
     let (stopper, _) = agent.start(Program { stdin: true, ..shell("read go; kill -STOP $PPID; echo stopped $PPID") });
@@ -348,10 +348,10 @@ fn a_starter_that_is_stopped_keeps_nobody_else_waiting() {
     let starts = agent.open(&Request::Start(shell("echo late")));
     agent.write("file", b"fine").unwrap();
     assert_eq!(agent.read("file").unwrap(), b"fine");
-    assert!(agent.streams[&starts].reply.is_none());
-    let text = agent.streams[&stopper].text();
-    let starter = text.trim().rsplit(' ').next().unwrap().parse().unwrap();
-    sys::signals::send(starter, false, 18).unwrap();
+    // Nobody here lets it go on.
     assert_eq!(agent.end(starts).text(), "late\n");
-    agent.end(stopper);
+    assert_eq!(agent.end(stopper).exited().code, Some(0));
+    // Nor where all that is waited for is an end.
+    let alone = agent.shell("kill -STOP $PPID; echo stopped");
+    assert_eq!((alone.text(), alone.exited().code), ("stopped\n".to_owned(), Some(0)));
 }

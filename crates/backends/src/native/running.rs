@@ -39,6 +39,8 @@ pub struct Sample {
     pub user_us: u64,
     /// System time of the tree, microseconds.
     pub system_us: u64,
+    /// Both together, where a control group counts all that ran: not samples, from which a program could hide.
+    pub ran_us: Option<u64>,
     /// Memory of the tree now, bytes.
     pub memory: u64,
     /// Highest memory of the tree known, bytes.
@@ -199,6 +201,7 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey) -> Sample 
     Sample {
         user_us: counted.cpu_user_us.unwrap_or(tree.user_us),
         system_us: counted.cpu_system_us.unwrap_or(tree.system_us),
+        ran_us: counted.cpu_us,
         memory,
         memory_peak: counted.memory_peak.unwrap_or(memory),
         pids,

@@ -84,6 +84,8 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let settings = Settings { domain };
     let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
     let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
+    let told = Arc::clone(&pool);
+    let desk = desk.with_pool(Arc::new(move || told.status()));
     runtime.block_on(async {
         let listeners = bind(listen).await.map_err(|error| failed("cannot listen there", &place, &error))?;
         for address in listeners.addresses() {

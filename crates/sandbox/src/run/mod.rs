@@ -21,6 +21,7 @@ mod guard;
 mod handle;
 mod host_resources;
 mod launch;
+mod locks;
 mod mounts;
 mod options;
 mod outcome;

@@ -13,6 +13,7 @@ use sys::channel::Interest;
 
 use super::frozen::{Still, Task};
 use super::handle::{Ear, Order};
+use super::locks::LockLook;
 use super::outcome::Facts;
 use super::streams::{Budget, Input, Room, Stream};
 use super::terminal::Terminal;
@@ -99,7 +100,7 @@ pub(super) struct Watch<'a, 'v> {
     ended_at: Option<Instant>,
     sampled_at: Instant,
     judged_at: Instant,
-    locked_at: Instant,
+    locks: LockLook,
     /// Processor time of the last look.
     looking: Duration,
     blindness: Blindness,
@@ -162,7 +163,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             ended_at: None,
             sampled_at: now,
             judged_at: now,
-            locked_at: now,
+            locks: LockLook::new(now, sys::proc::ticks_everywhere()),
             looking: Duration::ZERO,
             blindness: Blindness::default(),
             sockets_full: None,
@@ -505,16 +506,15 @@ impl<'a, 'v> Watch<'a, 'v> {
             },
         };
         let sample = Sample { memory: sample.memory.saturating_add(at_most.memory), ..*sample };
-        let passed = self.passed(&sample).or_else(|| self.locks(now));
+        let passed = self.passed(&sample).or_else(|| self.locks(sample.ran_us, now));
         passed
             .map(|(limit, words)| StopReason::Limit(limit, words))
             .or_else(|| (self.hooks.look)(sample.unlinked.saturating_add(at_most.disk)))
     }
 
     /// Byte-range locks, which are looked at no more often than they need.
-    fn locks(&mut self, now: Instant) -> Option<(Limit, String)> {
-        let most = self.watches.locks.filter(|_| now.saturating_duration_since(self.locked_at) >= EASY)?;
-        self.locked_at = now;
+    fn locks(&mut self, ran_us: Option<u64>, now: Instant) -> Option<(Limit, String)> {
+        let most = self.watches.locks.filter(|_| self.locks.is_due(ran_us, now))?;
         match self.running.locks(most) {
             Ok(found) if found <= most => None,
             Ok(_more) => {

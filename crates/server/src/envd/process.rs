@@ -70,6 +70,9 @@ async fn watched(context: &Context, is_start: bool, request: Request) -> Respons
             return response;
         }
     };
+    if is_start {
+        context.desk.meters.exec();
+    }
     let opened = backend::open(&*context.desk.sandboxes, context.id(), &ask).await;
     match opened {
         Ok(stream) => {

@@ -58,15 +58,16 @@ pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, server: Server,
 async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
     let Accepted { io, tls, is_loopback } = accepted;
     let is_encrypted = tls.is_some();
+    let meters = server.meters();
     let greeted = timeout(HELLO, async {
         let Some(tls) = tls else {
-            let mut wire = Wire::new(io);
+            let mut wire = Wire::new(io, meters);
             let is_http2 = wire.is_http2().await?;
             return Ok((wire, is_http2));
         };
         let stream = tls.accept(io).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok::<_, std::io::Error>((Wire::new(Box::new(stream)), is_http2))
+        Ok::<_, std::io::Error>((Wire::new(Box::new(stream), meters), is_http2))
     });
     let Ok(Ok((wire, is_http2))) = greeted.await else { return };
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -8,18 +8,20 @@ mod tls;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode};
 use policy::json::hex;
 use serde_json::json;
 use tower::ServiceExt as _;
 
-use crate::answer::json_response;
+use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
+use crate::meters::{self, Meters, Part};
 use crate::{e2b, envd, jupyter, page, v1};
 use route::Whose;
 
@@ -57,20 +59,20 @@ impl Server {
         }
     }
 
+    fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.desk.meters)
+    }
+
     /// The answer to a request.
     pub async fn answer(self, request: Request) -> Response<Body> {
         // A body is not shared between threads: only what is about it is looked at across a wait.
+        let began = Instant::now();
         let (parts, body) = request.into_parts();
         let whose = route::whose(&self.desk, &parts).await;
-        let request = Request::from_parts(parts, body);
-        let mut response = match whose {
-            Ok(Whose::Sandbox(target)) => envd::serve(Arc::clone(&self.desk), target, request).await,
-            Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
-            Ok(Whose::Page) => page::answer(Arc::clone(&self.desk), request).await,
-            Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),
-            Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
-            Err(problem) => problem.e2b(),
-        };
+        let part = whose.as_ref().map_or(Part::Other, part);
+        let meters = Arc::clone(&self.desk.meters);
+        let mut response = self.routed(whose, parts, body).await;
+        meters.answered(part, &response, began.elapsed());
         let mut random = [0_u8; 8];
         if sys::random::fill(&mut random)
             && let Ok(id) = HeaderValue::from_str(&hex(&random))
@@ -78,6 +80,32 @@ impl Server {
             response.headers_mut().insert("x-request-id", id);
         }
         response
+    }
+
+    async fn routed(self, whose: Result<Whose, Problem>, parts: Parts, body: Body) -> Response<Body> {
+        let request = Request::from_parts(parts, body);
+        match whose {
+            Ok(Whose::Sandbox(target)) => envd::serve(self.desk, target, request).await,
+            Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
+            Ok(Whose::Metrics) => {
+                // Its body is nothing to us.
+                let (parts, _) = request.into_parts();
+                meters::answer(&self.desk, &parts).await.unwrap_or_else(|problem| problem.e2b())
+            }
+            Ok(Whose::Page) => page::answer(self.desk, request).await,
+            Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),
+            Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
+            Err(problem) => problem.e2b(),
+        }
+    }
+}
+
+const fn part(whose: &Whose) -> Part {
+    match whose {
+        Whose::Sandbox(_) => Part::Sandbox,
+        Whose::Ours => Part::Native,
+        Whose::Control => Part::Control,
+        Whose::Health | Whose::Metrics | Whose::Page => Part::Other,
     }
 }
 

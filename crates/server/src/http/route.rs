@@ -16,6 +16,8 @@ pub(super) enum Whose {
     Sandbox(Target),
     /// Anybody may ask whether we are there.
     Health,
+    /// What is counted.
+    Metrics,
     /// The page at `/`.
     Page,
     /// `/v1`
@@ -55,6 +57,7 @@ pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem
     from_no_page(headers, &host, is_ours)?;
     match uri.path() {
         "/health" => Ok(Whose::Health),
+        "/metrics" => Ok(Whose::Metrics),
         "/files" => by_signature(desk, request).await,
         path if path == "/v1" || path.starts_with("/v1/") || crate::jupyter::is_ours(path) => Ok(Whose::Ours),
         _ => Ok(Whose::Control),

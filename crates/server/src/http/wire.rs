@@ -2,11 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+use crate::meters::Meters;
 
 /// What begins HTTP/2 without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -19,14 +22,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// A connection whose first bytes were looked at.
 pub(super) struct Wire {
+    meters: Arc<Meters>,
     ahead: Vec<u8>,
     io: Box<dyn Io>,
     stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wire {
-    pub(super) fn new(io: Box<dyn Io>) -> Self {
-        Self { ahead: Vec::new(), io, stall: None }
+    pub(super) fn new(io: Box<dyn Io>, meters: Arc<Meters>) -> Self {
+        Self { meters, ahead: Vec::new(), io, stall: None }
     }
 
     /// Whether the peer speaks HTTP/2 from the start.
@@ -46,6 +50,12 @@ impl Wire {
         }
     }
 
+    fn count_sent(&self, done: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(count)) = done {
+            self.meters.sent(*count);
+        }
+    }
+
     /// What a write came to; an error where the peer takes nothing for too long.
     fn judged<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
@@ -61,9 +71,13 @@ impl Wire {
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buffer);
+            let before = buffer.filled().len();
+            let done = Pin::new(&mut self.io).poll_read(cx, buffer);
+            self.meters.received(buffer.filled().len().saturating_sub(before));
+            return done;
         }
         let count = self.ahead.len().min(buffer.remaining());
+        self.meters.received(count);
         let rest = self.ahead.split_off(count);
         buffer.put_slice(&std::mem::replace(&mut self.ahead, rest));
         Poll::Ready(Ok(()))
@@ -73,6 +87,7 @@ impl AsyncRead for Wire {
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.count_sent(&done);
         self.judged(cx, done)
     }
 
@@ -92,6 +107,7 @@ impl AsyncWrite for Wire {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.count_sent(&done);
         self.judged(cx, done)
     }
 
@@ -111,7 +127,7 @@ mod tests {
             let (mut theirs, ours) = tokio::io::duplex(64);
             theirs.write_all(sent).await.unwrap();
             drop(theirs);
-            let mut wire = Wire::new(Box::new(ours));
+            let mut wire = Wire::new(Box::new(ours), Arc::default());
             assert_eq!(wire.is_http2().await.unwrap(), http2);
             let mut read = Vec::new();
             wire.read_to_end(&mut read).await.unwrap();

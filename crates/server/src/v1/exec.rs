@@ -84,6 +84,7 @@ fn python(asked: &Map<String, Json>) -> Result<Option<Ask>, Problem> {
 }
 
 async fn started_by(desk: &Desk, id: &str, ask: &Ask) -> Result<(Running, Stream), Problem> {
+    desk.meters.exec();
     let mut stream = backend::open(&*desk.sandboxes, id, ask).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
     Ok((running, stream))

@@ -53,6 +53,7 @@ pub(super) async fn terminal(
     }
     let upgrade = upgrade.map_err(|why| Problem::invalid("Upgrade", &format!("a WebSocket is wanted here: {why}")))?;
     let exec = wanted(&uri)?;
+    desk.meters.exec();
     let mut stream = backend::open(&*desk.sandboxes, &info.id, &Ask::Exec(exec)).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
     let cut = desk.cut_of(&info.id);

@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod bounds;
+mod carriers;
 mod clients;
 mod control;
 mod data;
 mod interpreter;
 mod jupyter;
+mod metrics;
 mod native;
 mod others;
 mod page;

@@ -122,6 +122,14 @@ pub(crate) async fn stage() -> Stage {
 
 /// The same over other sandboxes than those of the stage.
 pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>) -> Stage {
+    stage_at(Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() }, sandboxes).await
+}
+
+/// The same where it is told to listen.
+pub(crate) async fn stage_at(
+    listen: Listen,
+    sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>,
+) -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     std::fs::create_dir(&home).unwrap();
@@ -140,7 +148,6 @@ pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) ->
     });
     let sandboxes = sandboxes(server::folder::Folder::new(Home::new(&state).unwrap(), make));
     let desk = Desk::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap();
-    let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() };
     let listeners = bind(listen).await.unwrap();
     let base = listeners.addresses().remove(0);
     let (stop, stopped) = oneshot::channel::<()>();

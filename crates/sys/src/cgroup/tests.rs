@@ -154,6 +154,9 @@ fn a_share_of_the_processor_holds() {
     let usage = group.usage().unwrap();
     let used = usage.cpu_user_us.unwrap() + usage.cpu_system_us.unwrap();
     assert!(used < most, "{usage:?}");
+    // What ran is counted, and where nothing runs nothing is.
+    assert!((10_000..most).contains(&usage.cpu_us.unwrap()), "{usage:?}");
+    assert_eq!(group.usage().unwrap().cpu_us, usage.cpu_us);
     assert!(usage.cpu_throttled_us.unwrap() > 0, "{usage:?}");
     group.remove(LIMIT).unwrap();
 }

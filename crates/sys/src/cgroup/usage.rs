@@ -27,6 +27,9 @@ pub struct Usage {
     pub cpu_user_us: Option<u64>,
     /// Processor time in the kernel, microseconds.
     pub cpu_system_us: Option<u64>,
+    /// Processor time of both, microseconds: of all that ran, up to the last tick of who runs now. The two above are samples on
+    /// v1: who sleeps at each tick is not in them.
+    pub cpu_us: Option<u64>,
     /// How long the group had to wait for its share, microseconds.
     pub cpu_throttled_us: Option<u64>,
     /// Bytes read from block devices.
@@ -67,6 +70,7 @@ impl Group {
                         usage.cpu_throttled_us = keyed(&text, "throttled_time").map(|nanos| nanos / 1000);
                     }
                     Controller::CpuAccounting => {
+                        usage.cpu_us = limits::number(part, "cpuacct.usage")?.map(|nanos| nanos / 1000);
                         usage.cpu_user_us = limits::number(part, "cpuacct.usage_user")?.map(|nanos| nanos / 1000);
                         usage.cpu_system_us = limits::number(part, "cpuacct.usage_sys")?.map(|nanos| nanos / 1000);
                     }
@@ -121,6 +125,7 @@ fn pids(part: &Part, ended: bool, usage: &mut Usage) -> Result<(), CgroupError> 
 
 fn processor_v2(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
     let text = record(&part.folder, "cpu.stat")?;
+    usage.cpu_us = keyed(&text, "usage_usec");
     usage.cpu_user_us = keyed(&text, "user_usec");
     usage.cpu_system_us = keyed(&text, "system_usec");
     usage.cpu_throttled_us = keyed(&text, "throttled_usec").or(usage.cpu_throttled_us);

@@ -215,6 +215,19 @@ pub fn locks(most: u64, ours: impl Fn(i32) -> bool) -> Result<u64> {
     Ok(found)
 }
 
+/// Whether each processor accounts for who runs on it at every tick, of 10 ms at most. Where some have no ticks while one
+/// program runs (`nohz_full=`), its time shows late.
+#[must_use]
+pub fn ticks_everywhere() -> bool {
+    const ALL: &str = "/sys/devices/system/cpu/online";
+    const WITHOUT: &str = "/sys/devices/system/cpu/nohz_full";
+    match std::fs::read_to_string(WITHOUT) {
+        Ok(list) => !list.contains(|digit: char| digit.is_ascii_digit()),
+        // A kernel that cannot do without ticks has no such file, beside those that all have.
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound && std::path::Path::new(ALL).exists(),
+    }
+}
+
 /// `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 0 EOF`, or `1: -> POSIX ...` for one that waits.
 fn lock_of(line: &str) -> Option<i32> {
     let mut words = line.split_ascii_whitespace().skip(1).filter(|word| *word != "->");

@@ -172,6 +172,11 @@ async fn records_of_the_dead_are_told_and_kept_for_a_day() {
     let id = claim.id().to_owned();
     claim.write(&info(&id)).unwrap();
     assert_eq!(home.find(&id).unwrap().state, State::Running);
+    assert_eq!(home.list(false).unwrap().len(), 1);
+    // One that has said its last word, and is not quite gone.
+    claim.write(&Info { state: State::Ended, name: Some("gone".to_owned()), ..info(&id) }).unwrap();
+    assert_eq!((home.list(false).unwrap().len(), home.find("gone").unwrap().state), (0, State::Ended));
+    claim.write(&info(&id)).unwrap();
     // As kill -9 does: the lock is free, and nothing was said.
     drop(claim);
     let lost = home.find(&id).unwrap();

@@ -101,7 +101,7 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
 }
 
 async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port): (&To, u16)) -> Result<(), Stop> {
-    let (way, asked) = match run.rules().connect(to, port) {
+    let (way, asked) = match run.connect(&run.rules(), to, port) {
         Connect::Way(way) => (way, false),
         Connect::Denied(reason) => return Err(Stop::Denied(reason)),
         Connect::Ask => {
@@ -109,7 +109,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
                 return Err(Stop::Denied(Reason::Asked));
             }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
-            (Way { pin: None, reading }, true)
+            (run.read_for_secrets(Way { pin: None, reading }, to, port), true)
         }
     };
     place.open.judged(way, asked);

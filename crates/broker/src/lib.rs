@@ -18,6 +18,7 @@ mod outside;
 mod records;
 mod resolver;
 mod run;
+mod secrets;
 mod sockets;
 mod web;
 
@@ -33,6 +34,7 @@ use tokio::task::LocalSet;
 
 use crate::control::Line;
 use crate::run::Run;
+use crate::secrets::Secrets;
 use crate::sockets::Sockets;
 
 pub use error::BrokerError;
@@ -69,7 +71,9 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
     let rules = Rules::read(&orders.net).map_err(BrokerError::Rules)?;
     let low = orders.sockets.iter().filter(|socket| !socket.kind.is_spare()).map(|socket| socket.port).collect();
     let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
-    let run = Run::new(rules, resolver::Resolver::new(PathBuf::from(resolvers)), spares, low);
+    let secrets = Secrets::read(&orders.secrets)?;
+    drop(orders);
+    let run = Run::new(rules, resolver::Resolver::new(PathBuf::from(resolvers)), spares, low, secrets);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
@@ -91,6 +95,9 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
             });
         }
         let mut line = Line::new(line)?;
+        if let Some(digest) = run.secrets.digest() {
+            line.say(&[FromBroker::Holds { digest }]).await?;
+        }
         line.say(&[FromBroker::Ready { digest: rules.digest().to_owned() }]).await?;
         // That the engine is gone is the ordinary end of a run.
         drop(until_the_end(&run, &mut line).await);

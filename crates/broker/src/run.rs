@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use egress::denial::{Reason, To};
-use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Rules, Way};
+use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
 use policy::value::Target;
@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use crate::meter::Meter;
 use crate::records::Records;
 use crate::resolver::Resolver;
+use crate::secrets::Secrets;
 use crate::sockets::Spares;
 
 /// Connections for look-ups at once.
@@ -32,6 +33,7 @@ pub(crate) struct Run {
     spares: RefCell<Spares>,
     /// What spares listen on.
     bound: RefCell<HashSet<SocketAddr>>,
+    pub(crate) secrets: Secrets,
     pub(crate) records: Records,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
@@ -95,8 +97,8 @@ impl Open {
     }
 
     /// Whether it is still as these rules would have it.
-    fn fits(&self, rules: &Rules) -> bool {
-        let way = match rules.connect(&self.to, self.port) {
+    fn fits(&self, run: &Run, rules: &Rules) -> bool {
+        let way = match run.connect(rules, &self.to, self.port) {
             Connect::Way(way) => self.way.get().is_none_or(|before| before == way),
             Connect::Ask => self.asked.get(),
             Connect::Denied(_) => false,
@@ -112,13 +114,20 @@ impl Open {
 }
 
 impl Run {
-    pub(crate) fn new(rules: Rules, resolver: Resolver, spares: Spares, listening: HashSet<u16>) -> Rc<Self> {
+    pub(crate) fn new(
+        rules: Rules,
+        resolver: Resolver,
+        spares: Spares,
+        listening: HashSet<u16>,
+        secrets: Secrets,
+    ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         Rc::new(Self {
             rules: RefCell::new(Rc::new(rules)),
             names: RefCell::default(),
             spares: RefCell::new(spares),
             bound: RefCell::default(),
+            secrets,
             records: Records::default(),
             meter,
             resolver: Rc::new(resolver),
@@ -136,6 +145,19 @@ impl Run {
     /// The rules as they are now.
     pub(crate) fn rules(&self) -> Rc<Rules> {
         Rc::clone(&self.rules.borrow())
+    }
+
+    /// Whether a connection may be made, and how it is treated: where secrets may be for it, requests are read one by one.
+    pub(crate) fn connect(&self, rules: &Rules, to: &To, port: u16) -> Connect {
+        match rules.connect(to, port) {
+            Connect::Way(way) => Connect::Way(self.read_for_secrets(way, to, port)),
+            other @ (Connect::Ask | Connect::Denied(_)) => other,
+        }
+    }
+
+    /// The same way, with its requests read where secrets may be for them.
+    pub(crate) fn read_for_secrets(&self, way: Way, to: &To, port: u16) -> Way {
+        if self.secrets.is_for(to, port) { Way { reading: Reading::Requests, ..way } } else { way }
     }
 
     fn number(&self) -> u64 {
@@ -258,7 +280,7 @@ impl Run {
         self.meter.limit(rules.net());
         *self.rules.borrow_mut() = Rc::new(rules);
         let rules = self.rules();
-        for open in self.open.borrow().values().filter(|open| !open.fits(&rules)) {
+        for open in self.open.borrow().values().filter(|open| !open.fits(self, &rules)) {
             open.cut.notify_one();
         }
     }

@@ -4,9 +4,12 @@
 //! the sandbox's sockets beside its bytes (SCM_RIGHTS, in the order of `sockets`, at most [`DESCRIPTORS`] in one message). What
 //! the broker says is a record of what it did and believed in nothing more: it reads hostile bytes.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 /// The version of what is said here; another one is refused.
 pub const VERSION: u32 = 1;
@@ -55,6 +58,57 @@ pub struct Orders {
     pub net: Value,
     /// The sandbox's sockets, as the descriptors follow one another.
     pub sockets: Vec<Socket>,
+    /// What is put into requests.
+    pub secrets: Secrets,
+}
+
+/// The secrets of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Secrets {
+    /// The `[secrets]` table, as the policy's own JSON: what each is for.
+    pub table: Value,
+    /// Their values by name.
+    pub values: BTreeMap<String, Hidden>,
+    /// What stands for them inside, by name.
+    pub placeholders: BTreeMap<String, String>,
+}
+
+/// A value that is wiped when dropped, and that no `Debug` shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(pub Zeroizing<String>);
+
+impl Serialize for Hidden {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hidden {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|value| Self(Zeroizing::new(value)))
+    }
+}
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hidden")
+    }
+}
+
+impl Secrets {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// SHA-256, in hex, of which secrets are held for which requests, and what stands for them. No value is part of it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let names: Vec<&String> = self.values.keys().collect();
+        policy::json::digest(&json!({ "table": self.table, "held": names, "placeholders": self.placeholders }))
+    }
 }
 
 /// One socket that was made inside the sandbox's network namespace.
@@ -117,6 +171,11 @@ pub enum FromBroker {
     /// It holds the sockets and judges by these rules; also after [`ToBroker::Rules`].
     Ready {
         /// [`digest`] of the rules that it read.
+        digest: String,
+    },
+    /// Said before [`FromBroker::Ready`] where there are secrets: it holds them.
+    Holds {
+        /// [`Secrets::digest`] of those that it holds.
         digest: String,
     },
     /// Something was stopped. One record for each kind: the first is said at once, what follows of its kind is counted and said
@@ -191,6 +250,7 @@ impl FromBroker {
     pub fn bounded(self) -> Self {
         match self {
             Self::Ready { digest } => Self::Ready { digest: cut(digest) },
+            Self::Holds { digest } => Self::Holds { digest: cut(digest) },
             Self::Denied(denied) => Self::Denied(Denied {
                 id: cut(denied.id),
                 clause: cut(denied.clause),
@@ -245,7 +305,20 @@ impl std::error::Error for Malformed {}
 /// # Errors
 /// [`Malformed::TooLong`]: it needs more than [`FRAME_AT_MOST`] bytes.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Malformed> {
-    let mut frame = vec![0; 4];
+    encode_into(vec![0; 4], value)
+}
+
+/// [`encode`] for a frame with secrets: its bytes are wiped, and it is never moved to a larger place while it is made.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_hidden<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, Malformed> {
+    let mut frame = Vec::with_capacity(FRAME_AT_MOST);
+    frame.resize(4, 0);
+    encode_into(frame, value).map(Zeroizing::new)
+}
+
+fn encode_into<T: Serialize>(mut frame: Vec<u8>, value: &T) -> Result<Vec<u8>, Malformed> {
     serde_json::to_writer(&mut frame, value).map_err(|e| Malformed::Shape(e.to_string()))?;
     let length = frame.len().saturating_sub(4);
     let Some(known) = u32::try_from(length).ok().filter(|_| length <= FRAME_AT_MOST) else {
@@ -283,6 +356,7 @@ mod tests {
             run: "r-1".to_owned(),
             net: serde_json::json!({"mode": "allow"}),
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
+            secrets: Secrets::default(),
         });
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();

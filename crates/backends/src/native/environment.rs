@@ -51,7 +51,8 @@ pub(crate) fn build(
             put(format!("INPUT_{}", name.to_uppercase().replace(['-', '.'], "_")).as_bytes(), value.as_bytes());
         }
     }
-    for name in &policy.env.pass {
+    let placeholders = policy.secrets.values().filter_map(|secret| secret.env.as_ref());
+    for name in policy.env.pass.iter().chain(placeholders) {
         if let Some(value) = passed.get(OsStr::new(name)) {
             put(name.as_bytes(), value.as_bytes());
         }

@@ -51,7 +51,7 @@ pub struct Launch {
     pub protect: Vec<Protect>,
     /// What is covered inside: what the plan hides, and sockets of the host, as they were found in grants.
     pub covered: Vec<Grant>,
-    /// Values of `env.pass` that the caller has.
+    /// Values of `env.pass` that the caller has, and what stands for secrets inside.
     pub passed: BTreeMap<OsString, OsString>,
     /// Variables that judged commands must have; nothing of the policy undoes them.
     pub forced: Vec<(OsString, OsString)>,

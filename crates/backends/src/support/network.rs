@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use policy::control::{Control, Inlet, Namespace};
-use policy::value::{Net, NetMode, NetRule, Policy, Protocol, Target, Unknown};
+use policy::value::{
+    Net, NetMode, NetRule, Policy, Protocol, Secret, SecretUse, Target, TlsUse, Unknown, host_matches,
+};
 use policy::{ClauseId, Support};
 
 use super::{held, held_with, unmet, when};
@@ -12,6 +14,8 @@ use crate::host::Capabilities;
 
 /// DNS, by UDP and by TCP.
 const DNS: u16 = 53;
+/// Where TLS is spoken, and nothing else.
+const HTTPS: u16 = 443;
 /// Below it a program inside could not listen itself, so that a socket on all addresses takes nothing from it.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 /// Names of one wildcard that can be reached at one such port at once.
@@ -116,12 +120,57 @@ pub(super) fn without_namespace(policy: &Policy, id: ClauseId) -> Support {
     })
 }
 
+/// `[secrets]`, where there is a broker.
 pub(super) fn secrets(policy: &Policy) -> Support {
+    if policy.secrets.is_empty() {
+        return Support::NotAsked;
+    }
+    if policy.net.mode != NetMode::Allow {
+        return secrets_without_broker(policy);
+    }
+    for (name, secret) in &policy.secrets {
+        let named = format!("`secrets.{name}`");
+        if secret.ports.contains(&HTTPS) {
+            return unmet(
+                "secrets/not-opened",
+                format!("{named} is for port {HTTPS}, and this version of the broker does not open TLS"),
+                "name the ports of plain HTTP in it (`ports = [80]`), if the way there is safe",
+            );
+        }
+        if secret.put == SecretUse::Placeholder && secret.env.is_none() {
+            return unmet(
+                "secrets/no-placeholder",
+                format!(
+                    "{named} is put where the program sends its placeholder, and no variable tells it to the program"
+                ),
+                format!("name the variable: `secrets.{name}.env = \"TOKEN\"`"),
+            );
+        }
+        if let Some(rule) = policy.net.rules().find(|rule| rule.tls == TlsUse::Pass && is_also_for(rule, secret)) {
+            return unmet(
+                "secrets/passed",
+                format!("{named} is for `{}`, whose rule has `tls = \"pass\"`: its requests are not read", rule.to),
+                "leave `tls` out of the rule, or its host out of the secret",
+            );
+        }
+    }
+    held(Control::Secrets)
+}
+
+/// Whether a rule may be for requests that a secret is for.
+fn is_also_for(rule: &NetRule, secret: &Secret) -> bool {
+    let Target::Host(host) = &rule.to else { return false };
+    let meets = |other: &String| host == other || host_matches(host, other) || host_matches(other, host);
+    secret.hosts.iter().any(meets) && secret.ports.iter().any(|port| rule.ports.contains(port))
+}
+
+/// `[secrets]`, where nobody stands between program and network.
+pub(super) fn secrets_without_broker(policy: &Policy) -> Support {
     when(!policy.secrets.is_empty(), || {
         unmet(
-            "secrets/not-held",
-            "secrets are put into requests, and this version of the broker does not open connections",
-            "remove the `secrets` table",
+            "secrets/no-broker",
+            "secrets are put into requests by the broker, and without `net.mode = \"allow\"` in a container there is none",
+            "use `--tier container` and `net.mode = \"allow\"`, or remove the `secrets` table",
         )
     })
 }

@@ -16,7 +16,6 @@ use egress::denial::{self, Reason};
 use egress::wire::Denied;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -28,16 +27,15 @@ use tokio::task::JoinSet;
 use crate::accept::{Aim, Stop, reached, reset};
 use crate::copy;
 use crate::run::Run;
+use crate::secrets::{Body, NotPut};
 use guard::{Guarded, Seen};
-
-type Body = BoxBody<Bytes, hyper::Error>;
 
 /// One connection of a program, with the one to its server.
 struct Proxy {
     run: Rc<Run>,
     aim: Aim,
     seen: Arc<Seen>,
-    server: RefCell<Option<SendRequest<Incoming>>>,
+    server: RefCell<Option<SendRequest<Body>>>,
     /// What drives the connection to the server; ends with this.
     driver: RefCell<JoinSet<()>>,
     /// Both sides of a protocol that was agreed on instead of HTTP.
@@ -121,16 +119,20 @@ async fn refuse(stream: &TcpStream, denied: &Denied) -> io::Result<()> {
 impl Proxy {
     async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         if let Err(reason) = request::judge(&self.run.rules(), &self.aim, &request) {
-            let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
-            return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
+            return Ok(self.denied(StatusCode::FORBIDDEN, &reason));
         }
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
+        // Only plain HTTP comes here.
+        let verified = false;
+        let put = self.run.secrets.put(&self.aim, verified, request.map(BodyExt::boxed)).await;
+        let (request, search) = match put {
+            Ok(put) => put,
+            Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
+            Err(NotPut::Broken(error)) => return Err(error),
+        };
         let (mut server, again) = match self.server().await {
             Ok(server) => server,
-            Err(Stop::Denied(reason)) => {
-                let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
-                return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
-            }
+            Err(Stop::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
             Err(Stop::Failed(why)) => return Ok(unreached(&why)),
             Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
         };
@@ -148,12 +150,25 @@ impl Proxy {
             self.seen.raw();
             return Ok(response.map(BodyExt::boxed));
         }
+        let mut response = response.map(BodyExt::boxed);
+        if let Some(search) = search {
+            response = match search.answer(response) {
+                Ok(response) => response,
+                Err(reason) => return Ok(self.denied(StatusCode::BAD_GATEWAY, &reason)),
+            };
+        }
         request::strip(response.headers_mut());
-        Ok(response.map(BodyExt::boxed))
+        Ok(response)
+    }
+
+    /// Says why to the program, and records it.
+    fn denied(&self, status: StatusCode, reason: &Reason) -> Response<Body> {
+        let denied = self.run.denied(reason, &self.aim.to, self.aim.port);
+        said(status, denial::body(&denied).to_string())
     }
 
     /// The connection to the server, and whether it was used before.
-    async fn server(&self) -> Result<(SendRequest<Incoming>, bool), Stop> {
+    async fn server(&self) -> Result<(SendRequest<Body>, bool), Stop> {
         let kept = self.server.borrow_mut().take();
         if let Some(mut server) = kept
             && server.ready().await.is_ok()

@@ -9,6 +9,7 @@
     reason = "a test says what it saw by failing"
 )]
 
+mod secrets;
 mod stage;
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use egress::dns::{self, Found};
-use egress::wire::{self, Denied, FromBroker, Orders, Socket, SocketKind, ToBroker};
+use egress::wire::{self, Denied, FromBroker, Orders, Secrets, Socket, SocketKind, ToBroker};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
@@ -139,13 +139,19 @@ impl Stage {
     }
 
     pub(crate) fn broker_with(&self, net: &Value, ports: &[u16]) -> Engine {
+        self.broker_holding(net, ports, Secrets::default())
+    }
+
+    /// A broker that holds secrets.
+    pub(crate) fn broker_holding(&self, net: &Value, ports: &[u16], secrets: Secrets) -> Engine {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = self.resolvers.path().to_owned();
         let broker = std::thread::spawn(move || broker::serve_with(theirs.into(), &file).map_err(|e| e.to_string()));
         let sockets = self.sandbox.inside(|| sockets(ports));
         let mut engine = Engine { socket: ours, bytes: Vec::new(), broker: Some(broker), passed: Vec::new() };
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
-        let orders = Orders { version: wire::VERSION, run: "r-test".to_owned(), net: full(net), sockets: named };
+        let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
+        let orders = Orders { version, run, net, sockets: named, secrets };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(orders), &fds);
         drop(sockets);

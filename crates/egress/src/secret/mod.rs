@@ -5,10 +5,11 @@
 //! value held here is wiped when dropped, and no `Debug` shows it.
 //! # Does not promise
 //! That the request which carries a value is wiped: its headers and address are ordinary memory.
-//! That anybody asks: no broker does so yet, and `[secrets]` is refused when planning.
 
 mod put;
 pub mod scrub;
+
+pub use put::searchable;
 
 use policy::value::Secret;
 use zeroize::Zeroizing;

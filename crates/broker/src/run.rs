@@ -18,6 +18,7 @@ use crate::meter::Meter;
 use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::sockets::Spares;
+use crate::tls::Tls;
 
 /// Connections for look-ups at once.
 const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
@@ -35,6 +36,8 @@ pub(crate) struct Run {
     pub(crate) records: Records,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// What opens TLS, where rules need it.
+    pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
     asks: RefCell<HashMap<u64, Asked>>,
     /// Answers that hold for the whole run.
@@ -112,7 +115,12 @@ impl Open {
 }
 
 impl Run {
-    pub(crate) fn new(rules: Rules, resolver: Resolver, spares: Spares, listening: HashSet<u16>) -> Rc<Self> {
+    pub(crate) fn new(
+        (rules, tls): (Rules, Option<Tls>),
+        resolver: Resolver,
+        spares: Spares,
+        listening: HashSet<u16>,
+    ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         Rc::new(Self {
             rules: RefCell::new(Rc::new(rules)),
@@ -122,6 +130,7 @@ impl Run {
             records: Records::default(),
             meter,
             resolver: Rc::new(resolver),
+            tls,
             open: RefCell::default(),
             asks: RefCell::default(),
             answered: RefCell::default(),
@@ -251,6 +260,16 @@ impl Run {
             .rules()
             .flat_map(|rule| rule.ports.iter().copied())
             .find(|port| *port < LOW && !listening.contains(port))
+    }
+
+    /// Whether TLS can be opened for everything that these rules open: who trusts what is settled at the start.
+    pub(crate) fn opens(&self, rules: &Rules) -> bool {
+        !rules.net().opens_tls() || self.tls.as_ref().is_some_and(|tls| tls.covers(rules.net()))
+    }
+
+    /// SHA-256 of the certificate of the run's authority.
+    pub(crate) fn authority(&self) -> Option<String> {
+        self.tls.as_ref().map(|tls| tls.digest().to_owned())
     }
 
     /// Takes other rules, and cuts what no longer fits them.

@@ -4,6 +4,7 @@
 //! the sandbox's sockets beside its bytes (SCM_RIGHTS, in the order of `sockets`, at most [`DESCRIPTORS`] in one message). What
 //! the broker says is a record of what it did and believed in nothing more: it reads hostile bytes.
 
+use base64::Engine as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,6 +56,45 @@ pub struct Orders {
     pub net: Value,
     /// The sandbox's sockets, as the descriptors follow one another.
     pub sockets: Vec<Socket>,
+    /// With what TLS is opened, where rules judge requests.
+    pub opening: Option<Opening>,
+}
+
+/// With what TLS is opened on the program's side, and verified on the server's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Opening {
+    /// The certificate of the run's authority, PEM.
+    pub certificate: String,
+    /// Its key.
+    pub key: Key,
+    /// Names (and what lies below them) for which it may sign.
+    pub names: Vec<String>,
+    /// The roots by which servers are verified, PEM.
+    pub roots: String,
+}
+
+impl Opening {
+    /// SHA-256, in hex, of the authority's certificate (DER).
+    ///
+    /// # Errors
+    /// It is no PEM.
+    pub fn digest(&self) -> Result<String, String> {
+        let body: String = self.certificate.lines().filter(|line| !line.starts_with("-----")).collect();
+        let der = base64::engine::general_purpose::STANDARD.decode(body.trim()).map_err(|error| error.to_string())?;
+        Ok(policy::json::sha256_hex(&der))
+    }
+}
+
+/// A private key, PEM; never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Key(pub zeroize::Zeroizing<String>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
 }
 
 /// One socket that was made inside the sandbox's network namespace.
@@ -118,6 +158,9 @@ pub enum FromBroker {
     Ready {
         /// [`digest`] of the rules that it read.
         digest: String,
+        /// SHA-256 of the certificate of the authority with which it opens TLS, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority: Option<String>,
     },
     /// Something was stopped. One record for each kind: the first is said at once, what follows of its kind is counted and said
     /// again with the count so far.
@@ -190,7 +233,7 @@ impl FromBroker {
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
-            Self::Ready { digest } => Self::Ready { digest: cut(digest) },
+            Self::Ready { digest, authority } => Self::Ready { digest: cut(digest), authority: authority.map(cut) },
             Self::Denied(denied) => Self::Denied(Denied {
                 id: cut(denied.id),
                 clause: cut(denied.clause),
@@ -283,6 +326,7 @@ mod tests {
             run: "r-1".to_owned(),
             net: serde_json::json!({"mode": "allow"}),
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
+            opening: None,
         });
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();

@@ -49,6 +49,10 @@ pub(crate) struct Stage {
     world: Namespace,
     pub(crate) sandbox: Namespace,
     resolvers: tempfile::NamedTempFile,
+    /// Who vouches for servers outside.
+    pub(crate) authority: crate::tls::World,
+    /// The authority of the run that was begun last, as programs inside trust it.
+    pub(crate) trusted: std::cell::RefCell<Option<String>>,
 }
 
 /// A network namespace, held by a process that waits.
@@ -113,7 +117,7 @@ impl Stage {
         let mut resolvers = tempfile::NamedTempFile::new().unwrap();
         writeln!(resolvers, "search nowhere.example\nnameserver {}", resolver.local_addr().unwrap()).unwrap();
         std::thread::spawn(move || resolve(&resolver));
-        Self { world, sandbox, resolvers }
+        Self { world, sandbox, resolvers, authority: crate::tls::World::new(), trusted: std::cell::RefCell::default() }
     }
 
     /// A server outside; each connection is handed to `serve` in a thread of its own.
@@ -144,8 +148,12 @@ impl Stage {
         let broker = std::thread::spawn(move || broker::serve_with(theirs.into(), &file).map_err(|e| e.to_string()));
         let sockets = self.sandbox.inside(|| sockets(ports));
         let mut engine = Engine { socket: ours, bytes: Vec::new(), broker: Some(broker), passed: Vec::new() };
+        let opening = egress::judge::Rules::read(&full(net)).ok().filter(|rules| rules.net().opens_tls());
+        let opening = opening.map(|rules| egress::authority::make(rules.net(), self.authority.pem()).unwrap());
+        self.trusted.replace(opening.as_ref().map(|opening| opening.certificate.clone()));
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
-        let orders = Orders { version: wire::VERSION, run: "r-test".to_owned(), net: full(net), sockets: named };
+        let orders =
+            Orders { version: wire::VERSION, run: "r-test".to_owned(), net: full(net), sockets: named, opening };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(orders), &fds);
         drop(sockets);
@@ -341,7 +349,7 @@ pub(crate) fn exchange(mut stream: TcpStream, bytes: &[u8], close: bool) -> std:
 }
 
 /// A server of HTTP that says what it was asked, one request after the other.
-pub(crate) fn web(mut stream: TcpStream) {
+pub(crate) fn web(mut stream: impl std::io::Read + std::io::Write) {
     let mut held = Vec::new();
     loop {
         let end = loop {

@@ -103,6 +103,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
+    let trust = broker::trust(plan)?;
     let guard = Guard::make(policy, plan.tier, &mut home)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
@@ -113,6 +114,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
+        trust: trust.as_ref().map(|trust| trust.inside.clone()),
         passed: passed(policy, environment),
         forced,
         stdio: inner(&options.stdio),
@@ -139,7 +141,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
-    let broker = broker::begin(plan, environment, host, (&mut home, recorded))?;
+    let broker = broker::begin(plan, environment, host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);

@@ -6,18 +6,20 @@
 mod keeper;
 mod plan;
 mod records;
+mod trust;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
-use egress::wire::{self, FromBroker, Orders, SocketKind, ToBroker};
+use egress::wire::{self, FromBroker, Opening, Orders, SocketKind, ToBroker};
 use policy::Plan;
 use policy::control::{Control, Inlet};
 
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
+pub(super) use trust::{Trust, of as trust};
 
 use super::host_resources::HostResources;
 use super::record::Recorded;
@@ -49,6 +51,7 @@ pub(super) struct Begun {
     prepared: Box<dyn Prepared>,
     folder: Folder,
     run: String,
+    opening: Option<Opening>,
 }
 
 /// A broker on its way.
@@ -56,6 +59,7 @@ pub(super) struct Starting {
     started: Box<dyn Started>,
     folder: Folder,
     run: String,
+    opening: Option<Opening>,
 }
 
 /// Whether a plan has one.
@@ -84,7 +88,7 @@ pub(super) fn begin(
     plan: &Plan,
     environment: &Environment,
     host: &Capabilities,
-    (home, recorded): (&mut HostResources, &Recorded),
+    (home, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
 ) -> Result<Option<Begun>, Error> {
     if !is_planned(plan) {
         return Ok(None);
@@ -102,6 +106,7 @@ pub(super) fn begin(
         program: Some(OwnProgram::File(program.to_owned())),
         show: Vec::new(),
         files: Vec::new(),
+        trust: None,
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),
@@ -119,32 +124,40 @@ pub(super) fn begin(
     for group in prepared.groups(host) {
         home.note(&Resource::Cgroup(group))?;
     }
-    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string() }))
+    let opening = trust.and_then(|trust| trust.opening);
+    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), opening }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, folder, run } = self;
-        Ok(Starting { started: prepared.start(host)?, folder, run })
+        let Self { prepared, folder, run, opening } = self;
+        Ok(Starting { started: prepared.start(host)?, folder, run, opening })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, folder, run } = self;
+        let Self { started, folder, run, opening } = self;
         let mut running = started.verify(&[])?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
-        let orders = ToBroker::Orders(Orders { version: wire::VERSION, run, net: net.clone(), sockets: named(plan) });
+        let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
+        let orders = Orders { version: wire::VERSION, run, net: net.clone(), sockets: named(plan), opening };
+        let orders = ToBroker::Orders(orders);
         send(&socket, &orders, sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
         loop {
             match incoming.next()? {
-                Some(FromBroker::Ready { digest }) if digest == wire::digest(&net) => break,
-                Some(FromBroker::Ready { digest: _ }) => return Err(failed("it judges by other rules than these")),
+                Some(FromBroker::Ready { digest, authority: said }) if digest == wire::digest(&net) => {
+                    if said != authority {
+                        return Err(failed("it opens TLS by another authority than the run's"));
+                    }
+                    break;
+                }
+                Some(FromBroker::Ready { .. }) => return Err(failed("it judges by other rules than these")),
                 Some(FromBroker::Failed { what, why }) => {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }

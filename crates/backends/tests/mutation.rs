@@ -327,6 +327,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         program: None,
         show: Vec::new(),
         files: Vec::new(),
+        trust: None,
         git: Vec::new(),
         protect,
         covered: covered.collect(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use egress::denial::{Reason, To};
 use egress::hello::{First, first};
-use egress::judge::{Connect, NAMES_PORT, NOT_OPENED, Reading, Way};
+use egress::judge::{Connect, NAMES_PORT, Reading, Way};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::copy;
@@ -128,11 +128,11 @@ async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) ->
             First::More => {}
             First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
             First::NotTls => return web::serve(run, stream, aim, bytes).await,
-            First::Hello(_) if aim.way.reading == Reading::Requests => {
-                return Err(Stop::Denied(Reason::Malformed(NOT_OPENED.to_owned())));
-            }
             First::Hello(hello) => {
                 run.rules().hello(name, &hello).map_err(Stop::Denied)?;
+                if aim.way.reading == Reading::Requests {
+                    return web::open(run, stream, (aim, name), bytes).await;
+                }
                 return passed(run, stream, aim, &bytes).await;
             }
         }

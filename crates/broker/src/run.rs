@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use egress::authority;
 use egress::denial::{Reason, To};
 use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
@@ -19,6 +20,7 @@ use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::secrets::Secrets;
 use crate::sockets::Spares;
+use crate::tls::Tls;
 
 /// Connections for look-ups at once.
 const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
@@ -37,6 +39,8 @@ pub(crate) struct Run {
     pub(crate) records: Records,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// What opens TLS, where rules need it.
+    pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
     asks: RefCell<HashMap<u64, Asked>>,
     /// Answers that hold for the whole run.
@@ -115,11 +119,10 @@ impl Open {
 
 impl Run {
     pub(crate) fn new(
-        rules: Rules,
+        (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
         resolver: Resolver,
         spares: Spares,
         listening: HashSet<u16>,
-        secrets: Secrets,
     ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         Rc::new(Self {
@@ -131,6 +134,7 @@ impl Run {
             records: Records::default(),
             meter,
             resolver: Rc::new(resolver),
+            tls,
             open: RefCell::default(),
             asks: RefCell::default(),
             answered: RefCell::default(),
@@ -273,6 +277,17 @@ impl Run {
             .rules()
             .flat_map(|rule| rule.ports.iter().copied())
             .find(|port| *port < LOW && !listening.contains(port))
+    }
+
+    /// Whether TLS can be opened for everything that these rules open: who trusts what is settled at the start.
+    pub(crate) fn opens(&self, rules: &Rules) -> bool {
+        let names = authority::names(rules.net(), self.secrets.hosts());
+        names.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.covers(&names))
+    }
+
+    /// SHA-256 of the certificate of the run's authority.
+    pub(crate) fn authority(&self) -> Option<String> {
+        self.tls.as_ref().map(|tls| tls.digest().to_owned())
     }
 
     /// Takes other rules, and cuts what no longer fits them.

@@ -71,6 +71,11 @@ impl Secrets {
         self.digest.clone()
     }
 
+    /// The hosts that may see any of them.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.held.iter().flat_map(Held::hosts)
+    }
+
     /// Whether requests to this host and port have to be read one by one.
     pub(crate) fn is_for(&self, to: &To, port: u16) -> bool {
         self.held.iter().any(|held| held.is_for(to, port))

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -60,6 +61,8 @@ pub struct Orders {
     pub sockets: Vec<Socket>,
     /// What is put into requests.
     pub secrets: Secrets,
+    /// With what TLS is opened, where rules judge requests.
+    pub opening: Option<Opening>,
 }
 
 /// The secrets of a run.
@@ -75,20 +78,9 @@ pub struct Secrets {
 }
 
 /// A value that is wiped when dropped, and that no `Debug` shows.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Hidden(pub Zeroizing<String>);
-
-impl Serialize for Hidden {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hidden {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|value| Self(Zeroizing::new(value)))
-    }
-}
 
 impl std::fmt::Debug for Hidden {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -108,6 +100,43 @@ impl Secrets {
     pub fn digest(&self) -> String {
         let names: Vec<&String> = self.values.keys().collect();
         policy::json::digest(&json!({ "table": self.table, "held": names, "placeholders": self.placeholders }))
+    }
+}
+
+/// With what TLS is opened on the program's side, and verified on the server's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Opening {
+    /// The certificate of the run's authority, PEM.
+    pub certificate: String,
+    /// Its key.
+    pub key: Key,
+    /// Names (and what lies below them) for which it may sign.
+    pub names: Vec<String>,
+    /// The roots by which servers are verified, PEM.
+    pub roots: String,
+}
+
+impl Opening {
+    /// SHA-256, in hex, of the authority's certificate (DER).
+    ///
+    /// # Errors
+    /// It is no PEM.
+    pub fn digest(&self) -> Result<String, String> {
+        let body: String = self.certificate.lines().filter(|line| !line.starts_with("-----")).collect();
+        let der = base64::engine::general_purpose::STANDARD.decode(body.trim()).map_err(|error| error.to_string())?;
+        Ok(policy::json::sha256_hex(&der))
+    }
+}
+
+/// A private key, PEM; never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Key(pub Zeroizing<String>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
     }
 }
 
@@ -172,6 +201,9 @@ pub enum FromBroker {
     Ready {
         /// [`digest`] of the rules that it read.
         digest: String,
+        /// SHA-256 of the certificate of the authority with which it opens TLS, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority: Option<String>,
     },
     /// Said before [`FromBroker::Ready`] where there are secrets: it holds them.
     Holds {
@@ -249,7 +281,7 @@ impl FromBroker {
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
-            Self::Ready { digest } => Self::Ready { digest: cut(digest) },
+            Self::Ready { digest, authority } => Self::Ready { digest: cut(digest), authority: authority.map(cut) },
             Self::Holds { digest } => Self::Holds { digest: cut(digest) },
             Self::Denied(denied) => Self::Denied(Denied {
                 id: cut(denied.id),
@@ -357,6 +389,7 @@ mod tests {
             net: serde_json::json!({"mode": "allow"}),
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
             secrets: Secrets::default(),
+            opening: None,
         });
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();

@@ -104,12 +104,6 @@ impl NetRule {
     pub const fn is_opened(&self) -> bool {
         !self.methods.is_empty() || !self.paths.is_empty()
     }
-
-    /// Whether it judges requests inside TLS: on port 443, which is spoken there.
-    #[must_use]
-    pub fn is_opened_tls(&self) -> bool {
-        self.is_opened() && self.ports.contains(&443)
-    }
 }
 
 /// One denied destination.
@@ -305,6 +299,11 @@ impl Net {
     /// Every allowing rule: those that were written, then those of the presets.
     pub fn rules(&self) -> impl Iterator<Item = &NetRule> {
         self.allow.iter().chain(self.presets.values().flatten())
+    }
+
+    /// The rules for which TLS is opened, on whatever port it comes.
+    pub fn opened(&self) -> impl Iterator<Item = &NetRule> {
+        self.rules().filter(|rule| rule.is_opened() && rule.tls == TlsUse::Auto)
     }
 
     /// The table as a document has it, presets replaced by their rules: what the broker is told.

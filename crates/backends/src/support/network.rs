@@ -14,8 +14,6 @@ use crate::host::Capabilities;
 
 /// DNS, by UDP and by TCP.
 const DNS: u16 = 53;
-/// Where TLS is spoken, and nothing else.
-const HTTPS: u16 = 443;
 /// Below it a program inside could not listen itself, so that a socket on all addresses takes nothing from it.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 /// Names of one wildcard that can be reached at one such port at once.
@@ -58,14 +56,6 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     let of_presets = id == ClauseId::NetPresets;
     let mut asked: Vec<&NetRule> = policy.net.presets.values().flatten().filter(|_| of_presets).collect();
     asked.extend(policy.net.allow.iter().filter(|_| id == ClauseId::NetAllow));
-    if let Some(rule) = asked.iter().find(|rule| rule.is_opened_tls()) {
-        return unmet(
-            "net.allow/not-opened",
-            format!("`{}` has methods or paths on port 443, and this version of the broker does not open TLS", rule.to),
-            "name the ports on which it is plain HTTP (`ports = [80]`), or leave `methods` and `paths` out: then the host as a whole \
-             is allowed",
-        );
-    }
     if let Some(rule) = asked.iter().find(|rule| rule.protocol == Protocol::Udp) {
         return unmet(
             "net.allow/no-udp",
@@ -83,13 +73,16 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     held(Control::Broker)
 }
 
+/// More roots: for the broker's own TLS, and shown inside.
+pub(super) fn roots(policy: &Policy) -> Support {
+    when(policy.clause(ClauseId::NetCa).is_some(), || held(Control::Broker))
+}
+
 /// What the broker does not do yet.
 pub(super) fn not_yet(policy: &Policy, id: ClauseId) -> Support {
     when(policy.clause(id).is_some(), || {
         let (name, why) = if id == ClauseId::NetPrograms {
             ("net.programs/not-held", "this version does not know which program opens a connection")
-        } else if id == ClauseId::NetCa {
-            ("net.ca/not-held", "this version of the broker opens no TLS, and shows no certificate inside")
         } else {
             ("net.proxy/not-held", "this version of the broker goes out by itself alone")
         };
@@ -130,13 +123,6 @@ pub(super) fn secrets(policy: &Policy) -> Support {
     }
     for (name, secret) in &policy.secrets {
         let named = format!("`secrets.{name}`");
-        if secret.ports.contains(&HTTPS) {
-            return unmet(
-                "secrets/not-opened",
-                format!("{named} is for port {HTTPS}, and this version of the broker does not open TLS"),
-                "name the ports of plain HTTP in it (`ports = [80]`), if the way there is safe",
-            );
-        }
         if secret.put == SecretUse::Placeholder && secret.env.is_none() {
             return unmet(
                 "secrets/no-placeholder",

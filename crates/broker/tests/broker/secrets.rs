@@ -1,13 +1,12 @@
 //! Secrets: put into the requests that they are for, nowhere else, and not in what comes back.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use egress::wire::{FromBroker, Hidden, Secrets};
 use serde_json::{Value, json};
 
+use crate::tls;
 use crate::stage::{Engine, Stage, WORLD, connect, exchange, staged};
 
 const HOST: &str = "a.at-93-184-216-34.example";
@@ -49,7 +48,7 @@ fn scene(stage: &Stage, put: &Value) -> (Engine, Sent) {
     (engine, sent)
 }
 
-fn serve(mut stream: TcpStream, sent: &Sent) {
+fn serve(mut stream: impl std::io::Read + std::io::Write, sent: &Sent) {
     let mut held = Vec::new();
     let whole = |held: &[u8]| {
         let text = String::from_utf8_lossy(held).into_owned();
@@ -161,13 +160,9 @@ fn a_placeholder_is_replaced_where_the_secret_is_for_and_stays_elsewhere() {
         let query = format!("GET /v1/a?key={STAND_IN}&x=1");
         let json = format!("{{\"key\":\"{STAND_IN}\"}}");
         let typed = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{json}", json.len());
-        let half = json.len() / 2;
-        let chunked = format!(
-            "Transfer-Encoding: chunked\r\n\r\n{half:x}\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n",
-            &json[..half],
-            json.len() - half,
-            &json[half..]
-        );
+        let (one, two) = json.split_at(json.len() / 2);
+        let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+        let chunked = format!("Transfer-Encoding: chunked\r\n\r\n{}{}0\r\n\r\n", chunk(one), chunk(two));
         let cases = [
             ("GET /v1/a", header.as_str(), VALUE),
             (query.as_str(), "", CODED),
@@ -192,6 +187,41 @@ fn a_placeholder_is_replaced_where_the_secret_is_for_and_stays_elsewhere() {
         let referer = format!("Referer: http://{HOST}/v1/a?key={STAND_IN}\r\n");
         let (_, got) = ask(stage, &sent, (OTHER, 80), "GET /", &referer);
         assert!(got.contains(STAND_IN) && !got.contains("s3cr3t"), "{got}");
+        engine.end();
+    });
+}
+
+/// On port 443 it goes over TLS alone, to a server that was verified.
+#[test]
+fn over_tls_a_secret_goes_to_a_server_that_was_verified() {
+    staged("secrets::over_tls_a_secret_goes_to_a_server_that_was_verified", |stage| {
+        let sent = Sent::default();
+        let configs = [(443, stage.authority.server(HOST, |_| {})), (9443, tls::self_signed(OTHER))];
+        for (port, config) in configs {
+            let sent = Arc::clone(&sent);
+            stage.server((WORLD, port), move |stream| {
+                let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+                serve(rustls::StreamOwned::new(connection, stream), &sent);
+            });
+        }
+        let mut held = secrets(&json!({ "header": "X-Api", "format": "{}" }));
+        held.table["api"]["hosts"] = json!([HOST, OTHER]);
+        held.table["api"]["ports"] = json!([443]);
+        let rules = json!([{ "host": HOST }, { "host": OTHER, "address": "93.184.216.34:9443" }]);
+        let mut engine = stage.broker_holding(&json!({ "allow": rules }), &[80, 443], held);
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let get = |host: &str| format!("GET /v1/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let ask = |host: &str| stage.program(|| tls::ask(&mut tls::client(&trusted, host, host), &get(host)).unwrap());
+        let said = ask(HOST);
+        assert!(said.starts_with("HTTP/1.1 200") && !said.contains("s3cr3t"), "{said}");
+        assert!(sent.lock().unwrap()[0].contains(VALUE));
+        sent.lock().unwrap().clear();
+        let said = ask(OTHER);
+        assert!(said.starts_with("HTTP/1.1 502"), "{said}");
+        // Without TLS on this port it is put nowhere.
+        let said = stage.program(|| exchange(connect(HOST, 443), get(HOST).as_bytes(), true));
+        assert!(sent.lock().unwrap().is_empty(), "{said:?} {sent:?}");
         engine.end();
     });
 }
@@ -228,7 +258,7 @@ fn secrets_that_do_not_fit_their_table_are_refused_without_being_said() {
         for wrong in [
             Secrets { values: other, ..good.clone() },
             Secrets { values: short, ..good.clone() },
-            Secrets { table: json!({ "api": { "from": VALUE, "hosts": [] } }), ..good.clone() },
+            Secrets { table: json!({ "api": { "from": VALUE, "hosts": [] } }), ..good },
             secrets(&json!({ "header": "Host", "format": "{}" })),
         ] {
             let mut engine = stage.broker_holding(&json!({}), &[80], wrong);

@@ -58,15 +58,6 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetAllow,
         backends: CONTAINER,
-        sentence: "methods and paths on port 443 are refused until TLS is opened",
-        cell: Cell::Refused(
-            &["net.mode=allow", "net.allow=[{ host = \"example.org\", methods = [\"GET\"] }]"],
-            "net.allow/not-opened",
-        ),
-    },
-    Case {
-        clause: ClauseId::NetAllow,
-        backends: CONTAINER,
         sentence: "rules for UDP are refused",
         cell: Cell::Refused(
             &["net.mode=allow", "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]"],
@@ -78,19 +69,6 @@ pub(crate) const CASES: &[Case] = &[
         backends: CONTAINER,
         sentence: "a secret is put into requests outside, and is not inside",
         cell: Cell::Enforced(secret),
-    },
-    Case {
-        clause: ClauseId::Secrets,
-        backends: CONTAINER,
-        sentence: "a secret for port 443 is refused until TLS is opened",
-        cell: Cell::Refused(
-            &[
-                "net.mode=allow",
-                "net.allow=[\"example.org\"]",
-                "secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}",
-            ],
-            "secrets/not-opened",
-        ),
     },
     Case {
         clause: ClauseId::NetDns,
@@ -193,9 +171,9 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetCa,
-        backends: PROCESS,
-        sentence: "it needs a network namespace of its own",
-        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.mode/allow-needs-container"),
+        backends: CONTAINER,
+        sentence: "more roots without a broker are refused",
+        cell: Cell::Refused(&["net.ca=[\"/etc/corp.pem\"]"], "net.ca/no-broker"),
     },
     Case {
         clause: ClauseId::NetProxy,

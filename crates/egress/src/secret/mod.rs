@@ -89,6 +89,11 @@ impl Held {
         &self.name
     }
 
+    /// The hosts that may see it, as in rules.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.secret.hosts.iter().map(String::as_str)
+    }
+
     /// Whether requests to this host and port may be meant for it, so that they have to be read one by one.
     #[must_use]
     pub fn is_for(&self, to: &To, port: u16) -> bool {

@@ -105,6 +105,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
+    let trust = broker::trust(plan)?;
     let guard = Guard::make(policy, plan.tier, &mut home)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
@@ -115,6 +116,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
+        trust: trust.as_ref().map(|trust| trust.inside.clone()),
         passed: super::secrets::variables(policy, &secrets).into_iter().chain(passed(policy, environment)).collect(),
         forced,
         stdio: inner(&options.stdio),
@@ -141,7 +143,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
-    let broker = broker::begin((plan, secrets), environment, host, (&mut home, recorded))?;
+    let broker = broker::begin((plan, secrets), environment, host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);

@@ -6,18 +6,20 @@
 mod keeper;
 mod plan;
 mod records;
+mod trust;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
-use egress::wire::{self, FromBroker, Orders, Secrets, SocketKind, ToBroker};
+use egress::wire::{self, FromBroker, Opening, Orders, Secrets, SocketKind, ToBroker};
 use policy::Plan;
 use policy::control::{Control, Inlet};
 
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
+pub(super) use trust::{Trust, of as trust};
 
 use super::host_resources::HostResources;
 use super::record::Recorded;
@@ -50,6 +52,7 @@ pub(super) struct Begun {
     folder: Folder,
     run: String,
     secrets: Secrets,
+    opening: Option<Opening>,
 }
 
 /// A broker on its way.
@@ -58,6 +61,7 @@ pub(super) struct Starting {
     folder: Folder,
     run: String,
     secrets: Secrets,
+    opening: Option<Opening>,
 }
 
 /// Whether a plan has one.
@@ -86,7 +90,7 @@ pub(super) fn begin(
     (plan, secrets): (&Plan, Secrets),
     environment: &Environment,
     host: &Capabilities,
-    (home, recorded): (&mut HostResources, &Recorded),
+    (home, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
 ) -> Result<Option<Begun>, Error> {
     if !is_planned(plan) {
         return Ok(None);
@@ -104,6 +108,7 @@ pub(super) fn begin(
         program: Some(OwnProgram::File(program.to_owned())),
         show: Vec::new(),
         files: Vec::new(),
+        trust: None,
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),
@@ -121,27 +126,29 @@ pub(super) fn begin(
     for group in prepared.groups(host) {
         home.note(&Resource::Cgroup(group))?;
     }
-    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), secrets }))
+    let opening = trust.and_then(|trust| trust.opening);
+    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), secrets, opening }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, folder, run, secrets } = self;
-        Ok(Starting { started: prepared.start(host)?, folder, run, secrets })
+        let Self { prepared, folder, run, secrets, opening } = self;
+        Ok(Starting { started: prepared.start(host)?, folder, run, secrets, opening })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, folder, run, secrets } = self;
+        let Self { started, folder, run, secrets, opening } = self;
         let mut running = started.verify(&[])?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
+        let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
-        let orders = Orders { version, run, net: net.clone(), sockets: named, secrets };
+        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets };
         send(&socket, &ToBroker::Orders(orders), sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
@@ -149,11 +156,16 @@ impl Starting {
             match incoming.next()? {
                 Some(FromBroker::Holds { digest }) if to_hold.as_ref() == Some(&digest) => to_hold = None,
                 Some(FromBroker::Holds { digest: _ }) => return Err(failed("it holds other secrets than these")),
-                Some(FromBroker::Ready { digest: _ }) if to_hold.is_some() => {
+                Some(FromBroker::Ready { .. }) if to_hold.is_some() => {
                     return Err(failed("it does not hold the secrets"));
                 }
-                Some(FromBroker::Ready { digest }) if digest == wire::digest(&net) => break,
-                Some(FromBroker::Ready { digest: _ }) => return Err(failed("it judges by other rules than these")),
+                Some(FromBroker::Ready { digest, authority: said }) if digest == wire::digest(&net) => {
+                    if said != authority {
+                        return Err(failed("it opens TLS by another authority than the run's"));
+                    }
+                    break;
+                }
+                Some(FromBroker::Ready { .. }) => return Err(failed("it judges by other rules than these")),
                 Some(FromBroker::Failed { what, why }) => {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }

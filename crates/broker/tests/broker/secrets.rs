@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use egress::wire::{FromBroker, Hidden, Secrets};
 use serde_json::{Value, json};
 
-use crate::tls;
 use crate::stage::{Engine, Stage, WORLD, connect, exchange, staged};
+use crate::tls;
 
 const HOST: &str = "a.at-93-184-216-34.example";
 const OTHER: &str = "b.at-93-184-216-34.example";

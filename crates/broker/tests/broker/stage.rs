@@ -157,8 +157,7 @@ impl Stage {
         let hosts = hosts.flat_map(|secret| secret["hosts"].as_array().unwrap()).map(|host| host.as_str().unwrap());
         let rules = egress::judge::Rules::read(&full(net)).ok();
         let names = rules.as_ref().map(|rules| egress::authority::names(rules.net(), hosts)).unwrap_or_default();
-        let opening =
-            (!names.is_empty()).then(|| egress::authority::make(names, self.authority.pem()).unwrap());
+        let opening = (!names.is_empty()).then(|| egress::authority::make(names, self.authority.pem()).unwrap());
         self.trusted.replace(opening.as_ref().map(|opening| opening.certificate.clone()));
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
         let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));

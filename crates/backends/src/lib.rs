@@ -16,5 +16,5 @@ pub use error::{Shut, StartError};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
-    Streams, TMP_SLOT, Unseen, sweep_cache,
+    Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
 };

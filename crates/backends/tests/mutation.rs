@@ -125,6 +125,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
+    ("Secrets", "the broker is started by the sandbox: its tests hold it"),
     ("HostNetwork", "no document asks for it: the broker's own plan has it, which every run with a broker starts"),
 ];
 
@@ -186,6 +187,7 @@ const VARIANTS: &[&str] = &[
     "LocalRoutes",
     "Inlets",
     "Broker",
+    "Secrets",
     "HostNetwork",
     "Audit",
     "CommandGate",
@@ -237,6 +239,7 @@ const fn variant(control: &Control) -> &'static str {
         Control::LocalRoutes { .. } => "LocalRoutes",
         Control::Inlets(_) => "Inlets",
         Control::Broker => "Broker",
+        Control::Secrets => "Secrets",
         Control::HostNetwork => "HostNetwork",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
@@ -324,6 +327,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         program: None,
         show: Vec::new(),
         files: Vec::new(),
+        trust: None,
         git: Vec::new(),
         protect,
         covered: covered.collect(),

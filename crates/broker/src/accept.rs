@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use egress::denial::{Reason, To};
 use egress::hello::{First, first};
-use egress::judge::{Connect, NAMES_PORT, NOT_OPENED, Reading, Way};
+use egress::judge::{Connect, NAMES_PORT, Reading, Way};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::copy;
@@ -101,7 +101,7 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
 }
 
 async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port): (&To, u16)) -> Result<(), Stop> {
-    let (way, asked) = match run.rules().connect(to, port) {
+    let (way, asked) = match run.connect(&run.rules(), to, port) {
         Connect::Way(way) => (way, false),
         Connect::Denied(reason) => return Err(Stop::Denied(reason)),
         Connect::Ask => {
@@ -109,7 +109,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
                 return Err(Stop::Denied(Reason::Asked));
             }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
-            (Way { pin: None, reading }, true)
+            (run.read_for_secrets(Way { pin: None, reading }, to, port), true)
         }
     };
     place.open.judged(way, asked);
@@ -128,11 +128,11 @@ async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) ->
             First::More => {}
             First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
             First::NotTls => return web::serve(run, stream, aim, bytes).await,
-            First::Hello(_) if aim.way.reading == Reading::Requests => {
-                return Err(Stop::Denied(Reason::Malformed(NOT_OPENED.to_owned())));
-            }
             First::Hello(hello) => {
                 run.rules().hello(name, &hello).map_err(Stop::Denied)?;
+                if aim.way.reading == Reading::Requests {
+                    return web::open(run, stream, (aim, name), bytes).await;
+                }
                 return passed(run, stream, aim, &bytes).await;
             }
         }

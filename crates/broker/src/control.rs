@@ -8,16 +8,24 @@ use egress::wire::{self, DESCRIPTORS, FromBroker, Orders, SOCKETS_AT_MOST, ToBro
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags};
 
+use zeroize::Zeroizing;
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::error::BrokerError;
+
+/// A frame and its length: more is refused before it came.
+const ORDERS_AT_MOST: usize = wire::FRAME_AT_MOST + 4 + PIECE;
+/// What is read at once.
+const PIECE: usize = 1 << 16;
 
 /// Reads the orders and the sockets that came with them.
 ///
 /// # Errors
 /// The engine is gone, says something else first, or a version or a count that does not fit.
 pub(crate) fn orders(socket: impl AsFd) -> Result<(Orders, Vec<OwnedFd>), BrokerError> {
-    let (mut bytes, mut sockets) = (Vec::new(), Vec::new());
+    // Values of secrets are among it.
+    let (mut bytes, mut sockets) = (Zeroizing::new(Vec::with_capacity(ORDERS_AT_MOST)), Vec::new());
     loop {
         if let Some((frame, length)) = wire::decode(&bytes)? {
             let ToBroker::Orders(orders) = frame else {
@@ -49,7 +57,7 @@ fn checked(orders: Orders, sockets: Vec<OwnedFd>) -> Result<(Orders, Vec<OwnedFd
 fn receive(socket: impl AsFd, bytes: &mut Vec<u8>, sockets: &mut Vec<OwnedFd>) -> Result<(), BrokerError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut buffer = vec![0; 1 << 16];
+    let mut buffer = Zeroizing::new(vec![0; PIECE]);
     let message = loop {
         let into = &mut [IoSliceMut::new(&mut buffer)];
         match rustix::net::recvmsg(&socket, into, &mut control, RecvFlags::CMSG_CLOEXEC) {

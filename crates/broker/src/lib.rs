@@ -18,7 +18,9 @@ mod outside;
 mod records;
 mod resolver;
 mod run;
+mod secrets;
 mod sockets;
+mod tls;
 mod web;
 
 use std::os::fd::OwnedFd;
@@ -33,6 +35,7 @@ use tokio::task::LocalSet;
 
 use crate::control::Line;
 use crate::run::Run;
+use crate::secrets::Secrets;
 use crate::sockets::Sockets;
 
 pub use error::BrokerError;
@@ -69,13 +72,20 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
     let rules = Rules::read(&orders.net).map_err(BrokerError::Rules)?;
     let low = orders.sockets.iter().filter(|socket| !socket.kind.is_spare()).map(|socket| socket.port).collect();
     let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
-    let run = Run::new(rules, resolver::Resolver::new(PathBuf::from(resolvers)), spares, low);
+    let secrets = Secrets::read(&orders.secrets)?;
+    let tls = orders.opening.as_ref().map(tls::Tls::new).transpose().map_err(BrokerError::Rules)?;
+    drop(orders);
+    let resolver = resolver::Resolver::new(PathBuf::from(resolvers));
+    let run = Run::new((rules, tls, secrets), resolver, spares, low);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
         let rules = run.rules();
         if let Some(port) = run.unheard(&rules) {
             return Err(BrokerError::Rules(format!("port {port} has no socket among the orders")));
+        }
+        if !run.opens(&rules) {
+            return Err(BrokerError::Rules("no authority came with which TLS could be opened".to_owned()));
         }
         let mut all = listeners.into_iter().map(sockets::listener).collect::<Result<Vec<_>, _>>()?;
         all.extend(run.listen_for_ranges(&rules)?);
@@ -91,7 +101,10 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
             });
         }
         let mut line = Line::new(line)?;
-        line.say(&[FromBroker::Ready { digest: rules.digest().to_owned() }]).await?;
+        if let Some(digest) = run.secrets.digest() {
+            line.say(&[FromBroker::Holds { digest }]).await?;
+        }
+        line.say(&[FromBroker::Ready { digest: rules.digest().to_owned(), authority: run.authority() }]).await?;
         // That the engine is gone is the ordinary end of a run.
         drop(until_the_end(&run, &mut line).await);
         run.cut_all();
@@ -126,7 +139,7 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
             Some(ToBroker::Answer { id, allow, scope }) => run.answer(id, allow, scope),
             Some(ToBroker::Rules { net }) => {
                 let said = match replaced(run, &net) {
-                    Ok(digest) => FromBroker::Ready { digest },
+                    Ok(digest) => FromBroker::Ready { digest, authority: run.authority() },
                     Err(why) => FromBroker::Refused { why }.bounded(),
                 };
                 line.say(&[said]).await?;
@@ -140,6 +153,9 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     let rules = Rules::read(net)?;
     if let Some(port) = run.unheard(&rules) {
         return Err(format!("port {port} is below 1024 and nobody listens on it inside: a new sandbox can have it"));
+    }
+    if !run.opens(&rules) {
+        return Err("`methods` and `paths` for this host need TLS to be opened, which the run does not trust: a new sandbox does".to_owned());
     }
     // First what can fail: rules that are refused change nothing.
     let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;

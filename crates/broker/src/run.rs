@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use egress::authority;
 use egress::denial::{Reason, To};
-use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Rules, Way};
+use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
 use policy::value::Target;
@@ -17,7 +18,9 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use crate::meter::Meter;
 use crate::records::Records;
 use crate::resolver::Resolver;
+use crate::secrets::Secrets;
 use crate::sockets::Spares;
+use crate::tls::Tls;
 
 /// Connections for look-ups at once.
 const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
@@ -32,9 +35,12 @@ pub(crate) struct Run {
     spares: RefCell<Spares>,
     /// What spares listen on.
     bound: RefCell<HashSet<SocketAddr>>,
+    pub(crate) secrets: Secrets,
     pub(crate) records: Records,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// What opens TLS, where rules need it.
+    pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
     asks: RefCell<HashMap<u64, Asked>>,
     /// Answers that hold for the whole run.
@@ -95,8 +101,8 @@ impl Open {
     }
 
     /// Whether it is still as these rules would have it.
-    fn fits(&self, rules: &Rules) -> bool {
-        let way = match rules.connect(&self.to, self.port) {
+    fn fits(&self, run: &Run, rules: &Rules) -> bool {
+        let way = match run.connect(rules, &self.to, self.port) {
             Connect::Way(way) => self.way.get().is_none_or(|before| before == way),
             Connect::Ask => self.asked.get(),
             Connect::Denied(_) => false,
@@ -112,16 +118,23 @@ impl Open {
 }
 
 impl Run {
-    pub(crate) fn new(rules: Rules, resolver: Resolver, spares: Spares, listening: HashSet<u16>) -> Rc<Self> {
+    pub(crate) fn new(
+        (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
+        resolver: Resolver,
+        spares: Spares,
+        listening: HashSet<u16>,
+    ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         Rc::new(Self {
             rules: RefCell::new(Rc::new(rules)),
             names: RefCell::default(),
             spares: RefCell::new(spares),
             bound: RefCell::default(),
+            secrets,
             records: Records::default(),
             meter,
             resolver: Rc::new(resolver),
+            tls,
             open: RefCell::default(),
             asks: RefCell::default(),
             answered: RefCell::default(),
@@ -136,6 +149,19 @@ impl Run {
     /// The rules as they are now.
     pub(crate) fn rules(&self) -> Rc<Rules> {
         Rc::clone(&self.rules.borrow())
+    }
+
+    /// Whether a connection may be made, and how it is treated: where secrets may be for it, requests are read one by one.
+    pub(crate) fn connect(&self, rules: &Rules, to: &To, port: u16) -> Connect {
+        match rules.connect(to, port) {
+            Connect::Way(way) => Connect::Way(self.read_for_secrets(way, to, port)),
+            other @ (Connect::Ask | Connect::Denied(_)) => other,
+        }
+    }
+
+    /// The same way, with its requests read where secrets may be for them.
+    pub(crate) fn read_for_secrets(&self, way: Way, to: &To, port: u16) -> Way {
+        if self.secrets.is_for(to, port) { Way { reading: Reading::Requests, ..way } } else { way }
     }
 
     fn number(&self) -> u64 {
@@ -253,12 +279,23 @@ impl Run {
             .find(|port| *port < LOW && !listening.contains(port))
     }
 
+    /// Whether TLS can be opened for everything that these rules open: who trusts what is settled at the start.
+    pub(crate) fn opens(&self, rules: &Rules) -> bool {
+        let names = authority::names(rules.net(), self.secrets.hosts());
+        names.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.covers(&names))
+    }
+
+    /// SHA-256 of the certificate of the run's authority.
+    pub(crate) fn authority(&self) -> Option<String> {
+        self.tls.as_ref().map(|tls| tls.digest().to_owned())
+    }
+
     /// Takes other rules, and cuts what no longer fits them.
     pub(crate) fn replace(&self, rules: Rules) {
         self.meter.limit(rules.net());
         *self.rules.borrow_mut() = Rc::new(rules);
         let rules = self.rules();
-        for open in self.open.borrow().values().filter(|open| !open.fits(&rules)) {
+        for open in self.open.borrow().values().filter(|open| !open.fits(self, &rules)) {
             open.cut.notify_one();
         }
     }

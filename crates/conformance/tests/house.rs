@@ -95,6 +95,8 @@ const ROOMS: [Room; 16] = [
             "jiff",
             "regex",
             "rustix",
+            // The machine's roots, by which opened servers are verified.
+            "rustls-native-certs",
             "serde",
             "serde_json",
             "sha2",
@@ -109,8 +111,8 @@ const ROOMS: [Room; 16] = [
     Room {
         package: "fumehood-egress",
         rooms: &["fumehood-policy"],
-        // Pure libraries that read what programs send: no runtime, no socket.
-        others: Some(&["base64", "http", "httparse", "percent-encoding", "serde", "serde_json", "zeroize"]),
+        // Pure libraries that read what programs send, and one that signs certificates: no runtime, no socket.
+        others: Some(&["base64", "http", "httparse", "percent-encoding", "rcgen", "serde", "serde_json", "zeroize"]),
     },
     // The process that holds a sandbox's sockets: no engine, no backend.
     Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },

@@ -59,6 +59,8 @@ pub enum Reason {
     Names,
     /// Nobody can listen for it inside: why.
     Listener(String),
+    /// A request to a host with secrets cannot be given them, or its answer cannot be searched for them: why.
+    Secret(&'static str),
     /// A person said no, or nobody answered.
     Asked,
 }
@@ -81,6 +83,7 @@ impl Reason {
             Self::Bytes => "net.bytes/used",
             Self::Names => "net.allow/names",
             Self::Listener(_) => "net.allow/listener",
+            Self::Secret(_) => "secrets/not-put",
             Self::Asked => "net.unknown/answered",
         }
     }
@@ -111,6 +114,7 @@ impl Reason {
             Self::Bytes => "the run has sent and received as much as `net.bytes` is".to_owned(),
             Self::Names => "the run has looked up more names than the broker keeps".to_owned(),
             Self::Listener(why) => format!("nobody can listen for it inside: {why}"),
+            Self::Secret(why) => format!("secrets of the policy are for this host, and {why}"),
             Self::Asked => "a person was asked and did not allow it".to_owned(),
         }
     }
@@ -134,6 +138,7 @@ impl Reason {
             Self::Connections(_) => "close connections before opening more".to_owned(),
             Self::Bytes => "work with what is there".to_owned(),
             Self::Names => "look up fewer names".to_owned(),
+            Self::Secret(_) => "send a plain request, and take an answer that is not compressed".to_owned(),
             Self::Listener(_) => {
                 "leave the ports of its rules free, and look up fewer names that have high ports".to_owned()
             }
@@ -144,6 +149,7 @@ impl Reason {
     #[must_use]
     pub fn record(&self, to: &To, port: u16) -> Denied {
         let what = match (self, port) {
+            (Self::Secret(_), _) => format!("a request to {to}:{port}"),
             (Self::Method(method), _) => format!("a request {method} to {to}:{port}"),
             (_, 0) => format!("looking up {to}"),
             (_, port) => format!("connecting to {to}:{port}"),

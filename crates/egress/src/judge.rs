@@ -69,7 +69,7 @@ pub enum Reading {
     Nothing,
     /// The program's first bytes: TLS, whose server name must be right and which is passed on; else requests of HTTP.
     Names,
-    /// Requests of HTTP, judged by method and path. TLS, which is not opened yet, is refused.
+    /// Requests of HTTP, judged by method and path; TLS is opened for it.
     Requests,
 }
 
@@ -102,22 +102,13 @@ pub fn not_built(net: &Net) -> Vec<NotBuilt> {
     let parts = [
         (!net.programs.is_empty(), "net.programs", "which program a connection is of cannot be told yet"),
         (net.proxy.is_some(), "net.proxy", "the broker cannot go out by a proxy yet"),
-        (!net.ca.is_empty(), "net.ca", "the broker opens no TLS yet, so it has nothing to verify"),
         (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
-        (
-            any(NetRule::is_opened_tls),
-            "net.allow",
-            "TLS is not opened yet, so `methods` and `paths` need `ports` without 443",
-        ),
         (any(|rule| rule.protocol == Protocol::Udp), "net.allow", "`protocol = \"udp\"` cannot be passed on yet"),
         (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),
         (any(|rule| rule.ports.contains(&NAMES_PORT)), "net.allow", "port 53 is where the broker itself answers names"),
     ];
     parts.into_iter().filter(|(there, ..)| *there).map(|(_, key, why)| NotBuilt { key, why }).collect()
 }
-
-/// Why TLS is refused where requests are judged.
-pub const NOT_OPENED: &str = "it is TLS, which is not opened yet, and the rules for it have `methods` or `paths`";
 
 /// Whether a rule names addresses inside, and does not say by `address` that they are meant.
 fn is_unreachable(rule: &NetRule) -> bool {

@@ -4,9 +4,13 @@
 //! the sandbox's sockets beside its bytes (SCM_RIGHTS, in the order of `sockets`, at most [`DESCRIPTORS`] in one message). What
 //! the broker says is a record of what it did and believed in nothing more: it reads hostile bytes.
 
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 /// The version of what is said here; another one is refused.
 pub const VERSION: u32 = 1;
@@ -55,6 +59,85 @@ pub struct Orders {
     pub net: Value,
     /// The sandbox's sockets, as the descriptors follow one another.
     pub sockets: Vec<Socket>,
+    /// What is put into requests.
+    pub secrets: Secrets,
+    /// With what TLS is opened, where rules judge requests.
+    pub opening: Option<Opening>,
+}
+
+/// The secrets of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Secrets {
+    /// The `[secrets]` table, as the policy's own JSON: what each is for.
+    pub table: Value,
+    /// Their values by name.
+    pub values: BTreeMap<String, Hidden>,
+    /// What stands for them inside, by name.
+    pub placeholders: BTreeMap<String, String>,
+}
+
+/// A value that is wiped when dropped, and that no `Debug` shows.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Hidden(pub Zeroizing<String>);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hidden")
+    }
+}
+
+impl Secrets {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// SHA-256, in hex, of which secrets are held for which requests, and what stands for them. No value is part of it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let names: Vec<&String> = self.values.keys().collect();
+        policy::json::digest(&json!({ "table": self.table, "held": names, "placeholders": self.placeholders }))
+    }
+}
+
+/// With what TLS is opened on the program's side, and verified on the server's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Opening {
+    /// The certificate of the run's authority, PEM.
+    pub certificate: String,
+    /// Its key.
+    pub key: Key,
+    /// Names (and what lies below them) for which it may sign.
+    pub names: Vec<String>,
+    /// The roots by which servers are verified, PEM.
+    pub roots: String,
+}
+
+impl Opening {
+    /// SHA-256, in hex, of the authority's certificate (DER).
+    ///
+    /// # Errors
+    /// It is no PEM.
+    pub fn digest(&self) -> Result<String, String> {
+        let body: String = self.certificate.lines().filter(|line| !line.starts_with("-----")).collect();
+        let der = base64::engine::general_purpose::STANDARD.decode(body.trim()).map_err(|error| error.to_string())?;
+        Ok(policy::json::sha256_hex(&der))
+    }
+}
+
+/// A private key, PEM; never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Key(pub Zeroizing<String>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
 }
 
 /// One socket that was made inside the sandbox's network namespace.
@@ -117,6 +200,14 @@ pub enum FromBroker {
     /// It holds the sockets and judges by these rules; also after [`ToBroker::Rules`].
     Ready {
         /// [`digest`] of the rules that it read.
+        digest: String,
+        /// SHA-256 of the certificate of the authority with which it opens TLS, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority: Option<String>,
+    },
+    /// Said before [`FromBroker::Ready`] where there are secrets: it holds them.
+    Holds {
+        /// [`Secrets::digest`] of those that it holds.
         digest: String,
     },
     /// Something was stopped. One record for each kind: the first is said at once, what follows of its kind is counted and said
@@ -190,7 +281,8 @@ impl FromBroker {
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
-            Self::Ready { digest } => Self::Ready { digest: cut(digest) },
+            Self::Ready { digest, authority } => Self::Ready { digest: cut(digest), authority: authority.map(cut) },
+            Self::Holds { digest } => Self::Holds { digest: cut(digest) },
             Self::Denied(denied) => Self::Denied(Denied {
                 id: cut(denied.id),
                 clause: cut(denied.clause),
@@ -245,7 +337,20 @@ impl std::error::Error for Malformed {}
 /// # Errors
 /// [`Malformed::TooLong`]: it needs more than [`FRAME_AT_MOST`] bytes.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Malformed> {
-    let mut frame = vec![0; 4];
+    encode_into(vec![0; 4], value)
+}
+
+/// [`encode`] for a frame with secrets: its bytes are wiped, and it is never moved to a larger place while it is made.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_hidden<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, Malformed> {
+    let mut frame = Vec::with_capacity(FRAME_AT_MOST);
+    frame.resize(4, 0);
+    encode_into(frame, value).map(Zeroizing::new)
+}
+
+fn encode_into<T: Serialize>(mut frame: Vec<u8>, value: &T) -> Result<Vec<u8>, Malformed> {
     serde_json::to_writer(&mut frame, value).map_err(|e| Malformed::Shape(e.to_string()))?;
     let length = frame.len().saturating_sub(4);
     let Some(known) = u32::try_from(length).ok().filter(|_| length <= FRAME_AT_MOST) else {
@@ -283,6 +388,8 @@ mod tests {
             run: "r-1".to_owned(),
             net: serde_json::json!({"mode": "allow"}),
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
+            secrets: Secrets::default(),
+            opening: None,
         });
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();

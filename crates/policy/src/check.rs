@@ -11,8 +11,8 @@ use crate::read::{Reader, fault, over};
 use crate::scale_tmpfs;
 use crate::units::Bytes;
 use crate::value::{
-    Grant, NetMode, NetRule, Policy, Root, Sockets, Target, Threat, Tier, TierChoice, Unknown, WorkspaceMode,
-    host_matches,
+    Grant, NetMode, NetRule, Policy, Root, SecretSource, Sockets, Target, Threat, Tier, TierChoice, Unknown,
+    WorkspaceMode, host_matches,
 };
 
 /// Looks at the whole policy.
@@ -23,6 +23,7 @@ pub(crate) fn together(reader: &mut Reader<'_>, tree: &Node, policy: &Policy, li
     check.targets();
     check.disk();
     check.inputs();
+    check.secrets();
     check.lint_limits();
     check.lint_grants();
     check.lint_rest();
@@ -306,6 +307,29 @@ impl Check<'_, '_> {
                 "programs behind sockets under `rw` grants act outside the sandbox",
                 "set it to `own` or false unless one of the host is needed",
             );
+        }
+    }
+
+    /// What a secret stands for inside is its placeholder, and nothing else may be there under its name.
+    fn secrets(&mut self) {
+        let policy = self.policy;
+        let mut taken: Vec<&String> = policy.env.set.keys().chain(&policy.env.pass).collect();
+        for (name, secret) in &policy.secrets {
+            let path = format!("secrets.{name}");
+            if let SecretSource::Env(variable) = &secret.from
+                && policy.env.pass.contains(variable)
+            {
+                let what = format!("`{variable}` is the source of `{path}`, and `env.pass` gives it to the program");
+                let fix = format!("leave it out of `env.pass`; `{path}.env` shows a placeholder instead");
+                self.wrong("env.pass", "secrets/inside", what, "a secret never goes inside", fix);
+            }
+            let Some(variable) = &secret.env else { continue };
+            if taken.contains(&variable) {
+                let what = format!("`{path}.env` is `{variable}`, which has another value already");
+                let why = "a variable has one value: that of `env.pass`, `env.set` or one secret's placeholder";
+                self.wrong(&path, "secrets/env-taken", what, why, "name it once");
+            }
+            taken.push(variable);
         }
     }
 

@@ -302,7 +302,7 @@ impl Clause<'_> {
             Self::NetPrograms(map) => net::programs(map),
             Self::EnvSet(map) => json!(map),
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
-            Self::Secrets(map) => Value::Object(map.iter().map(|(name, s)| (name.clone(), net::secret(s))).collect()),
+            Self::Secrets(map) => net::secrets_document(map),
             Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
             Self::NetDns(text)
             | Self::NetProxy(text)

@@ -104,12 +104,6 @@ impl NetRule {
     pub const fn is_opened(&self) -> bool {
         !self.methods.is_empty() || !self.paths.is_empty()
     }
-
-    /// Whether it judges requests inside TLS: on port 443, which is spoken there.
-    #[must_use]
-    pub fn is_opened_tls(&self) -> bool {
-        self.is_opened() && self.ports.contains(&443)
-    }
 }
 
 /// One denied destination.
@@ -307,6 +301,11 @@ impl Net {
         self.allow.iter().chain(self.presets.values().flatten())
     }
 
+    /// The rules for which TLS is opened, on whatever port it comes.
+    pub fn opened(&self) -> impl Iterator<Item = &NetRule> {
+        self.rules().filter(|rule| rule.is_opened() && rule.tls == TlsUse::Auto)
+    }
+
     /// The table as a document has it, presets replaced by their rules: what the broker is told.
     #[must_use]
     pub fn document(&self) -> Value {
@@ -333,14 +332,33 @@ impl Net {
     /// # Errors
     /// Every mistake in it.
     pub fn from_document(net: &Value) -> Result<Self, Diagnostics> {
-        let text = json!({ "version": 1, "net": net }).to_string();
-        let root = std::path::Path::new("/");
-        let caller = crate::load::Caller { dir: root.to_path_buf(), home: None, profiles: vec!["strict".to_owned()] };
-        let mut layers = crate::layers::Layers::new(caller);
-        let none = |_: &std::path::Path| Err("no other document belongs here".to_owned());
-        layers.document("net", &text, crate::document::Format::Json, root, &none);
-        layers.finish().map(|loaded| loaded.policy.net)
+        read_part("net", net).map(|policy| policy.net)
     }
+}
+
+/// The table of secrets as a document has it, by which the broker is told what each is for; no value is part of it.
+#[must_use]
+pub fn secrets_document(secrets: &BTreeMap<String, Secret>) -> Value {
+    secrets.iter().map(|(name, one)| (name.clone(), secret(one))).collect()
+}
+
+/// Reads what [`secrets_document`] wrote, by the reader of policies and as strictly.
+///
+/// # Errors
+/// Every mistake in it.
+pub fn secrets_from_document(secrets: &Value) -> Result<BTreeMap<String, Secret>, Diagnostics> {
+    read_part("secrets", secrets).map(|policy| policy.secrets)
+}
+
+/// Reads one table alone.
+fn read_part(key: &str, table: &Value) -> Result<crate::value::Policy, Diagnostics> {
+    let text = json!({ "version": 1, key: table }).to_string();
+    let root = std::path::Path::new("/");
+    let caller = crate::load::Caller { dir: root.to_path_buf(), home: None, profiles: vec!["strict".to_owned()] };
+    let mut layers = crate::layers::Layers::new(caller);
+    let none = |_: &std::path::Path| Err("no other document belongs here".to_owned());
+    layers.document(key, &text, crate::document::Format::Json, root, &none);
+    layers.finish().map(|loaded| loaded.policy)
 }
 
 /// What a rule says beside whom it names; what is not said is left out.
@@ -374,7 +392,7 @@ pub(crate) fn programs(programs: &BTreeMap<PathBuf, Vec<String>>) -> Value {
 }
 
 /// As a document has it; the secret itself is not part of a policy.
-pub(crate) fn secret(secret: &Secret) -> Value {
+fn secret(secret: &Secret) -> Value {
     let mut map = Map::new();
     map.insert("from".to_owned(), json!(secret.from.to_string()));
     map.insert("hosts".to_owned(), json!(secret.hosts));

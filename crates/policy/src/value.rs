@@ -7,7 +7,7 @@ use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
     Cidr, Net, NetDenial, NetMode, NetRule, Protocol, Secret, SecretSource, SecretUse, Target, TlsUse, Unknown,
-    host_matches,
+    host_matches, secrets_document, secrets_from_document,
 };
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 

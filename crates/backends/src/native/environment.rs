@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use policy::Policy;
 
+use super::trust;
+
 /// Folders of `PATH` in which a program is looked for.
 const MAX_FOLDERS: usize = 64;
 
@@ -23,7 +25,7 @@ pub(crate) fn search(variables: &[CString]) -> Vec<CString> {
 /// `KEY=VALUE` strings, later ones having replaced earlier ones.
 pub(crate) fn build(
     policy: &Policy,
-    (passed, forced): (&BTreeMap<OsString, OsString>, &[(OsString, OsString)]),
+    (passed, forced, trust): (&BTreeMap<OsString, OsString>, &[(OsString, OsString)], bool),
     home: &str,
     tmp: &str,
     term: Option<&OsStr>,
@@ -40,6 +42,9 @@ pub(crate) fn build(
     put(b"TMPDIR", tmp.as_bytes());
     // A Python program that is ended at a limit leaves all that it said, and not all but its last 8 KiB.
     put(b"PYTHONUNBUFFERED", b"1");
+    for name in trust::VARIABLES.iter().filter(|_| trust) {
+        put(name.as_bytes(), trust::BUNDLE.as_bytes());
+    }
     for (name, value) in policy.limits.memory.iter().flat_map(|limit| told_to_runtimes(limit.0)) {
         put(name.as_bytes(), value.as_bytes());
     }
@@ -51,7 +56,8 @@ pub(crate) fn build(
             put(format!("INPUT_{}", name.to_uppercase().replace(['-', '.'], "_")).as_bytes(), value.as_bytes());
         }
     }
-    for name in &policy.env.pass {
+    let placeholders = policy.secrets.values().filter_map(|secret| secret.env.as_ref());
+    for name in policy.env.pass.iter().chain(placeholders) {
         if let Some(value) = passed.get(OsStr::new(name)) {
             put(name.as_bytes(), value.as_bytes());
         }

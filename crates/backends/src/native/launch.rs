@@ -45,13 +45,15 @@ pub struct Launch {
     pub show: Vec<Grant>,
     /// Files of ours, shown read-only below `/run/fumehood`: name and content (container tier).
     pub files: Vec<(String, Vec<u8>)>,
+    /// Who is trusted inside, beyond the image's own roots.
+    pub trust: Option<Trust>,
     /// A git folder that lies elsewhere, in this order: what comes later lies on top.
     pub git: Vec<GitPart>,
     /// Paths below a read-write workspace that are protected, the outermost first.
     pub protect: Vec<Protect>,
     /// What is covered inside: what the plan hides, and sockets of the host, as they were found in grants.
     pub covered: Vec<Grant>,
-    /// Values of `env.pass` that the caller has.
+    /// Values of `env.pass` that the caller has, and what stands for secrets inside.
     pub passed: BTreeMap<OsString, OsString>,
     /// Variables that judged commands must have; nothing of the policy undoes them.
     pub forced: Vec<(OsString, OsString)>,
@@ -107,4 +109,11 @@ pub enum Protect {
     /// A folder that is changed in a layer alone, which is handed out under this number. Where the kernel layers nothing it
     /// is read-only.
     Layered(PathBuf, u32),
+}
+
+/// Root certificates that programs inside trust: those of the machine, of `net.ca`, and the run's own authority.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// PEM, all of them.
+    pub bundle: Vec<u8>,
 }

@@ -30,12 +30,13 @@ mod spawn;
 mod start;
 mod survey;
 mod tree;
+mod trust;
 mod verify;
 mod words;
 
 pub use capacity::{Exhausted, ExhaustedResource};
 pub use etc_cache::sweep as sweep_cache;
-pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio};
+pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
 pub use running::{Sample, Streams};
 pub use start::GROUPS;
 pub use survey::Unseen;

@@ -247,7 +247,13 @@ fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> 
         (Some(_) | None, _) => b"/tmp".to_vec(),
     };
     let (home, tmp) = (String::from_utf8_lossy(&home).into_owned(), String::from_utf8_lossy(&tmp).into_owned());
-    environment::build(policy, (&launch.passed, &launch.forced), &home, &tmp, launch.term.as_deref())
+    environment::build(
+        policy,
+        (&launch.passed, &launch.forced, launch.trust.is_some()),
+        &home,
+        &tmp,
+        launch.term.as_deref(),
+    )
 }
 
 /// The sandbox's Landlock layer, and the payload's own.

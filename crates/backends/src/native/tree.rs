@@ -16,7 +16,7 @@ use super::launch::{FIRST_EXTRA, GitPart, Launch, Protect};
 use super::proc_view;
 use super::sizes::Size;
 use super::source::{Resolved, resolve, text};
-use super::{devices, etc, etc_cache};
+use super::{devices, etc, etc_cache, trust};
 use crate::StartError;
 use crate::host::Capabilities;
 
@@ -103,7 +103,8 @@ pub(crate) fn build(
     for part in &launch.git {
         tree.git(part)?;
     }
-    tree.files(&launch.files);
+    let trusted = launch.trust.iter().map(|trust| (trust::FILE.to_owned(), trust.bundle.clone()));
+    tree.files(&launch.files.iter().cloned().chain(trusted).collect::<Vec<_>>());
     Ok(tree.tree)
 }
 
@@ -276,11 +277,41 @@ impl Builder<'_> {
         let shown = etc::shown(&names);
         for name in shown {
             let path = folder.join(name);
+            if let Some(trust) = self.launch.trust.as_ref().filter(|_| name == trust::FOLDER) {
+                self.trusted(&path, &trust.bundle)?;
+                continue;
+            }
             // A dangling link (a half-removed package) is as good as a missing file.
             let Ok(resolved) = resolve("fs.root", &path) else { continue };
             self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
         }
         self.synthetic_etc();
+        Ok(())
+    }
+
+    /// A folder of the host's certificates with another bundle in it: links stay as they are, everything else is shown.
+    fn trusted(&mut self, folder: &Path, bundle: &[u8]) -> Result<(), StartError> {
+        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+        let mut names: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
+        names.sort();
+        self.op(Op::Dir { path: text(folder), mode: 0o755 });
+        for name in names {
+            let path = folder.join(&name);
+            let Ok(meta) = path.symlink_metadata() else { continue };
+            if trust::BUNDLES.iter().any(|bundle| path == Path::new(bundle)) {
+                continue;
+            } else if meta.is_symlink() {
+                let Ok(target) = std::fs::read_link(&path) else { continue };
+                self.op(Op::Symlink { path: text(&path), target: text(&target) });
+            } else if meta.is_dir() && trust::BUNDLES.iter().any(|bundle| Path::new(bundle).starts_with(&path)) {
+                self.trusted(&path, bundle)?;
+            } else if let Ok(resolved) = resolve("fs.root", &path) {
+                self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
+            }
+        }
+        for path in trust::BUNDLES.iter().filter(|bundle| Path::new(bundle).parent() == Some(folder)) {
+            self.op(Op::File { path: text(Path::new(path)), mode: 0o644, bytes: bundle.to_vec() });
+        }
         Ok(())
     }
 
@@ -290,7 +321,7 @@ impl Builder<'_> {
         let (blueprint, launch) = (self.blueprint, self.launch);
         let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
         let mut points = shown.map(|shown| &shown.at).chain(launch.show.iter().map(|grant| &grant.to));
-        if points.any(|point| point.starts_with("/etc")) {
+        if launch.trust.is_some() || points.any(|point| point.starts_with("/etc")) {
             return None;
         }
         etc_cache::copy(cache, self.names()).ok()

@@ -253,6 +253,7 @@ impl Proof<'_> {
             }),
             Control::Copy { size: None, .. }
             | Control::Broker
+            | Control::Secrets
             | Control::Hide(_)
             | Control::ProtectedAtApply
             | Control::Watch(

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use policy::control::{Control, Inlet, Namespace};
-use policy::value::{Net, NetMode, NetRule, Policy, Protocol, Target, Unknown};
+use policy::value::{
+    Net, NetMode, NetRule, Policy, Protocol, Secret, SecretUse, Target, TlsUse, Unknown, host_matches,
+};
 use policy::{ClauseId, Support};
 
 use super::{held, held_with, unmet, when};
@@ -54,14 +56,6 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     let of_presets = id == ClauseId::NetPresets;
     let mut asked: Vec<&NetRule> = policy.net.presets.values().flatten().filter(|_| of_presets).collect();
     asked.extend(policy.net.allow.iter().filter(|_| id == ClauseId::NetAllow));
-    if let Some(rule) = asked.iter().find(|rule| rule.is_opened_tls()) {
-        return unmet(
-            "net.allow/not-opened",
-            format!("`{}` has methods or paths on port 443, and this version of the broker does not open TLS", rule.to),
-            "name the ports on which it is plain HTTP (`ports = [80]`), or leave `methods` and `paths` out: then the host as a whole \
-             is allowed",
-        );
-    }
     if let Some(rule) = asked.iter().find(|rule| rule.protocol == Protocol::Udp) {
         return unmet(
             "net.allow/no-udp",
@@ -79,13 +73,16 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     held(Control::Broker)
 }
 
+/// More roots: for the broker's own TLS, and shown inside.
+pub(super) fn roots(policy: &Policy) -> Support {
+    when(policy.clause(ClauseId::NetCa).is_some(), || held(Control::Broker))
+}
+
 /// What the broker does not do yet.
 pub(super) fn not_yet(policy: &Policy, id: ClauseId) -> Support {
     when(policy.clause(id).is_some(), || {
         let (name, why) = if id == ClauseId::NetPrograms {
             ("net.programs/not-held", "this version does not know which program opens a connection")
-        } else if id == ClauseId::NetCa {
-            ("net.ca/not-held", "this version of the broker opens no TLS, and shows no certificate inside")
         } else {
             ("net.proxy/not-held", "this version of the broker goes out by itself alone")
         };
@@ -116,12 +113,50 @@ pub(super) fn without_namespace(policy: &Policy, id: ClauseId) -> Support {
     })
 }
 
+/// `[secrets]`, where there is a broker.
 pub(super) fn secrets(policy: &Policy) -> Support {
+    if policy.secrets.is_empty() {
+        return Support::NotAsked;
+    }
+    if policy.net.mode != NetMode::Allow {
+        return secrets_without_broker(policy);
+    }
+    for (name, secret) in &policy.secrets {
+        let named = format!("`secrets.{name}`");
+        if secret.put == SecretUse::Placeholder && secret.env.is_none() {
+            return unmet(
+                "secrets/no-placeholder",
+                format!(
+                    "{named} is put where the program sends its placeholder, and no variable tells it to the program"
+                ),
+                format!("name the variable: `secrets.{name}.env = \"TOKEN\"`"),
+            );
+        }
+        if let Some(rule) = policy.net.rules().find(|rule| rule.tls == TlsUse::Pass && is_also_for(rule, secret)) {
+            return unmet(
+                "secrets/passed",
+                format!("{named} is for `{}`, whose rule has `tls = \"pass\"`: its requests are not read", rule.to),
+                "leave `tls` out of the rule, or its host out of the secret",
+            );
+        }
+    }
+    held(Control::Secrets)
+}
+
+/// Whether a rule may be for requests that a secret is for.
+fn is_also_for(rule: &NetRule, secret: &Secret) -> bool {
+    let Target::Host(host) = &rule.to else { return false };
+    let meets = |other: &String| host == other || host_matches(host, other) || host_matches(other, host);
+    secret.hosts.iter().any(meets) && secret.ports.iter().any(|port| rule.ports.contains(port))
+}
+
+/// `[secrets]`, where nobody stands between program and network.
+pub(super) fn secrets_without_broker(policy: &Policy) -> Support {
     when(!policy.secrets.is_empty(), || {
         unmet(
-            "secrets/not-held",
-            "secrets are put into requests, and this version of the broker does not open connections",
-            "remove the `secrets` table",
+            "secrets/no-broker",
+            "secrets are put into requests by the broker, and without `net.mode = \"allow\"` in a container there is none",
+            "use `--tier container` and `net.mode = \"allow\"`, or remove the `secrets` table",
         )
     })
 }

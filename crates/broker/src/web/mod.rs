@@ -1,56 +1,83 @@
-//! Requests of HTTP/1, judged one by one and handed on.
+//! Requests of HTTP, judged one by one and handed on, in TLS or not.
 //!
 //! `hyper` stands on both sides; before it a reader of our own ([`guard`]) that lets nothing ambiguous through. Bodies go through
 //! as they come.
 
 mod guard;
 mod request;
+mod wire;
 
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use egress::denial::{self, Reason};
 use egress::wire::Denied;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::accept::{Aim, Stop, reached, reset};
-use crate::copy;
+use crate::accept::{Aim, Stop, reached};
 use crate::run::Run;
+use crate::secrets::{Body, NotPut};
 use guard::{Guarded, Seen};
-
-type Body = BoxBody<Bytes, hyper::Error>;
+use wire::{Io, Metered, Shared};
 
 /// One connection of a program, with the one to its server.
 struct Proxy {
     run: Rc<Run>,
     aim: Aim,
+    /// The name for which TLS was opened, and by which the server is verified.
+    opened: Option<String>,
     seen: Arc<Seen>,
-    server: RefCell<Option<SendRequest<Incoming>>>,
+    server: RefCell<Option<SendRequest<Body>>>,
     /// What drives the connection to the server; ends with this.
     driver: RefCell<JoinSet<()>>,
     /// Both sides of a protocol that was agreed on instead of HTTP.
     upgraded: RefCell<Option<(OnUpgrade, OnUpgrade)>>,
 }
 
+/// How long a server may take from the connection to its answer to our hello.
+const SERVER: Duration = Duration::from_millis(2800);
+
 /// Serves a connection whose first bytes are no TLS.
 pub(crate) async fn serve(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, first: Vec<u8>) -> Result<(), Stop> {
+    let metered = Metered::new(Arc::clone(stream), first, Arc::clone(&run.meter));
+    requests(run, aim, Shared::new(Box::new(metered)), None).await
+}
+
+/// Ends the TLS of a program that asked for `name`, and serves what is in it.
+pub(crate) async fn open(
+    run: &Rc<Run>,
+    stream: &Arc<TcpStream>,
+    (aim, name): (&Aim, &str),
+    first: Vec<u8>,
+) -> Result<(), Stop> {
+    let Some(tls) = &run.tls else {
+        return Err(Stop::Denied(Reason::Malformed("it is TLS, for which this run has no authority".to_owned())));
+    };
+    let metered = Metered::new(Arc::clone(stream), first, Arc::clone(&run.meter));
+    let opened = tls.accept(name, metered).await?;
+    requests(run, aim, Shared::new(Box::new(opened)), Some(name.to_owned())).await
+}
+
+async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) -> Result<(), Stop> {
     let seen = Arc::new(Seen::default());
-    let guarded = Guarded::new(Arc::clone(stream), first, Arc::clone(&run.meter), Arc::clone(&seen));
+    let guarded = Guarded::new(io.clone(), Arc::clone(&seen));
     let proxy = Rc::new(Proxy {
         run: Rc::clone(run),
         aim: aim.clone(),
+        opened,
         seen: Arc::clone(&seen),
         server: RefCell::default(),
         driver: RefCell::default(),
@@ -70,7 +97,7 @@ pub(crate) async fn serve(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, fir
         .await;
     if let Some(why) = seen.refused() {
         let denied = run.denied(&Reason::Malformed(why.to_owned()), &aim.to, aim.port);
-        return Ok(refuse(stream, &denied).await?);
+        return Ok(refuse(io, &denied).await?);
     }
     if run.meter.is_used() {
         return Err(Stop::Denied(Reason::Bytes));
@@ -88,49 +115,44 @@ pub(crate) async fn serve(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, fir
 }
 
 /// Says why by hand, where the request never reached the proxy, and closes.
-async fn refuse(stream: &TcpStream, denied: &Denied) -> io::Result<()> {
+async fn refuse(mut io: Shared, denied: &Denied) -> io::Result<()> {
     let body = denial::body(denied).to_string();
     let head = format!(
         "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    copy::all(stream, format!("{head}{body}").as_bytes()).await?;
-    rustix::net::shutdown(stream, rustix::net::Shutdown::Write)?;
+    io.write_all(format!("{head}{body}").as_bytes()).await?;
+    io.shutdown().await?;
     // What was sent and not read would turn the end into a reset, and the answer with it.
     let drained = async {
         let mut buffer = vec![0; 4096];
         for _ in 0..64 {
-            stream.readable().await?;
-            match stream.try_read(&mut buffer) {
-                Ok(0) => break,
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                Ok(_) | Err(_) => {}
+            if io.read(&mut buffer).await? == 0 {
+                break;
             }
         }
         Ok(())
     };
-    match tokio::time::timeout(std::time::Duration::from_millis(500), drained).await {
-        Ok(drained) => drained,
-        Err(_) => {
-            reset(stream);
-            Ok(())
-        }
-    }
+    tokio::time::timeout(Duration::from_millis(500), drained).await?
 }
 
 impl Proxy {
     async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         if let Err(reason) = request::judge(&self.run.rules(), &self.aim, &request) {
-            let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
-            return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
+            return Ok(self.denied(StatusCode::FORBIDDEN, &reason));
         }
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
+        // Where its TLS was opened, ours to the server is verified before the request is sent.
+        let verified = self.opened.is_some();
+        let put = self.run.secrets.put(&self.aim, verified, request.map(BodyExt::boxed)).await;
+        let (request, search) = match put {
+            Ok(put) => put,
+            Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
+            Err(NotPut::Broken(error)) => return Err(error),
+        };
         let (mut server, again) = match self.server().await {
             Ok(server) => server,
-            Err(Stop::Denied(reason)) => {
-                let denied = self.run.denied(&reason, &self.aim.to, self.aim.port);
-                return Ok(said(StatusCode::FORBIDDEN, denial::body(&denied).to_string()));
-            }
+            Err(Stop::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
             Err(Stop::Failed(why)) => return Ok(unreached(&why)),
             Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
         };
@@ -148,19 +170,38 @@ impl Proxy {
             self.seen.raw();
             return Ok(response.map(BodyExt::boxed));
         }
+        let mut response = response.map(BodyExt::boxed);
+        if let Some(search) = search {
+            response = match search.answer(response) {
+                Ok(response) => response,
+                Err(reason) => return Ok(self.denied(StatusCode::BAD_GATEWAY, &reason)),
+            };
+        }
         request::strip(response.headers_mut());
-        Ok(response.map(BodyExt::boxed))
+        Ok(response)
+    }
+
+    /// Says why to the program, and records it.
+    fn denied(&self, status: StatusCode, reason: &Reason) -> Response<Body> {
+        let denied = self.run.denied(reason, &self.aim.to, self.aim.port);
+        said(status, denial::body(&denied).to_string())
     }
 
     /// The connection to the server, and whether it was used before.
-    async fn server(&self) -> Result<(SendRequest<Incoming>, bool), Stop> {
+    async fn server(&self) -> Result<(SendRequest<Body>, bool), Stop> {
         let kept = self.server.borrow_mut().take();
         if let Some(mut server) = kept
             && server.ready().await.is_ok()
         {
             return Ok((server, true));
         }
+        let until = tokio::time::Instant::now() + SERVER;
         let stream = reached(&self.run, &self.aim).await?;
+        let stream: Box<dyn Io> = match (&self.opened, &self.run.tls) {
+            (Some(name), Some(tls)) => Box::new(tls.connect(name, stream, until).await.map_err(Stop::Failed)?),
+            (Some(_), None) => return Err(Stop::Failed("this run has no authority".to_owned())),
+            (None, _) => Box::new(stream),
+        };
         let (mut server, connection) = hyper::client::conn::http1::Builder::new()
             .preserve_header_case(true)
             .max_headers(egress::http::framing::HEADERS_AT_MOST)

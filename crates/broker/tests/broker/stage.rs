@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use egress::dns::{self, Found};
-use egress::wire::{self, Denied, FromBroker, Orders, Socket, SocketKind, ToBroker};
+use egress::wire::{self, Denied, FromBroker, Orders, Secrets, Socket, SocketKind, ToBroker};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
@@ -49,6 +49,10 @@ pub(crate) struct Stage {
     world: Namespace,
     pub(crate) sandbox: Namespace,
     resolvers: tempfile::NamedTempFile,
+    /// Who vouches for servers outside.
+    pub(crate) authority: crate::tls::World,
+    /// The authority of the run that was begun last, as programs inside trust it.
+    pub(crate) trusted: std::cell::RefCell<Option<String>>,
 }
 
 /// A network namespace, held by a process that waits.
@@ -113,7 +117,7 @@ impl Stage {
         let mut resolvers = tempfile::NamedTempFile::new().unwrap();
         writeln!(resolvers, "search nowhere.example\nnameserver {}", resolver.local_addr().unwrap()).unwrap();
         std::thread::spawn(move || resolve(&resolver));
-        Self { world, sandbox, resolvers }
+        Self { world, sandbox, resolvers, authority: crate::tls::World::new(), trusted: std::cell::RefCell::default() }
     }
 
     /// A server outside; each connection is handed to `serve` in a thread of its own.
@@ -139,13 +143,25 @@ impl Stage {
     }
 
     pub(crate) fn broker_with(&self, net: &Value, ports: &[u16]) -> Engine {
+        self.broker_holding(net, ports, Secrets::default())
+    }
+
+    /// A broker that holds secrets.
+    pub(crate) fn broker_holding(&self, net: &Value, ports: &[u16], secrets: Secrets) -> Engine {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = self.resolvers.path().to_owned();
         let broker = std::thread::spawn(move || broker::serve_with(theirs.into(), &file).map_err(|e| e.to_string()));
         let sockets = self.sandbox.inside(|| sockets(ports));
         let mut engine = Engine { socket: ours, bytes: Vec::new(), broker: Some(broker), passed: Vec::new() };
+        let hosts = secrets.table.as_object().into_iter().flat_map(|table| table.values());
+        let hosts = hosts.flat_map(|secret| secret["hosts"].as_array().unwrap()).map(|host| host.as_str().unwrap());
+        let rules = egress::judge::Rules::read(&full(net)).ok();
+        let names = rules.as_ref().map(|rules| egress::authority::names(rules.net(), hosts)).unwrap_or_default();
+        let opening = (!names.is_empty()).then(|| egress::authority::make(names, self.authority.pem()).unwrap());
+        self.trusted.replace(opening.as_ref().map(|opening| opening.certificate.clone()));
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
-        let orders = Orders { version: wire::VERSION, run: "r-test".to_owned(), net: full(net), sockets: named };
+        let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
+        let orders = Orders { version, run, net, sockets: named, opening, secrets };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(orders), &fds);
         drop(sockets);
@@ -341,7 +357,7 @@ pub(crate) fn exchange(mut stream: TcpStream, bytes: &[u8], close: bool) -> std:
 }
 
 /// A server of HTTP that says what it was asked, one request after the other.
-pub(crate) fn web(mut stream: TcpStream) {
+pub(crate) fn web(mut stream: impl std::io::Read + std::io::Write) {
     let mut held = Vec::new();
     loop {
         let end = loop {

@@ -1,4 +1,4 @@
-//! Variables, inputs, secrets.
+//! Variables, inputs, secrets where there is no broker.
 
 use conformance::case::BOTH;
 use conformance::{Case, Cell, Fixture, Held, check};
@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "a secret is refused without a broker",
         cell: Cell::Refused(
             &["secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}"],
-            "secrets/not-held",
+            "secrets/no-broker",
         ),
     },
 ];

@@ -58,20 +58,17 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetAllow,
         backends: CONTAINER,
-        sentence: "methods and paths on port 443 are refused until TLS is opened",
-        cell: Cell::Refused(
-            &["net.mode=allow", "net.allow=[{ host = \"example.org\", methods = [\"GET\"] }]"],
-            "net.allow/not-opened",
-        ),
-    },
-    Case {
-        clause: ClauseId::NetAllow,
-        backends: CONTAINER,
         sentence: "rules for UDP are refused",
         cell: Cell::Refused(
             &["net.mode=allow", "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]"],
             "net.allow/no-udp",
         ),
+    },
+    Case {
+        clause: ClauseId::Secrets,
+        backends: CONTAINER,
+        sentence: "a secret is put into requests outside, and is not inside",
+        cell: Cell::Enforced(secret),
     },
     Case {
         clause: ClauseId::NetDns,
@@ -174,9 +171,9 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetCa,
-        backends: PROCESS,
-        sentence: "it needs a network namespace of its own",
-        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.mode/allow-needs-container"),
+        backends: CONTAINER,
+        sentence: "more roots without a broker are refused",
+        cell: Cell::Refused(&["net.ca=[\"/etc/corp.pem\"]"], "net.ca/no-broker"),
     },
     Case {
         clause: ClauseId::NetProxy,
@@ -331,6 +328,34 @@ fn page(mut stream: std::net::TcpStream) {
     }
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
     drop(std::io::Write::write_all(&mut stream, answer));
+}
+
+/// Says whether a request of HTTP has the caller's canary, and the request.
+fn seen(mut stream: std::net::TcpStream) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && std::io::Read::read(&mut stream, &mut byte).is_ok_and(|read| read == 1) {
+        head.extend_from_slice(&byte);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let body = format!("{} {head}", if head.contains("canary-of-the-caller") { "seen" } else { "not seen" });
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    drop(std::io::Write::write_all(&mut stream, answer.as_bytes()));
+}
+
+fn secret(scene: &Fixture) -> Held {
+    let code = "
+import http.client, os
+c = http.client.HTTPConnection('served.test', 7001, timeout=9); c.request('GET', '/'); said = c.getresponse().read().decode()
+print(said.startswith('seen'), 'canary-' + 'of-the-caller' in said + str(os.environ))";
+    let from = "from=\"env:CONFORM_CANARY\",hosts=[\"served.test\"],ports=[7001]";
+    let held = format!("secrets={{canary={{{from}}}}}");
+    let ended = with_rule(scene, seen, "", &[&held], code)?;
+    check(ended.out() == "True False", || ended.said())?;
+    // Without it the same server is sent nothing; and what a program has itself is said back.
+    let none = with_rule(scene, seen, "", &[], code)?;
+    check(none.out() == "False False", || none.said())?;
+    let own = with_rule(scene, seen, "", &["env.pass=[\"CONFORM_CANARY\"]"], code)?;
+    check(own.out() == "False True", || own.said())
 }
 
 fn requests(scene: &Fixture) -> Held {

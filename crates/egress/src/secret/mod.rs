@@ -5,10 +5,11 @@
 //! value held here is wiped when dropped, and no `Debug` shows it.
 //! # Does not promise
 //! That the request which carries a value is wiped: its headers and address are ordinary memory.
-//! That anybody asks: no broker does so yet, and `[secrets]` is refused when planning.
 
 mod put;
 pub mod scrub;
+
+pub use put::searchable;
 
 use policy::value::Secret;
 use zeroize::Zeroizing;
@@ -86,6 +87,11 @@ impl Held {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The hosts that may see it, as in rules.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.secret.hosts.iter().map(String::as_str)
     }
 
     /// Whether requests to this host and port may be meant for it, so that they have to be read one by one.

@@ -3,17 +3,24 @@
 use ::http::header::{ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, RANGE};
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
-use ::http::{HeaderName, HeaderValue, Uri};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use policy::value::SecretUse;
 use zeroize::Zeroizing;
 
-use super::{Asked, FRAMING, Held};
+use super::{Asked, FRAMING, Held, MOST};
 
 /// What stays as it is in a parameter: RFC 3986's unreserved.
 pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Asks for an answer that can be searched: not compressed, and whole.
+pub fn searchable(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.remove(RANGE);
+    headers.remove(IF_RANGE);
+}
 
 /// Whether a place can be used.
 pub(super) fn check(put: &SecretUse, placeholder: Option<&str>) -> Result<(), &'static str> {
@@ -56,11 +63,42 @@ impl Held {
             SecretUse::Placeholder => self.replace(parts)?,
         };
         if is_put {
-            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            parts.headers.remove(RANGE);
-            parts.headers.remove(IF_RANGE);
+            searchable(&mut parts.headers);
         }
         Ok(is_put)
+    }
+
+    /// A body in which the value stands for the placeholder, written as a body of this type writes text; `None` where no
+    /// placeholder is.
+    #[must_use]
+    pub fn in_body(&self, media: &str, body: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let placeholder = self.placeholder.as_deref().filter(|_| self.secret.put == SecretUse::Placeholder)?.as_bytes();
+        let media = media.to_ascii_lowercase();
+        let value = if media.contains("json") {
+            let quoted = Zeroizing::new(serde_json::to_string(self.value.as_str()).ok()?);
+            Zeroizing::new(quoted.strip_prefix('"')?.strip_suffix('"')?.to_owned())
+        } else if media.starts_with("application/x-www-form-urlencoded") {
+            Zeroizing::new(utf8_percent_encode(&self.value, PARAMETER).to_string())
+        } else {
+            self.value.clone()
+        };
+        let (mut rest, mut out) = (body, Zeroizing::new(Vec::with_capacity(body.len().saturating_add(MOST))));
+        let mut is_put = false;
+        while let Some(at) = rest.windows(placeholder.len()).position(|window| window == placeholder) {
+            let (before, from) = rest.split_at_checked(at)?;
+            out.extend_from_slice(before);
+            out.extend_from_slice(value.as_bytes());
+            rest = from.get(placeholder.len()..)?;
+            is_put = true;
+        }
+        out.extend_from_slice(rest);
+        is_put.then_some(out)
+    }
+
+    /// Whether it is put where the program sends its placeholder, so also into bodies.
+    #[must_use]
+    pub fn is_placeholder(&self) -> bool {
+        self.secret.put == SecretUse::Placeholder
     }
 
     /// The program's own parameters of that name, however written, give way to one with the value.

@@ -4,6 +4,8 @@
 //! escaped as in JSON, and in base64 at each of the three places where it can begin (so also in `Basic`); not in other codings, which a
 //! server that means to give a secret away can always find.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -69,6 +71,13 @@ impl Forms {
         marks.contains(&true)
     }
 
+    /// Whether a name, which is written in small letters whatever was sent, has one.
+    #[must_use]
+    pub fn is_in_name(&self, name: &str) -> bool {
+        let has = |form: &Vec<u8>| name.as_bytes().windows(form.len()).any(|part| part.eq_ignore_ascii_case(form));
+        self.0.iter().any(|form| has(form))
+    }
+
     fn marks(&self, text: &[u8]) -> Vec<bool> {
         let mut marks = vec![false; text.len()];
         for at in 0..text.len() {
@@ -92,17 +101,17 @@ impl Forms {
 
 /// Values taken out of a body that comes in pieces. Held back is only what could be the beginning of a value.
 #[derive(Debug)]
-pub struct Scrub<'a> {
-    forms: &'a Forms,
+pub struct Scrub {
+    forms: Arc<Forms>,
     held: Vec<u8>,
     marked: Vec<bool>,
     found: bool,
 }
 
-impl<'a> Scrub<'a> {
+impl Scrub {
     /// Nothing was read yet.
     #[must_use]
-    pub fn new(forms: &'a Forms) -> Self {
+    pub fn new(forms: Arc<Forms>) -> Self {
         Self { forms, held: Vec::new(), marked: Vec::new(), found: false }
     }
 
@@ -117,6 +126,12 @@ impl<'a> Scrub<'a> {
     /// What is left at the end.
     pub fn finish(&mut self) -> Vec<u8> {
         self.give(self.held.len())
+    }
+
+    /// How many bytes are held back.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// Whether any value was found so far.
@@ -140,7 +155,7 @@ impl<'a> Scrub<'a> {
     }
 }
 
-impl Drop for Scrub<'_> {
+impl Drop for Scrub {
     fn drop(&mut self) {
         self.held.zeroize();
     }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use egress::denial::{Reason, To};
 use egress::host::{Named, authority};
-use egress::judge::{Connect, LookUp, NOT_OPENED, Reading, Request, Rules};
+use egress::judge::{Connect, LookUp, Request, Rules};
 use egress::wire::Denied;
 use policy::value::NetMode;
 use serde_json::json;
@@ -43,8 +43,6 @@ struct Asked {
     port: u16,
     /// The path, where it is a URL.
     path: Option<String>,
-    /// Whether the URL is one of HTTPS.
-    tls: bool,
 }
 
 /// What the rules say.
@@ -87,11 +85,11 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
 
 /// A URL of HTTP, or a host with or without a port.
 fn read(word: &str) -> Option<Asked> {
-    let (rest, default, url, tls) = match word.split_once("://") {
-        Some(("http", rest)) => (rest, 80, true, false),
-        Some(("https", rest)) => (rest, 443, true, true),
+    let (rest, default, url) = match word.split_once("://") {
+        Some(("http", rest)) => (rest, 80, true),
+        Some(("https", rest)) => (rest, 443, true),
         Some(_) => return None,
-        None => (word, 443, false, false),
+        None => (word, 443, false),
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (host, path) = rest.split_at_checked(end)?;
@@ -101,7 +99,7 @@ fn read(word: &str) -> Option<Asked> {
         Named::Address(address) => To::Address(address),
     };
     let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
-    Some(Asked { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), tls })
+    Some(Asked { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()) })
 }
 
 fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
@@ -121,9 +119,6 @@ fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
                 && let Err(reason) = rules.outside(*address, asked.port)
             {
                 return Said::Refused(reason);
-            }
-            if asked.tls && way.reading == Reading::Requests {
-                return Said::Refused(Reason::Malformed(NOT_OPENED.to_owned()));
             }
         }
     }

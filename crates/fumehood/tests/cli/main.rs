@@ -31,6 +31,7 @@ mod pool;
 mod report;
 mod run;
 mod scheduling;
+mod secrets;
 mod served;
 mod shell;
 mod streams;

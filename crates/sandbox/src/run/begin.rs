@@ -95,6 +95,8 @@ pub(super) struct Wanted<'a> {
 /// Writes the journal and prepares.
 pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: &Capabilities) -> Result<Begun, Error> {
     let (policy, Wanted { what, forced, options, environment }) = (&plan.policy, wanted);
+    // First, so that nothing is made for a run that is refused for one.
+    let secrets = super::secrets::read(plan, environment)?;
     let mut home = journal(recorded, policy)?;
     let tmp = match plan.tier {
         Tier::Process => Some(own_folder(&mut home, recorded)?),
@@ -103,6 +105,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
+    let trust = broker::trust(plan)?;
     let guard = Guard::make(policy, plan.tier, &mut home)?;
     let mut launch = Launch {
         run: recorded.id.to_string(),
@@ -113,7 +116,8 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
-        passed: passed(policy, environment),
+        trust: trust.as_ref().map(|trust| trust.inside.clone()),
+        passed: super::secrets::variables(policy, &secrets).into_iter().chain(passed(policy, environment)).collect(),
         forced,
         stdio: inner(&options.stdio),
         term: environment.variable("TERM").filter(|_| policy.process.tty).map(OsString::from),
@@ -139,7 +143,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
-    let broker = broker::begin(plan, environment, host, (&mut home, recorded))?;
+    let broker = broker::begin((plan, secrets), environment, host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);
@@ -323,6 +327,9 @@ fn brokered(
             Ok::<(), Error>(())
         },
     )?;
+    // It is ready only with the secrets of the plan.
+    let ready = keeper.is_some();
+    armed.there(plan, |control| ready && *control == Control::Secrets);
     Ok(keeper)
 }
 

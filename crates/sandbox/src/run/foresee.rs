@@ -28,6 +28,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         program: None,
         show: guard.show,
         files: Vec::new(),
+        trust: None,
         git: guard.git,
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,

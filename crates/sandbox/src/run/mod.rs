@@ -28,6 +28,7 @@ mod outcome;
 mod parked;
 mod planning;
 mod record;
+mod secrets;
 pub(crate) mod start_fault;
 mod streams;
 mod supervise;

@@ -6,18 +6,20 @@
 mod keeper;
 mod plan;
 mod records;
+mod trust;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
-use egress::wire::{self, FromBroker, Orders, SocketKind, ToBroker};
+use egress::wire::{self, FromBroker, Opening, Orders, Secrets, SocketKind, ToBroker};
 use policy::Plan;
 use policy::control::{Control, Inlet};
 
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
+pub(super) use trust::{Trust, of as trust};
 
 use super::host_resources::HostResources;
 use super::record::Recorded;
@@ -49,6 +51,8 @@ pub(super) struct Begun {
     prepared: Box<dyn Prepared>,
     folder: Folder,
     run: String,
+    secrets: Secrets,
+    opening: Option<Opening>,
 }
 
 /// A broker on its way.
@@ -56,6 +60,8 @@ pub(super) struct Starting {
     started: Box<dyn Started>,
     folder: Folder,
     run: String,
+    secrets: Secrets,
+    opening: Option<Opening>,
 }
 
 /// Whether a plan has one.
@@ -81,10 +87,10 @@ pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
 
 /// Prepares the broker of a plan, if it has one.
 pub(super) fn begin(
-    plan: &Plan,
+    (plan, secrets): (&Plan, Secrets),
     environment: &Environment,
     host: &Capabilities,
-    (home, recorded): (&mut HostResources, &Recorded),
+    (home, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
 ) -> Result<Option<Begun>, Error> {
     if !is_planned(plan) {
         return Ok(None);
@@ -102,6 +108,7 @@ pub(super) fn begin(
         program: Some(OwnProgram::File(program.to_owned())),
         show: Vec::new(),
         files: Vec::new(),
+        trust: None,
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),
@@ -119,32 +126,46 @@ pub(super) fn begin(
     for group in prepared.groups(host) {
         home.note(&Resource::Cgroup(group))?;
     }
-    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string() }))
+    let opening = trust.and_then(|trust| trust.opening);
+    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), secrets, opening }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, folder, run } = self;
-        Ok(Starting { started: prepared.start(host)?, folder, run })
+        let Self { prepared, folder, run, secrets, opening } = self;
+        Ok(Starting { started: prepared.start(host)?, folder, run, secrets, opening })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, folder, run } = self;
+        let Self { started, folder, run, secrets, opening } = self;
         let mut running = started.verify(&[])?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
-        let orders = ToBroker::Orders(Orders { version: wire::VERSION, run, net: net.clone(), sockets: named(plan) });
-        send(&socket, &orders, sockets)?;
+        let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
+        let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
+        let (version, named) = (wire::VERSION, named(plan));
+        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets };
+        send(&socket, &ToBroker::Orders(orders), sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
         loop {
             match incoming.next()? {
-                Some(FromBroker::Ready { digest }) if digest == wire::digest(&net) => break,
-                Some(FromBroker::Ready { digest: _ }) => return Err(failed("it judges by other rules than these")),
+                Some(FromBroker::Holds { digest }) if to_hold.as_ref() == Some(&digest) => to_hold = None,
+                Some(FromBroker::Holds { digest: _ }) => return Err(failed("it holds other secrets than these")),
+                Some(FromBroker::Ready { .. }) if to_hold.is_some() => {
+                    return Err(failed("it does not hold the secrets"));
+                }
+                Some(FromBroker::Ready { digest, authority: said }) if digest == wire::digest(&net) => {
+                    if said != authority {
+                        return Err(failed("it opens TLS by another authority than the run's"));
+                    }
+                    break;
+                }
+                Some(FromBroker::Ready { .. }) => return Err(failed("it judges by other rules than these")),
                 Some(FromBroker::Failed { what, why }) => {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }
@@ -191,7 +212,7 @@ fn named(plan: &Plan) -> Vec<wire::Socket> {
 
 /// Sends a frame, with descriptors beside its first bytes.
 fn send(socket: &OwnedFd, frame: &ToBroker, descriptors: &[OwnedFd]) -> Result<(), Error> {
-    let bytes = wire::encode(frame).map_err(|error| failed(&error.to_string()))?;
+    let bytes = wire::encode_hidden(frame).map_err(|error| failed(&error.to_string()))?;
     let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut rest = bytes.as_slice();
     let told = |error: sys::error::Error| failed(&error.to_string());

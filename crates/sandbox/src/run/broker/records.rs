@@ -30,7 +30,10 @@ impl Summary {
                 self.lost.get_or_insert(format!("{}: {}", show_text(&what), show_text(&why)));
             }
             // Nobody asked for other rules, and nothing can be asked of a person.
-            FromBroker::Ready { .. } | FromBroker::Refused { .. } | FromBroker::Ask { .. } => {}
+            FromBroker::Holds { .. }
+            | FromBroker::Ready { .. }
+            | FromBroker::Refused { .. }
+            | FromBroker::Ask { .. } => {}
         }
     }
 

@@ -1,0 +1,275 @@
+//! Secrets in requests and answers: put in after the judge allowed a request, taken out of what comes back.
+//!
+//! Every answer on a connection that a secret may be for is searched, also where none was put: a server may say later what it
+//! was sent before. What cannot be searched does not come inside.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use egress::denial::{Reason, To};
+use egress::secret::scrub::{Forms, Scrub};
+use egress::secret::{Asked, Held, searchable};
+use egress::wire;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::BoxBody;
+use hyper::body::{Body as _, Frame, SizeHint};
+
+use crate::accept::Aim;
+use crate::error::BrokerError;
+
+pub(crate) type Body = BoxBody<Bytes, hyper::Error>;
+
+/// Most bytes of a body in which placeholders are looked for; in what is longer they stay what they are.
+const BODY_AT_MOST: usize = 1 << 20;
+
+/// The secrets of the run.
+#[derive(Debug, Default)]
+pub(crate) struct Secrets {
+    held: Vec<Held>,
+    digest: Option<String>,
+}
+
+/// Why a request does not go out.
+#[derive(Debug)]
+pub(crate) enum NotPut {
+    /// It may not.
+    Denied(Reason),
+    /// The program broke off.
+    Broken(hyper::Error),
+}
+
+impl Secrets {
+    /// Those of the orders.
+    ///
+    /// # Errors
+    /// A table that the policy's reader refuses, values that are not those of the table, or that cannot be used.
+    pub(crate) fn read(orders: &wire::Secrets) -> Result<Self, BrokerError> {
+        if orders.is_empty() {
+            return Ok(Self::default());
+        }
+        let wrong = |name: &str, why: &str| BrokerError::Orders(format!("the secret {name} {why}"));
+        let table = policy::value::secrets_from_document(&orders.table)
+            .map_err(|_mistakes| BrokerError::Orders("the table of secrets cannot be read".to_owned()))?;
+        if !table.keys().eq(orders.values.keys()) {
+            return Err(BrokerError::Orders("the table of secrets has other names than their values".to_owned()));
+        }
+        let held = table.into_iter().zip(orders.values.values()).map(|((name, secret), value)| {
+            let placeholder = orders.placeholders.get(&name).cloned();
+            Held::new(name.clone(), secret, &value.0, placeholder).map_err(|why| wrong(&name, why))
+        });
+        Ok(Self { held: held.collect::<Result<_, _>>()?, digest: Some(orders.digest()) })
+    }
+
+    /// The digest of which ones they are, if there are any.
+    pub(crate) fn digest(&self) -> Option<String> {
+        self.digest.clone()
+    }
+
+    /// The hosts that may see any of them.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.held.iter().flat_map(Held::hosts)
+    }
+
+    /// Whether requests to this host and port have to be read one by one.
+    pub(crate) fn is_for(&self, to: &To, port: u16) -> bool {
+        self.held.iter().any(|held| held.is_for(to, port))
+    }
+
+    /// Puts secrets into a request that may go out. Also gives what its answer is searched for, where secrets are for this
+    /// host at all.
+    pub(crate) async fn put(
+        &self,
+        aim: &Aim,
+        verified: bool,
+        request: Request<Body>,
+    ) -> Result<(Request<Body>, Option<Search>), NotPut> {
+        let near: Vec<&Held> = self.held.iter().filter(|held| held.is_for(&aim.to, aim.port)).collect();
+        if near.is_empty() {
+            return Ok((request, None));
+        }
+        let denied = |why| NotPut::Denied(Reason::Secret(why));
+        let (mut parts, mut body) = request.into_parts();
+        if parts.headers.contains_key(UPGRADE) {
+            return Err(denied("a WebSocket cannot be searched for them"));
+        }
+        searchable(&mut parts.headers);
+        let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
+        let asked = Asked { to: &aim.to, port: aim.port, verified, method: &method, path: &path };
+        let fitting: Vec<&Held> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
+        if fitting.iter().any(|held| held.is_placeholder()) {
+            body = in_body(&fitting, &mut parts, body).await.map_err(NotPut::Broken)?;
+        }
+        for held in fitting {
+            held.put(&asked, &mut parts).map_err(denied)?;
+        }
+        Ok((Request::from_parts(parts, body), Some(Search(Arc::new(Forms::of(near))))))
+    }
+}
+
+/// Reads a body that is not too long, and puts values where placeholders are.
+async fn in_body(fitting: &[&Held], parts: &mut Parts, mut body: Body) -> Result<Body, hyper::Error> {
+    let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > BODY_AT_MOST) || body.is_end_stream() {
+        return Ok(body);
+    }
+    let (mut whole, mut trailers) = (Vec::new(), None);
+    while whole.len() <= BODY_AT_MOST {
+        let Some(frame) = body.frame().await.transpose()? else { break };
+        match frame.into_data() {
+            Ok(data) => whole.extend_from_slice(&data),
+            Err(other) => trailers = Some(other),
+        }
+    }
+    let too_long = whole.len() > BODY_AT_MOST;
+    let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    for held in fitting.iter().filter(|_| !too_long) {
+        if let Some(with) = held.in_body(&media, &whole) {
+            whole = with.to_vec();
+        }
+    }
+    if length.is_some() && !too_long {
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+    }
+    let first = [Some(Frame::data(Bytes::from(whole))), trailers].into_iter().flatten().collect();
+    Ok(BodyExt::boxed(Replayed { first, rest: too_long.then_some(body) }))
+}
+
+/// What was read of a body, and what is not read yet.
+struct Replayed {
+    first: VecDeque<Frame<Bytes>>,
+    rest: Option<Body>,
+}
+
+impl hyper::body::Body for Replayed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        if let Some(frame) = this.first.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match &mut this.rest {
+            Some(rest) => Pin::new(rest).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let known = self.rest.is_none() && self.first.iter().all(Frame::is_data);
+        let count = self.first.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
+        if known { SizeHint::with_exact(count) } else { SizeHint::default() }
+    }
+}
+
+/// What the answer to a request is searched for.
+#[derive(Debug)]
+pub(crate) struct Search(Arc<Forms>);
+
+impl Search {
+    /// The answer without secrets.
+    ///
+    /// # Errors
+    /// It cannot be searched.
+    pub(crate) fn answer(self, response: Response<Body>) -> Result<Response<Body>, Reason> {
+        let (mut parts, body) = response.into_parts();
+        if is_coded(&parts.headers) {
+            return Err(Reason::Secret(
+                "its answer is compressed though it was asked not to be: it cannot be searched",
+            ));
+        }
+        // The reason phrase, and names of headers as they were written.
+        parts.extensions.clear();
+        mask(&self.0, &mut parts.headers);
+        let scrub = Scrub::new(Arc::clone(&self.0));
+        Ok(Response::from_parts(
+            parts,
+            BodyExt::boxed(Scrubbed { scrub, forms: self.0, body, last: None, over: false }),
+        ))
+    }
+}
+
+/// Whether a body is written otherwise than as it is.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let words = |name: HeaderName| {
+        let values = headers.get_all(name).into_iter().map(|value| value.to_str().unwrap_or("unreadable").to_owned());
+        values.collect::<Vec<_>>().join(",")
+    };
+    let plain = |text: &str, known: &[&str]| {
+        text.split(',')
+            .map(str::trim)
+            .all(|word| word.is_empty() || known.iter().any(|one| word.eq_ignore_ascii_case(one)))
+    };
+    !plain(&words(CONTENT_ENCODING), &["identity"]) || !plain(&words(TRANSFER_ENCODING), &["chunked", "identity"])
+}
+
+/// Overwrites values in headers; a header whose name has one is left out.
+fn mask(forms: &Forms, headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers.keys().filter(|name| forms.is_in_name(name.as_str())).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for value in headers.values_mut() {
+        let mut bytes = value.as_bytes().to_vec();
+        if forms.mask(&mut bytes) {
+            *value = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static(""));
+        }
+    }
+}
+
+/// A body without secrets, of the same length.
+struct Scrubbed {
+    scrub: Scrub,
+    forms: Arc<Forms>,
+    body: Body,
+    /// Comes after what was held back.
+    last: Option<Frame<Bytes>>,
+    over: bool,
+}
+
+impl hyper::body::Body for Scrubbed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        loop {
+            if this.over {
+                return Poll::Ready(this.last.take().map(Ok));
+            }
+            let next = ready!(Pin::new(&mut this.body).poll_frame(cx)).transpose()?.map(Frame::into_data);
+            let piece = match next {
+                Some(Ok(data)) => this.scrub.push(&data),
+                Some(Err(frame)) => {
+                    this.last = frame.into_trailers().ok().map(|mut trailers| {
+                        mask(&this.forms, &mut trailers);
+                        Frame::trailers(trailers)
+                    });
+                    this.over = true;
+                    this.scrub.finish()
+                }
+                None => {
+                    this.over = true;
+                    this.scrub.finish()
+                }
+            };
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from(piece)))));
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let held = self.scrub.held() as u64;
+        match self.body.size_hint().exact() {
+            Some(rest) if !self.over => SizeHint::with_exact(rest.saturating_add(held)),
+            Some(_) | None => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! TLS of opened rules: what a program and a server see of it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use serde_json::json;
+
+use super::HOST;
+use super::stage::{WORLD, connect, staged, web};
+
+/// The authority that the broker trusts outside.
+pub(crate) struct World(CertifiedIssuer<'static, KeyPair>);
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "the world's own");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A server with a certificate of this authority for `name`.
+    pub(crate) fn server(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Arc<ServerConfig> {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
+        let signed = params.signed_by(&key, &self.0).unwrap();
+        config(signed.der().clone(), &key)
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+pub(crate) fn config(certificate: CertificateDer<'static>, key: &KeyPair) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
+}
+
+pub(crate) fn self_signed(name: &str) -> Arc<ServerConfig> {
+    let key = KeyPair::generate().unwrap();
+    let signed = CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
+    config(signed.der().clone(), &key)
+}
+
+/// A server of HTTP in TLS; [`web`] serves what is in it.
+fn serve(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
+    let config = Arc::clone(config);
+    move |stream| web(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream))
+}
+
+pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
+
+/// A program that trusts the run's authority alone.
+pub(crate) fn client(trusted: &str, to: &str, asked: &str) -> Client {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_root_certificates(roots).with_no_client_auth();
+    let connection = ClientConnection::new(Arc::new(config), asked.to_owned().try_into().unwrap()).unwrap();
+    StreamOwned::new(connection, connect(to, 443))
+}
+
+/// Sends, and reads one answer of a kept connection.
+pub(crate) fn ask(client: &mut Client, request: &str) -> std::io::Result<String> {
+    client.write_all(request.as_bytes())?;
+    let mut read = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length =
+                head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            if length.is_none_or(|length: usize| body.len() >= length) {
+                return Ok(text);
+            }
+        }
+        let mut buffer = [0; 4096];
+        match client.read(&mut buffer)? {
+            0 => return Ok(text),
+            count => read.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n")
+}
+
+fn rules() -> serde_json::Value {
+    json!({"allow": [{"host": "*.at-93-184-216-34.example", "methods": ["GET"], "paths": ["/v1/**"]}]})
+}
+
+#[test]
+fn every_request_in_tls_is_judged() {
+    staged("tls::every_request_in_tls_is_judged", |stage| {
+        stage.server((WORLD, 443), serve(&stage.authority.server(HOST, |_| {})));
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        stage.program(|| {
+            let mut kept = client(&trusted, HOST, HOST);
+            let said = ask(&mut kept, &get("/v1/a")).unwrap();
+            assert!(said.starts_with("HTTP/1.1 200") && said.contains("GET /v1/a HTTP/1.1"), "{said}");
+            // The next requests of the same connection, which goes on after a denial.
+            for (request, id) in [
+                (get("/v2/a"), "net.allow/path"),
+                (get("/v1/../v2"), "net.allow/path"),
+                (get("/v1/%2e%2e/v2"), "net.allow/path"),
+                (get("/v1/a").replace("GET", "DELETE"), "net.allow/method"),
+                (get("/v1/a").replace(HOST, "b.at-93-184-216-34.example"), "net.allow/host-header"),
+            ] {
+                let said = ask(&mut kept, &request).unwrap();
+                assert!(said.starts_with("HTTP/1.1 403") && said.contains(id), "{request}: {said}");
+            }
+            assert!(ask(&mut kept, &get("/v1/b")).unwrap().starts_with("HTTP/1.1 200"));
+            // What could be read in two ways reaches nobody.
+            let two = format!(
+                "GET /v1/a HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            );
+            let hosts = format!("GET /v1/a HTTP/1.1\r\nHost: {HOST}\r\nHost: {HOST}\r\n\r\n");
+            let absolute = format!("GET https://evil.example/v1/a HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+            for bad in [two, hosts, absolute] {
+                let said = ask(&mut client(&trusted, HOST, HOST), &bad).unwrap();
+                assert!(said.starts_with("HTTP/1.1 403"), "{bad}: {said}");
+            }
+            // A name that is not the connection's own.
+            let other = "b.at-93-184-216-34.example";
+            assert!(ask(&mut client(&trusted, HOST, other), &get("/v1/a")).is_err());
+        });
+        for id in ["net.allow/path", "net.allow/method", "net.allow/host-header", "net.allow/server-name"] {
+            assert_eq!(engine.denied(id).port, 443, "{id}");
+        }
+        engine.end();
+    });
+}
+
+#[test]
+fn servers_are_verified_and_their_failure_is_no_denial() {
+    staged("tls::servers_are_verified_and_their_failure_is_no_denial", |stage| {
+        let world = &stage.authority;
+        let expired = world.server("expired.at-93-184-216-34.example", |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        });
+        let servers = [
+            ("right", world.server("right.at-93-184-216-34.example", |_| {}), true),
+            ("expired", expired, false),
+            ("other", world.server("another.example", |_| {}), false),
+            ("self", self_signed("self.at-93-184-216-34.example"), false),
+            ("unknown", World::new().server("unknown.at-93-184-216-34.example", |_| {}), false),
+        ];
+        let mut allow = Vec::new();
+        for (at, (name, config, _)) in servers.iter().enumerate() {
+            let port = 9000 + u16::try_from(at).unwrap();
+            stage.server((WORLD, port), serve(config));
+            let host = format!("{name}.at-93-184-216-34.example");
+            let address = format!("93.184.216.34:{port}");
+            allow.push(json!({"host": host, "ports": [443], "methods": ["GET"], "address": address}));
+        }
+        let mut engine = stage.broker(&json!({"allow": allow}));
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        stage.program(|| {
+            for (name, _, right) in &servers {
+                let host = format!("{name}.at-93-184-216-34.example");
+                let said = ask(&mut client(&trusted, &host, &host), &get("/").replace(HOST, &host)).unwrap();
+                let status = if *right { "HTTP/1.1 200" } else { "HTTP/1.1 502" };
+                assert!(said.starts_with(status) && (*right || said.contains("cannot be trusted")), "{name}: {said}");
+            }
+        });
+        let last = engine.end();
+        assert!(!last.iter().any(|frame| matches!(frame, egress::wire::FromBroker::Denied(_))), "{last:?}");
+    });
+}

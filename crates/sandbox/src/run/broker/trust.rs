@@ -1,0 +1,129 @@
+//! Who is trusted: by the broker outside, and by the programs inside.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use egress::authority;
+use egress::wire::Opening;
+use policy::Plan;
+
+use crate::error::Error;
+use crate::fault::{Fault, show_path};
+
+/// Most bytes of one file of `net.ca`.
+const MAX_CA: u64 = 256 << 10;
+
+/// What a run trusts beyond its image.
+pub(in crate::run) struct Trust {
+    /// Shown inside.
+    pub(in crate::run) inside: backends::Trust,
+    /// Told to the broker; `None`: nothing is opened.
+    pub(super) opening: Option<Opening>,
+}
+
+/// Makes the authority of a run and the roots that are trusted with it; `None`: the plan opens nothing and adds no root.
+///
+/// # Errors
+/// A file of `net.ca` cannot be used, the machine trusts nobody, or no key can be made.
+pub(in crate::run) fn of(plan: &Plan) -> Result<Option<Trust>, Error> {
+    let net = &plan.policy.net;
+    let secrets = plan.policy.secrets.values().flat_map(|secret| secret.hosts.iter().map(String::as_str));
+    let names = authority::names(net, secrets);
+    if !super::is_planned(plan) || names.is_empty() && net.ca.is_empty() {
+        return Ok(None);
+    }
+    let mut roots = machine();
+    for path in &net.ca {
+        roots.push_str(&added(path)?);
+    }
+    if roots.is_empty() {
+        return Err(no_roots());
+    }
+    let opening = (!names.is_empty()).then(|| authority::make(names, roots.clone())).transpose();
+    let opening = opening.map_err(|why| super::failed(&format!("its authority: {why}")))?;
+    let mut bundle = roots;
+    bundle.extend(opening.iter().map(|opening| opening.certificate.as_str()));
+    Ok(Some(Trust { inside: backends::Trust { bundle: bundle.into_bytes() }, opening }))
+}
+
+/// The roots of the machine, or of `SSL_CERT_FILE`.
+fn machine() -> String {
+    // What of the store cannot be read is not trusted.
+    let found = rustls_native_certs::load_native_certs().certs;
+    found.iter().map(|certificate| pem(certificate)).collect()
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while let Some((line, after)) = rest.split_at_checked(64) {
+        out.push_str(line);
+        out.push('\n');
+        rest = after;
+    }
+    if !rest.is_empty() {
+        out.push_str(rest);
+        out.push('\n');
+    }
+    out + "-----END CERTIFICATE-----\n"
+}
+
+/// The certificates of one file of `net.ca`, and nothing else that is in it: a key beside them stays outside.
+fn added(path: &Path) -> Result<String, Error> {
+    use std::io::Read as _;
+    let unusable = |why: String| {
+        Error::refused(Fault {
+            id: "net.ca/unusable",
+            what: format!("`{}` cannot be used", show_path(path)),
+            place: "`net.ca`".to_owned(),
+            why,
+            fix: "name a readable file of certificates in PEM".to_owned(),
+        })
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| unusable(error.to_string().to_lowercase()))?;
+    let read = file.take(MAX_CA + 1).read_to_string(&mut text);
+    let read = read.map_err(|error| unusable(error.to_string().to_lowercase()))?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > MAX_CA {
+        return Err(unusable(format!("it has more than {MAX_CA} bytes")));
+    }
+    let mut out = String::new();
+    for part in text.split("-----BEGIN CERTIFICATE-----").skip(1) {
+        let body: String =
+            part.split("-----END").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().concat();
+        let der = STANDARD.decode(body).map_err(|error| unusable(format!("a certificate in it: {error}")))?;
+        out.push_str(&pem(&der));
+    }
+    if out.is_empty() { Err(unusable("there is no certificate in it".to_owned())) } else { Ok(out) }
+}
+
+fn no_roots() -> Error {
+    Error::refused(Fault {
+        id: "net.ca/no-roots",
+        what: "the servers of opened hosts cannot be verified".to_owned(),
+        place: "`net.allow`".to_owned(),
+        why: "this machine has no root certificates".to_owned(),
+        fix: "install them (`ca-certificates`), or name some in `net.ca`".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_file_only_certificates_are_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("corp.pem");
+        let key = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        std::fs::write(&path, format!("{key}{}{}", pem(&[1; 100]), pem(b"two"))).unwrap();
+        assert_eq!(added(&path).unwrap(), format!("{}{}", pem(&[1; 100]), pem(b"two")));
+        for bad in ["", key, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(added(&path).is_err(), "{bad}");
+        }
+        assert!(added(&folder.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! The values of `[secrets]`: read once, outside, when a run starts, and handed to its broker alone.
+//!
+//! # Promises
+//! No value is part of a plan, a report, a record, a message or the environment of a process; what holds one is wiped.
+//! # Does not promise
+//! That a value is not swapped out, nor that its source keeps it to itself: the caller's own variable stays where it is.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use egress::secret::{Held, MOST};
+use egress::wire::{Hidden, Secrets};
+use policy::control::Control;
+use policy::value::{Root, Secret, SecretSource, WorkspaceMode, secrets_document};
+use policy::{Plan, Policy};
+use zeroize::Zeroizing;
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::{Fault, show_text};
+
+/// How long a command may take.
+const LIMIT: Duration = Duration::from_secs(30);
+/// What is read at most: a value, the end of its line, and a byte that shows that it is too long.
+const READ_AT_MOST: usize = MOST + 3;
+/// Random bytes of a placeholder.
+const RANDOM: usize = 16;
+
+/// Reads the values that a plan asks for.
+///
+/// # Errors
+/// Every one that cannot be read or used, without a word of it.
+pub(super) fn read(plan: &Plan, environment: &Environment) -> Result<Secrets, Error> {
+    let mut all = Secrets::default();
+    if !plan.controls().any(|control| *control == Control::Secrets) {
+        return Ok(all);
+    }
+    let secrets = &plan.policy.secrets;
+    let mut faults = Vec::new();
+    for (name, secret) in secrets {
+        let placeholder = secret.env.is_some().then(placeholder).transpose()?;
+        match value(secret, placeholder.clone(), &plan.policy, environment) {
+            Ok(value) => {
+                all.values.insert(name.clone(), Hidden(value));
+                all.placeholders.extend(placeholder.map(|text| (name.clone(), text)));
+            }
+            Err(why) => faults.push(unread(name, &secret.from, &why)),
+        }
+    }
+    all.table = secrets_document(secrets);
+    if faults.is_empty() { Ok(all) } else { Err(Error::Refused(faults)) }
+}
+
+/// The variables that hold placeholders.
+pub(super) fn variables(policy: &Policy, secrets: &Secrets) -> BTreeMap<OsString, OsString> {
+    let one = |(name, secret): (&String, &Secret)| {
+        Some((OsString::from(secret.env.as_ref()?), OsString::from(secrets.placeholders.get(name)?)))
+    };
+    policy.secrets.iter().filter_map(one).collect()
+}
+
+/// What stands for a value inside: random, so that it is nobody's else, and of characters that programs take in a token.
+fn placeholder() -> Result<String, Error> {
+    let mut bytes = [0; RANDOM];
+    if !sys::random::fill(&mut bytes) {
+        return Err(Error::failed(Fault {
+            id: "secrets/unread",
+            what: "no random bytes can be had".to_owned(),
+            place: "secrets".to_owned(),
+            why: "getrandom(2) is not let through".to_owned(),
+            fix: "let it through".to_owned(),
+        }));
+    }
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("fumehood-{hex}"))
+}
+
+/// The value of one, as it can be used.
+fn value(
+    secret: &Secret,
+    placeholder: Option<String>,
+    policy: &Policy,
+    environment: &Environment,
+) -> Result<Zeroizing<String>, String> {
+    let bytes = match &secret.from {
+        SecretSource::Env(name) => {
+            let value = environment.variable(name).ok_or("is not set")?;
+            Zeroizing::new(value.as_bytes().to_vec())
+        }
+        SecretSource::File(path) => from_file(path, policy)?,
+        SecretSource::Command(words) => from_command(words, environment)?,
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|_not_text| "is no text")?;
+    // The broker's own reading of it, so that what it would refuse is refused before anything is started.
+    Held::new(String::new(), secret.clone(), text, placeholder)?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String> {
+    let told = |error: &std::io::Error| format!("cannot be read: {error}");
+    let real = path.canonicalize().map_err(|error| told(&error))?;
+    if let Some(shown) = shown(policy).into_iter().find(|place| real.starts_with(place)) {
+        return Err(format!("lies in `{}`, which the policy shows inside", show_text(&shown.to_string_lossy())));
+    }
+    // Neither a pipe that nobody writes to nor a device may hold the start up.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NOFOLLOW;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(|error| told(&error))?;
+    if !file.metadata().map_err(|error| told(&error))?.is_file() {
+        return Err("is no regular file".to_owned());
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(READ_AT_MOST));
+    file.take(READ_AT_MOST as u64).read_to_end(&mut bytes).map_err(|error| told(&error))?;
+    Ok(bytes)
+}
+
+/// Places of the host that the program can read.
+fn shown(policy: &Policy) -> Vec<PathBuf> {
+    let workspace = policy.workspace.path.iter().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.from);
+    let root = match &policy.fs.root {
+        Root::Dir(path) => vec![path.clone()],
+        Root::Host => ["/usr", "/bin", "/sbin", "/lib", "/lib64"].map(PathBuf::from).to_vec(),
+        Root::Empty | Root::Image(_) => Vec::new(),
+    };
+    workspace.chain(grants).chain(&root).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// What a command prints, with the caller's own variables and folder. What it says on its error stream is not repeated: it may
+/// have the value.
+fn from_command(words: &[String], environment: &Environment) -> Result<Zeroizing<Vec<u8>>, String> {
+    let (first, rest) = words.split_first().ok_or("names no program")?;
+    let program =
+        found(first, environment).ok_or_else(|| format!("runs `{}`, which is not found", show_text(first)))?;
+    let mut command = sys::command::Command::new(program).named(first).args(rest);
+    command = command.directory(environment.cwd.as_deref().unwrap_or(Path::new("/")));
+    for (name, value) in &environment.env {
+        command = command.variable(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+    }
+    let output = command.output(b"", READ_AT_MOST, LIMIT);
+    let output = output.map_err(|error| format!("runs `{}`, which cannot be started: {error}", show_text(first)))?;
+    let stdout = Zeroizing::new(output.stdout);
+    drop(Zeroizing::new(output.stderr));
+    if output.timed_out {
+        return Err(format!("runs `{}`, which did not end in {} s", show_text(first), LIMIT.as_secs()));
+    }
+    if output.end != sys::pidfd::End::Exited(0) {
+        return Err(format!("runs `{}`, which failed ({:?})", show_text(first), output.end));
+    }
+    Ok(stdout)
+}
+
+/// Where a program is: a path, or a name in the caller's `PATH`.
+fn found(word: &str, environment: &Environment) -> Option<PathBuf> {
+    if word.contains('/') {
+        let path = environment.cwd.as_deref().unwrap_or(Path::new("/")).join(word);
+        return path.is_file().then_some(path);
+    }
+    let folders = std::env::split_paths(environment.variable("PATH")?);
+    folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(word)).find(|path| path.is_file())
+}
+
+fn unread(name: &str, from: &SecretSource, why: &str) -> Fault {
+    let fix = match from {
+        SecretSource::Env(name) => format!("set `{name}` to the secret where fumehood is started"),
+        SecretSource::File(_) => {
+            "write the secret into the file, on one line, where the policy shows nothing of it inside".to_owned()
+        }
+        SecretSource::Command(_) => "mend the command: it prints the secret, on one line, and ends with 0".to_owned(),
+    };
+    let source = match from {
+        SecretSource::Env(name) => format!("env:{name}"),
+        SecretSource::File(path) => format!("file:{}", show_text(&path.to_string_lossy())),
+        // An argument may be one itself.
+        SecretSource::Command(words) => format!("command:{}", show_text(words.first().map_or("", String::as_str))),
+    };
+    Fault {
+        id: "secrets/unread",
+        what: format!("`secrets.{}` cannot be used", show_text(name)),
+        place: source,
+        why: format!("the secret {why}"),
+        fix,
+    }
+}

@@ -52,10 +52,10 @@ struct Proxy {
     upgraded: RefCell<Option<(OnUpgrade, OnUpgrade)>>,
 }
 
-/// Requests of one connection at once (HTTP/2).
-const STREAMS_AT_MOST: usize = 64;
+/// Requests of one connection at once (HTTP/2); clients take 100 for granted until they are told.
+const STREAMS_AT_MOST: usize = 128;
 /// The same, as it is announced.
-const STREAMS_AT_MOST_U32: u32 = 64;
+const STREAMS_AT_MOST_U32: u32 = 128;
 /// Most bytes of one request's headers (HTTP/2).
 const HEADER_BYTES_AT_MOST: u32 = 64 << 10;
 /// How long a server may take from the connection to its answer to our hello.
@@ -96,7 +96,6 @@ async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(),
         .max_concurrent_streams(STREAMS_AT_MOST_U32)
         .max_header_list_size(HEADER_BYTES_AT_MOST)
         .max_pending_accept_reset_streams(Some(STREAMS_AT_MOST))
-        .max_local_error_reset_streams(Some(STREAMS_AT_MOST))
         .auto_date_header(false)
         .serve_connection(TokioIo::new(io), service)
         .await;

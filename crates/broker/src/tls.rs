@@ -21,11 +21,19 @@ const LEAVES_AT_MOST: usize = 1024;
 /// How long a program may take for its half of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// What ALPN calls HTTP/1.1.
+const ONE: &[u8] = b"http/1.1";
+/// What ALPN calls HTTP/2.
+pub(crate) const TWO: &[u8] = b"h2";
+
 /// What opens TLS in a run.
 pub(crate) struct Tls {
     authority: Authority,
     digest: String,
+    /// For programs that speak HTTP/1 alone.
     client: Arc<ClientConfig>,
+    /// For those that speak HTTP/2.
+    client_of_two: Arc<ClientConfig>,
     leaves: RefCell<HashMap<String, Arc<ServerConfig>>>,
 }
 
@@ -47,9 +55,17 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let mut client =
             builder.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
-        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        client.alpn_protocols = vec![ONE.to_vec()];
+        let mut client_of_two = client.clone();
+        client_of_two.alpn_protocols = vec![TWO.to_vec(), ONE.to_vec()];
         let digest = opening.digest()?;
-        Ok(Self { authority, digest, client: Arc::new(client), leaves: RefCell::default() })
+        Ok(Self {
+            authority,
+            digest,
+            client: Arc::new(client),
+            client_of_two: Arc::new(client_of_two),
+            leaves: RefCell::default(),
+        })
     }
 
     /// SHA-256 of the authority's certificate.
@@ -74,7 +90,7 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(vec![CertificateDer::from(leaf.certificate)], key)
             .map_err(|error| error.to_string())?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![TWO.to_vec(), ONE.to_vec()];
         let config = Arc::new(config);
         let mut leaves = self.leaves.borrow_mut();
         if leaves.len() >= LEAVES_AT_MOST {
@@ -94,12 +110,18 @@ impl Tls {
     }
 
     /// The client's half towards the server of `name`; why it is not to be trusted, or did not answer by then.
-    pub(crate) async fn connect<S>(&self, name: &str, stream: S, until: Instant) -> Result<client::TlsStream<S>, String>
+    pub(crate) async fn connect<S>(
+        &self,
+        (name, two): (&str, bool),
+        stream: S,
+        until: Instant,
+    ) -> Result<client::TlsStream<S>, String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let server = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-        let connecting = TlsConnector::from(Arc::clone(&self.client)).connect(server, stream);
+        let config = if two { &self.client_of_two } else { &self.client };
+        let connecting = TlsConnector::from(Arc::clone(config)).connect(server, stream);
         match timeout_at(until, connecting).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(format!("its TLS cannot be trusted: {error}")),

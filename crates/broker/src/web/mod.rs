@@ -5,6 +5,7 @@
 
 mod guard;
 mod request;
+mod server;
 mod wire;
 
 use std::cell::RefCell;
@@ -20,18 +21,18 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 
 use crate::accept::{Aim, Stop, reached};
 use crate::run::Run;
 use crate::secrets::{Body, NotPut};
+use crate::tls;
 use guard::{Guarded, Seen};
-use wire::{Io, Metered, Shared};
+use server::{Server, Tasks};
+use wire::{Metered, Shared};
 
 /// One connection of a program, with the one to its server.
 struct Proxy {
@@ -40,13 +41,21 @@ struct Proxy {
     /// The name for which TLS was opened, and by which the server is verified.
     opened: Option<String>,
     seen: Arc<Seen>,
-    server: RefCell<Option<SendRequest<Body>>>,
-    /// What drives the connection to the server; ends with this.
-    driver: RefCell<JoinSet<()>>,
+    /// The program speaks HTTP/2, and asks for several things at once.
+    two: bool,
+    server: RefCell<Option<Server>>,
+    /// What drives connections to the server.
+    tasks: Tasks,
     /// Both sides of a protocol that was agreed on instead of HTTP.
     upgraded: RefCell<Option<(OnUpgrade, OnUpgrade)>>,
 }
 
+/// Requests of one connection at once (HTTP/2); clients take 100 for granted until they are told.
+const STREAMS_AT_MOST: usize = 128;
+/// The same, as it is announced.
+const STREAMS_AT_MOST_U32: u32 = 128;
+/// Most bytes of one request's headers (HTTP/2).
+const HEADER_BYTES_AT_MOST: u32 = 64 << 10;
 /// How long a server may take from the connection to its answer to our hello.
 const SERVER: Duration = Duration::from_millis(2800);
 
@@ -68,21 +77,47 @@ pub(crate) async fn open(
     };
     let metered = Metered::new(Arc::clone(stream), first, Arc::clone(&run.meter));
     let opened = tls.accept(name, metered).await?;
-    requests(run, aim, Shared::new(Box::new(opened)), Some(name.to_owned())).await
+    let two = opened.get_ref().1.alpn_protocol() == Some(tls::TWO);
+    let io = Shared::new(Box::new(opened));
+    if two { streams(run, aim, io, name).await } else { requests(run, aim, io, Some(name.to_owned())).await }
+}
+
+/// Serves HTTP/2. Its framing has one reading; how much of it is held at once is bounded here, and by `h2` itself.
+async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(), Stop> {
+    let proxy = Rc::new(Proxy::new(run, aim, (Some(name.to_owned()), true), Arc::default()));
+    let ending = Ending(proxy.tasks.clone());
+    let service = hyper::service::service_fn(|request| {
+        let proxy = Rc::clone(&proxy);
+        async move { proxy.answer(request).await }
+    });
+    let ended = hyper::server::conn::http2::Builder::new(proxy.tasks.clone())
+        .max_concurrent_streams(STREAMS_AT_MOST_U32)
+        .max_header_list_size(HEADER_BYTES_AT_MOST)
+        .max_pending_accept_reset_streams(Some(STREAMS_AT_MOST))
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(io), service)
+        .await;
+    drop(ending);
+    if run.meter.is_used() {
+        return Err(Stop::Denied(Reason::Bytes));
+    }
+    ended.map_err(|_broken| Stop::Broken)
+}
+
+/// Ends what belongs to a connection when it goes, however it does.
+struct Ending(Tasks);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) -> Result<(), Stop> {
     let seen = Arc::new(Seen::default());
     let guarded = Guarded::new(io.clone(), Arc::clone(&seen));
-    let proxy = Rc::new(Proxy {
-        run: Rc::clone(run),
-        aim: aim.clone(),
-        opened,
-        seen: Arc::clone(&seen),
-        server: RefCell::default(),
-        driver: RefCell::default(),
-        upgraded: RefCell::default(),
-    });
+    let proxy = Rc::new(Proxy::new(run, aim, (opened, false), Arc::clone(&seen)));
+    let _ending = Ending(proxy.tasks.clone());
     let service = hyper::service::service_fn(|request| {
         let proxy = Rc::clone(&proxy);
         async move { proxy.answer(request).await }
@@ -137,15 +172,29 @@ async fn refuse(mut io: Shared, denied: &Denied) -> io::Result<()> {
 }
 
 impl Proxy {
+    fn new(run: &Rc<Run>, aim: &Aim, (opened, two): (Option<String>, bool), seen: Arc<Seen>) -> Self {
+        Self {
+            run: Rc::clone(run),
+            aim: aim.clone(),
+            opened,
+            seen,
+            two,
+            server: RefCell::default(),
+            tasks: Tasks::default(),
+            upgraded: RefCell::default(),
+        }
+    }
+
     async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         if let Err(reason) = request::judge(&self.run.rules(), &self.aim, &request) {
             return Ok(self.denied(StatusCode::FORBIDDEN, &reason));
         }
+        let trailers = self.two && request::wants_trailers(request.headers());
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         // Where its TLS was opened, ours to the server is verified before the request is sent.
         let verified = self.opened.is_some();
         let put = self.run.secrets.put(&self.aim, verified, request.map(BodyExt::boxed)).await;
-        let (request, search) = match put {
+        let (mut request, search) = match put {
             Ok(put) => put,
             Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
             Err(NotPut::Broken(error)) => return Err(error),
@@ -156,7 +205,11 @@ impl Proxy {
             Err(Stop::Failed(why)) => return Ok(unreached(&why)),
             Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
         };
-        let mut response = match server.send_request(request).await {
+        match server {
+            Server::Two(_) => request::in_two(&mut request, trailers),
+            Server::One(_) => request::in_one(&mut request),
+        }
+        let mut response = match server.send(request).await {
             Ok(response) => response,
             // A server may close a kept connection while a request is on its way: the program learns it as it would without us.
             Err(error) if again => return Err(error),
@@ -188,31 +241,31 @@ impl Proxy {
     }
 
     /// The connection to the server, and whether it was used before.
-    async fn server(&self) -> Result<(SendRequest<Body>, bool), Stop> {
+    async fn server(&self) -> Result<(Server, bool), Stop> {
         let kept = self.server.borrow_mut().take();
         if let Some(mut server) = kept
-            && server.ready().await.is_ok()
+            && server.is_free(!self.two).await
         {
+            if let Server::Two(server) = &server {
+                *self.server.borrow_mut() = Some(Server::Two(server.clone()));
+            }
             return Ok((server, true));
         }
+        // What asks for several things at once may need several connections: each counts.
+        let place = self.two.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(Stop::Denied)?;
         let until = tokio::time::Instant::now() + SERVER;
         let stream = reached(&self.run, &self.aim).await?;
-        let stream: Box<dyn Io> = match (&self.opened, &self.run.tls) {
-            (Some(name), Some(tls)) => Box::new(tls.connect(name, stream, until).await.map_err(Stop::Failed)?),
+        let kept = (&self.tasks, place);
+        let server = match (&self.opened, &self.run.tls) {
+            (Some(name), Some(tls)) => {
+                let stream = tls.connect((name, self.two), stream, until).await.map_err(Stop::Failed)?;
+                let two = stream.get_ref().1.alpn_protocol() == Some(tls::TWO);
+                if two { Server::two(Box::new(stream), kept).await } else { Server::one(Box::new(stream), kept).await }
+            }
             (Some(_), None) => return Err(Stop::Failed("this run has no authority".to_owned())),
-            (None, _) => Box::new(stream),
+            (None, _) => Server::one(Box::new(stream), kept).await,
         };
-        let (mut server, connection) = hyper::client::conn::http1::Builder::new()
-            .preserve_header_case(true)
-            .max_headers(egress::http::framing::HEADERS_AT_MOST)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| Stop::Failed(error.to_string()))?;
-        self.driver.borrow_mut().spawn_local(async move {
-            // How it ended is what the request on it is told.
-            drop(connection.with_upgrades().await);
-        });
-        server.ready().await.map_err(|error| Stop::Failed(error.to_string()))?;
+        let server = server.map_err(|error| Stop::Failed(error.to_string()))?;
         self.run.passed();
         Ok((server, false))
     }

@@ -79,6 +79,36 @@ pub(crate) fn prepare<B>(request: &mut Request<B>, reading: Reading) -> bool {
     socket
 }
 
+/// Whether the program takes trailers, which gRPC needs.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers.get(header::TE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Makes a prepared request one of HTTP/2: the host is part of its target.
+pub(crate) fn in_two<B>(request: &mut Request<B>, trailers: bool) {
+    let host = request.headers_mut().remove(header::HOST);
+    if let Some(authority) = host.and_then(|host| http::uri::Authority::try_from(host.as_bytes()).ok())
+        && let Some(path) = request.uri().path_and_query().cloned()
+        && let Ok(target) = Uri::builder().scheme("https").authority(authority).path_and_query(path).build()
+    {
+        *request.uri_mut() = target;
+    }
+    *request.version_mut() = http::Version::HTTP_2;
+    if trailers {
+        request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Makes a prepared request one of HTTP/1: cookies, which HTTP/2 may send in crumbs, are one header.
+pub(crate) fn in_one<B>(request: &mut Request<B>) {
+    let crumbs: Vec<&[u8]> = request.headers().get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(b"; ".as_slice()))
+    {
+        request.headers_mut().insert(header::COOKIE, whole);
+    }
+}
+
 /// Takes away the headers of a connection, and those that `Connection` names.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers

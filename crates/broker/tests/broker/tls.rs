@@ -184,3 +184,148 @@ fn servers_are_verified_and_their_failure_is_no_denial() {
         assert!(!last.iter().any(|frame| matches!(frame, egress::wire::FromBroker::Denied(_))), "{last:?}");
     });
 }
+
+/// A server of HTTP/2 that says what it was asked for, with a trailer as gRPC has them.
+fn serve_two(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
+    let mut config = ServerConfig::clone(config);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let config = Arc::new(config);
+    move |stream| {
+        let config = Arc::clone(&config);
+        alone(async move {
+            stream.set_nonblocking(true).unwrap();
+            let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+            let stream = tokio_rustls::TlsAcceptor::from(config).accept(stream).await.unwrap();
+            let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async move {
+                let te = request.headers().get("te").map(|te| te.to_str().unwrap().to_owned());
+                let said = format!("{} {} {:?} {te:?}", request.method(), request.uri(), request.version());
+                let body = http_body_util::BodyExt::collect(request.into_body()).await?.to_bytes();
+                let frames = [
+                    Ok::<_, hyper::Error>(hyper::body::Frame::data(bytes::Bytes::from(said))),
+                    Ok(hyper::body::Frame::data(body)),
+                    Ok(hyper::body::Frame::trailers([("grpc-status", "0")].map(pair).into_iter().collect())),
+                ];
+                let body = http_body_util::StreamBody::new(tokio_stream::iter(frames));
+                Ok::<_, hyper::Error>(http::Response::new(body))
+            });
+            let io = hyper_util::rt::TokioIo::new(stream);
+            drop(hyper::server::conn::http2::Builder::new(Local).serve_connection(io, service).await);
+        });
+    }
+}
+
+fn pair((name, value): (&'static str, &'static str)) -> (http::HeaderName, http::HeaderValue) {
+    (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+}
+
+#[derive(Clone)]
+struct Local;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for Local {
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(task);
+    }
+}
+
+fn alone<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+/// Asks by HTTP/2, all at once; status, body and `grpc-status` of each.
+fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<String>)> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = connect(HOST, 443);
+    alone(async move {
+        stream.set_nonblocking(true).unwrap();
+        let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+        let name = HOST.to_owned().try_into().unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let (sender, connection) = hyper::client::conn::http2::handshake(Local, io).await.unwrap();
+        let driver = tokio::task::spawn_local(connection);
+        let mut answers = Vec::new();
+        for (method, target) in asked {
+            let request = http::Request::builder().method(*method).uri(*target).header("te", "trailers");
+            let body = http_body_util::Full::new(bytes::Bytes::from_static(b" body"));
+            answers.push(sender.clone().send_request(request.body(body).unwrap()));
+        }
+        let mut said = Vec::new();
+        for answer in answers {
+            let answer = answer.await.unwrap();
+            let status = answer.status().as_u16();
+            let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+            let trailer = body.trailers().map(|all| all["grpc-status"].to_str().unwrap().to_owned());
+            said.push((status, String::from_utf8_lossy(&body.to_bytes()).into_owned(), trailer));
+        }
+        driver.abort();
+        said
+    })
+}
+
+#[test]
+fn every_stream_of_http_2_is_judged_and_trailers_go_through() {
+    staged("tls::every_stream_of_http_2_is_judged_and_trailers_go_through", |stage| {
+        stage.server((WORLD, 443), serve_two(&stage.authority.server(HOST, |_| {})));
+        let rules =
+            json!({"allow": [{"host": "*.at-93-184-216-34.example", "methods": ["POST"], "paths": ["/v1/**"]}]});
+        let mut engine = stage.broker(&rules);
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let (right, path) = (format!("https://{HOST}/v1/a"), format!("https://{HOST}/v2"));
+        let other = "https://b.at-93-184-216-34.example/v1/a";
+        let said = stage.program(|| {
+            ask_two(&trusted, &[("POST", &right), ("GET", &right), ("POST", &path), ("POST", other), ("POST", &right)])
+        });
+        for at in [0, 4] {
+            let (status, body, trailer) = &said[at];
+            assert_eq!((*status, trailer.as_deref()), (200, Some("0")), "{body}");
+            assert_eq!(*body, format!("POST {right} HTTP/2.0 Some(\"trailers\") body"));
+        }
+        for (at, id) in [(1, "net.allow/method"), (2, "net.allow/path"), (3, "net.allow/host-header")] {
+            assert!(said[at].0 == 403 && said[at].1.contains(id), "{:?}", said[at]);
+            assert_eq!(engine.denied(id).port, 443);
+        }
+        // Many streams, one after the other and at once.
+        for _ in 0..10 {
+            let said = stage.program(|| ask_two(&trusted, &[("POST", right.as_str()); 100]));
+            assert!(said.iter().all(|(status, ..)| *status == 200), "{said:?}");
+        }
+        engine.end();
+    });
+}
+
+/// A program of HTTP/2 and a server of HTTP/1 alone, and the other way round.
+#[test]
+fn versions_of_http_meet() {
+    staged("tls::versions_of_http_meet", |stage| {
+        stage.server((WORLD, 443), serve(&stage.authority.server(HOST, |_| {})));
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let right = format!("https://{HOST}/v1/a");
+        let said = stage.program(|| ask_two(&trusted, &[("GET", &right), ("GET", &format!("https://{HOST}/v2"))]));
+        assert!(said[0].0 == 200 && said[0].1.contains("GET /v1/a HTTP/1.1"), "{said:?}");
+        assert!(said[0].1.to_lowercase().contains(&format!("host: {HOST}")), "{said:?}");
+        assert_eq!(said[1].0, 403);
+        let switched = stage.program(|| {
+            let upgrade =
+                get("/v1/socket").replace("\r\n\r\n", "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+            ask(&mut client(&trusted, HOST, HOST), &upgrade).unwrap()
+        });
+        assert!(switched.starts_with("HTTP/1.1 101"), "{switched}");
+        // Other rules may open what the run's authority signs for, and nothing else.
+        let more = json!({"allow": [{"host": "a.other.example", "methods": ["GET"]}]});
+        engine.send(&egress::wire::ToBroker::Rules { net: super::full(&more) });
+        let why = engine.wait(|frame| match frame {
+            egress::wire::FromBroker::Refused { why } => Some(why.clone()),
+            _ => None,
+        });
+        assert!(why.contains("a new sandbox"), "{why}");
+        engine.end();
+    });
+}

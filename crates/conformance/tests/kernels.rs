@@ -94,7 +94,7 @@ async fn begin(layers: &[PolicyLayer], idle: Option<Duration>) -> Live {
     let home = Home::new(&sandbox::state::State::open(&environment.state).unwrap()).unwrap();
     let claim = home.claim(None).unwrap();
     let id = claim.id().to_owned();
-    let setup = Setup { claim, info: info(&id), log: None, output, kill_over: false, life: None, idle };
+    let setup = Setup { claim, info: info(&id), log: None, policy: None, output, kill_over: false, life: None, idle };
     let supervisor = Supervisor::begin(setup, Carrier { socket, run, ended }).await.unwrap();
     let serving = tokio::spawn(supervisor.serve());
     let client = Client::connect(&home.socket_of(&id)).await.unwrap();

@@ -205,6 +205,31 @@ impl Home {
         Ok(Swept { removed, live: u64::try_from(live).unwrap_or(u64::MAX) })
     }
 
+    /// The sandboxes whose supervisor was killed and of which nobody has said so yet ([`Home::told`]).
+    ///
+    /// # Errors
+    /// [`LiveError::Folder`].
+    pub fn lost(&self) -> Result<Vec<Info>, LiveError> {
+        let mut found = self.list(true)?;
+        found.retain(|info| {
+            let folder = self.folder.enter(&info.id, Cross::No);
+            let text = folder.and_then(|folder| folder.read(RECORD, MAX_RECORD)).unwrap_or_default();
+            let said: Option<Record> = serde_json::from_slice(&text).ok();
+            info.reason == Some(EndReason::Lost) && said.is_some_and(|said| said.info.state != Doing::Ended)
+        });
+        Ok(found)
+    }
+
+    /// It is written down that one is lost: from now on its record says so itself.
+    ///
+    /// # Errors
+    /// [`LiveError::Folder`].
+    pub fn told(&self, lost: &Info) -> Result<(), LiveError> {
+        let _held = self.hold()?;
+        let written = self.folder.enter(&lost.id, Cross::No).and_then(|folder| write(&folder, lost));
+        written.map_err(|errno| self.failed(Some(&lost.id), errno))
+    }
+
     fn remove_old(&self, now: Timestamp) -> Result<Vec<String>, LiveError> {
         let mut ended = Vec::new();
         let mut removed = Vec::new();
@@ -311,6 +336,14 @@ fn is_locked(folder: &Dir) -> bool {
     }
 }
 
+fn write(folder: &Dir, info: &Info) -> Result<(), Errno> {
+    let record = Record { schema: 1, owner: Owner::this(), info: info.clone() };
+    let text = serde_json::to_vec(&record).or(Err(Errno::INVAL))?;
+    let mut file = folder.open_file(NEW_RECORD, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC, MODE)?;
+    file.write_all(&text).map_err(|error| errno_of(&error))?;
+    rustix::fs::renameat(folder, NEW_RECORD, folder, RECORD)
+}
+
 /// The place of a sandbox, held by its supervisor. Dropped without a record, it is removed.
 #[derive(Debug)]
 pub struct Claim {
@@ -342,15 +375,7 @@ impl Claim {
     /// # Errors
     /// [`LiveError::Folder`].
     pub fn write(&mut self, info: &Info) -> Result<(), LiveError> {
-        let failed = |errno| LiveError::Folder { path: self.path.join(RECORD), errno };
-        let record = Record { schema: 1, owner: Owner::this(), info: info.clone() };
-        let text = serde_json::to_vec(&record).or(Err(failed(Errno::INVAL)))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-        let written = self.folder.open_file(NEW_RECORD, flags, MODE).and_then(|mut file| {
-            file.write_all(&text).map_err(|error| errno_of(&error))?;
-            rustix::fs::renameat(&self.folder, NEW_RECORD, &self.folder, RECORD)
-        });
-        written.map_err(failed)?;
+        write(&self.folder, info).map_err(|errno| LiveError::Folder { path: self.path.join(RECORD), errno })?;
         self.kept = true;
         Ok(())
     }

@@ -277,6 +277,7 @@ impl Ready {
             claim,
             info,
             log: Some(log),
+            policy: Some(Box::new(policy.clone())),
             output: policy.limits.output.map(|bytes| bytes.0),
             kill_over: policy.limits.over == Over::Kill,
             life,

@@ -263,6 +263,14 @@ pub struct Running {
 pub struct Programs {
     /// In the order of their start.
     pub programs: Vec<Running>,
+    /// How many are not in the list, which fits one answer: those that ended long ago first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How a program of a live sandbox ended. The outcome is one of [`policy::OutcomeKind`], as in the report of a run.
@@ -293,6 +301,26 @@ pub struct Report {
     pub output: u64,
     /// Bytes of output that nobody was given, beyond `limits.output`.
     pub dropped: u64,
+    /// What the policy may have stopped, by the program's own error text: never evidence. The first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<Hint>,
+}
+
+/// As a violation of a run's report that was `seen` in its output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// Stable id, e.g. `fs.read/outside`.
+    pub id: String,
+    /// Clause that may have stopped it.
+    pub clause: String,
+    /// What was attempted.
+    pub what: String,
+    /// Why it was stopped.
+    pub why: String,
+    /// What to do instead.
+    pub instead: String,
+    /// How often.
+    pub count: u64,
 }
 
 /// All about a sandbox.

@@ -138,6 +138,11 @@ impl Built {
         self.refuses(OTHERS_LIMIT)
     }
 
+    /// Whether POSIX message queues can be made.
+    pub(super) fn opens_queues(&self) -> bool {
+        self.says(&["mq_open".to_owned()], true)
+    }
+
     /// Whether leases on files are among what is refused.
     pub(super) fn closes_leases(&self) -> bool {
         self.refuses(LEASE)

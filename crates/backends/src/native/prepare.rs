@@ -108,7 +108,8 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let mut mapped = Vec::new();
     let (mut copy_to, mut etc, mut placed, mut covered) = (None, None, Vec::new(), Vec::new());
     let (rules, cwd, workspace) = if blueprint.container {
-        let tree = tree::build(&blueprint, host, launch, identity)?;
+        let queues = filter.as_ref().is_none_or(filter::Built::opens_queues);
+        let tree = tree::build(&blueprint, host, launch, identity, queues)?;
         (config.sources, config.ops, etc) = (tree.sources, tree.ops, tree.etc);
         (mapped, placed, covered) = (tree.mapped, tree.placed, tree.covered);
         (tree.rules, tree.cwd, tree.workspace)

@@ -78,12 +78,13 @@ pub(crate) struct Mapped {
     pub(crate) gid: u32,
 }
 
-/// Builds the tree of a plan.
+/// Builds the tree of a plan. `queues` says whether the filter leaves POSIX message queues open.
 pub(crate) fn build(
     blueprint: &Blueprint,
     host: &Capabilities,
     launch: &Launch,
     identity: Identities,
+    queues: bool,
 ) -> Result<Tree, StartError> {
     let elsewhere = launch.git.iter().filter(|part| matches!(part, GitPart::Layered(..))).count();
     let within = launch.protect.iter().filter(|one| matches!(one, Protect::Layered(..))).count();
@@ -93,6 +94,9 @@ pub(crate) fn build(
     tree.devices()?;
     tree.root()?;
     tree.kernel_file_systems();
+    if queues {
+        tree.message_queues();
+    }
     tree.temporary();
     tree.places()?;
     tree.protect(&launch.protect)?;
@@ -396,6 +400,13 @@ impl Builder<'_> {
         self.op(Op::Devpts { path: c"/dev/pts".into(), max: TERMINALS });
         self.allow(Path::new("/dev"), Access::READ | Access::WRITE_FILE | Access::IOCTL, true);
         self.allow(Path::new("/"), Access::LIST, true);
+    }
+
+    /// Those of its own ipc namespace. Landlock grants what lies below a mount, and queues lie below none unless they are shown.
+    fn message_queues(&mut self) {
+        let path = Path::new("/dev/mqueue");
+        self.op(Op::Mqueue { path: text(path) });
+        self.allow(path, Access::READ | Access::WRITE, true);
     }
 
     fn temporary(&mut self) {

@@ -29,10 +29,7 @@ const ELSEWHERE: &str = "elsewhere: nothing runs in these groups, and they are o
 fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
-    // Records of live sandboxes that ended long ago, or never came to be.
-    live::Home::new(&state)
-        .and_then(|home| home.sweep(Timestamp::now()))
-        .map_err(|error| Failure::own(error.fault()))?;
+    live_records(&state)?;
     // Copies for later starts: not a leftover of any run, so they are not counted.
     let _copies = sandbox::state::cache(call.environment.euid).map(|cache| backends::sweep_cache(&cache));
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
@@ -59,6 +56,21 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.data(text(&sweep, &elsewhere, call).as_bytes())?;
     }
     Ok(u8::from(!sweep.kept.is_empty()))
+}
+
+/// Records of live sandboxes: who was killed is told to the log, and what ended long ago or never came to be is removed.
+fn live_records(state: &State) -> Result<(), Failure> {
+    let own = |error: live::LiveError| Failure::own(error.fault());
+    let home = live::Home::new(state).map_err(own)?;
+    for lost in home.lost().map_err(own)? {
+        let body = json!({ "sandbox": lost.id, "reason": lost.reason, "message": lost.message });
+        // Written before it is taken for told: who is ended in between says it twice, not never.
+        Log::open(state, None, Options::default())
+            .and_then(|log| log.append(&lost.run, &Kind::live_ended(), &body))
+            .map_err(|error| Failure::own(error.fault()))?;
+        home.told(&lost).map_err(own)?;
+    }
+    home.sweep(Timestamp::now()).map(drop).map_err(own)
 }
 
 fn text(sweep: &Sweep, elsewhere: &[Stray], call: &Call<'_>) -> String {

@@ -111,8 +111,32 @@ fn a_supervisor_that_is_killed_ends_its_sandbox_alone() {
     }
     assert_eq!(one.info()["reason"], "lost");
     assert_eq!(other.exec(&[], &["true"]).0, 0);
-    assert_eq!(call(house, &["gc"]).0, 0);
+    for _ in 0..2 {
+        assert_eq!(call(house, &["gc"]).0, 0);
+    }
+    let log = house.run(&["audit", "show", "--json"]).json();
+    let told = log["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "live.ended");
+    let told: Vec<_> = told.map(|event| &event["body"]["reason"]).collect();
+    assert_eq!(told, ["lost"], "its end is in the log, once: {log}");
     assert_eq!(other.exec(&[], &["true"]).0, 0);
+}
+
+#[test]
+fn what_the_policy_may_have_stopped_is_told_as_a_run_tells_it() {
+    let house = &House::new();
+    let live = Live::new(house, &["--net", "loopback"]);
+    let script = "echo 'curl: (6) Could not resolve host: example.org' >&2; exit 6";
+    let (code, _, err) = live.exec(&[], &["sh", "-c", script]);
+    assert!(code == 6 && err.contains("stopped: reaching the network") && err.contains("instead: "), "{err}");
+    let json: serde_json::Value = serde_json::from_str(&live.exec(&["--json"], &["sh", "-c", script]).1).unwrap();
+    let found = &json["violations"][0];
+    assert_eq!((&found["id"], &found["seen"]), (&"net.mode/closed".into(), &"output".into()), "{json}");
+    assert_eq!(
+        json["violations"],
+        house.run(&["run", "--json", "--net", "loopback", "--", "sh", "-c", script]).json()["violations"]
+    );
+    let (code, _, err) = live.exec(&[], &["sh", "-c", "echo fine >&2"]);
+    assert_eq!((code, err.as_str()), (0, "fine\n"));
 }
 
 #[test]

@@ -202,6 +202,37 @@ fn a_clone_within_a_layer_is_told_how_it_works() {
 }
 
 #[test]
+fn a_folder_that_cannot_give_its_group_says_why() {
+    let house = House::new();
+    let run =
+        house.run(&["run", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", "mkdir d; chmod g+s d; chmod 775 d"]);
+    assert!(run.code == 0 && run.err.contains("a set-user-id or set-group-id bit on d"), "{run:?}");
+    let line = "chmod: changing permissions of 'd': Operation not permitted";
+    assert_eq!(hint(&house, &["-w", "."], line).map(|(id, _)| id).as_deref(), Some("syscalls/set-id"));
+    let line = "chmod: changing permissions of '/usr/bin/env': Operation not permitted";
+    assert_ne!(hint(&house, &["-w", "."], line).map(|(id, _)| id).as_deref(), Some("syscalls/set-id"), "of others");
+}
+
+#[test]
+fn message_queues_work_and_are_the_runs_own() {
+    let house = House::new();
+    let code = "import ctypes, os
+rt = ctypes.CDLL('librt.so.1', use_errno=True)
+queue = rt.mq_open(b'/fumehood', os.O_RDWR | os.O_CREAT, 0o600, None)
+print(queue >= 0 and rt.mq_send(queue, b'hello', 5, 0) == 0, sorted(os.listdir('/dev/mqueue')))";
+    let run = |flags: &[&str]| house.run(&[&["run", "-q"], flags, &["--", "python3", "-c", code]].concat());
+    for _ in 0..2 {
+        let own = run(&["-p", "coding-agent", "-w", "."]);
+        assert_eq!((own.code, own.out.as_str()), (0, "True ['fumehood']\n"), "{own:?}");
+    }
+    let strict = run(&[]);
+    assert!(
+        strict.code == 1 && strict.err.contains("/dev/mqueue"),
+        "they are not shown where they are closed: {strict:?}"
+    );
+}
+
+#[test]
 fn a_configuration_of_git_that_is_guarded_is_told_by_the_name_of_its_clause() {
     let house = House::new();
     let line = "error: could not lock config file .git/config: File exists";

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use policy::Policy;
 use sandbox::audit::Log;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
@@ -63,6 +64,8 @@ pub struct Setup {
     pub info: Info,
     /// Where its events are written down.
     pub log: Option<Log>,
+    /// What hints are read by; none without.
+    pub policy: Option<Box<Policy>>,
     /// `limits.output`, for each program.
     pub output: Option<u64>,
     /// A program that prints more is killed, else the rest is left out.

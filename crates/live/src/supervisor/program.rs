@@ -5,15 +5,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent::frame::Lane;
 use agent::words::Exited;
+use policy::Policy;
 use tokio::time::Instant;
 
 use super::client::ClientId;
-use crate::words::{Exec, Report, Running};
+use crate::words::{Exec, Hint, Report, Running};
 
 /// The newest of each lane that is kept for `logs`.
 const KEPT: usize = 1 << 20;
 /// Most bytes of input that wait for a program beside those of windows.
 pub(super) const MAX_INPUT: usize = 4 << 20;
+
+/// So much of what a program printed last is read for hints.
+const READ: usize = 64 * 1024;
+/// Most bytes of the words of hints in a report: it fits a frame, and a list of programs holds many.
+const HINTS: usize = 4096;
 
 /// The newest bytes of a lane.
 #[derive(Debug, Default)]
@@ -312,7 +318,30 @@ impl Program {
             memory_peak: exited.max_rss,
             output: self.budget.produced,
             dropped: self.budget.dropped(),
+            hints: Vec::new(),
         }
+    }
+
+    /// What the policy may have stopped, by what it printed last on its error stream; a terminal has one stream for both.
+    pub(super) fn hints(&self, policy: &Policy) -> Vec<Hint> {
+        let [out, err] = &self.kept;
+        let lane = if self.asked.program.tty.is_some() { out } else { err };
+        let printed: Vec<u8> = lane.0.iter().skip(lane.0.len().saturating_sub(READ)).copied().collect();
+        let mut room = HINTS;
+        let hints = sandbox::hints(&printed, policy).into_iter().map(|found| Hint {
+            id: found.id,
+            clause: found.clause.path().to_owned(),
+            what: found.what,
+            why: found.why,
+            instead: found.instead,
+            count: found.count,
+        });
+        let fits = hints.take_while(|hint| {
+            let size =
+                [&hint.what, &hint.why, &hint.instead].into_iter().map(String::len).fold(0, usize::saturating_add);
+            room.checked_sub(size).map(|left| room = left).is_some()
+        });
+        fits.collect()
     }
 }
 

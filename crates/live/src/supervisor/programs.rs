@@ -26,6 +26,8 @@ const MAX_KEPT: usize = 8 << 20;
 const MAX_OVER: usize = 64;
 /// Most bytes of output that are kept of all programs, those that run included.
 const MAX_KEPT_IN_ALL: usize = 32 << 20;
+/// Most bytes of a list of programs: it fits a frame with what stands around it.
+const SHOWN: usize = 224 * 1024;
 /// A program that was killed is gone by then, or its agent is none.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The kernel's count of what memory ended is read so long after a SIGKILL that nobody of us sent.
@@ -94,7 +96,25 @@ impl Hub {
     /// All that are known.
     pub(super) fn shown(&self) -> Programs {
         let there = self.programs.values().filter(|program| program.stage != Stage::Starting && !program.system);
-        Programs { programs: there.map(Program::shown).collect() }
+        let mut there: Vec<&Program> = there.collect();
+        there.sort_by_key(|program| (program.is_over(), std::cmp::Reverse(program.number)));
+        let (mut room, mut all) = (SHOWN, Programs::default());
+        let mut fitting = Vec::new();
+        for program in there {
+            let shown = program.shown();
+            // And a comma.
+            let size = serde_json::to_vec(&shown).map_or(SHOWN, |words| words.len().saturating_add(1));
+            match room.checked_sub(size) {
+                Some(left) => {
+                    room = left;
+                    fitting.push((program.number, shown));
+                }
+                None => all.left_out = all.left_out.saturating_add(1),
+            }
+        }
+        fitting.sort_by_key(|(number, _)| *number);
+        all.programs = fitting.into_iter().map(|(_, shown)| shown).collect();
+        all
     }
 
     /// Somebody wants to listen, and to write.
@@ -277,6 +297,9 @@ impl Hub {
             self.hand_out(number, lane, &bytes);
         }
         let Some(mut program) = self.programs.remove(&number) else { return };
+        if let Some(policy) = &self.setup.policy {
+            report.hints = program.hints(policy);
+        }
         program.stage = Stage::Ended;
         program.report = Some(report.clone());
         for (id, stream) in std::mem::take(&mut program.readers) {

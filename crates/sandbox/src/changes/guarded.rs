@@ -1,10 +1,10 @@
 //! Which changes are not taken unless they are named.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::manifest::{Change, Entry, Kind, Manifest};
-use crate::protect::{self, List, Part, REPOSITORY, Verdict, What, judge, objection, part, split};
+use crate::protect::{self, List, Part, REPOSITORY, Verdict, What, judge, named_by_git, objection, part, split};
 use crate::state::{Cross, Dir};
 
 /// A file of git's that is larger is not judged.
@@ -20,6 +20,8 @@ pub(super) struct Guarding<'a> {
     blobs: Option<&'a Dir>,
     /// Folders that git takes for its own when the changes are taken, whatever they are called.
     repositories: BTreeSet<&'a Path>,
+    /// What git's configuration on the host names.
+    named: BTreeSet<PathBuf>,
 }
 
 /// The folders above a path that git takes for its own: each has `HEAD`, `objects` and `refs`, from the run or on the host.
@@ -50,7 +52,9 @@ impl<'a> Guarding<'a> {
             Some((entry.path.parent().filter(|_| gone)?, "version control: the repository would be gone".to_owned()))
         });
         let folders = folders.chain(emptied).collect();
-        Self { list, folders, host, blobs, repositories: repositories(manifest, host) }
+        let tops: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
+        let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
+        Self { list, folders, host, blobs, repositories: repositories(manifest, host), named }
     }
 
     /// Why an entry is held, if it is.
@@ -59,6 +63,9 @@ impl<'a> Guarding<'a> {
             return Some(why.clone());
         }
         match self.verdict(entry) {
+            Verdict::Free if entry.path.ancestors().any(|path| self.named.contains(path)) => {
+                Some("version control: git's configuration names it".to_owned())
+            }
             Verdict::Free => None,
             Verdict::Held(why) => Some(why),
             Verdict::Contents(kind) => {

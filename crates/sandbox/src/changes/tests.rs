@@ -364,6 +364,28 @@ fn a_configuration_that_names_a_program_is_held() {
 }
 
 #[test]
+fn what_the_hosts_configuration_of_git_names_is_held() {
+    let config = "[core]\n\tbare = false\n\thooksPath = h\n\tfsmonitor = tools/watch.sh --all\n\
+                  [include]\n\tpath = ../dev/config\n[user]\n\tname = src/x\n";
+    let host = Host::new(&[(".git/HEAD", ""), (".git/config", config), ("my/hooks/x", ""), ("sub/src/x", "")]);
+    symlink("my/hooks", host.work("h")).unwrap();
+    symlink("other", host.at("upper").join("h")).unwrap();
+    let held = ["dev/config", "h", "my/hooks/pre-commit", "tools/watch.sh"];
+    for name in held.into_iter().skip(2).chain(["dev/config", "tools/other.sh", "src/x", "false", "other/x"]) {
+        put(&host.at("upper"), name, "");
+    }
+    host.read();
+    let found = host.conflicts().into_iter().filter(|(_, id)| *id == "protected").map(|(path, _)| path);
+    assert_eq!(found.collect::<Vec<_>>(), held.map(PathBuf::from));
+    assert!(host.diff().text().contains("git's configuration names it"));
+    // Without a configuration that names them they are files like others.
+    let plain = Host::new(&[(".git/HEAD", ""), (".git/config", "[core]\n\tbare = false\n")]);
+    put(&plain.at("upper"), "tools/watch.sh", "");
+    plain.read();
+    assert!(matches!(plain.apply(), Applied::Done { .. }));
+}
+
+#[test]
 fn of_a_configuration_the_harmless_keys_are_taken_and_the_others_stay_with_the_run() {
     let (host_text, run) =
         ("# ours\n[core]\n\tbare = false\n", "[core]\n\tbare = false\n\tfsmonitor = evil\n[user]\n\tname = x\n");

@@ -13,6 +13,7 @@ mod hold;
 mod index;
 mod links;
 mod list;
+mod named;
 mod plan;
 mod sentry;
 #[cfg(test)]
@@ -24,5 +25,6 @@ pub use gitconfig::{Part, part};
 pub use gitdir::{Kind, REPOSITORY, What, objection, split};
 pub use hold::Hold;
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
+pub use named::named_by_git;
 pub use plan::{Bind, ProtectPlan, Seen, plan};
 pub use sentry::{Sentry, late};

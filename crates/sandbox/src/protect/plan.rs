@@ -13,12 +13,11 @@ use super::git::{self, GitElsewhere};
 use super::gitdir::{self, is_repository};
 use super::links::{DATA, files};
 use super::list::{List, Protected, Shape};
+use super::named::named;
 use crate::state::{Cross, Dir, PathText, Watched, path_text};
 
 /// How many folders of a workspace are watched at most.
 const MAX_FOLDERS: usize = 200_000;
-/// A configuration of git's that is larger names nothing.
-const MAX_CONFIG: u64 = 1 << 20;
 /// As many links on one way as the kernel follows.
 const MAX_LINKS: usize = 40;
 /// How many names a `*` may stand for.
@@ -172,15 +171,10 @@ impl ProtectPlan {
 
     /// What the configuration of a repository names in the workspace: hooks, programs, further files.
     fn named(&mut self, below: &Dir) {
-        for layer in self.layers.clone() {
-            let config = below.read(layer.join("config"), MAX_CONFIG).unwrap_or_default();
-            let top = layer.parent().unwrap_or(Path::new("")).to_owned();
-            for (word, folders) in gitdir::named(&config) {
-                // Hooks and programs are looked for from the top of the working tree, further files from git's folder.
-                for base in [&top, &layer] {
-                    self.lead(below, &base.join(&word), folders, "git's configuration names it");
-                }
-            }
+        let tops: BTreeSet<&Path> =
+            self.layers.iter().filter_map(|layer| layer.parent()).chain([Path::new("")]).collect();
+        for one in tops.into_iter().flat_map(|top| named(&self.root, below, top)).collect::<Vec<_>>() {
+            self.lead(below, &one.path, one.folder, "git's configuration names it");
         }
     }
 
@@ -198,28 +192,15 @@ impl ProtectPlan {
 
     /// Binds what a path leads to in the workspace, with every link on the way known.
     fn lead(&mut self, below: &Dir, path: &Path, folders: bool, why: &str) {
-        let Some(mut at) = git::resolve(Path::new("/"), path) else { return };
-        for _ in 0..MAX_LINKS {
-            let Ok(inner) = at.strip_prefix("/") else { return };
-            let inner = inner.to_owned();
-            // The first part that is a link.
-            let link = inner
-                .ancestors()
-                .collect::<Vec<_>>()
-                .into_iter()
-                .rev()
-                .find_map(|part| Some((part.to_owned(), link_target(below, part)?)));
-            let Some((link, target)) = link else { return self.bind_led(below, inner, folders, why) };
-            let rest = inner.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
-            let from = self.root.join(link.parent().unwrap_or(Path::new("")));
-            let Some(to) = git::resolve(&from, &target.join(rest)) else { return };
-            let held = self.layers.iter().any(|layer| link.starts_with(layer));
-            if !held && !self.links.contains(&link) {
-                self.links.push(link);
+        let (layers, links) = (&self.layers, &mut self.links);
+        let led = follow(&self.root, below, path, |link| {
+            let held = layers.iter().any(|layer| link.starts_with(layer));
+            if !held && !links.contains(&link) {
+                links.push(link);
             }
-            // What lies out of the workspace cannot be written.
-            let Ok(inside) = to.strip_prefix(&self.root) else { return };
-            at = Path::new("/").join(inside);
+        });
+        if let Some(led) = led {
+            self.bind_led(below, led, folders, why);
         }
     }
 
@@ -348,6 +329,27 @@ pub(super) fn link_target(below: &Dir, path: &Path) -> Option<PathBuf> {
     let (parent, name) = parent_of(below, path).ok()??;
     let target = rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new()).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
+}
+
+/// Where a path leads in the workspace, relative to it, whether anything is there or not; `on_link` is told of every link on
+/// the way. `None` if it leads out.
+pub(super) fn follow(root: &Path, below: &Dir, path: &Path, mut on_link: impl FnMut(PathBuf)) -> Option<PathBuf> {
+    let mut at = git::resolve(Path::new("/"), path)?;
+    for _ in 0..MAX_LINKS {
+        let inner = at.strip_prefix("/").ok()?.to_owned();
+        // The first part that is a link.
+        let mut parts: Vec<_> = inner.ancestors().collect();
+        parts.reverse();
+        let link = parts.into_iter().find_map(|part| Some((part.to_owned(), link_target(below, part)?)));
+        let Some((link, target)) = link else { return Some(inner) };
+        let rest = inner.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
+        let from = root.join(link.parent().unwrap_or(Path::new("")));
+        on_link(link);
+        // What lies out of the workspace cannot be written.
+        let to = git::resolve(&from, &target.join(rest))?;
+        at = Path::new("/").join(to.strip_prefix(root).ok()?);
+    }
+    None
 }
 
 /// The folder of a path, and its last part; `None` if the folder is missing or reached by a link.

@@ -286,8 +286,13 @@ fn a_linked_worktree_is_found_by_its_pointer_back() {
     std::fs::write(own.join("commondir"), "../..\n").unwrap();
     std::fs::write(own.join("gitdir"), format!("{}\n", work.root.join(".git").display())).unwrap();
     let git = work.elsewhere().unwrap().unwrap();
-    assert_eq!((git.git_dir, git.common_dir), (own.clone(), main));
+    assert_eq!((git.git_dir, &git.common_dir), (own.clone(), &main));
     assert!(work.plan().binds.iter().any(|b| b.path == Path::new(".git")));
+    work.put("tools/hooks/x", "");
+    let hooks = || work.plan().binds.iter().any(|b| b.path == Path::new("tools/hooks"));
+    assert!(!hooks(), "nobody names it");
+    std::fs::write(main.join("config"), "[core]\n\thooksPath = tools/hooks\n").unwrap();
+    assert!(hooks(), "the configuration that worktrees share names it");
     std::fs::write(own.join("gitdir"), "/elsewhere/.git\n").unwrap();
     assert_eq!(work.elsewhere().unwrap_err().why, "it does not point back at this workspace");
 }

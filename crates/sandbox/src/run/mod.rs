@@ -54,6 +54,7 @@ pub use parked::{Parked, park};
 pub use planning::{Planned, plan};
 pub use record::refused;
 pub use streams::{Kept, Last};
+pub use violations::from_output as hints;
 
 use begin::Stage;
 use frozen::Files;

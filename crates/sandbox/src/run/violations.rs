@@ -83,7 +83,7 @@ fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String
 
 /// Hints read from what the program printed on its error stream.
 #[must_use]
-pub(super) fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
+pub fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
     let start = stderr.len().saturating_sub(READ);
     let text = String::from_utf8_lossy(stderr.get(start..).unwrap_or_default());
     let mut list: Vec<Violation> = Vec::new();
@@ -132,6 +132,16 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
             "`git clone --no-hardlinks`, or a workspace of mode `copy`".to_owned(),
         ));
     }
+    if let Some(path) = set_id(line).filter(|path| is_writable(path, policy)) {
+        return Some(output(
+            "syscalls/set-id",
+            ClauseId::SyscallsProfile,
+            format!("a set-user-id or set-group-id bit on {path}"),
+            "the filter refuses both, also on folders: it cannot tell them from programs, which would carry this user's rights"
+                .to_owned(),
+            "the mode without it (`chmod 775` for `chmod 2775`); set it outside, once the change is taken".to_owned(),
+        ));
+    }
     if ["File size limit exceeded", "File too large", "EFBIG"].iter().any(|text| line.contains(text)) {
         return Some(large_file(policy));
     }
@@ -164,6 +174,13 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
         return Some(more_memory("limits.memory/refused", "an allocation was refused".to_owned()));
     }
     None
+}
+
+/// What chmod was refused for, as GNU's and busybox's say it. Modes without these bits are refused by nobody where one may write.
+fn set_id(line: &str) -> Option<&str> {
+    let named = line.strip_prefix("chmod: ")?.strip_suffix(": Operation not permitted")?;
+    let gnu = named.strip_prefix("changing permissions of ");
+    Some(gnu.unwrap_or(named).trim_matches(['\'', '\u{2018}', '\u{2019}']))
 }
 
 /// Whose limit it was: the policy's, in the unit in which policies write it, or one that the host sets by itself.

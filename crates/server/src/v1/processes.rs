@@ -52,7 +52,13 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living) ->
     let inside = agent::words::Request::Processes {};
     let inside = backend::call::<Json>(&*desk.sandboxes, &info.id, &inside).await?;
     let inside = inside.get("processes").cloned().unwrap_or(Json::Null);
-    Ok(json_response(StatusCode::OK, &json!({ "programs": programs.programs, "processes": inside })))
+    let mut answer = json!({ "programs": programs.programs, "processes": inside });
+    if programs.left_out > 0
+        && let Some(answer) = answer.as_object_mut()
+    {
+        answer.insert("left_out".to_owned(), programs.left_out.into());
+    }
+    Ok(json_response(StatusCode::OK, &answer))
 }
 
 pub(super) async fn logs(

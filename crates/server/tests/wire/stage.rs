@@ -103,6 +103,7 @@ async fn create(state: Folder, home: PathBuf, wanted: Wanted) -> Info {
         claim,
         info,
         log: None,
+        policy: None,
         output: None,
         kill_over: false,
         life: wanted.timeout_ms.map(Duration::from_millis),

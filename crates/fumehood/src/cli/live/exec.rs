@@ -7,7 +7,7 @@ use agent::words::{Code, Program, ProgramControl, Size};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use live::client::{Error, Incoming, Sender, Stream};
-use live::words::{Ask, Exec, Info, Report, Running};
+use live::words::{Ask, Exec, Hint, Info, Report, Running};
 use sandbox::fault::{Fault, show_text};
 use serde_json::{Value, json};
 use sys::signals::{FORWARDED, WINDOW_CHANGED};
@@ -131,7 +131,24 @@ async fn through(call: &Call<'_>, home: &live::Home, word: &str, asked: Exec) ->
     } else if report.outcome == "limit" || report.outcome == "failed" {
         call.console.eprint(&format!("fumehood: {}: {}\n", report.outcome, show_text(&report.message)));
     }
+    if !call.json {
+        report.hints.iter().for_each(|hint| call.console.eprint(&stopped(hint)));
+    }
     Ok(code_of(&report))
+}
+
+fn violation(hint: &Hint) -> Value {
+    let Hint { id, clause, what, why, instead, count } = hint;
+    json!({ "id": id, "clause": clause, "what": what, "why": why, "instead": instead, "count": count, "seen": "output" })
+}
+
+/// A hint in the words of a run's report.
+fn stopped(hint: &Hint) -> String {
+    let Hint { what, why, instead, .. } = hint;
+    let (what, why, instead) = (show_text(what), show_text(why), show_text(instead));
+    format!(
+        "fumehood: stopped: {what}: {why} (read from the program's output: a hint, not evidence)\nfumehood: instead: {instead}\n"
+    )
 }
 
 /// Why the program did not start; as `run` has it, 126 and 127.
@@ -288,7 +305,7 @@ impl Output {
                 "wall": report.wall, "cpu_user": report.cpu_user, "cpu_system": report.cpu_system,
                 "memory_peak": report.memory_peak, "output": report.output,
             },
-            "violations": [],
+            "violations": report.hints.iter().map(violation).collect::<Vec<_>>(),
             "cut": report.dropped > 0, "dropped": report.dropped,
         });
         if let Some(map) = value.as_object_mut() {

@@ -181,8 +181,12 @@ async fn records_of_the_dead_are_told_and_kept_for_a_day() {
     drop(claim);
     let lost = home.find(&id).unwrap();
     assert_eq!((lost.state, lost.reason), (State::Ended, Some(EndReason::Lost)));
-    assert!(lost.message.unwrap().contains("gone without a word"));
+    assert!(lost.message.as_ref().unwrap().contains("gone without a word"));
     assert_eq!((home.list(false).unwrap().len(), home.list(true).unwrap().len()), (0, 1));
+    assert_eq!(home.lost().unwrap(), std::slice::from_ref(&lost), "until somebody has said it");
+    home.told(&lost).unwrap();
+    assert_eq!(home.lost().unwrap(), []);
+    assert_eq!(home.find(&id).unwrap().reason, Some(EndReason::Lost));
     let now = jiff::Timestamp::now();
     assert!(home.sweep(now).unwrap().removed.is_empty());
     assert_eq!(home.sweep(now + jiff::SignedDuration::from_hours(25)).unwrap().removed, [id]);

@@ -109,6 +109,7 @@ async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live
         claim,
         info,
         log: None,
+        policy: None,
         output: with.output,
         kill_over: with.kill_over,
         life: with.life,

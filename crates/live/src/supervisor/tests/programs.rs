@@ -95,6 +95,22 @@ async fn who_does_not_read_is_skipped_and_told_and_the_others_get_everything() {
     kill(&owner).await;
 }
 
+#[tokio::test]
+async fn a_list_of_programs_fits_its_answer_and_says_what_it_lacks() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let long = "x".repeat(100 * 1024);
+    let mut first = client.open(&Ask::Exec(exec(&["cat"]))).unwrap();
+    first.reply().await.unwrap();
+    for _ in 0..4 {
+        to_end(&mut client.open(&Ask::Exec(exec(&["exit", "0", &long]))).unwrap()).await;
+    }
+    let all: Programs = client.call(&Ask::Programs {}).await.unwrap();
+    let ids: Vec<&str> = all.programs.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!((ids, all.left_out), (vec!["p1", "p4", "p5"], 2), "what runs, and the newest of what ended");
+    kill(&client).await;
+}
+
 async fn programs(client: &Client) -> Vec<Running> {
     client.call::<Programs>(&Ask::Programs {}).await.unwrap().programs
 }

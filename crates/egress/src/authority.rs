@@ -57,13 +57,9 @@ pub fn names<'a>(net: &'a Net, secrets: impl IntoIterator<Item = &'a str>) -> Ve
 /// # Errors
 /// The machine has no randomness, or a name cannot stand in a certificate.
 pub fn make(names: Vec<String>, roots: String) -> Result<Opening, String> {
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(told)?;
-    let certificate = own(&names)?.self_signed(&key).map_err(told)?.pem();
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| error.to_string())?;
+    let certificate = own(&names)?.self_signed(&key).map_err(|error| error.to_string())?.pem();
     Ok(Opening { certificate, key: Key(Zeroizing::new(key.serialize_pem())), names, roots })
-}
-
-fn told(error: rcgen::Error) -> String {
-    error.to_string()
 }
 
 fn dated() -> Result<CertificateParams, String> {
@@ -91,9 +87,9 @@ impl Authority {
     /// # Errors
     /// Its key cannot be read, or the machine has no randomness.
     pub fn read(opening: &Opening) -> Result<Self, String> {
-        let key = KeyPair::from_pem(&opening.key.0).map_err(told)?;
+        let key = KeyPair::from_pem(&opening.key.0).map_err(|error| error.to_string())?;
         let issuer = Issuer::new(own(&opening.names)?, key);
-        let leaf = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(told)?;
+        let leaf = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| error.to_string())?;
         Ok(Self { issuer, names: opening.names.clone(), leaf })
     }
 
@@ -116,12 +112,13 @@ impl Authority {
             return Err(format!("the run's authority does not sign for {name}"));
         }
         let mut params = dated()?;
-        params.subject_alt_names = vec![rcgen::SanType::DnsName(name.try_into().map_err(told)?)];
+        params.subject_alt_names =
+            vec![rcgen::SanType::DnsName(name.try_into().map_err(|error: rcgen::Error| error.to_string())?)];
         params.distinguished_name.push(DnType::CommonName, "Fumehood");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let certificate = params.signed_by(&self.leaf, &self.issuer).map_err(told)?.der().to_vec();
+        let certificate = params.signed_by(&self.leaf, &self.issuer).map_err(|error| error.to_string())?.der().to_vec();
         Ok(Leaf { certificate, key: Zeroizing::new(self.leaf.serialize_der()) })
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn orders(socket: impl AsFd) -> Result<(Orders, Vec<OwnedFd>), Broker
             if length != bytes.len() {
                 return Err(BrokerError::Orders("more came before they were answered".to_owned()));
             }
-            return checked(orders, sockets);
+            return checked(*orders, sockets);
         }
         receive(&socket, &mut bytes, &mut sockets)?;
         if sockets.len() > SOCKETS_AT_MOST {

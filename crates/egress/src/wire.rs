@@ -28,7 +28,7 @@ pub const TEXT_AT_MOST: usize = 512;
 #[serde(tag = "frame", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ToBroker {
     /// The first frame, and only the first.
-    Orders(Orders),
+    Orders(Box<Orders>),
     /// The rules from now on; connections that no longer fit are cut.
     Rules {
         /// The resolved `[net]` table, as the policy's own JSON.
@@ -383,14 +383,14 @@ mod tests {
 
     #[test]
     fn a_frame_reads_back_and_says_how_long_it_was() {
-        let orders = ToBroker::Orders(Orders {
+        let orders = ToBroker::Orders(Box::new(Orders {
             version: VERSION,
             run: "r-1".to_owned(),
             net: serde_json::json!({"mode": "allow"}),
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
             secrets: Secrets::default(),
             opening: None,
-        });
+        }));
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();
         assert!(String::from_utf8_lossy(&bytes).contains(r#"{"kind":"spare-tcp4","port":0}"#));

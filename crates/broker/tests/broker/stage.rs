@@ -163,7 +163,7 @@ impl Stage {
         let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
         let orders = Orders { version, run, net, sockets: named, opening, secrets };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
-        engine.send_with(&ToBroker::Orders(orders), &fds);
+        engine.send_with(&ToBroker::Orders(Box::new(orders)), &fds);
         drop(sockets);
         engine
     }

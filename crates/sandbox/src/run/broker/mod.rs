@@ -149,7 +149,7 @@ impl Starting {
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
         let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets };
-        send(&socket, &ToBroker::Orders(orders), sockets)?;
+        send(&socket, &ToBroker::Orders(Box::new(orders)), sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
         loop {

@@ -16,6 +16,7 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod images;
 mod live;
 mod live_files;
 mod man;

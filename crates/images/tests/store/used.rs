@@ -156,11 +156,14 @@ fn layouts_and_archives_keep_their_names() {
     assert_eq!(bench.store.list().unwrap().len(), 2);
 }
 
+/// What somebody does to a tree.
+type Change = fn(&std::path::Path);
+
 #[test]
 fn a_tree_that_was_changed_is_never_given_out() {
     let bench = Bench::new();
     let entries = [file("a", "hello"), folder("d"), link(b'2', "l", "a")];
-    let ways: [(&str, fn(&std::path::Path)); 7] = [
+    let ways: [(&str, Change); 7] = [
         ("content of the same size and time", |root| {
             let meta = fs::metadata(root.join("a")).unwrap();
             fs::write(root.join("a"), "HELLO").unwrap();

@@ -16,7 +16,7 @@ fn saved(house: &House, names: &[&str], layers: &[&str]) -> PathBuf {
         header.set_mode(0o644);
         archive.append_data(&mut header, name, body).unwrap();
     };
-    let arch = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+    let arch = if std::env::consts::ARCH == "x86_64" { "amd64" } else { "arm64" };
     let ids: Vec<_> = layers.iter().map(|_| format!("sha256:{}", "0".repeat(64))).collect();
     let config = json!({
         "architecture": arch, "os": "linux", "rootfs": { "diff_ids": ids }, "config": { "Cmd": ["/bin/x"], "Env": ["A=b"] },

@@ -105,7 +105,7 @@ pub(crate) fn plain(entries: &[Entry]) -> Layer {
 }
 
 pub(crate) fn arch() -> &'static str {
-    if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" }
+    if std::env::consts::ARCH == "x86_64" { "amd64" } else { "arm64" }
 }
 
 pub(crate) fn config(layers: &[Layer]) -> Value {

@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 16] = [
+const ROOMS: [Room; 17] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -108,6 +108,12 @@ const ROOMS: [Room; 16] = [
             "zeroize",
         ]),
     },
+    // Unpacks what others packed: no engine but the state folder's.
+    Room {
+        package: "fumehood-images",
+        rooms: &["fumehood-sandbox", "fumehood-sys"],
+        others: Some(&["flate2", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
+    },
     Room {
         package: "fumehood-egress",
         rooms: &["fumehood-policy"],
@@ -154,6 +160,7 @@ const ROOMS: [Room; 16] = [
             "fumehood-attack",
             "fumehood-egress",
             "fumehood-broker",
+            "fumehood-images",
         ],
         others: None,
     },
@@ -172,6 +179,7 @@ const ROOMS: [Room; 16] = [
             "fumehood-server",
             "fumehood-egress",
             "fumehood-broker",
+            "fumehood-images",
             "fumehood-probe",
             "fumehood-attack",
             "fumehood",

@@ -304,7 +304,7 @@ pub(crate) fn root_image(root: &Root) -> Option<Support> {
     match root {
         Root::Image(name) => Some(unmet(
             "fs.root/no-images",
-            format!("`image:{name}` cannot be unpacked by this version"),
+            format!("images can be imported, and `image:{name}` cannot be a root yet"),
             "unpack it and use `fs.root = \"dir:PATH\"`, or use `host`",
         )),
         Root::Host | Root::Empty | Root::Dir(_) => None,

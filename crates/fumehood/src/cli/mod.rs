@@ -19,6 +19,7 @@ mod explain;
 pub mod flags;
 mod gc;
 mod house;
+mod image;
 mod keys;
 mod live;
 mod man;
@@ -101,6 +102,10 @@ pub const COMMANDS: &[&Spec] = &[
     &template::BUILD,
     &template::LS,
     &template::RM,
+    &image::IMPORT,
+    &image::LS,
+    &image::RM,
+    &image::INSPECT,
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,

@@ -54,6 +54,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("approvals", "Answer agents that wait for a person"),
     ("keys", "Say who may use the server of live sandboxes"),
     ("template", "Make what sandboxes have beside the host's own tools"),
+    ("image", "Keep images as trees"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];
 

@@ -17,6 +17,7 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod images;
 mod live;
 mod live_files;
 mod man;

@@ -1,0 +1,86 @@
+//! One digest of a whole tree: names, kinds, modes, contents and targets. Two trees with the same digest are the same for
+//! whoever reads them; sizes, times and numbers of files take no part.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use sandbox::state::{Cross, Dir, errno_of};
+use sha2::{Digest as _, Sha256};
+
+use crate::decode::hex;
+
+/// What a tree comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) digest: String,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Reads all of a tree.
+pub(crate) fn sum(root: &Dir) -> Result<Sum, Errno> {
+    let mut walk = Walk { hash: Sha256::new(), sum: Sum::default(), buffer: vec![0; 128 << 10] };
+    let mode = rustix::fs::fstat(root)?.st_mode & 0o7777;
+    walk.hash.update(mode.to_le_bytes());
+    walk.folder(root)?;
+    Ok(Sum { digest: hex(&walk.hash.finalize()), ..walk.sum })
+}
+
+struct Walk {
+    hash: Sha256,
+    sum: Sum,
+    buffer: Vec<u8>,
+}
+
+impl Walk {
+    /// Everything has a length before it, so that no two trees are the same bytes.
+    fn text(&mut self, bytes: &[u8]) {
+        self.hash.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+        self.hash.update(bytes);
+    }
+
+    fn folder(&mut self, dir: &Dir) -> Result<(), Errno> {
+        for name in dir.names()? {
+            let Some(stat) = dir.stat(&name)? else { return Err(Errno::STALE) };
+            self.text(name.as_bytes());
+            self.hash.update((stat.st_mode).to_le_bytes());
+            self.sum.files = self.sum.files.saturating_add(1);
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => self.folder(&dir.enter(Path::new(&name), Cross::No)?)?,
+                FileType::RegularFile => self.file(dir.open_file(&name, OFlags::RDONLY, Mode::empty())?)?,
+                FileType::Symlink => {
+                    let target = rustix::fs::readlinkat(dir, Path::new(&name), Vec::new())?;
+                    self.text(target.as_bytes());
+                }
+                // Nothing of ours: its kind alone makes another digest.
+                FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice
+                | FileType::Unknown => {}
+            }
+        }
+        // The end of a folder: no name is so long.
+        self.hash.update(u64::MAX.to_le_bytes());
+        Ok(())
+    }
+
+    fn file(&mut self, mut file: File) -> Result<(), Errno> {
+        let mut hash = Sha256::new();
+        loop {
+            let read = file.read(&mut self.buffer).map_err(|error| errno_of(&error))?;
+            let part = self.buffer.get(..read).unwrap_or_default();
+            if part.is_empty() {
+                break;
+            }
+            hash.update(part);
+            self.sum.bytes = self.sum.bytes.saturating_add(u64::try_from(read).unwrap_or(0));
+        }
+        self.hash.update(hash.finalize());
+        Ok(())
+    }
+}

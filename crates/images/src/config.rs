@@ -1,0 +1,88 @@
+//! The documents of an image: index, manifest, configuration. What is not needed is not read.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// No such document is larger.
+pub(crate) const MAX_DOCUMENT: u64 = 4 << 20;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Descriptor {
+    #[serde(rename = "mediaType", default)]
+    pub(crate) media_type: String,
+    pub(crate) digest: String,
+    pub(crate) size: u64,
+    pub(crate) annotations: Option<BTreeMap<String, String>>,
+    pub(crate) platform: Option<Platform>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Platform {
+    pub(crate) architecture: String,
+    pub(crate) os: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Index {
+    pub(crate) manifests: Vec<Descriptor>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
+}
+
+/// One image of a docker-archive.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Saved {
+    pub(crate) config: String,
+    pub(crate) repo_tags: Option<Vec<String>>,
+    pub(crate) layers: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Config {
+    pub(crate) architecture: String,
+    pub(crate) os: String,
+    pub(crate) config: Option<Defaults>,
+    pub(crate) rootfs: RootFs,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RootFs {
+    pub(crate) diff_ids: Vec<String>,
+}
+
+/// What an image says of how it is run, where a policy says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Defaults {
+    /// Who runs in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// `NAME=VALUE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<Vec<String>>,
+    /// Where it begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// What always runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// Its arguments, or what runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cmd: Option<Vec<String>>,
+}
+
+/// The hexadecimal part of a digest that can be checked here; `None` for others.
+pub(crate) fn sha256_of(digest: &str) -> Option<&str> {
+    digest.strip_prefix("sha256:").filter(|hex| is_hex(hex))
+}
+
+/// 64 characters of `0-9a-f`.
+pub(crate) fn is_hex(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}

@@ -1,0 +1,147 @@
+//! What can go wrong with images.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use sandbox::fault::{Fault, show_path, show_text};
+use sandbox::state::StateError;
+
+/// A failure with an image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// What was named is no image that can be read.
+    #[error("{} is no image that can be imported", show_path(path))]
+    NotAnImage {
+        /// What was named.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// An entry of a layer may not be unpacked.
+    #[error("the image is refused: the entry `{}`", show_text(entry))]
+    Entry {
+        /// Its name.
+        entry: String,
+        /// Why.
+        why: String,
+    },
+    /// Something is not what its digest or size says.
+    #[error("`{}` is not what the image says it is", show_text(what))]
+    Digest {
+        /// Which part.
+        what: String,
+        /// What differs.
+        why: String,
+    },
+    /// It unpacks to too much.
+    #[error("the image unpacks to more than {limit} bytes")]
+    TooLarge {
+        /// The most.
+        limit: u64,
+    },
+    /// There is no such image.
+    #[error("there is no image `{}`", show_text(reference))]
+    None {
+        /// What was asked for.
+        reference: String,
+    },
+    /// Something runs on it.
+    #[error("the image `{}` is in use", show_text(reference))]
+    InUse {
+        /// Which.
+        reference: String,
+    },
+    /// Its tree is not what was unpacked.
+    #[error("the tree of the image {digest} was changed")]
+    Changed {
+        /// Its digest.
+        digest: String,
+    },
+    /// The kernel refused.
+    #[error("{} cannot be read or written", show_path(path))]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+}
+
+impl ImageError {
+    /// Whether the image itself is what is refused (exit code 126), and not something around it.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        match self {
+            Self::NotAnImage { .. }
+            | Self::Entry { .. }
+            | Self::Digest { .. }
+            | Self::TooLarge { .. }
+            | Self::Changed { .. } => true,
+            Self::State(_) | Self::None { .. } | Self::InUse { .. } | Self::Io { .. } => false,
+        }
+    }
+
+    /// What, where, why and fix.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let what = self.to_string();
+        let say = |id, place: String, why: String, fix: &str| Fault {
+            id,
+            what: what.clone(),
+            place,
+            why: show_text(&why),
+            fix: fix.to_owned(),
+        };
+        match self {
+            Self::State(error) => error.fault(),
+            Self::NotAnImage { path, why } => say(
+                "image/not-an-image",
+                show_path(path),
+                why.clone(),
+                "name the folder or the uncompressed archive of an OCI layout, or what `docker save` writes",
+            ),
+            Self::Entry { entry, why } => say(
+                "image/entry",
+                show_text(entry),
+                why.clone(),
+                "make the image without this entry; nothing of it was kept",
+            ),
+            Self::Digest { what, why } => {
+                say("image/digest", show_text(what), why.clone(), "get the image again; nothing of it was kept")
+            }
+            Self::TooLarge { .. } => say(
+                "image/too-large",
+                "its layers".to_owned(),
+                "at most 20 GiB, and 200 times the packed size, unless said".to_owned(),
+                "say `--max-size SIZE` if you know the image; nothing of it was kept",
+            ),
+            Self::None { reference } => say(
+                "image/none",
+                show_text(reference),
+                "no image of the store has this name or digest".to_owned(),
+                "take one from `fumehood image ls`, or import it",
+            ),
+            Self::InUse { reference } => say(
+                "image/in-use",
+                show_text(reference),
+                "a run has its tree".to_owned(),
+                "wait until that run has ended",
+            ),
+            Self::Changed { digest } => say(
+                "image/changed",
+                digest.clone(),
+                "what lies in the store is not what was unpacked".to_owned(),
+                "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
+            ),
+            Self::Io { path, errno } => say(
+                "image/io",
+                show_path(path),
+                errno.to_string().to_lowercase(),
+                "look at the room, the owner and the mode of what lies there",
+            ),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Which images a source holds: an OCI layout, or what `docker save` writes.
+
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use crate::config::{Config, Defaults, Descriptor, Index, Manifest, Saved, is_hex, sha256_of};
+use crate::decode::hex;
+use crate::error::ImageError;
+use crate::resolve::is_name;
+use crate::source::Source;
+
+/// Most images of one source.
+const MAX_IMAGES: usize = 64;
+/// Most layers of one image.
+const MAX_LAYERS: usize = 512;
+/// Indexes in indexes.
+const MAX_DEPTH: usize = 4;
+const NAME: &str = "org.opencontainers.image.ref.name";
+
+/// One image, its documents read and checked; its layers not yet.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// `sha256:HEX` of its manifest; of its configuration in a docker-archive, which has no manifest.
+    pub(crate) digest: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) defaults: Defaults,
+    pub(crate) layers: Vec<Layer>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// Where in the source.
+    pub(crate) part: String,
+    /// Digest and size as packed, where the image says them.
+    pub(crate) packed: Option<(String, u64)>,
+    /// Digest when unpacked.
+    pub(crate) unpacked: String,
+}
+
+/// All images of a source.
+pub(crate) fn images(source: &Source) -> Result<Vec<Image>, ImageError> {
+    // What newer versions of `docker save` write is both; only this half has the names whole.
+    let found = if let Some(text) = source.document("manifest.json")? {
+        let saved: Vec<Saved> = parse(source, "manifest.json", &text)?;
+        enough(source, saved.len())?;
+        saved.into_iter().map(|image| of_saved(source, image)).collect::<Result<Vec<_>, _>>()?
+    } else if let Some(text) = source.document("index.json")? {
+        if source.document("oci-layout")?.is_none() {
+            return Err(source.wrong("it has no `oci-layout`"));
+        }
+        let index: Index = parse(source, "index.json", &text)?;
+        enough(source, index.manifests.len())?;
+        let chosen: Vec<&Descriptor> = index.manifests.iter().filter(|each| is_ours(each)).collect();
+        chosen.into_iter().map(|each| of_descriptor(source, each)).collect::<Result<Vec<_>, _>>()?
+    } else {
+        return Err(source.wrong("it has neither an `index.json` nor a `manifest.json`"));
+    };
+    if found.is_empty() {
+        return Err(source.wrong(format!("it has no image for linux on {}", architecture())));
+    }
+    Ok(found)
+}
+
+fn enough(source: &Source, count: usize) -> Result<(), ImageError> {
+    if count > MAX_IMAGES { Err(source.wrong(format!("it has more than {MAX_IMAGES} images"))) } else { Ok(()) }
+}
+
+/// What images call this processor.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn is_ours(descriptor: &Descriptor) -> bool {
+    let platform = descriptor.platform.as_ref();
+    platform.is_none_or(|platform| platform.os == "linux" && platform.architecture == architecture())
+}
+
+fn parse<T: DeserializeOwned>(source: &Source, name: &str, text: &[u8]) -> Result<T, ImageError> {
+    serde_json::from_slice(text).map_err(|error| source.wrong(format!("`{name}` cannot be read: {error}")))
+}
+
+fn of_descriptor(source: &Source, top: &Descriptor) -> Result<Image, ImageError> {
+    let name = top.annotations.as_ref().and_then(|all| all.get(NAME)).cloned();
+    let mut chosen = top.clone();
+    for _ in 0..MAX_DEPTH {
+        let text = blob(source, &chosen)?;
+        if !is_index(&chosen.media_type) {
+            return of_manifest(source, &chosen.digest, name, &text);
+        }
+        let index: Index = parse(source, &chosen.digest, &text)?;
+        let ours = index.manifests.into_iter().find(is_ours);
+        chosen = ours.ok_or_else(|| source.wrong(format!("it has no image for linux on {}", architecture())))?;
+    }
+    Err(source.wrong("its indexes are nested too deep"))
+}
+
+fn is_index(media_type: &str) -> bool {
+    matches!(
+        media_type,
+        "application/vnd.oci.image.index.v1+json" | "application/vnd.docker.distribution.manifest.list.v2+json"
+    )
+}
+
+fn of_manifest(source: &Source, digest: &str, name: Option<String>, text: &[u8]) -> Result<Image, ImageError> {
+    let manifest: Manifest = parse(source, digest, text)?;
+    let config = blob(source, &manifest.config)?;
+    let packed: Vec<_> = manifest
+        .layers
+        .iter()
+        .map(|layer| Ok((path_of(source, &layer.digest)?, Some((layer.digest.clone(), layer.size)))))
+        .collect::<Result<_, ImageError>>()?;
+    finish(source, digest.to_owned(), name.into_iter().collect(), &config, packed)
+}
+
+fn of_saved(source: &Source, saved: Saved) -> Result<Image, ImageError> {
+    let text = source.document(&saved.config)?;
+    let text = text.ok_or_else(|| source.wrong(format!("`{}` is missing", saved.config)))?;
+    let found = hex(&Sha256::digest(&text));
+    let last = saved.config.rsplit('/').next().unwrap_or_default();
+    let stated = last.strip_suffix(".json").unwrap_or(last);
+    if is_hex(stated) && stated != found {
+        return Err(differs(&saved.config, stated, &found));
+    }
+    let layers = saved.layers.into_iter().map(|part| (part, None)).collect();
+    finish(source, format!("sha256:{found}"), saved.repo_tags.unwrap_or_default(), &text, layers)
+}
+
+/// Where a layer lies, and what it is as packed.
+type Part = (String, Option<(String, u64)>);
+
+fn finish(
+    source: &Source,
+    digest: String,
+    names: Vec<String>,
+    config: &[u8],
+    parts: Vec<Part>,
+) -> Result<Image, ImageError> {
+    let config: Config = parse(source, "the configuration", config)?;
+    if config.os != "linux" || config.architecture != architecture() {
+        let (os, of) = (config.os, config.architecture);
+        return Err(source.wrong(format!("it is for {os} on {of}, and this is linux on {}", architecture())));
+    }
+    let ids = config.rootfs.diff_ids;
+    if ids.len() != parts.len() || parts.len() > MAX_LAYERS {
+        let (one, other) = (parts.len(), ids.len());
+        return Err(source.wrong(format!("it has {one} layers and {other} digests of them, or more than {MAX_LAYERS}")));
+    }
+    if let Some(name) = names.iter().find(|name| !is_name(name)) {
+        return Err(source.wrong(format!("`{name}` cannot be the name of an image")));
+    }
+    if let Some(id) = ids.iter().find(|id| sha256_of(id).is_none()) {
+        return Err(source.wrong(format!("`{id}` is no digest of SHA-256")));
+    }
+    let layers = parts.into_iter().zip(ids);
+    let layers = layers.map(|((part, packed), unpacked)| Layer { part, packed, unpacked }).collect();
+    Ok(Image { digest, names, defaults: config.config.unwrap_or_default(), layers })
+}
+
+fn path_of(source: &Source, digest: &str) -> Result<String, ImageError> {
+    let hex = sha256_of(digest).ok_or_else(|| source.wrong(format!("`{digest}` is no digest of SHA-256")))?;
+    Ok(format!("blobs/sha256/{hex}"))
+}
+
+/// A document that is what its descriptor says.
+fn blob(source: &Source, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
+    let part = path_of(source, &descriptor.digest)?;
+    let text = source.document(&part)?.ok_or_else(|| source.wrong(format!("`{part}` is missing")))?;
+    let found = format!("sha256:{}", hex(&Sha256::digest(&text)));
+    if found != descriptor.digest {
+        return Err(differs(&part, &descriptor.digest, &found));
+    }
+    if u64::try_from(text.len()).ok() != Some(descriptor.size) {
+        return Err(differs(&part, &format!("{} bytes", descriptor.size), &format!("{} bytes", text.len())));
+    }
+    Ok(text)
+}
+
+pub(crate) fn differs(what: &str, stated: &str, found: &str) -> ImageError {
+    ImageError::Digest { what: what.to_owned(), why: format!("it should be {stated}, and it is {found}") }
+}

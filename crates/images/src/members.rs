@@ -1,0 +1,244 @@
+//! The members of a tar stream, one after the other, each header judged. Blocks are read with the crate `tar`; the walk is
+//! ours, since that crate keeps names of any length in memory.
+
+use std::io::{self, Read};
+
+use tar::{EntryType, Header, PaxExtensions};
+
+/// Bytes of a block.
+const BLOCK: usize = 512;
+/// Longest extended header, and longest name of GNU's, bytes.
+const MAX_EXTENDED: u64 = 1 << 20;
+/// No size is larger.
+const MAX_SIZE: u64 = 1 << 62;
+
+/// What a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+    /// With its target.
+    Symlink(Vec<u8>),
+    /// With the name of what it is one more name of.
+    Link(Vec<u8>),
+    /// Nothing that can be unpacked; what it is.
+    Other(&'static str),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    /// Seconds.
+    pub(crate) modified: i64,
+    /// Of its content.
+    pub(crate) size: u64,
+    /// Of its content, from the beginning of the stream.
+    pub(crate) at: u64,
+    /// It has an owner other than root.
+    pub(crate) owned: bool,
+    /// It has extended attributes.
+    pub(crate) attributes: bool,
+}
+
+/// The reader; its own `read` gives the content of the member that was told last.
+pub(crate) struct Members<R> {
+    reader: R,
+    at: u64,
+    left: u64,
+    padding: u64,
+}
+
+/// What headers before a member's own say.
+#[derive(Default)]
+struct Extended {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+    modified: Option<i64>,
+    owned: Option<bool>,
+    attributes: bool,
+    sparse: bool,
+}
+
+fn wrong(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
+}
+
+impl<R: Read> Members<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Self { reader, at: 0, left: 0, padding: 0 }
+    }
+
+    /// Leaves the content of the last member behind, and tells the next.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Member>> {
+        let mut extended = Extended::default();
+        loop {
+            self.skip()?;
+            let Some(block) = self.block()? else {
+                return if extended.is_empty() { Ok(None) } else { Err(wrong("it ends behind an extended header")) };
+            };
+            let header = Header::from_byte_slice(&block);
+            let mut summed = header.clone();
+            summed.set_cksum();
+            if header.cksum().ok() != summed.cksum().ok() || header.cksum().is_err() {
+                return Err(wrong("the checksum of a tar header is wrong"));
+            }
+            let size = header.entry_size().ok().filter(|size| *size < MAX_SIZE);
+            let size = size.ok_or_else(|| wrong("a tar header states no size"))?;
+            let kind = header.entry_type();
+            self.content(size);
+            if kind.is_pax_global_extensions() {
+                continue;
+            }
+            if kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink() {
+                let text = self.text(size)?;
+                extended.take(kind, &text)?;
+                continue;
+            }
+            return self.member(header, extended, size).map(Some);
+        }
+    }
+
+    pub(crate) fn into_inner(self) -> R {
+        self.reader
+    }
+
+    fn member(&mut self, header: &Header, extended: Extended, size: u64) -> io::Result<Member> {
+        let size = extended.size.unwrap_or(size);
+        let name = extended.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let link = extended.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+        let link = || link.ok_or_else(|| wrong("a link without a target"));
+        let of = header.entry_type();
+        let is_file = of.is_file() || of.is_contiguous();
+        // Writers of before 1988 mark a folder by its slash alone.
+        let kind = if of.is_dir() || (is_file && name.ends_with(b"/")) {
+            Kind::Folder
+        } else if extended.sparse || of.is_gnu_sparse() {
+            Kind::Other("it is a file in a form that leaves holes out")
+        } else if is_file {
+            Kind::File
+        } else if of.is_symlink() {
+            Kind::Symlink(link()?)
+        } else if of.is_hard_link() {
+            Kind::Link(link()?)
+        } else if of.is_character_special() || of.is_block_special() {
+            Kind::Other("it is a device")
+        } else if of.is_fifo() {
+            Kind::Other("it is a named pipe")
+        } else {
+            Kind::Other("its kind is unknown")
+        };
+        // Links and folders have no content, whatever some writers state.
+        self.content(if matches!(kind, Kind::File | Kind::Other(_)) { size } else { 0 });
+        Ok(Member {
+            name,
+            kind,
+            mode: header.mode().unwrap_or(0o644),
+            modified: extended
+                .modified
+                .or_else(|| header.mtime().ok().and_then(|seconds| i64::try_from(seconds).ok()))
+                .unwrap_or(0),
+            size,
+            at: self.at,
+            owned: extended.owned.unwrap_or(false)
+                || header.uid().is_ok_and(|id| id != 0)
+                || header.gid().is_ok_and(|id| id != 0),
+            attributes: extended.attributes,
+        })
+    }
+
+    fn content(&mut self, size: u64) {
+        self.left = size;
+        self.padding = size.wrapping_neg() % 512;
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        let rest = self.left.saturating_add(self.padding);
+        let skipped = io::copy(&mut (&mut self.reader).take(rest), &mut io::sink())?;
+        self.at = self.at.saturating_add(skipped);
+        (self.left, self.padding) = (0, 0);
+        if skipped < rest { Err(wrong("it ends in the middle of a member")) } else { Ok(()) }
+    }
+
+    /// The next header; `None` at the end.
+    fn block(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.reader.read(rest)? {
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(wrong("it ends in the middle of a header")),
+                count => filled = filled.saturating_add(count),
+            }
+        }
+        self.at = self.at.saturating_add(512);
+        Ok(Some(block).filter(|block| block.iter().any(|byte| *byte != 0)))
+    }
+
+    fn text(&mut self, size: u64) -> io::Result<Vec<u8>> {
+        if size > MAX_EXTENDED {
+            return Err(wrong("an extended tar header is too long"));
+        }
+        let mut text = Vec::new();
+        self.read_to_end(&mut text)?;
+        Ok(text)
+    }
+}
+
+impl<R: Read> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let Some(part) = buffer.get_mut(..most).filter(|part| !part.is_empty()) else { return Ok(0) };
+        let read = self.reader.read(part)?;
+        if read == 0 {
+            return Err(wrong("it ends in the middle of a member"));
+        }
+        let count = u64::try_from(read).unwrap_or(u64::MAX);
+        self.left = self.left.saturating_sub(count);
+        self.at = self.at.saturating_add(count);
+        Ok(read)
+    }
+}
+
+impl Extended {
+    fn is_empty(&self) -> bool {
+        self.path.is_none() && self.link.is_none() && self.size.is_none() && self.modified.is_none()
+    }
+
+    fn take(&mut self, kind: EntryType, text: &[u8]) -> io::Result<()> {
+        let name = || text.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
+        if kind.is_gnu_longname() {
+            self.path = Some(name());
+            return Ok(());
+        }
+        if kind.is_gnu_longlink() {
+            self.link = Some(name());
+            return Ok(());
+        }
+        for record in PaxExtensions::new(text) {
+            let record = record?;
+            let value = record.value_bytes();
+            let number = || record.value().ok().and_then(|value| value.parse::<u64>().ok());
+            match record.key_bytes() {
+                b"path" => self.path = Some(value.to_vec()),
+                b"linkpath" => self.link = Some(value.to_vec()),
+                b"size" => {
+                    let size = number().filter(|size| *size < MAX_SIZE);
+                    self.size = Some(size.ok_or_else(|| wrong("an extended tar header states no size"))?);
+                }
+                b"mtime" => {
+                    let whole = record.value().ok().and_then(|value| value.split('.').next()?.parse().ok());
+                    self.modified = Some(whole.ok_or_else(|| wrong("an extended tar header states no time"))?);
+                }
+                b"uid" | b"gid" => self.owned = Some(self.owned.unwrap_or(false) || number() != Some(0)),
+                key => {
+                    self.attributes |= key.starts_with(b"SCHILY.xattr.") || key.starts_with(b"LIBARCHIVE.xattr.");
+                    self.sparse |= key.starts_with(b"GNU.sparse.");
+                }
+            }
+        }
+        Ok(())
+    }
+}

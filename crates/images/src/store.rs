@@ -1,0 +1,369 @@
+//! The store: `images/` of the state folder.
+//!
+//! `trees/HEX/` holds `root/`, `about.json` and `lease`; `names.json` says which names mean which digest. What is being made
+//! has a name with `.new-` before it, and is there whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use sandbox::state::{Cross, Dir, State, own_folder};
+use serde::{Deserialize, Serialize};
+
+use crate::check::sum;
+use crate::config::{Defaults, sha256_of};
+use crate::decode::hex;
+use crate::error::ImageError;
+use crate::layout::{Image, images};
+use crate::resolve::digest_of;
+use crate::source::Source;
+use crate::unpack::{Told, unpack};
+
+const TREES: &str = "trees";
+const NAMES: &str = "names.json";
+const ABOUT: &str = "about.json";
+const ROOT: &str = "root";
+/// Held shared by who uses a tree.
+const LEASE: &str = "lease";
+/// Held by who imports, so that what lies unfinished is nobody's.
+const IMPORT: &str = "import.lock";
+/// Held while names and trees change places.
+const LOCK: &str = "lock";
+const UNFINISHED: &str = ".new-";
+/// No file that we wrote is larger.
+const MAX_OWN: u64 = 16 << 20;
+
+/// What is written down of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Always 1.
+    pub schema: u32,
+    /// `sha256:HEX`: of its manifest, or of the configuration in a docker-archive.
+    pub digest: String,
+    /// Digest of the tree that it was unpacked to.
+    pub tree: String,
+    /// Entries of the tree.
+    pub files: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Digests of its layers, unpacked.
+    pub layers: Vec<String>,
+    /// What it says of how it is run.
+    pub config: Defaults,
+    /// What is not as it was packed.
+    pub told: Told,
+}
+
+/// An image, and what it is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// Its names, sorted; none for one that is known by its digest alone.
+    pub names: Vec<String>,
+    /// The rest.
+    #[serde(flatten)]
+    pub about: About,
+}
+
+/// A tree that is what was unpacked, and stays in the store as long as this lives.
+#[derive(Debug)]
+pub struct Lease {
+    about: About,
+    path: PathBuf,
+    _held: OwnedFd,
+}
+
+impl Lease {
+    /// The tree.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is written down of the image.
+    #[must_use]
+    pub const fn about(&self) -> &About {
+        &self.about
+    }
+}
+
+/// The store, open.
+#[derive(Debug)]
+pub struct Store {
+    dir: Dir,
+    path: PathBuf,
+}
+
+type Names = BTreeMap<String, String>;
+
+impl Store {
+    /// Opens the store of a state folder, made if it is missing.
+    ///
+    /// # Errors
+    /// [`ImageError::State`].
+    pub fn open(state: &State) -> Result<Self, ImageError> {
+        let path = state.path().join("images");
+        let dir = own_folder(&path, "FUMEHOOD_STATE", state.caller())?;
+        let store = Self { dir, path };
+        store.dir.make(TREES, Mode::RWXU).map_err(|errno| store.io(TREES, errno))?;
+        Ok(store)
+    }
+
+    /// Imports all images of an OCI layout or a docker-archive: all of them, or none. `limit`: the most bytes that each may
+    /// unpack to; otherwise [`crate::MAX_UNPACKED`] and [`crate::MAX_RATIO`] hold.
+    ///
+    /// # Errors
+    /// Why nothing was kept.
+    pub fn import(&self, path: &Path, limit: Option<u64>) -> Result<Vec<Listed>, ImageError> {
+        let _importing = self.lock(IMPORT, FlockOperation::LockExclusive)?;
+        self.sweep()?;
+        let done = self.staged_and_kept(path, limit);
+        self.sweep()?;
+        done
+    }
+
+    fn staged_and_kept(&self, path: &Path, limit: Option<u64>) -> Result<Vec<Listed>, ImageError> {
+        let source = Source::open(path)?;
+        let found = images(&source)?;
+        let mut staged = Vec::new();
+        for image in found {
+            let name = self.stage(&source, &image, limit)?;
+            staged.push((name, image));
+        }
+        let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
+        let mut names = self.names()?;
+        let mut kept = Vec::new();
+        for (stage, image) in staged {
+            self.keep(stage.as_deref(), &image.digest)?;
+            names.extend(image.names.into_iter().map(|name| (name, image.digest.clone())));
+            kept.push(image.digest);
+        }
+        self.write_names(&names)?;
+        kept.iter().map(|digest| self.listed(&names, digest)).collect()
+    }
+
+    /// Unpacks an image beside the others; `None` if it is there and as it was.
+    fn stage(&self, source: &Source, image: &Image, limit: Option<u64>) -> Result<Option<String>, ImageError> {
+        if self.about(&image.digest)?.is_some_and(|about| self.is_whole(&about)) {
+            return Ok(None);
+        }
+        let mut random = [0; 8];
+        if !sys::random::fill(&mut random) {
+            return Err(ImageError::State(sandbox::state::StateError::NoRandom));
+        }
+        let stage = format!("{UNFINISHED}{}", hex(&random));
+        let io = |errno| self.io(&stage, errno);
+        self.dir.make(&stage, Mode::RWXU).map_err(io)?;
+        let dir = self.dir.enter(&stage, Cross::No).map_err(io)?;
+        dir.make(ROOT, Mode::from_raw_mode(0o755)).map_err(io)?;
+        let root = dir.enter(ROOT, Cross::No).map_err(io)?;
+        // Whatever the caller's umask is.
+        rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755)).map_err(io)?;
+        let told = unpack(source, image, &root, limit)?;
+        let sum = sum(&root).map_err(io)?;
+        let about = About {
+            schema: 1,
+            digest: image.digest.clone(),
+            tree: sum.digest,
+            files: sum.files,
+            bytes: sum.bytes,
+            layers: image.layers.iter().map(|layer| layer.unpacked.clone()).collect(),
+            config: image.defaults.clone(),
+            told,
+        };
+        write(&dir, ABOUT, &about).map_err(io)?;
+        write(&dir, LEASE, &()).map_err(io)?;
+        Ok(Some(stage))
+    }
+
+    /// Puts a staged tree into its place.
+    fn keep(&self, stage: Option<&str>, digest: &str) -> Result<(), ImageError> {
+        let Some(stage) = stage else { return Ok(()) };
+        let place = self.place(digest)?;
+        // One of the same digest that was changed goes, if nobody is in it.
+        self.take_away(digest, &format!("{stage}-old"))?;
+        rustix::fs::renameat(&self.dir, stage, &self.dir, &place).map_err(|errno| self.io(&place, errno))
+    }
+
+    /// Moves a tree out of its place, for the next sweep; not while somebody uses it.
+    fn take_away(&self, digest: &str, to: &str) -> Result<(), ImageError> {
+        let place = self.place(digest)?;
+        let io = |errno| self.io(&place, errno);
+        let dir = match self.dir.enter(&place, Cross::No) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other.map_err(io)?,
+        };
+        let _alone = match dir.open_file(LEASE, OFlags::RDONLY, Mode::empty()) {
+            Err(Errno::NOENT) => None,
+            other => {
+                let lease = other.map_err(io)?;
+                match rustix::fs::flock(&lease, FlockOperation::NonBlockingLockExclusive) {
+                    Err(Errno::WOULDBLOCK) => return Err(ImageError::InUse { reference: digest.to_owned() }),
+                    other => other.map_err(io)?,
+                }
+                Some(lease)
+            }
+        };
+        rustix::fs::renameat(&self.dir, &place, &self.dir, to).map_err(io)
+    }
+
+    /// All images, by digest.
+    ///
+    /// # Errors
+    /// [`ImageError::Io`], [`ImageError::Changed`].
+    pub fn list(&self) -> Result<Vec<Listed>, ImageError> {
+        let _lock = self.lock(LOCK, FlockOperation::LockShared)?;
+        let names = self.names()?;
+        let trees = self.dir.enter(TREES, Cross::No).and_then(|dir| dir.names());
+        let trees = trees.map_err(|errno| self.io(TREES, errno))?;
+        let digests = trees.iter().filter_map(|name| Some(format!("sha256:{}", name.to_str()?)));
+        digests.filter(|digest| digest_of(digest).is_some()).map(|digest| self.listed(&names, &digest)).collect()
+    }
+
+    /// The image that a name or a digest means.
+    ///
+    /// # Errors
+    /// [`ImageError::None`] and as [`Self::list`].
+    pub fn find(&self, reference: &str) -> Result<Listed, ImageError> {
+        let _lock = self.lock(LOCK, FlockOperation::LockShared)?;
+        let names = self.names()?;
+        let digest = self.digest(&names, reference)?;
+        self.listed(&names, &digest)
+    }
+
+    /// Removes a name, and the image with its last one; by digest, the image with all its names.
+    ///
+    /// # Errors
+    /// [`ImageError::None`], [`ImageError::InUse`]: then nothing is removed.
+    pub fn remove(&self, reference: &str) -> Result<(), ImageError> {
+        let _importing = self.lock(IMPORT, FlockOperation::LockExclusive)?;
+        {
+            let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
+            let mut names = self.names()?;
+            let digest = self.digest(&names, reference)?;
+            if names.remove(reference).is_none() {
+                names.retain(|_, meant| *meant != digest);
+            }
+            if !names.values().any(|meant| *meant == digest) {
+                self.take_away(&digest, &format!("{UNFINISHED}removed"))?;
+            }
+            self.write_names(&names)?;
+        }
+        self.sweep()
+    }
+
+    /// Gives out a tree, after reading all of it; it stays as long as the lease does.
+    ///
+    /// # Errors
+    /// [`ImageError::None`]; [`ImageError::Changed`]: it is not what was unpacked.
+    pub fn lease(&self, reference: &str) -> Result<Lease, ImageError> {
+        let (about, held) = {
+            let _lock = self.lock(LOCK, FlockOperation::LockShared)?;
+            let digest = self.digest(&self.names()?, reference)?;
+            let about = self.about(&digest)?.ok_or_else(|| changed(&digest))?;
+            let lease = self.dir.open_file(format!("{}/{LEASE}", self.place(&digest)?), OFlags::RDONLY, Mode::empty());
+            let lease = lease.map_err(|_unusable| changed(&digest))?;
+            rustix::fs::flock(&lease, FlockOperation::LockShared).map_err(|errno| self.io(LEASE, errno))?;
+            (about, OwnedFd::from(lease))
+        };
+        if !self.is_whole(&about) {
+            return Err(changed(&about.digest));
+        }
+        let path = self.path.join(self.place(&about.digest)?).join(ROOT);
+        Ok(Lease { about, path, _held: held })
+    }
+
+    fn digest(&self, names: &Names, reference: &str) -> Result<String, ImageError> {
+        let none = || ImageError::None { reference: reference.to_owned() };
+        let digest = match names.get(reference) {
+            Some(digest) => digest.clone(),
+            None => digest_of(reference).ok_or_else(none)?.to_owned(),
+        };
+        let there = self.dir.enter(self.place(&digest)?, Cross::No).is_ok();
+        if there { Ok(digest) } else { Err(none()) }
+    }
+
+    /// Where a tree is in the store.
+    fn place(&self, digest: &str) -> Result<String, ImageError> {
+        sha256_of(digest).map(|hex| format!("{TREES}/{hex}")).ok_or_else(|| changed(digest))
+    }
+
+    fn listed(&self, names: &Names, digest: &str) -> Result<Listed, ImageError> {
+        let about = self.about(digest)?.ok_or_else(|| changed(digest))?;
+        let names = names.iter().filter(|(_, meant)| *meant == digest).map(|(name, _)| name.clone()).collect();
+        Ok(Listed { names, about })
+    }
+
+    /// What is written down of an image; `None` if there is none, or if it cannot be read.
+    fn about(&self, digest: &str) -> Result<Option<About>, ImageError> {
+        let place = self.place(digest)?;
+        match self.dir.read(format!("{place}/{ABOUT}"), MAX_OWN) {
+            Err(Errno::NOENT) => Ok(None),
+            Ok(text) => {
+                let about: Option<About> = serde_json::from_slice(&text).ok();
+                Ok(about.filter(|about| about.schema == 1 && about.digest == digest))
+            }
+            Err(errno) => Err(self.io(&place, errno)),
+        }
+    }
+
+    /// Whether the tree is what was unpacked: all of it is read.
+    fn is_whole(&self, about: &About) -> bool {
+        let Ok(place) = self.place(&about.digest) else { return false };
+        let found = self.dir.enter(format!("{place}/{ROOT}"), Cross::No).and_then(|root| sum(&root));
+        found.is_ok_and(|found| found.digest == about.tree)
+    }
+
+    fn names(&self) -> Result<Names, ImageError> {
+        match self.dir.read(NAMES, MAX_OWN) {
+            Err(Errno::NOENT) => Ok(Names::new()),
+            Ok(text) => serde_json::from_slice(&text).map_err(|_unread| self.io(NAMES, Errno::INVAL)),
+            Err(errno) => Err(self.io(NAMES, errno)),
+        }
+    }
+
+    fn write_names(&self, names: &Names) -> Result<(), ImageError> {
+        let new = format!("{UNFINISHED}names");
+        let io = |errno| self.io(NAMES, errno);
+        self.dir.remove_tree(&new).map_err(io)?;
+        write(&self.dir, &new, names).map_err(io)?;
+        rustix::fs::renameat(&self.dir, &new, &self.dir, NAMES).map_err(io)
+    }
+
+    /// Takes away what was begun and not finished; with [`IMPORT`] held it is nobody's.
+    fn sweep(&self) -> Result<(), ImageError> {
+        for name in self.dir.names().map_err(|errno| self.io("", errno))? {
+            if name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+                self.dir.remove_tree(&name).map_err(|errno| self.io(UNFINISHED, errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self, name: &str, how: FlockOperation) -> Result<File, ImageError> {
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let file = self.dir.open_file(name, flags, Mode::from_raw_mode(0o600));
+        let file = file.map_err(|errno| self.io(name, errno))?;
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, how)).map_err(|errno| self.io(name, errno))?;
+        Ok(file)
+    }
+
+    fn io(&self, below: &str, errno: Errno) -> ImageError {
+        ImageError::Io { path: self.path.join(below), errno }
+    }
+}
+
+fn changed(digest: &str) -> ImageError {
+    ImageError::Changed { digest: digest.to_owned() }
+}
+
+/// Writes a new file.
+fn write(dir: &Dir, name: &str, what: &impl Serialize) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let mut file = dir.open_file(name, flags, Mode::from_raw_mode(0o600))?;
+    let text = serde_json::to_vec(what).map_err(|_unwritten| Errno::INVAL)?;
+    file.write_all(&text).and_then(|()| file.sync_all()).map_err(|error| sandbox::state::errno_of(&error))
+}

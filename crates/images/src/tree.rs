@@ -1,0 +1,270 @@
+//! A tree that layers are put into: each name is walked to beneath its folder, through no link and no `..`.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use sandbox::state::{Cross, Dir};
+
+/// Most parts of a name; so deep a tree can be walked with one descriptor for each level.
+const MAX_PARTS: usize = 256;
+/// Longest name, bytes.
+const MAX_NAME: usize = 4096;
+
+/// Why an entry is not made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    Refused(&'static str),
+    Call(Errno),
+}
+
+impl From<Errno> for Problem {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            // With O_DIRECTORY the kernel tells of a link by either.
+            Errno::LOOP | Errno::NOTDIR => Self::Refused("a link or a file stands in its way"),
+            Errno::NAMETOOLONG => Self::Refused("a part of its name is too long"),
+            Errno::XDEV => Self::Refused("its name leads out of the tree"),
+            other => Self::Call(other),
+        }
+    }
+}
+
+/// A name below the root: its folder, and its last part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    parts: Vec<Vec<u8>>,
+}
+
+impl Place {
+    /// `None`: the root itself.
+    pub(crate) fn new(name: &[u8]) -> Result<Option<Self>, Problem> {
+        if name.starts_with(b"/") {
+            return Err(Problem::Refused("its name is absolute"));
+        }
+        if name.len() > MAX_NAME || name.contains(&0) {
+            return Err(Problem::Refused("its name is too long, or has a zero byte"));
+        }
+        let parts = name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_vec).collect();
+        if parts.iter().any(|part| part == b"..") {
+            return Err(Problem::Refused("its name has `..`"));
+        }
+        if parts.len() > MAX_PARTS {
+            return Err(Problem::Refused("its name has too many parts"));
+        }
+        Ok(if parts.is_empty() { None } else { Some(Self { parts }) })
+    }
+
+    pub(crate) fn last(&self) -> &[u8] {
+        self.parts.last().map_or(b"", Vec::as_slice)
+    }
+
+    pub(crate) fn name(&self) -> &OsStr {
+        OsStr::from_bytes(self.last())
+    }
+
+    pub(crate) fn folders(&self) -> &[Vec<u8>] {
+        self.parts.split_last().map_or(&[], |(_, above)| above)
+    }
+
+    pub(crate) fn sibling(&self, name: &[u8]) -> Self {
+        let mut parts = self.folders().to_vec();
+        parts.push(name.to_vec());
+        Self { parts }
+    }
+
+    fn path(&self) -> Vec<u8> {
+        self.parts.join(&b'/')
+    }
+
+    fn above(&self) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(&self.folders().join(&b'/')))
+    }
+}
+
+/// The tree, and what the layer at hand has put into it.
+pub(crate) struct Tree<'a> {
+    root: &'a Dir,
+    made: BTreeSet<Vec<u8>>,
+}
+
+impl<'a> Tree<'a> {
+    pub(crate) fn new(root: &'a Dir) -> Self {
+        Self { root, made: BTreeSet::new() }
+    }
+
+    /// Begins a layer: what is there now is of lower ones.
+    pub(crate) fn begin(&mut self) {
+        self.made.clear();
+    }
+
+    pub(crate) fn root(&self) -> &Dir {
+        self.root
+    }
+
+    /// The folder of a place; missing ones are made.
+    fn above(&mut self, place: &Place) -> Result<Dir, Problem> {
+        let path = place.above();
+        let folder = match self.root.enter(&path, Cross::No) {
+            Err(Errno::NOENT) => self.make_above(place)?,
+            other => other?,
+        };
+        let mut parts = place.folders();
+        while !parts.is_empty() && self.made.insert(parts.join(&b'/')) {
+            parts = parts.split_last().map_or(&[], |(_, above)| above);
+        }
+        Ok(folder)
+    }
+
+    fn make_above(&self, place: &Place) -> Result<Dir, Problem> {
+        let mut folder = self.root.enter(".", Cross::No)?;
+        for part in place.folders() {
+            let name = OsStr::from_bytes(part);
+            folder = match folder.enter(Path::new(name), Cross::No) {
+                Err(Errno::NOENT) => {
+                    rustix::fs::mkdirat(&folder, name, Mode::RWXU)?;
+                    let made = folder.enter(Path::new(name), Cross::No)?;
+                    // Whatever the caller's umask is.
+                    rustix::fs::fchmod(&made, Mode::from_raw_mode(0o755))?;
+                    made
+                }
+                other => other?,
+            };
+        }
+        Ok(folder)
+    }
+
+    /// The folder of a new entry that is no folder, with nothing in its place.
+    fn room_for(&mut self, place: &Place) -> Result<Dir, Problem> {
+        if self.made.contains(&place.path()) {
+            return Err(Problem::Refused("its layer has the name twice"));
+        }
+        let folder = self.above(place)?;
+        folder.remove_tree(place.name())?;
+        self.made.insert(place.path());
+        Ok(folder)
+    }
+
+    pub(crate) fn file(&mut self, place: &Place) -> Result<File, Problem> {
+        let folder = self.room_for(place)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        Ok(folder.open_file(place.name(), flags, Mode::from_raw_mode(0o600))?)
+    }
+
+    /// A folder, which may be there: then what is in it stays.
+    pub(crate) fn folder(&mut self, place: &Place, mode: u32) -> Result<(), Problem> {
+        let folder = self.above(place)?;
+        if folder.kind(place.name())? != Some(FileType::Directory) {
+            if self.made.contains(&place.path()) {
+                return Err(Problem::Refused("its layer has the name twice"));
+            }
+            folder.remove_tree(place.name())?;
+            rustix::fs::mkdirat(&folder, place.name(), Mode::RWXU)?;
+        }
+        let own = folder.enter(Path::new(place.name()), Cross::No)?;
+        rustix::fs::fchmod(&own, Mode::from_raw_mode(mode))?;
+        self.made.insert(place.path());
+        Ok(())
+    }
+
+    pub(crate) fn symlink(&mut self, place: &Place, target: &[u8], seconds: i64) -> Result<(), Problem> {
+        if target.is_empty() || target.len() >= MAX_NAME || target.contains(&0) {
+            return Err(Problem::Refused("it is a link with an impossible target"));
+        }
+        let folder = self.room_for(place)?;
+        rustix::fs::symlinkat(target, &folder, place.name())?;
+        rustix::fs::utimensat(&folder, place.name(), &times(seconds), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    /// One more name of what is there.
+    pub(crate) fn link(&mut self, place: &Place, target: &Place) -> Result<(), Problem> {
+        if place == target {
+            return Err(Problem::Refused("it is a link to itself"));
+        }
+        let from = match self.root.enter(target.above(), Cross::No) {
+            Err(Errno::NOENT) => return Err(Problem::Refused("it is a link to nothing")),
+            other => other?,
+        };
+        match from.kind(target.name())? {
+            Some(FileType::RegularFile | FileType::Symlink) => {}
+            Some(
+                FileType::Directory
+                | FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice
+                | FileType::Unknown,
+            ) => return Err(Problem::Refused("it is a hard link to what is no file")),
+            None => return Err(Problem::Refused("it is a link to nothing")),
+        }
+        let folder = self.room_for(place)?;
+        match rustix::fs::linkat(&from, target.name(), &folder, place.name(), AtFlags::empty()) {
+            // What stood in its place was a folder with the target in it.
+            Err(Errno::NOENT) => Err(Problem::Refused("it is a link to nothing")),
+            other => Ok(other?),
+        }
+    }
+
+    /// Takes away what lower layers have of this name.
+    pub(crate) fn whiteout(&self, place: &Place) -> Result<(), Problem> {
+        let folder = match self.root.enter(place.above(), Cross::No) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        if !self.made.contains(&place.path()) {
+            return Ok(folder.remove_tree(place.name())?);
+        }
+        if folder.kind(place.name())? == Some(FileType::Directory) {
+            let own = folder.enter(Path::new(place.name()), Cross::No)?;
+            self.purge(&own, &place.path())?;
+        }
+        Ok(())
+    }
+
+    /// Takes away all that lower layers have in a folder; `None`: the root.
+    pub(crate) fn opaque(&self, place: &[Vec<u8>]) -> Result<(), Problem> {
+        let path = place.join(&b'/');
+        match self.root.enter(Path::new(OsStr::from_bytes(&path)), Cross::No) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+            Ok(own) => self.purge(&own, &path),
+        }
+    }
+
+    fn purge(&self, dir: &Dir, path: &[u8]) -> Result<(), Problem> {
+        for (name, kind) in dir.kinds()? {
+            let mut below = path.to_vec();
+            if !below.is_empty() {
+                below.push(b'/');
+            }
+            below.extend_from_slice(name.as_bytes());
+            if !self.made.contains(&below) {
+                dir.remove_tree(&name)?;
+            } else if kind == FileType::Directory {
+                self.purge(&dir.enter(Path::new(&name), Cross::No)?, &below)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a folder its time, if it is still there.
+    pub(crate) fn date(&self, place: &Place, seconds: i64) -> Result<(), Problem> {
+        match self.root.enter(PathBuf::from(OsStr::from_bytes(&place.path())), Cross::No) {
+            Ok(own) => Ok(rustix::fs::futimens(&own, &times(seconds))?),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Times that every file system can hold.
+pub(crate) fn times(seconds: i64) -> Timestamps {
+    let time = Timespec { tv_sec: seconds.clamp(0, 0x7fff_ffff), tv_nsec: 0 };
+    Timestamps { last_access: time, last_modification: time }
+}

@@ -1,0 +1,233 @@
+//! Layers put over each other into one tree, every entry judged.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use sandbox::state::{Dir, errno_of};
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{Bounded, Budget, Decoder, Hashed};
+use crate::error::ImageError;
+use crate::layout::{Image, Layer, differs};
+use crate::members::{Kind, Member, Members};
+use crate::source::{Part, Source};
+use crate::tree::{Place, Problem, Tree, times};
+
+/// Most bytes that the layers of an image may unpack to, unless said.
+pub const MAX_UNPACKED: u64 = 20 << 30;
+/// And at most so many times the bytes that they have packed, unless said.
+pub const MAX_RATIO: u64 = 200;
+/// Most entries of all layers of an image.
+pub const MAX_ENTRIES: u64 = 2_000_000;
+/// So much any image may unpack to: the blocks that fill the end of a small layer shrink more than all else.
+const MIN_UNPACKED: u64 = 1 << 20;
+/// Bytes that are moved at once.
+const CHUNK: usize = 64 << 10;
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What is not as it was packed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Entries that had another owner than root: all are the importer's now.
+    pub owners: u64,
+    /// Files that lost set-user-id, set-group-id or the sticky bit.
+    pub set_id: u64,
+    /// Entries that lost extended attributes, capabilities of files among them.
+    pub attributes: u64,
+}
+
+/// Unpacks an image into an empty folder. `limit`: the most bytes, if somebody said so.
+pub(crate) fn unpack(source: &Source, image: &Image, root: &Dir, limit: Option<u64>) -> Result<Told, ImageError> {
+    let mut packed = 0_u64;
+    for layer in &image.layers {
+        packed = packed.saturating_add(open(source, layer)?.1);
+    }
+    let usual = || packed.saturating_mul(MAX_RATIO).clamp(MIN_UNPACKED, MAX_UNPACKED);
+    let budget = Budget::new(limit.unwrap_or_else(usual));
+    let mut unpacker = Unpacker {
+        source,
+        budget: &budget,
+        tree: Tree::new(root),
+        told: Told::default(),
+        entries: Cell::new(0),
+        folders: Vec::new(),
+    };
+    for layer in &image.layers {
+        unpacker.layer(layer)?;
+    }
+    Ok(unpacker.told)
+}
+
+fn open<'a>(source: &'a Source, layer: &Layer) -> Result<Part<'a>, ImageError> {
+    let (reader, size) =
+        source.part(&layer.part)?.ok_or_else(|| source.wrong(format!("its layer `{}` is missing", layer.part)))?;
+    match &layer.packed {
+        Some((_, stated)) if *stated != size => {
+            Err(differs(&layer.part, &format!("{stated} bytes"), &format!("{size} bytes")))
+        }
+        Some(_) | None => Ok((reader, size)),
+    }
+}
+
+struct Unpacker<'a> {
+    source: &'a Source,
+    budget: &'a Budget,
+    tree: Tree<'a>,
+    told: Told,
+    entries: Cell<u64>,
+    /// Folders of the layer, and their times.
+    folders: Vec<(Place, i64)>,
+}
+
+impl Unpacker<'_> {
+    fn layer(&mut self, layer: &Layer) -> Result<(), ImageError> {
+        self.tree.begin();
+        let mut packed = Hashed::new(open(self.source, layer)?.0);
+        let failed = |error: std::io::Error| unreadable(self.source, self.budget, layer, &error);
+        let decoder = Decoder::new(BufReader::with_capacity(CHUNK, &mut packed)).map_err(failed)?;
+        let mut members = Members::new(Hashed::new(Bounded::new(decoder, self.budget)));
+        loop {
+            let failed = |error: std::io::Error| unreadable(self.source, self.budget, layer, &error);
+            let Some(member) = members.next().map_err(failed)? else { break };
+            self.entry(layer, &member, &mut members)?;
+        }
+        let failed = |error: std::io::Error| unreadable(self.source, self.budget, layer, &error);
+        let (unpacked, _) = members.into_inner().finish().map_err(failed)?;
+        if layer.unpacked != format!("sha256:{unpacked}") {
+            return Err(differs(&layer.part, &layer.unpacked, &format!("sha256:{unpacked} when unpacked")));
+        }
+        let (found, _) = packed.finish().map_err(failed)?;
+        if let Some((stated, _)) = layer.packed.as_ref().filter(|(stated, _)| *stated != format!("sha256:{found}")) {
+            return Err(differs(&layer.part, stated, &format!("sha256:{found}")));
+        }
+        for (place, seconds) in std::mem::take(&mut self.folders).into_iter().rev() {
+            self.tree
+                .date(&place, seconds)
+                .map_err(|problem| self.told_of(place.name().as_encoded_bytes(), &problem))?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, layer: &Layer, member: &Member, content: &mut impl Read) -> Result<(), ImageError> {
+        self.entries.set(self.entries.get().saturating_add(1));
+        if self.entries.get() > MAX_ENTRIES {
+            return Err(self.source.wrong(format!("its layers have more than {MAX_ENTRIES} entries")));
+        }
+        if !self.budget.has(member.size) {
+            return Err(ImageError::TooLarge { limit: self.budget.limit });
+        }
+        match self.judged(member) {
+            Ok(None) => Ok(()),
+            Ok(Some(file)) => self.fill(layer, member, file, content),
+            Err(problem) => Err(self.told_of(&member.name, &problem)),
+        }
+    }
+
+    /// Makes an entry; a file's content is still to come.
+    fn judged(&mut self, member: &Member) -> Result<Option<File>, Problem> {
+        let Some(place) = Place::new(&member.name)? else {
+            if member.kind != Kind::Folder {
+                return Err(Problem::Refused("it would replace the root"));
+            }
+            rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(folder_mode(member)))?;
+            return Ok(None);
+        };
+        if place.folders().iter().any(|part| part.starts_with(WHITEOUT)) {
+            return Err(Problem::Refused("it lies below a whiteout"));
+        }
+        if let Some(hidden) = place.last().strip_prefix(WHITEOUT) {
+            return self.whiteout(member, &place, hidden).map(|()| None);
+        }
+        self.tell(member);
+        match &member.kind {
+            Kind::Folder => {
+                self.tree.folder(&place, folder_mode(member))?;
+                self.folders.push((place, member.modified));
+                Ok(None)
+            }
+            Kind::Symlink(target) => self.tree.symlink(&place, target, member.modified).map(|()| None),
+            Kind::Link(target) => {
+                let target = Place::new(target)?.ok_or(Problem::Refused("it is a hard link to the root"))?;
+                self.tree.link(&place, &target).map(|()| None)
+            }
+            Kind::File => self.tree.file(&place).map(Some),
+            Kind::Other(what) => Err(Problem::Refused(what)),
+        }
+    }
+
+    fn whiteout(&self, member: &Member, place: &Place, hidden: &[u8]) -> Result<(), Problem> {
+        if member.kind != Kind::File {
+            return Err(Problem::Refused("it is a whiteout and no file"));
+        }
+        if place.last() == OPAQUE {
+            return self.tree.opaque(place.folders());
+        }
+        if matches!(hidden, b"" | b"." | b"..") || hidden.starts_with(WHITEOUT) {
+            return Err(Problem::Refused("it is a whiteout of nothing that can be"));
+        }
+        self.tree.whiteout(&place.sibling(hidden))
+    }
+
+    fn tell(&mut self, member: &Member) {
+        let count = |counter: &mut u64, yes: bool| *counter = counter.saturating_add(u64::from(yes));
+        let is_file = member.kind == Kind::File;
+        count(&mut self.told.owners, member.owned);
+        count(&mut self.told.set_id, is_file && member.mode & 0o7000 != 0);
+        count(&mut self.told.attributes, member.attributes);
+    }
+
+    /// The content of a file, zeros as holes; then its mode and time.
+    fn fill(&self, layer: &Layer, member: &Member, mut file: File, content: &mut impl Read) -> Result<(), ImageError> {
+        let mut buffer = vec![0; CHUNK];
+        let shown = || String::from_utf8_lossy(&member.name).into_owned();
+        let written = |error: std::io::Error| ImageError::Io { path: shown().into(), errno: errno_of(&error) };
+        loop {
+            let read =
+                content.read(&mut buffer).map_err(|error| unreadable(self.source, self.budget, layer, &error))?;
+            let part = buffer.get(..read).unwrap_or_default();
+            if part.is_empty() {
+                break;
+            }
+            if part.iter().all(|byte| *byte == 0) {
+                file.seek(SeekFrom::Current(i64::try_from(read).unwrap_or(0))).map_err(written)?;
+            } else {
+                file.write_all(part).map_err(written)?;
+            }
+        }
+        file.set_len(member.size).map_err(written)?;
+        // Who checks it must be able to read it.
+        let mode = member.mode & 0o777 | 0o400;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
+            .and_then(|()| rustix::fs::futimens(&file, &times(member.modified)))
+            .map_err(|errno| ImageError::Io { path: shown().into(), errno })
+    }
+
+    fn told_of(&self, name: &[u8], problem: &Problem) -> ImageError {
+        let entry = String::from_utf8_lossy(name).into_owned();
+        match problem {
+            Problem::Refused(why) => ImageError::Entry { entry, why: (*why).to_owned() },
+            Problem::Call(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::MFILE | Errno::NFILE)) => {
+                ImageError::Io { path: Path::new(&entry).to_owned(), errno: *errno }
+            }
+            Problem::Call(errno) => ImageError::Entry { entry, why: errno.to_string().to_lowercase() },
+        }
+    }
+}
+
+fn unreadable(source: &Source, budget: &Budget, layer: &Layer, error: &std::io::Error) -> ImageError {
+    if budget.is_over() {
+        return ImageError::TooLarge { limit: budget.limit };
+    }
+    source.wrong(format!("its layer `{}` cannot be read: {error}", layer.part))
+}
+
+/// Its owner can always look into a folder, and empty it.
+fn folder_mode(member: &Member) -> u32 {
+    member.mode & 0o777 | 0o700
+}

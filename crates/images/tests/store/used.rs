@@ -1,0 +1,233 @@
+//! What honest images become, and how the store keeps them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+
+use images::{ImageError, Store};
+
+use super::packed::*;
+
+fn imported(bench: &Bench, layers: &[Layer]) -> images::Listed {
+    let layout = Layout::new(&bench.path("layout"), layers);
+    let mut done = bench.store.import(&layout.0, None).unwrap();
+    assert_eq!(done.len(), 1);
+    done.remove(0)
+}
+
+fn tree(store: &Store, reference: &str) -> PathBuf {
+    store.lease(reference).unwrap().path().to_owned()
+}
+
+fn names(at: &std::path::Path) -> Vec<String> {
+    let mut all: Vec<_> =
+        fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn files_links_modes_and_times_are_as_they_were_packed() {
+    let bench = Bench::new();
+    let tool = Entry { mode: 0o4755, ..file("bin/tool", "run") };
+    let secret = Entry { mode: 0, ..file("etc/shadow", "none") };
+    let holes = Entry { body: [vec![b'a'; 1 << 16], vec![0; 1 << 20], vec![b'z']].concat(), ..file("holes", "") };
+    let entries = [
+        folder("./"),
+        folder("bin/"),
+        tool,
+        secret,
+        holes,
+        link(b'2', "sh", "bin/tool"),
+        link(b'2', "out", "/etc/../../x"),
+        link(b'1', "bin/again", "bin/tool"),
+        extended("SCHILY.xattr.user.a", "b"),
+        file(&"long/".repeat(40), ""),
+    ];
+    let listed = imported(&bench, &[plain(&entries)]);
+    assert_eq!(listed.names, ["app:1"]);
+    assert_eq!((listed.about.told.set_id, listed.about.told.attributes), (1, 1));
+    assert_eq!(listed.about.config.cmd, Some(vec!["/bin/x".to_owned()]));
+    let root = tree(&bench.store, "app:1");
+    let meta = |name: &str| fs::symlink_metadata(root.join(name)).unwrap();
+    assert_eq!(meta("bin/tool").permissions().mode() & 0o7777, 0o755, "set-user-id is gone");
+    assert_eq!(meta("bin/tool").mtime(), 1_000_000_000);
+    assert_eq!(meta("bin").mtime(), 1_000_000_000);
+    assert_eq!(meta("bin/tool").ino(), meta("bin/again").ino());
+    assert_eq!(meta("bin/tool").uid(), rustix::process::geteuid().as_raw(), "owners are the importer");
+    assert_eq!(meta("etc/shadow").permissions().mode() & 0o7777, 0o400, "the owner can check it");
+    assert_eq!(fs::read_link(root.join("out")).unwrap(), PathBuf::from("/etc/../../x"), "a link is only text");
+    let holes = meta("holes");
+    assert_eq!(holes.len(), (1 << 16) + (1 << 20) + 1);
+    assert!(holes.blocks() * 512 < 1 << 20, "zeros take no room: {}", holes.blocks());
+    assert!(root.join("long/".repeat(40)).is_dir());
+}
+
+#[test]
+fn whiteouts_take_away_what_is_lower_and_nothing_else() {
+    let bench = Bench::new();
+    let lower = [
+        file("gone", "x"),
+        file("tree/a/b", "x"),
+        file("tree/c", "x"),
+        file("kept", "x"),
+        file("opaque/old", "x"),
+        file("opaque/sub/old", "x"),
+        file("swap", "x"),
+        file("dir/x", "x"),
+    ];
+    let upper = [
+        file(".wh.gone", ""),
+        file(".wh.tree", ""),
+        file(".wh.never", ""),
+        file("none/.wh.x", ""),
+        file("opaque/new", "y"),
+        file("opaque/sub/new", "y"),
+        file("opaque/.wh..wh..opq", ""),
+        // In the same layer, whichever comes first.
+        file(".wh.swap", ""),
+        file("swap", "y"),
+        file("both", "y"),
+        file(".wh.both", ""),
+        link(b'2', "dir", "kept"),
+    ];
+    imported(&bench, &[plain(&lower), plain(&upper)]);
+    let root = tree(&bench.store, "app:1");
+    assert_eq!(names(&root), ["both", "dir", "kept", "opaque", "swap"]);
+    assert_eq!(names(&root.join("opaque")), ["new", "sub"]);
+    assert_eq!(names(&root.join("opaque/sub")), ["new"]);
+    assert_eq!(fs::read_to_string(root.join("swap")).unwrap(), "y");
+    assert!(fs::symlink_metadata(root.join("dir")).unwrap().is_symlink(), "a link replaces a folder");
+}
+
+#[test]
+fn a_new_file_does_not_write_into_what_it_was_linked_with() {
+    let bench = Bench::new();
+    let lower = [file("a", "old"), link(b'1', "b", "a")];
+    imported(&bench, &[plain(&lower), plain(&[file("a", "new")])]);
+    let root = tree(&bench.store, "app:1");
+    assert_eq!((fs::read_to_string(root.join("a")).unwrap().as_str(), "old"), ("new", "old"));
+    assert_eq!(fs::read_to_string(root.join("b")).unwrap(), "old");
+}
+
+#[test]
+fn gzip_zstd_and_plain_layers_give_the_same_tree() {
+    let bench = Bench::new();
+    let bytes = tar(&[file("a", "hello"), folder("b")]);
+    let (one, two) = bytes.split_at(700);
+    let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3][..], &zstd(&bytes)].concat();
+    let packed = [
+        bytes.clone(),
+        gzip(&bytes),
+        [gzip(one), gzip(two)].concat(),
+        zstd(&bytes),
+        [zstd(one), zstd(two)].concat(),
+        skippable,
+    ];
+    let trees: Vec<_> =
+        packed.into_iter().map(|packed| imported(&bench, &[Layer(bytes.clone(), packed)]).about.tree).collect();
+    assert!(trees.iter().all(|tree| *tree == trees[0]), "{trees:?}");
+}
+
+#[test]
+fn layouts_and_archives_keep_their_names() {
+    let bench = Bench::new();
+    let layers = [plain(&[file("a", "x")]), plain(&[file("b", "y")])];
+    let at = bench.path("saved.tar");
+    fs::write(&at, saved(&layers, &["host:5000/app:1", "app:latest"])).unwrap();
+    let done = bench.store.import(&at, None).unwrap();
+    assert_eq!(done[0].names, ["app:latest", "host:5000/app:1"]);
+    assert!(tree(&bench.store, "host:5000/app:1").join("b").exists());
+    // An index in the index: the image of this machine is chosen.
+    let layout = Layout::with(&bench.path("layout"), &layers, &config(&layers), "x");
+    let index: serde_json::Value = serde_json::from_slice(&fs::read(layout.0.join("index.json")).unwrap()).unwrap();
+    let mut ours = index["manifests"][0].clone();
+    ours["platform"] = serde_json::json!({ "os": "linux", "architecture": arch() });
+    let other = serde_json::json!({
+        "digest": format!("sha256:{}", "0".repeat(64)), "size": 1, "platform": { "os": "linux", "architecture": "s390x" },
+    });
+    let inner = serde_json::json!({ "manifests": [other, ours] }).to_string();
+    let mut top = layout.blob("application/vnd.oci.image.index.v1+json", inner.as_bytes());
+    top["annotations"] = serde_json::json!({ "org.opencontainers.image.ref.name": "many" });
+    layout.index(&serde_json::json!({ "manifests": [top] }));
+    let done = bench.store.import(&layout.0, None).unwrap();
+    assert_eq!((done.len(), done[0].names.as_slice()), (1, &["many".to_owned()][..]));
+    assert_eq!(done[0].about.digest, ours["digest"].as_str().unwrap());
+    assert_eq!(bench.store.list().unwrap().len(), 2);
+}
+
+/// What somebody does to a tree.
+type Change = fn(&std::path::Path);
+
+#[test]
+fn a_tree_that_was_changed_is_never_given_out() {
+    let bench = Bench::new();
+    let entries = [file("a", "hello"), folder("d"), link(b'2', "l", "a")];
+    let ways: [(&str, Change); 7] = [
+        ("content of the same size and time", |root| {
+            let meta = fs::metadata(root.join("a")).unwrap();
+            fs::write(root.join("a"), "HELLO").unwrap();
+            let file = fs::File::options().write(true).open(root.join("a")).unwrap();
+            file.set_times(fs::FileTimes::new().set_modified(meta.modified().unwrap())).unwrap();
+        }),
+        ("one more file", |root| fs::write(root.join("d/new"), "").unwrap()),
+        ("one file less", |root| fs::remove_file(root.join("a")).unwrap()),
+        ("a link that leads elsewhere", |root| {
+            fs::remove_file(root.join("l")).unwrap();
+            std::os::unix::fs::symlink("b", root.join("l")).unwrap();
+        }),
+        ("a mode", |root| fs::set_permissions(root.join("a"), fs::Permissions::from_mode(0o4755)).unwrap()),
+        ("the root's mode", |root| fs::set_permissions(root, fs::Permissions::from_mode(0o777)).unwrap()),
+        ("a file that is a link now", |root| {
+            fs::rename(root.join("a"), root.join("../a")).unwrap();
+            std::os::unix::fs::symlink("../a", root.join("a")).unwrap();
+        }),
+    ];
+    for (what, change) in ways {
+        let listed = imported(&bench, &[plain(&entries)]);
+        let root = tree(&bench.store, "app:1");
+        change(&root);
+        assert!(matches!(bench.store.lease("app:1"), Err(ImageError::Changed { .. })), "{what}");
+        assert!(matches!(bench.store.lease(&listed.about.digest), Err(ImageError::Changed { .. })), "{what}");
+        // Imported again, it is whole again.
+        imported(&bench, &[plain(&entries)]);
+        tree(&bench.store, "app:1");
+    }
+}
+
+#[test]
+fn a_name_goes_alone_and_the_last_one_takes_the_tree() {
+    let bench = Bench::new();
+    let at = bench.path("saved.tar");
+    fs::write(&at, saved(&[plain(&[file("a", "x")])], &["one", "two"])).unwrap();
+    bench.store.import(&at, None).unwrap();
+    bench.store.remove("one").unwrap();
+    assert!(matches!(bench.store.find("one"), Err(ImageError::None { .. })));
+    assert!(bench.store.find("two").is_ok());
+    let lease = bench.store.lease("two").unwrap();
+    assert!(matches!(bench.store.remove("two"), Err(ImageError::InUse { .. })));
+    assert!(lease.path().join("a").exists() && bench.store.find("two").is_ok(), "nothing was removed");
+    drop(lease);
+    bench.store.remove("two").unwrap();
+    assert_eq!(bench.left(), Vec::<String>::new());
+    // By digest, all names go.
+    let digest = bench.store.import(&at, None).unwrap()[0].about.digest.clone();
+    bench.store.remove(&digest).unwrap();
+    assert_eq!((bench.store.list().unwrap().len(), bench.left().len()), (0, 0));
+    assert!(matches!(bench.store.remove("one"), Err(ImageError::None { .. })));
+}
+
+#[test]
+fn what_a_killed_import_left_is_taken_by_the_next() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("state/images/.new-dead/root/a")).unwrap();
+    imported(&bench, &[plain(&[file("a", "x")])]);
+    assert_eq!(bench.left().len(), 1);
+}
+
+#[test]
+fn the_store_is_its_owners_alone() {
+    let bench = Bench::new();
+    let mode = fs::metadata(bench.path("state/images")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 
 use crate::files::Files;
 use crate::supervisor::{Carrier, Finish, Run};
-use crate::words::{Apply, Changed, EndReason, Snapshotted, Taken};
+use crate::words::{Apply, Changed, EndReason, Replaced, Snapshotted, Taken};
 
 /// Longest wall time of a run without an end: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
@@ -49,6 +49,10 @@ impl Run for Engine {
 
     fn changes(&self) -> Result<Changed, Failure> {
         Files::changes(&self.handle)
+    }
+
+    fn network(&self, net: &Value) -> Result<Replaced, Failure> {
+        self.files.network(&self.handle, net)
     }
 
     fn apply(&self, wanted: &Apply) -> Result<Taken, Failure> {

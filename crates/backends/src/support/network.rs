@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use policy::control::{Control, Inlet, Namespace};
 use policy::value::{Net, NetMode, NetRule, Policy, Protocol, Target, Unknown};
-use policy::{ClauseId, Support};
+use policy::{ClauseId, Support, Unmet};
 
 use super::{held, held_with, unmet, when};
 use crate::host::Capabilities;
@@ -18,6 +18,20 @@ const FIRST_UNPRIVILEGED: u16 = 1024;
 const NAMES_OF_WILDCARD: usize = 16;
 /// Most sockets; each is a descriptor of the broker.
 const MOST_INLETS: usize = 512;
+/// Clauses that the broker holds by its rules, and who answers for each.
+const RULES: [(ClauseId, fn(&Policy, ClauseId) -> Support); 11] = [
+    (ClauseId::NetPresets, rules),
+    (ClauseId::NetAllow, rules),
+    (ClauseId::NetDeny, rules),
+    (ClauseId::NetUnknown, rules),
+    (ClauseId::NetDns, rules),
+    (ClauseId::NetPrograms, not_yet),
+    (ClauseId::NetCa, not_yet),
+    (ClauseId::NetProxy, not_yet),
+    (ClauseId::NetBandwidth, metered),
+    (ClauseId::NetBytes, metered),
+    (ClauseId::NetConnections, metered),
+];
 /// Least Landlock ABI of the process tier, in which the broker is confined.
 const LEAST_LANDLOCK: u32 = 6;
 
@@ -77,6 +91,36 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
         );
     }
     held(Control::Broker)
+}
+
+/// Why other rules cannot be held by the broker of a sandbox that was started with those of `before`: its sockets were made at
+/// its start, each for what was named then.
+#[must_use]
+pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
+    let mut found: Vec<Unmet> = RULES
+        .iter()
+        .filter_map(|(id, of)| match of(policy, *id) {
+            Support::Unmet(unmet) => Some(unmet),
+            Support::NotAsked | Support::Held(_) => None,
+        })
+        .collect();
+    let has_socket = |rule: &NetRule, port: u16| {
+        before.rules().any(|known| {
+            let same = port < FIRST_UNPRIVILEGED || known.to == rule.to;
+            same && known.protocol == rule.protocol && known.ports.contains(&port)
+        })
+    };
+    for rule in policy.net.rules() {
+        if let Some(port) = rule.ports.iter().find(|port| !has_socket(rule, **port)) {
+            found.push(Unmet {
+                id: "net.allow/no-socket",
+                why: format!("nothing listens for port {port} of `{}` inside: sockets are made at the start", rule.to),
+                fix: "create another sandbox with this rule".to_owned(),
+                weaker: None,
+            });
+        }
+    }
+    found
 }
 
 /// What the broker does not do yet.
@@ -157,15 +201,34 @@ pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
 mod tests {
     use super::*;
 
+    fn strict() -> Policy {
+        read("version = 1\n")
+    }
+
     /// The rules, as TOML has them.
     fn net(allow: &str) -> Net {
+        read(&format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n")).net
+    }
+
+    fn read(text: &str) -> Policy {
         let root = std::path::Path::new("/");
         let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
         let mut layers = policy::Layers::new(caller);
-        let text = format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n");
         let none = |_: &std::path::Path| Err("no such file".to_owned());
-        layers.document("rules", &text, policy::Format::Toml, root, &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy.net
+        layers.document("rules", text, policy::Format::Toml, root, &none);
+        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+    }
+
+    #[test]
+    fn other_rules_need_the_sockets_that_are_there() {
+        let policy = |allow: &str| Policy { net: net(allow), ..strict() };
+        let before = net(r#"["a.test", "b.test:8443"]"#);
+        let ids = |allow| unmet_rules(&before, &policy(allow)).iter().map(|unmet| unmet.id).collect::<Vec<_>>();
+        assert_eq!(ids(r#"["c.test", "*.d.test:443", "b.test:8443", "192.0.2.7:80"]"#), [""; 0], "low ports are everybody's");
+        assert_eq!(ids("[]"), [""; 0]);
+        assert_eq!(ids(r#"["a.test:22"]"#), ["net.allow/no-socket"]);
+        assert_eq!(ids(r#"["c.test:8443"]"#), ["net.allow/no-socket"], "a high port is one name's");
+        assert_eq!(ids(r#"[{ host = "a.test", ports = [443], methods = ["GET"] }]"#), ["net.allow/not-opened"]);
     }
 
     #[test]

@@ -82,6 +82,7 @@ pub const COMMANDS: &[&Spec] = &[
     &serve::SPEC,
     &commands::CHECK,
     &net::CHECK,
+    &live::NET_SET,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,

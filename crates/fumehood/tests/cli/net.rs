@@ -146,6 +146,101 @@ fn a_live_sandbox_reaches_its_hosts_until_it_ends_and_nothing_is_left() {
     assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
 }
 
+/// A server that says a word and then nothing, until the other side is gone; its port.
+fn silent() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                drop(stream.write_all(b"hello"));
+                drop(stream.read(&mut [0]));
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn rules_of_a_live_sandbox_are_replaced_and_what_no_longer_fits_is_cut() {
+    let (house, web, quiet) = (House::new(), served(), silent());
+    let rule = |name: &str, port: u16, at: u16| {
+        format!("{{ host = \"{name}\", ports = [{port}], address = \"127.0.0.1:{at}\" }}")
+    };
+    let allow = |rules: &[String]| vec!["--set".to_owned(), format!("net.allow=[{}]", rules.join(", "))];
+    let both = [flags(web), allow(&[rule("served.test", 80, web), rule("quiet.test", 22, quiet)])].concat();
+    let created = house.run(&words(&["create"], &both, &[]));
+    assert_eq!(created.code, 0, "{created:?}");
+    let id = created.out.trim_end().to_owned();
+    let set = |flags: &[String]| house.run(&words(&["net", "set", "--set", "net.mode=allow"], flags, &[&id]));
+    let fetch = |name: &str| {
+        let code = format!("import urllib.request as u; print(u.urlopen('http://{name}/x', timeout=9).read().decode())");
+        house.run(&["exec", &id, "--", "python3", "-c", &code])
+    };
+    assert_eq!(fetch("served.test").code, 0);
+    assert_ne!(fetch("other.test").code, 0, "without the rule it is not reached");
+
+    // One that holds a connection, told when it is cut.
+    let code = "
+import socket
+s = socket.create_connection(('quiet.test', 22), 9); s.settimeout(30)
+print(s.recv(5).decode(), flush=True)
+try: print('end' if s.recv(1) == b'' else 'more')
+except ConnectionResetError: print('end')
+except TimeoutError: print('still open')";
+    let mut child = house
+        .command(&["exec", &id, "--", "python3", "-c", code])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "hello\n");
+
+    // What cannot be held changes nothing: neither what is open nor what may be opened.
+    for (bad, why) in [
+        (allow(&[rule("served.test", 81, web)]), "port 81"),
+        (allow(&["{ host = \"a.test\", ports = [443], methods = [\"GET\"] }".to_owned()]), "TLS"),
+        (["--set", "net.unknown=ask"].map(str::to_owned).to_vec(), "asked"),
+        (["--set", "net.mode=loopback"].map(str::to_owned).to_vec(), "lo"),
+    ] {
+        let said = set(&bad);
+        assert!(said.code == 125 && said.err.contains(why), "{said:?}");
+    }
+    assert_eq!(fetch("served.test").code, 0);
+
+    let other = set(&allow(&[rule("other.test", 80, web)]));
+    assert!(other.code == 0 && other.out.trim_end().len() == 64, "{other:?}");
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(rest, "end\n", "what no longer fits is cut");
+    assert_ne!(fetch("served.test").code, 0);
+    let said = fetch("other.test");
+    assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
+    let none = house.run(&["net", "set", "--net", "none", &id]);
+    assert_eq!(none.code, 0, "{none:?}");
+    assert_ne!(fetch("other.test").code, 0, "closed");
+
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+    let shown = house.run(&["audit", "show", "--net"]).out;
+    assert!(shown.contains("egress.rules"), "{shown}");
+    let info = house.run(&["info", "--json", &id]).json();
+    let told = info["report"]["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.allow");
+    assert!(told, "{info}");
+}
+
+#[test]
+fn a_sandbox_without_a_broker_takes_no_rules() {
+    let house = House::new();
+    let id = house.run(&["create"]).out.trim_end().to_owned();
+    let said = house.run(&["net", "set", "--allow-host", "example.org", &id]);
+    assert!(said.code == 125 && said.err.contains("net.mode"), "{said:?}");
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+}
+
 #[test]
 fn a_destination_is_judged_without_a_connection() {
     let house = House::new();

@@ -200,6 +200,20 @@ pub(super) async fn timeout(State(desk): State<Arc<Desk>>, Living(info): Living,
     Ok(answer(StatusCode::OK, &info))
 }
 
+/// Other rules for its network: the `net` of a policy, whose other clauses are not looked at.
+pub(super) async fn network(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Living(info): Living,
+    request: Request,
+) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["policy"])?;
+    let policy = asked.get("policy").ok_or_else(|| Problem::invalid("policy", "`policy` is missing"))?;
+    let replaced = desk.set_rules(&key, &info, layers_of(policy)?).await.map_err(Refused)?;
+    Ok(json_response(StatusCode::OK, &json!({ "sandbox": info.id, "digest": replaced.digest })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 mod keeper;
 mod plan;
 mod records;
+mod rules;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use policy::control::{Control, Inlet};
 
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
+pub(super) use rules::Rules;
 
 use super::host_resources::HostResources;
 use super::record::Recorded;
@@ -161,7 +163,7 @@ impl Starting {
                 return Err(failed("it ended before it was ready"));
             }
         }
-        Keeper::new(running, socket, incoming, folder)
+        Keeper::new(running, socket, (incoming, folder), &plan.policy)
     }
 }
 
@@ -236,8 +238,8 @@ impl Incoming {
 fn failed(why: &str) -> Error {
     Error::failed(Fault {
         id: "net/broker",
-        what: "the broker of the network could not be started".to_owned(),
-        place: "before the program was started".to_owned(),
+        what: "the broker of the network does not do what it is to".to_owned(),
+        place: "the process that holds the sandbox's sockets".to_owned(),
         why: why.to_owned(),
         fix: "run it again; `net.mode = \"none\"` needs no broker".to_owned(),
     })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent::words::{Code, Failure};
 use policy::OutcomeKind;
 use policy::report::Limit;
-use sandbox::{Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Sandbox, Stdio};
+use sandbox::{Asker, Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Sandbox, Stdio};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
@@ -68,8 +68,13 @@ impl Run for Engine {
 ///
 /// # Errors
 /// As `sandbox::park`.
-pub(crate) fn park(planned: Planned, environment: &Environment, host: &Capabilities) -> Result<Parked, Error> {
-    sandbox::park(planned, environment, host, Options::new(Stdio::Socket))
+pub(crate) fn park(
+    planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    asker: Option<Arc<dyn Asker>>,
+) -> Result<Parked, Error> {
+    sandbox::park(planned, environment, host, Options { asker, ..Options::new(Stdio::Socket) })
 }
 
 /// Lets the agent go; the run, and its id. Must be called within a tokio runtime.

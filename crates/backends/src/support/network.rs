@@ -12,6 +12,8 @@ use crate::host::Capabilities;
 
 /// DNS, by UDP and by TCP.
 const DNS: u16 = 53;
+/// The ports of names that no rule has, about which a person is asked.
+const ASKED: [u16; 2] = [80, 443];
 /// Below it a program inside could not listen itself, so that a socket on all addresses takes nothing from it.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 /// Names of one wildcard that can be reached at one such port at once.
@@ -83,13 +85,6 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
             "use TCP, or leave the rule out",
         );
     }
-    if id == ClauseId::NetUnknown && policy.net.unknown == Unknown::Ask {
-        return unmet(
-            "net.unknown/no-ask",
-            "nobody can be asked about a connection by this version",
-            "use `net.unknown = \"deny\"`, and add hosts to `net.allow`",
-        );
-    }
     held(Control::Broker)
 }
 
@@ -105,10 +100,12 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
         })
         .collect();
     let has_socket = |rule: &NetRule, port: u16| {
-        before.rules().any(|known| {
-            let same = port < FIRST_UNPRIVILEGED || known.to == rule.to;
-            same && known.protocol == rule.protocol && known.ports.contains(&port)
-        })
+        let asked = before.unknown == Unknown::Ask && rule.protocol == Protocol::Tcp && ASKED.contains(&port);
+        asked
+            || before.rules().any(|known| {
+                let same = port < FIRST_UNPRIVILEGED || known.to == rule.to;
+                same && known.protocol == rule.protocol && known.ports.contains(&port)
+            })
     };
     for rule in policy.net.rules() {
         if let Some(port) = rule.ports.iter().find(|port| !has_socket(rule, **port)) {
@@ -174,6 +171,9 @@ pub(super) fn secrets(policy: &Policy) -> Support {
 /// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for.
 pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
     let mut everywhere = BTreeSet::from([(false, DNS), (true, DNS)]);
+    if net.unknown == Unknown::Ask {
+        everywhere.extend(ASKED.map(|port| (false, port)));
+    }
     let mut spares = 0_usize;
     for rule in net.rules() {
         let udp = rule.protocol == Protocol::Udp;
@@ -224,7 +224,11 @@ mod tests {
         let policy = |allow: &str| Policy { net: net(allow), ..strict() };
         let before = net(r#"["a.test", "b.test:8443"]"#);
         let ids = |allow| unmet_rules(&before, &policy(allow)).iter().map(|unmet| unmet.id).collect::<Vec<_>>();
-        assert_eq!(ids(r#"["c.test", "*.d.test:443", "b.test:8443", "192.0.2.7:80"]"#), [""; 0], "low ports are everybody's");
+        assert_eq!(
+            ids(r#"["c.test", "*.d.test:443", "b.test:8443", "192.0.2.7:80"]"#),
+            [""; 0],
+            "low ports are everybody's"
+        );
         assert_eq!(ids("[]"), [""; 0]);
         assert_eq!(ids(r#"["a.test:22"]"#), ["net.allow/no-socket"]);
         assert_eq!(ids(r#"["c.test:8443"]"#), ["net.allow/no-socket"], "a high port is one name's");

@@ -175,7 +175,8 @@ fn rules_of_a_live_sandbox_are_replaced_and_what_no_longer_fits_is_cut() {
     let id = created.out.trim_end().to_owned();
     let set = |flags: &[String]| house.run(&words(&["net", "set", "--set", "net.mode=allow"], flags, &[&id]));
     let fetch = |name: &str| {
-        let code = format!("import urllib.request as u; print(u.urlopen('http://{name}/x', timeout=9).read().decode())");
+        let code =
+            format!("import urllib.request as u; print(u.urlopen('http://{name}/x', timeout=9).read().decode())");
         house.run(&["exec", &id, "--", "python3", "-c", &code])
     };
     assert_eq!(fetch("served.test").code, 0);
@@ -230,6 +231,64 @@ except TimeoutError: print('still open')";
     let info = house.run(&["info", "--json", &id]).json();
     let told = info["report"]["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.allow");
     assert!(told, "{info}");
+}
+
+/// The question about this host, once it waits.
+fn question(house: &House, host: &str) -> serde_json::Value {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let calls = house.run(&["approvals", "ls", "--json"]).json();
+        if let Some(call) = calls["calls"].as_array().unwrap().iter().find(|call| call["host"] == host) {
+            return call.clone();
+        }
+        assert!(std::time::Instant::now() < end, "nobody is asked about {host}: {calls}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_person_is_asked_about_a_host_that_no_rule_names() {
+    let house = House::new();
+    let code = "
+import socket, threading
+def reach(name, times):
+    for _ in range(times):
+        try:
+            s = socket.create_connection((name, 443), 40); s.settimeout(40)
+            s.sendall(f'GET / HTTP/1.1\\r\\nHost: {name}:443\\r\\n\\r\\n'.encode()); s.recv(1)
+        except OSError: pass
+tasks = [threading.Thread(target=reach, args=a) for a in [('no.invalid', 2), ('yes.invalid', 2), ('nobody.invalid', 1)]]
+[t.start() for t in tasks]; [t.join() for t in tasks]";
+    let flags =
+        ["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", "syscalls.profile=default"].map(str::to_owned);
+    let words = words(&["run", "--timeout", "60s", "--report", "r.json"], &flags, &["--", "python3", "-c", code]);
+    let mut child = house.command(&words).spawn().unwrap();
+    let (no, yes) = (question(&house, "no.invalid"), question(&house, "yes.invalid"));
+    assert_eq!((&no["port"], &no["tool"]), (&serde_json::json!(443), &serde_json::json!("net:connect")));
+    let id = |call: &serde_json::Value| call["id"].as_str().unwrap().to_owned();
+    let wide = house.run(&["approvals", "approve", &id(&yes), "--remember", "tool"]);
+    assert_ne!(wide.code, 0, "a destination is its host and port: {wide:?}");
+    assert_eq!(house.run(&["approvals", "deny", &id(&no)]).code, 0);
+    let once = house.run(&["approvals", "approve", &id(&yes), "--remember", "session"]);
+    assert_eq!(once.code, 0, "{once:?}");
+    child.wait().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+    let stopped: Vec<&str> = report["violations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["id"] == "net.unknown/answered")
+        .map(|one| one["what"].as_str().unwrap())
+        .collect();
+    for host in ["no.invalid", "nobody.invalid"] {
+        assert!(stopped.iter().any(|what| what.contains(host)), "{host} in {report}");
+    }
+    assert!(!stopped.iter().any(|what| what.contains("yes.invalid")), "{report}");
+    let all = house.run(&["approvals", "ls", "--all", "--json"]).json();
+    let of = |host: &str| all["calls"].as_array().unwrap().iter().filter(|call| call["host"] == host).count();
+    assert_eq!((of("yes.invalid"), of("no.invalid")), (1, 1), "an answer for the run asks no second time: {all}");
+    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.asked"));
 }
 
 #[test]

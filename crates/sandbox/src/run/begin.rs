@@ -139,7 +139,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
-    let broker = broker::begin(plan, environment, host, (&mut home, recorded))?;
+    let broker = broker::begin(plan, (environment, options.asker.clone()), host, (&mut home, recorded))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);

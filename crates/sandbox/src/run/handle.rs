@@ -369,6 +369,7 @@ pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mai
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
     let now = Arc::new(Now { started, last: Mutex::default(), killed: Arc::default() });
-    let handle = Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
+    let handle =
+        Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
     Ok((handle, Mailbox { bell: theirs, orders, now }))
 }

@@ -292,7 +292,9 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
         let (caller, path) = (caller.clone(), format!("{path}/network"));
         async move { caller.json("PUT", &path, body).await }
     };
-    for body in [json!({}), json!({ "denyOut": ["0.0.0.0/0"] }), json!({ "allow_internet_access": false }), hosts.clone()] {
+    for body in
+        [json!({}), json!({ "denyOut": ["0.0.0.0/0"] }), json!({ "allow_internet_access": false }), hosts.clone()]
+    {
         assert_eq!(set(&open, body.clone()).await.status, 204, "{body}");
     }
     assert_eq!(set(&closed, json!({ "denyOut": ["0.0.0.0/0"] })).await.status, 204, "nothing is reached already");

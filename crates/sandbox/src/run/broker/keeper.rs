@@ -10,6 +10,7 @@ use backends::Running;
 use egress::wire::{self, FromBroker, ToBroker};
 use sys::channel::Interest;
 
+use super::questions::Questions;
 use super::records::Summary;
 use super::rules::{self, Replacing, Rules};
 use super::{Folder, Incoming, failed, send};
@@ -40,6 +41,9 @@ struct Listener {
     lost: Arc<AtomicBool>,
     summary: Summary,
     replacing: Replacing,
+    /// The same as the keeper has, for answers.
+    rules: Rules,
+    questions: Questions,
     _folder: Folder,
 }
 
@@ -48,7 +52,7 @@ impl Keeper {
         running: Box<dyn Running>,
         socket: OwnedFd,
         (incoming, folder): (Incoming, Folder),
-        policy: &policy::Policy,
+        (policy, questions): (&policy::Policy, Questions),
     ) -> Result<Self, Error> {
         let told = |error: &dyn std::fmt::Display| failed(&error.to_string());
         let (read, write) = sys::channel::pipe().map_err(|error| told(&error))?;
@@ -64,6 +68,8 @@ impl Keeper {
             lost: Arc::clone(&lost),
             summary,
             replacing,
+            rules: rules.clone(),
+            questions,
             _folder: folder,
         };
         let listen = move || {
@@ -152,7 +158,13 @@ impl Listener {
         let expected = match &frame {
             FromBroker::Ready { digest } => self.replacing.ready(digest),
             FromBroker::Refused { why } => self.replacing.refused(why),
-            FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. } | FromBroker::Failed { .. } => true,
+            FromBroker::Ask { id, host, port } => {
+                if !self.questions.ask((*id, host, *port), &self.rules) {
+                    self.rules.answer(*id, false);
+                }
+                true
+            }
+            FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Failed { .. } => true,
         };
         if let (true, FromBroker::Ready { digest }) = (expected, &frame) {
             self.summary.rules = Some(digest.clone());
@@ -164,10 +176,10 @@ impl Listener {
         expected
     }
 
-    /// Hands it the rules that somebody asked for; `false` where it takes none.
+    /// Hands it rules that somebody asked for, and answers of people; `false` where it takes none.
     fn replace(&mut self) -> bool {
         let Some(fresh) = self.replacing.rung() else { return false };
-        fresh.into_iter().all(|net| self.hand_over(&ToBroker::Rules { net }))
+        fresh.iter().all(|frame| self.hand_over(frame))
     }
 
     /// Sends a frame, and waits for a broker that takes nothing no longer than it may take.

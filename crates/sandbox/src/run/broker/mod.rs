@@ -5,11 +5,13 @@
 
 mod keeper;
 mod plan;
+mod questions;
 mod records;
 mod rules;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
@@ -21,6 +23,9 @@ pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
 pub(super) use rules::Rules;
 
+use questions::Questions;
+
+use super::asker::Asker;
 use super::host_resources::HostResources;
 use super::record::Recorded;
 use crate::environment::Environment;
@@ -51,6 +56,7 @@ pub(super) struct Begun {
     prepared: Box<dyn Prepared>,
     folder: Folder,
     run: String,
+    asker: Option<Arc<dyn Asker>>,
 }
 
 /// A broker on its way.
@@ -58,6 +64,7 @@ pub(super) struct Starting {
     started: Box<dyn Started>,
     folder: Folder,
     run: String,
+    asker: Option<Arc<dyn Asker>>,
 }
 
 /// Whether a plan has one.
@@ -84,7 +91,7 @@ pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
 /// Prepares the broker of a plan, if it has one.
 pub(super) fn begin(
     plan: &Plan,
-    environment: &Environment,
+    (environment, asker): (&Environment, Option<Arc<dyn Asker>>),
     host: &Capabilities,
     (home, recorded): (&mut HostResources, &Recorded),
 ) -> Result<Option<Begun>, Error> {
@@ -121,24 +128,25 @@ pub(super) fn begin(
     for group in prepared.groups(host) {
         home.note(&Resource::Cgroup(group))?;
     }
-    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string() }))
+    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), asker }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, folder, run } = self;
-        Ok(Starting { started: prepared.start(host)?, folder, run })
+        let Self { prepared, folder, run, asker } = self;
+        Ok(Starting { started: prepared.start(host)?, folder, run, asker })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, folder, run } = self;
+        let Self { started, folder, run, asker } = self;
         let mut running = started.verify(&[])?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
+        let questions = Questions::new(plan, &run, asker);
         let orders = ToBroker::Orders(Orders { version: wire::VERSION, run, net: net.clone(), sockets: named(plan) });
         send(&socket, &orders, sockets)?;
         let mut incoming = Incoming::default();
@@ -163,7 +171,7 @@ impl Starting {
                 return Err(failed("it ended before it was ready"));
             }
         }
-        Keeper::new(running, socket, (incoming, folder), &plan.policy)
+        Keeper::new(running, socket, (incoming, folder), (&plan.policy, questions))
     }
 }
 

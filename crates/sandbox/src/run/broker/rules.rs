@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use egress::wire;
-use policy::value::{Net, NetMode, Policy};
+use egress::wire::{self, Scope, ToBroker};
+use policy::value::{Net, NetMode, Policy, Unknown};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -25,6 +25,8 @@ const MAX_WAITING: usize = 16;
 enum Asked {
     /// These rules from now on.
     Rules(Value, Sender<Result<(), String>>),
+    /// A person answered this question.
+    Answer(u64, bool),
     /// It did not answer: it is to end.
     End,
 }
@@ -75,13 +77,25 @@ impl Rules {
         }
     }
 
+    /// The answer to a question of the broker.
+    pub(super) fn answer(&self, id: u64, allow: bool) {
+        self.ask(Asked::Answer(id, allow));
+    }
+
     /// Whether these can be held where the others are: by the same backend, and with the sockets that are there.
     fn judge(&self, net: &Net) -> Result<(), Error> {
         if net.mode == NetMode::Loopback {
-            return Err(refused("its `lo` belongs to the broker; `net.mode` can become `none`, which closes everything"));
+            return Err(refused(
+                "its `lo` belongs to the broker; `net.mode` can become `none`, which closes everything",
+            ));
         }
         if net.mode == NetMode::None {
             return Ok(());
+        }
+        if net.unknown == Unknown::Ask && self.policy.net.unknown != Unknown::Ask {
+            return Err(refused(
+                "nobody is there who could be asked: `net.unknown = \"ask\"` must be so from the start",
+            ));
         }
         let policy = Policy { net: net.clone(), ..(*self.policy).clone() };
         let unmet = backends::unmet_rules(&self.policy.net, &policy);
@@ -98,7 +112,7 @@ impl Rules {
 
 impl Replacing {
     /// The bell rang: what to send; `None` where the broker is to end.
-    pub(super) fn rung(&mut self) -> Option<Vec<Value>> {
+    pub(super) fn rung(&mut self) -> Option<Vec<ToBroker>> {
         let mut rung = [0; 64];
         // Who rang is heard by the queue.
         drop(sys::channel::receive(&self.bell, &mut rung, true));
@@ -106,12 +120,14 @@ impl Replacing {
         while let Ok(asked) = self.asked.try_recv() {
             match asked {
                 Asked::End => return None,
+                // What is remembered is known to the store, which is asked each time.
+                Asked::Answer(id, allow) => fresh.push(ToBroker::Answer { id, allow, scope: Scope::Once }),
                 Asked::Rules(_, reply) if self.waiting.len() >= MAX_WAITING => {
                     drop(reply.send(Err("too many others wait for its answer".to_owned())));
                 }
                 Asked::Rules(net, reply) => {
                     self.waiting.push_back((wire::digest(&net), reply));
-                    fresh.push(net);
+                    fresh.push(ToBroker::Rules { net });
                 }
             }
         }

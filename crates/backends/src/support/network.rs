@@ -20,8 +20,10 @@ const FIRST_UNPRIVILEGED: u16 = 1024;
 const NAMES_OF_WILDCARD: usize = 16;
 /// Most sockets; each is a descriptor of the broker.
 const MOST_INLETS: usize = 512;
+/// What answers for a clause, whatever the host.
+type Answer = fn(&Policy, ClauseId) -> Support;
 /// Clauses that the broker holds by its rules, and who answers for each.
-const RULES: [(ClauseId, fn(&Policy, ClauseId) -> Support); 11] = [
+const RULES: [(ClauseId, Answer); 11] = [
     (ClauseId::NetPresets, rules),
     (ClauseId::NetAllow, rules),
     (ClauseId::NetDeny, rules),

@@ -313,7 +313,7 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
     let answer = caller.json("PUT", &v1, policy(json!(["b.test:443"]))).await;
     assert_eq!(answer.status, 200);
     assert!(answer.json()["digest"].as_str().unwrap().contains("b.test"), "the rules that were handed on");
-    let pinned = json!([{ "host": "b.test", "address": "127.0.0.1:1" }]);
+    let pinned = json!([{ "host": "b.test", "ports": [80], "address": "127.0.0.1:1" }]);
     let answer = caller.json("PUT", &v1, policy(pinned.clone())).await;
     assert_eq!((answer.status, &answer.json()["clause"]), (403, &json!("net.allow")), "no key reaches the host itself");
     let inside = json!({ "template": "base", "policy": policy(pinned)["policy"] });

@@ -43,7 +43,7 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
         tool: DESTINATION.to_owned(),
         server: None,
         hash: gate::json::hash(DESTINATION, &args),
-        args: args.clone(),
+        args,
         rule: "net.unknown".to_owned(),
         reason: "no rule of `net` names this host".to_owned(),
         agent: "sandbox".to_owned(),

@@ -18,3 +18,4 @@ pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
     Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
 };
+pub use support::unmet_rules;

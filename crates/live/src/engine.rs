@@ -8,13 +8,13 @@ use std::time::Duration;
 use agent::words::{Code, Failure};
 use policy::OutcomeKind;
 use policy::report::Limit;
-use sandbox::{Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Sandbox, Stdio};
+use sandbox::{Asker, Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Sandbox, Stdio};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use crate::files::Files;
 use crate::supervisor::{Carrier, Finish, Run};
-use crate::words::{Apply, Changed, EndReason, Snapshotted, Taken};
+use crate::words::{Apply, Changed, EndReason, Replaced, Snapshotted, Taken};
 
 /// Longest wall time of a run without an end: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
@@ -51,6 +51,10 @@ impl Run for Engine {
         Files::changes(&self.handle)
     }
 
+    fn network(&self, net: &Value) -> Result<Replaced, Failure> {
+        self.files.network(&self.handle, net)
+    }
+
     fn apply(&self, wanted: &Apply) -> Result<Taken, Failure> {
         self.files.apply(&self.handle, wanted)
     }
@@ -64,8 +68,13 @@ impl Run for Engine {
 ///
 /// # Errors
 /// As `sandbox::park`.
-pub(crate) fn park(planned: Planned, environment: &Environment, host: &Capabilities) -> Result<Parked, Error> {
-    sandbox::park(planned, environment, host, Options::new(Stdio::Socket))
+pub(crate) fn park(
+    planned: Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    asker: Option<Arc<dyn Asker>>,
+) -> Result<Parked, Error> {
+    sandbox::park(planned, environment, host, Options { asker, ..Options::new(Stdio::Socket) })
 }
 
 /// Lets the agent go; the run, and its id. Must be called within a tokio runtime.

@@ -1,10 +1,11 @@
-//! The files of a live sandbox, as its supervisor reads them from outside: changes shown, changes taken, snapshots.
+//! What a supervisor does from outside and writes down: changes shown, changes taken, snapshots, rules of the network replaced.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use agent::words::{Code, Failure};
 use policy::Policy;
+use policy::value::Net;
 use sandbox::audit::{Kind, Log};
 use sandbox::changes::{Applied, Guarded, Request};
 use sandbox::fault::{Fault, show_path};
@@ -12,10 +13,10 @@ use sandbox::snapshot::{Wish, begin};
 use sandbox::state::{PathText, Places, State};
 use sandbox::{Error, Handle};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::restore::Kept;
-use crate::words::{Apply, Changed, Left, Snapshotted, Taken};
+use crate::words::{Apply, Changed, Left, Replaced, Snapshotted, Taken};
 
 /// A list in an answer is cut when it takes so many bytes; the rest of a frame holds the other lists.
 const LIST: usize = 64 * 1024;
@@ -63,6 +64,29 @@ impl Files {
             self.log.append(handle.id(), &Kind::workspace_applied(), &body).map_err(|error| failure(error.into()))?;
         }
         Ok(taken(applied))
+    }
+
+    /// Replaces the rules of the network: first it is written down that somebody wants it, then what came of it.
+    pub(crate) fn network(&self, handle: &Handle, net: &Value) -> Result<Replaced, Failure> {
+        let invalid = |what: String| Failure { code: Code::Invalid, message: what };
+        let read = Net::from_document(net).map_err(|mistakes| {
+            let first = mistakes.list.first().map_or("nothing says why", |mistake| mistake.what.as_str());
+            invalid(format!("`net` cannot be read: {first}"))
+        })?;
+        let digest = policy::json::digest(&read.document());
+        let record = |what: &str, more: &str| {
+            let body = json!({ "state": what, "digest": digest, "rules": read.document(), "why": more });
+            self.log.append(handle.id(), &Kind::egress_rules(), &body).map_err(|error| failure(error.into()))
+        };
+        record("asked", "")?;
+        match handle.replace_rules(&read) {
+            Ok(digest) => record("taken", "").map(|_| Replaced { digest }),
+            Err(error) => {
+                let failure = failure(error);
+                record("refused", &failure.message)?;
+                Err(failure)
+            }
+        }
     }
 
     pub(crate) fn snapshot(
@@ -140,7 +164,7 @@ fn failure(error: Error) -> Failure {
         return Failure { code: Code::Failed, message: "it was refused, and nothing says why".to_owned() };
     };
     let code = match id {
-        "run/not-frozen" | "run/no-changes" => Code::Unsupported,
+        "run/not-frozen" | "run/no-changes" | "net/no-rules" => Code::Unsupported,
         "snapshot/taken" => Code::Exists,
         "snapshot/too-many" => Code::TooMany,
         "changes/none" | "changes/no-such-path" => Code::NotFound,

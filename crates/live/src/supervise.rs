@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use policy::Plan;
@@ -15,7 +16,7 @@ use policy::value::{Over, Policy};
 use sandbox::audit::{Log, Options, Redactor};
 use sandbox::snapshot::Snapshot;
 use sandbox::state::State;
-use sandbox::{Capabilities, Environment, Error, Planned, PolicyLayer};
+use sandbox::{Asker, Capabilities, Environment, Error, Planned, PolicyLayer};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;
@@ -39,6 +40,8 @@ pub trait Caller {
     /// # Errors
     /// A refusal, already recorded.
     fn plan(&self, layers: &[PolicyLayer], host: &Capabilities) -> Result<Planned, Error>;
+    /// Who gets questions about the network answered.
+    fn asker(&self) -> Option<Arc<dyn Asker>>;
     /// Why there is no sandbox.
     fn refusal(&self, stop: Error, request: &Request) -> Refusal;
 }
@@ -229,7 +232,7 @@ impl Ready {
             None => None,
         };
         let files = Files::new(&environment.state, open()?, &plan.policy);
-        let parked = engine::park(planned, environment, &host)?;
+        let parked = engine::park(planned, environment, &host, caller.asker())?;
         Ok(Self { parked, home, claim, plan, log, files, restore })
     }
 

@@ -152,6 +152,12 @@ pub enum Ask {
     /// Reads what it changed in its workspace so far into the store of its run, where `diff` finds it; everything inside stands
     /// still meanwhile. End: [`Changed`]; `unsupported` where it has no layer or the host has no freezer.
     Changes {},
+    /// Replaces the rules of its network; connections that no longer fit are cut. End: [`Replaced`]; `unsupported` where it has no
+    /// broker, `invalid` where they cannot be held in it: those before hold then.
+    Network {
+        /// The whole `[net]` table, resolved (`policy::value::Net::document`).
+        net: serde_json::Value,
+    },
     /// Takes changes to the host, as they are now, while everything inside stands still. End: [`Taken`]; `unsupported` as above.
     Apply(Apply),
     /// Keeps its files as a snapshot, of one moment. End: [`Snapshotted`]; `unsupported` as above, `exists` where the name is
@@ -161,6 +167,13 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
+}
+
+/// Rules of the network that hold from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// Their digest, as the broker said it: SHA-256 of their canonical JSON.
+    pub digest: String,
 }
 
 /// What a sandbox changed in its workspace so far.

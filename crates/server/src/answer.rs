@@ -71,6 +71,13 @@ impl Problem {
         Self { clause: clause.into(), ..self }
     }
 
+    /// The same, about a field of this table.
+    #[must_use]
+    pub(crate) fn below(self, table: &str) -> Self {
+        let clause = format!("{table}.{}", self.clause).into();
+        Self { clause, ..self }
+    }
+
     /// The same, worth another try.
     #[must_use]
     pub fn again_in(self, seconds: u32) -> Self {

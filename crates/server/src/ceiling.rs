@@ -32,6 +32,16 @@ pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf])
     beyond.found
 }
 
+/// The same of the rules of a network alone.
+pub(crate) fn beyond_net(ceiling: Option<&Net>, asked: &Net) -> Vec<Problem> {
+    let mut beyond = Beyond { found: Vec::new(), ours: &[] };
+    match ceiling {
+        Some(ceiling) => beyond.net(ceiling, asked),
+        None => beyond.net_than_nothing_of_the_host(asked),
+    }
+    beyond.found
+}
+
 impl Beyond<'_> {
     fn is_ours(&self, path: &Path) -> bool {
         self.ours.iter().any(|ours| path == ours)
@@ -60,9 +70,16 @@ impl Beyond<'_> {
         self.hold(ClauseId::Workspace, asked.workspace.path.as_deref().is_none_or(|path| self.is_empty_one(path)));
         self.hold(ClauseId::EnvPass, asked.env.pass.is_empty() && !asked.env.git_identity);
         self.hold(ClauseId::Secrets, asked.secrets.is_empty());
-        self.hold(ClauseId::NetCa, asked.net.ca.is_empty());
+        self.net_than_nothing_of_the_host(&asked.net);
         self.hold(ClauseId::AuditPath, asked.audit.path.is_none());
         self.hold(ClauseId::Tier, is_tier_at_least(TierChoice::Fixed(Tier::Process), asked.tier));
+    }
+
+    /// An `address` and a proxy may lead to what listens on the host, or beside it.
+    fn net_than_nothing_of_the_host(&mut self, asked: &Net) {
+        self.hold(ClauseId::NetAllow, asked.rules().all(|rule| rule.address.is_none()));
+        self.hold(ClauseId::NetCa, asked.ca.is_empty());
+        self.hold(ClauseId::NetProxy, asked.proxy.is_none());
     }
 
     fn than(&mut self, ceiling: &Policy, asked: &Policy) {

@@ -4,6 +4,7 @@
 
 mod container;
 mod network;
+pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};

@@ -7,19 +7,37 @@ use policy::control::{Control, Inlet, Namespace};
 use policy::value::{
     Net, NetMode, NetRule, Policy, Protocol, Secret, SecretUse, Target, TlsUse, Unknown, host_matches,
 };
-use policy::{ClauseId, Support};
+use policy::{ClauseId, Support, Unmet};
 
 use super::{held, held_with, unmet, when};
 use crate::host::Capabilities;
 
 /// DNS, by UDP and by TCP.
 const DNS: u16 = 53;
+/// The ports of names that no rule has, about which a person is asked.
+const ASKED: [u16; 2] = [80, 443];
 /// Below it a program inside could not listen itself, so that a socket on all addresses takes nothing from it.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 /// Names of one wildcard that can be reached at one such port at once.
 const NAMES_OF_WILDCARD: usize = 16;
 /// Most sockets; each is a descriptor of the broker.
 const MOST_INLETS: usize = 512;
+/// What answers for a clause, whatever the host.
+type Answer = fn(&Policy, ClauseId) -> Support;
+/// Clauses that the broker holds by its rules, and who answers for each.
+const RULES: [(ClauseId, Answer); 11] = [
+    (ClauseId::NetPresets, rules),
+    (ClauseId::NetAllow, rules),
+    (ClauseId::NetDeny, rules),
+    (ClauseId::NetUnknown, rules),
+    (ClauseId::NetDns, rules),
+    (ClauseId::NetPrograms, not_yet),
+    (ClauseId::NetCa, not_yet),
+    (ClauseId::NetProxy, not_yet),
+    (ClauseId::NetBandwidth, metered),
+    (ClauseId::NetBytes, metered),
+    (ClauseId::NetConnections, metered),
+];
 /// Least Landlock ABI of the process tier, in which the broker is confined.
 const LEAST_LANDLOCK: u32 = 6;
 
@@ -63,19 +81,44 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
             "use TCP, or leave the rule out",
         );
     }
-    if id == ClauseId::NetUnknown && policy.net.unknown == Unknown::Ask {
-        return unmet(
-            "net.unknown/no-ask",
-            "nobody can be asked about a connection by this version",
-            "use `net.unknown = \"deny\"`, and add hosts to `net.allow`",
-        );
-    }
     held(Control::Broker)
 }
 
 /// More roots: for the broker's own TLS, and shown inside.
 pub(super) fn roots(policy: &Policy) -> Support {
     when(policy.clause(ClauseId::NetCa).is_some(), || held(Control::Broker))
+}
+
+/// Why other rules cannot be held by the broker of a sandbox that was started with those of `before`: its sockets were made at
+/// its start, each for what was named then.
+#[must_use]
+pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
+    let mut found: Vec<Unmet> = RULES
+        .iter()
+        .filter_map(|(id, of)| match of(policy, *id) {
+            Support::Unmet(unmet) => Some(unmet),
+            Support::NotAsked | Support::Held(_) => None,
+        })
+        .collect();
+    let has_socket = |rule: &NetRule, port: u16| {
+        let asked = before.unknown == Unknown::Ask && rule.protocol == Protocol::Tcp && ASKED.contains(&port);
+        asked
+            || before.rules().any(|known| {
+                let same = port < FIRST_UNPRIVILEGED || known.to == rule.to;
+                same && known.protocol == rule.protocol && known.ports.contains(&port)
+            })
+    };
+    for rule in policy.net.rules() {
+        if let Some(port) = rule.ports.iter().find(|port| !has_socket(rule, **port)) {
+            found.push(Unmet {
+                id: "net.allow/no-socket",
+                why: format!("nothing listens for port {port} of `{}` inside: sockets are made at the start", rule.to),
+                fix: "create another sandbox with this rule".to_owned(),
+                weaker: None,
+            });
+        }
+    }
+    found
 }
 
 /// What the broker does not do yet.
@@ -165,6 +208,9 @@ pub(super) fn secrets_without_broker(policy: &Policy) -> Support {
 /// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for.
 pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
     let mut everywhere = BTreeSet::from([(false, DNS), (true, DNS)]);
+    if net.unknown == Unknown::Ask {
+        everywhere.extend(ASKED.map(|port| (false, port)));
+    }
     let mut spares = 0_usize;
     for rule in net.rules() {
         let udp = rule.protocol == Protocol::Udp;
@@ -192,15 +238,38 @@ pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
 mod tests {
     use super::*;
 
+    fn strict() -> Policy {
+        read("version = 1\n")
+    }
+
     /// The rules, as TOML has them.
     fn net(allow: &str) -> Net {
+        read(&format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n")).net
+    }
+
+    fn read(text: &str) -> Policy {
         let root = std::path::Path::new("/");
         let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
         let mut layers = policy::Layers::new(caller);
-        let text = format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n");
         let none = |_: &std::path::Path| Err("no such file".to_owned());
-        layers.document("rules", &text, policy::Format::Toml, root, &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy.net
+        layers.document("rules", text, policy::Format::Toml, root, &none);
+        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+    }
+
+    #[test]
+    fn other_rules_need_the_sockets_that_are_there() {
+        let policy = |allow: &str| Policy { net: net(allow), ..strict() };
+        let before = net(r#"["a.test", "b.test:8443"]"#);
+        let ids = |allow| unmet_rules(&before, &policy(allow)).iter().map(|unmet| unmet.id).collect::<Vec<_>>();
+        assert_eq!(
+            ids(r#"["c.test", "*.d.test:443", "b.test:8443", "192.0.2.7:80"]"#),
+            [""; 0],
+            "low ports are everybody's"
+        );
+        assert_eq!(ids("[]"), [""; 0]);
+        assert_eq!(ids(r#"["a.test:22"]"#), ["net.allow/no-socket"]);
+        assert_eq!(ids(r#"["c.test:8443"]"#), ["net.allow/no-socket"], "a high port is one name's");
+        assert_eq!(ids(r#"[{ host = "a.test", ports = [443], methods = ["GET"] }]"#), ["net.allow/not-opened"]);
     }
 
     #[test]

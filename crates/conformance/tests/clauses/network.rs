@@ -187,8 +187,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetUnknown,
         backends: CONTAINER,
-        sentence: "nobody can be asked yet",
-        cell: Cell::Refused(&["net.mode=allow", "net.unknown=ask"], "net.unknown/no-ask"),
+        sentence: "ask: a person is asked about a host that no rule names, and without an answer it is not reached",
+        cell: Cell::Enforced(asked),
     },
     Case {
         clause: ClauseId::NetPrograms,
@@ -456,6 +456,21 @@ fn deny(scene: &Fixture) -> Held {
     check(ended.out() == "no name", || ended.said())?;
     let open = with_server(scene, &["net.deny=[\"other.test\"]"], &code)?;
     check(open.out() == "hello", || open.said())
+}
+
+fn asked(scene: &Fixture) -> Held {
+    let code = "
+import socket, time
+began = time.monotonic()
+try:
+    s = socket.create_connection(('unnamed.invalid', 443), 45); s.settimeout(45); s.sendall(b'x'); print('answered', s.recv(1))
+except OSError: print('refused', 10 < time.monotonic() - began < 40)";
+    let values = ["syscalls.profile=default", "net.mode=allow", "limits.wall=60s"];
+    let waits = scene.python(&[&values[..], &["net.unknown=ask"]].concat(), code)?;
+    let told = waits.violations().iter().any(|id| id.contains("net.unknown/answered"));
+    check(waits.out() == "refused True" && told, || waits.said())?;
+    let at_once = scene.python(&[&values[..], &["net.unknown=deny"]].concat(), code)?;
+    check(at_once.out() == "refused False", || at_once.said())
 }
 
 fn presets(scene: &Fixture) -> Held {

@@ -85,6 +85,7 @@ pub const COMMANDS: &[&Spec] = &[
     &serve::SPEC,
     &commands::CHECK,
     &net::CHECK,
+    &live::NET_SET,
     &approvals::LS,
     &approvals::SHOW,
     &approvals::APPROVE,

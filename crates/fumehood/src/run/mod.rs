@@ -81,7 +81,7 @@ fn through(
         false => streams(interactive || !environment.stdin_terminal, options.json),
     };
     let raw = RawMode::of(&stdio).map_err(own_failure)?;
-    let mut how = Options::new(stdio);
+    let mut how = Options { asker: Some(crate::approvals::asker(environment)), ..Options::new(stdio) };
     if !options.quiet && !options.json {
         how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
     }

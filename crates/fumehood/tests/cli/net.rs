@@ -1,7 +1,7 @@
 //! Hosts by name, end to end: programs that know of no proxy, servers of this machine pinned by `address`, and the broker
 //! between them.
 
-use std::io::{BufRead as _, Read as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -148,6 +148,160 @@ fn a_live_sandbox_reaches_its_hosts_until_it_ends_and_nothing_is_left() {
     }
     assert_eq!(house.run(&["kill", &id]).code, 0);
     assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
+}
+
+/// A server that says a word and then nothing, until the other side is gone; its port.
+fn silent() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                drop(stream.write_all(b"hello"));
+                drop(stream.read(&mut [0]));
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn rules_of_a_live_sandbox_are_replaced_and_what_no_longer_fits_is_cut() {
+    let (house, web, quiet) = (House::new(), served(), silent());
+    let rule = |name: &str, port: u16, at: u16| {
+        format!("{{ host = \"{name}\", ports = [{port}], address = \"127.0.0.1:{at}\" }}")
+    };
+    let allow = |rules: &[String]| vec!["--set".to_owned(), format!("net.allow=[{}]", rules.join(", "))];
+    let both = [flags(web), allow(&[rule("served.test", 80, web), rule("quiet.test", 22, quiet)])].concat();
+    let created = house.run(&words(&["create"], &both, &[]));
+    assert_eq!(created.code, 0, "{created:?}");
+    let id = created.out.trim_end().to_owned();
+    let set = |flags: &[String]| house.run(&words(&["net", "set", "--set", "net.mode=allow"], flags, &[&id]));
+    let fetch = |name: &str| {
+        let code =
+            format!("import urllib.request as u; print(u.urlopen('http://{name}/x', timeout=9).read().decode())");
+        house.run(&["exec", &id, "--", "python3", "-c", &code])
+    };
+    assert_eq!(fetch("served.test").code, 0);
+    assert_ne!(fetch("other.test").code, 0, "without the rule it is not reached");
+
+    // One that holds a connection, told when it is cut.
+    let code = "
+import socket
+s = socket.create_connection(('quiet.test', 22), 9); s.settimeout(30)
+print(s.recv(5).decode(), flush=True)
+try: print('end' if s.recv(1) == b'' else 'more')
+except ConnectionResetError: print('end')
+except TimeoutError: print('still open')";
+    let mut child = house
+        .command(&["exec", &id, "--", "python3", "-c", code])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "hello\n");
+
+    // What cannot be held changes nothing: neither what is open nor what may be opened.
+    for (bad, why) in [
+        (allow(&[rule("served.test", 81, web)]), "port 81"),
+        (allow(&["{ host = \"a.test\", ports = [443], methods = [\"GET\"] }".to_owned()]), "TLS"),
+        (["--set", "net.unknown=ask"].map(str::to_owned).to_vec(), "asked"),
+        (["--set", "net.mode=loopback"].map(str::to_owned).to_vec(), "lo"),
+    ] {
+        let said = set(&bad);
+        assert!(said.code == 125 && said.err.contains(why), "{said:?}");
+    }
+    assert_eq!(fetch("served.test").code, 0);
+
+    let other = set(&allow(&[rule("other.test", 80, web)]));
+    assert!(other.code == 0 && other.out.trim_end().len() == 64, "{other:?}");
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(rest, "end\n", "what no longer fits is cut");
+    assert_ne!(fetch("served.test").code, 0);
+    let said = fetch("other.test");
+    assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
+    let none = house.run(&["net", "set", "--net", "none", &id]);
+    assert_eq!(none.code, 0, "{none:?}");
+    assert_ne!(fetch("other.test").code, 0, "closed");
+
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+    let shown = house.run(&["audit", "show", "--net"]).out;
+    assert!(shown.contains("egress.rules"), "{shown}");
+    let info = house.run(&["info", "--json", &id]).json();
+    let told = info["report"]["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.allow");
+    assert!(told, "{info}");
+}
+
+/// The question about this host, once it waits.
+fn question(house: &House, host: &str) -> serde_json::Value {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let calls = house.run(&["approvals", "ls", "--json"]).json();
+        if let Some(call) = calls["calls"].as_array().unwrap().iter().find(|call| call["host"] == host) {
+            return call.clone();
+        }
+        assert!(std::time::Instant::now() < end, "nobody is asked about {host}: {calls}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_person_is_asked_about_a_host_that_no_rule_names() {
+    let house = House::new();
+    let code = "
+import socket, threading
+def reach(name, times):
+    for _ in range(times):
+        try:
+            s = socket.create_connection((name, 443), 40); s.settimeout(40)
+            s.sendall(f'GET / HTTP/1.1\\r\\nHost: {name}:443\\r\\n\\r\\n'.encode()); s.recv(1)
+        except OSError: pass
+tasks = [threading.Thread(target=reach, args=a) for a in [('no.invalid', 2), ('yes.invalid', 2), ('nobody.invalid', 1)]]
+[t.start() for t in tasks]; [t.join() for t in tasks]";
+    let flags =
+        ["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", "syscalls.profile=default"].map(str::to_owned);
+    let words = words(&["run", "--timeout", "60s", "--report", "r.json"], &flags, &["--", "python3", "-c", code]);
+    let mut child = house.command(&words).spawn().unwrap();
+    let (no, yes) = (question(&house, "no.invalid"), question(&house, "yes.invalid"));
+    assert_eq!((&no["port"], &no["tool"]), (&serde_json::json!(443), &serde_json::json!("net:connect")));
+    let id = |call: &serde_json::Value| call["id"].as_str().unwrap().to_owned();
+    let wide = house.run(&["approvals", "approve", &id(&yes), "--remember", "tool"]);
+    assert_ne!(wide.code, 0, "a destination is its host and port: {wide:?}");
+    assert_eq!(house.run(&["approvals", "deny", &id(&no)]).code, 0);
+    let once = house.run(&["approvals", "approve", &id(&yes), "--remember", "session"]);
+    assert_eq!(once.code, 0, "{once:?}");
+    child.wait().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+    let stopped: Vec<&str> = report["violations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["id"] == "net.unknown/answered")
+        .map(|one| one["what"].as_str().unwrap())
+        .collect();
+    for host in ["no.invalid", "nobody.invalid"] {
+        assert!(stopped.iter().any(|what| what.contains(host)), "{host} in {report}");
+    }
+    assert!(!stopped.iter().any(|what| what.contains("yes.invalid")), "{report}");
+    let all = house.run(&["approvals", "ls", "--all", "--json"]).json();
+    let of = |host: &str| all["calls"].as_array().unwrap().iter().filter(|call| call["host"] == host).count();
+    assert_eq!((of("yes.invalid"), of("no.invalid")), (1, 1), "an answer for the run asks no second time: {all}");
+    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.asked"));
+}
+
+#[test]
+fn a_sandbox_without_a_broker_takes_no_rules() {
+    let house = House::new();
+    let id = house.run(&["create"]).out.trim_end().to_owned();
+    let said = house.run(&["net", "set", "--allow-host", "example.org", &id]);
+    assert!(said.code == 125 && said.err.contains("net.mode"), "{said:?}");
+    assert_eq!(house.run(&["kill", &id]).code, 0);
 }
 
 #[test]

@@ -6,6 +6,10 @@ use serde_json::{Value as Json, json};
 
 use super::Unasked;
 
+/// What stands where a tool does when a program in a sandbox asks for a destination that no rule names; its arguments are `host`
+/// and `port`. No tool's name begins so.
+pub const DESTINATION: &str = "net:connect";
+
 /// What a person is asked about.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -106,16 +110,28 @@ pub struct ParkedCall {
 }
 
 impl ParkedCall {
+    /// Whether it is about a destination of the network ([`DESTINATION`]).
+    #[must_use]
+    pub fn is_destination(&self) -> bool {
+        self.server.is_none() && self.tool == DESTINATION
+    }
+
     /// The form of `approvals show --json`, HTTP and webhook.
     #[must_use]
     pub fn to_json(&self) -> Json {
         let args: Json = serde_json::from_str(&self.args).unwrap_or_default();
-        json!({
+        let mut json = json!({
             "id": self.id, "state": self.state.as_str(), "tool": self.tool, "server": self.server, "args": args,
             "hash": self.hash, "rule": self.rule, "reason": self.reason, "agent": self.agent, "session": self.session,
             "created": time(self.created), "expires": time(self.expires), "answered": self.answered.map(time),
             "by": self.by, "why": self.why, "used": self.used.map(time),
-        })
+        });
+        if self.is_destination()
+            && let (Some(json), Some(args)) = (json.as_object_mut(), args.as_object())
+        {
+            json.extend(["host", "port"].into_iter().filter_map(|key| Some((key.to_owned(), args.get(key)?.clone()))));
+        }
+        json
     }
 }
 

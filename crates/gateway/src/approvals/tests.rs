@@ -347,6 +347,29 @@ fn the_first_call_of_a_session_answers_for_the_same_call_only() {
 }
 
 #[test]
+fn a_destination_is_remembered_by_its_host_and_port_and_never_wider() {
+    let dir = folder();
+    let approvals = Approvals::open(dir.path()).unwrap();
+    let to = |host: &str, session: &str| {
+        let args = json!({"host": host, "port": 443});
+        let hash = gate::json::hash(DESTINATION, &args);
+        let (tool, session) = (DESTINATION.to_owned(), session.to_owned());
+        Ask { tool, server: None, hash, session, approval: Approval::Never, ..ask(args) }
+    };
+    let parked = approvals.ask(&to("a.test", "s1")).unwrap();
+    let call = parked.call().unwrap().clone();
+    assert_eq!((&call.to_json()["host"], &call.to_json()["port"]), (&json!("a.test"), &json!(443)));
+    for wide in [remember(Wide::Any, Holder::Agent), remember(Wide::But(vec!["host".to_owned()]), Holder::Agent)] {
+        assert!(matches!(approvals.approve(&call.id, "me", Some(&wide)), Err(Lost::Remember { .. })));
+    }
+    approvals.approve(&call.id, "me", Some(&remember(Wide::Any, Holder::Session))).unwrap();
+    assert!(runtime().block_on(parked.wait(soon())).is_approved());
+    let known = |ask: &Ask| approvals.remembered(ask).unwrap().is_some();
+    assert!(known(&to("a.test", "s1")), "this host in this run");
+    assert!(!known(&to("b.test", "s1")) && !known(&to("a.test", "s2")));
+}
+
+#[test]
 fn what_cannot_be_remembered_is_not_approved_either() {
     let dir = folder();
     let approvals = Approvals::open(dir.path()).unwrap();

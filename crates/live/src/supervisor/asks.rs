@@ -87,6 +87,7 @@ impl Hub {
                     | Ask::Resume {}
                     | Ask::Pause {}
                     | Ask::Changes {}
+                    | Ask::Network { .. }
                     | Ask::Apply(_)
                     | Ask::Snapshot { .. }
             )
@@ -153,6 +154,7 @@ impl Hub {
             Ask::Pause {} => return self.freeze((id, stream), true),
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
+            Ask::Network { net } => return self.files((id, stream), move |run| value(run.network(&net))),
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
             Ask::Snapshot { name } => {
                 // As they are now: one that was made ready gets them when it is taken.
@@ -216,7 +218,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Something with the files, in a thread: everything inside stands still for it, and nobody else waits.
+    /// What takes its time, in a thread: nobody else waits for it.
     fn files(
         &mut self,
         (id, stream): (ClientId, u32),

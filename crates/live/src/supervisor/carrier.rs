@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent::words::{Code, Failure};
 use serde_json::Value;
 
-use crate::words::{Apply, Changed, EndReason, Snapshotted, Taken};
+use crate::words::{Apply, Changed, EndReason, Replaced, Snapshotted, Taken};
 
 /// What a supervisor asks of a run. Nothing here may wait but what gives a result, which is called in a thread of its own.
 pub trait Run: Send + Sync {
@@ -33,6 +33,13 @@ pub trait Run: Send + Sync {
     /// `unsupported` where it has no layer, or the host has no freezer.
     fn changes(&self) -> Result<Changed, Failure> {
         Err(no_files())
+    }
+    /// Replaces the rules of its network by those of a whole `[net]` table, which is recorded under the id of the run.
+    ///
+    /// # Errors
+    /// `unsupported` where it has no broker; `invalid` where they cannot be held, and those before hold.
+    fn network(&self, _net: &Value) -> Result<Replaced, Failure> {
+        Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
     }
     /// Takes changes to the host, which is recorded under the id of the run.
     ///

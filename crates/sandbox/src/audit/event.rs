@@ -45,6 +45,10 @@ kinds! {
     live_exec = "live.exec";
     /// A live sandbox is over.
     live_ended = "live.ended";
+    /// A person was asked about a destination, and what came of it.
+    egress_asked = "egress.asked";
+    /// Other rules for the broker of a sandbox that runs: asked for, then taken or refused.
+    egress_rules = "egress.rules";
     /// The broker stopped something.
     egress_denied = "egress.denied";
     /// The broker ended before its run.

@@ -143,7 +143,8 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     for path in prepared.groups(host) {
         home.note(&Resource::Cgroup(path))?;
     }
-    let broker = broker::begin((plan, secrets), environment, host, (&mut home, recorded, trust))?;
+    let asker = options.asker.clone();
+    let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);

@@ -112,7 +112,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
         },
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
-        warnings: watched.warnings.iter().map(|what| warning(what)).chain(net.as_ref().and_then(broker_lost)).collect(),
+        warnings: watched.warnings.iter().map(|what| warning(what)).chain(net.iter().flat_map(of_broker)).collect(),
         violations: list,
         workspace,
         audit: policy::report::AuditPointer::default(),
@@ -169,10 +169,15 @@ fn line(entry: &policy::Entry) -> EnforcerLine {
     }
 }
 
-/// The broker ended before the run did.
-fn broker_lost(net: &Summary) -> Option<Warning> {
-    let why = net.lost.as_ref()?;
-    Some(Warning { clause: ClauseId::NetMode, what: format!("{}: {why}", super::broker::LOST) })
+/// The broker ended before the run did, or judged by other rules than the plan has.
+fn of_broker(net: &Summary) -> impl Iterator<Item = Warning> {
+    let lost = net.lost.as_ref().map(|why| (ClauseId::NetMode, format!("{}: {why}", super::broker::LOST)));
+    let replaced = |digest: &String| {
+        let what = format!("the rules were replaced while it ran; the last ones have the digest {}", show_text(digest));
+        (ClauseId::NetAllow, what)
+    };
+    let told = lost.into_iter().chain(net.rules.as_ref().map(replaced));
+    told.map(|(clause, what)| Warning { clause, what })
 }
 
 fn warning(what: &str) -> Warning {

@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 
 use backends::Sample;
 use policy::report::WorkspaceReport;
+use policy::value::Net;
 use policy::{Millis, Usage};
 use sys::channel::Interest;
 
+use super::broker::Rules;
 use super::end::{Finished, usage};
 use super::frozen::{Reply, Task};
 use crate::changes::{Applied, ChangesError, Request};
@@ -145,6 +147,7 @@ pub struct Handle {
     now: Arc<Now>,
     id: Arc<str>,
     pid: i32,
+    rules: Option<Rules>,
 }
 
 impl Handle {
@@ -193,6 +196,30 @@ impl Handle {
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.now.started.elapsed()
+    }
+
+    /// The same, by which the rules of the network can be replaced.
+    pub(super) fn with_rules(self, rules: Option<Rules>) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// Replaces the rules of the network; connections that no longer fit are cut. The digest of the new ones, by which the broker
+    /// said that it judges now.
+    ///
+    /// # Errors
+    /// It has no broker, or these rules cannot be held where it runs: those before hold then. A broker that does not answer is
+    /// ended, and the network with it.
+    pub fn replace_rules(&self, net: &Net) -> Result<String, Error> {
+        let none = || {
+            Error::refused(Fault {
+                id: "net/no-rules",
+                what: "it reaches no host, and none can be allowed while it runs".to_owned(),
+                place: "the network of the sandbox".to_owned(),
+                why: "it was started without `net.mode = \"allow\"`, so it has no broker".to_owned(),
+                fix: "create another one with `--net allow`".to_owned(),
+            })
+        };
+        self.rules.as_ref().ok_or_else(none)?.replace(net)
     }
 
     /// Ends it so long after its start, instead of what `limits.wall` of the policy says.
@@ -342,6 +369,7 @@ pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mai
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
     let now = Arc::new(Now { started, last: Mutex::default(), killed: Arc::default() });
-    let handle = Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid };
+    let handle =
+        Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
     Ok((handle, Mailbox { bell: theirs, orders, now }))
 }

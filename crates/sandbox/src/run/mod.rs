@@ -9,6 +9,7 @@
 //! affinity, no control group (but by [`Capabilities::probe_with`], which a caller may use instead of
 //! [`Capabilities::probe`]).
 
+mod asker;
 mod begin;
 mod broker;
 mod commands;
@@ -43,7 +44,9 @@ use std::path::Path;
 
 use backends::Capabilities;
 use policy::Plan;
+use policy::value::{NetMode, Unknown};
 
+pub use asker::{Asker, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use end::Finished;
@@ -145,6 +148,16 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             place: "the caller's limits".to_owned(),
             why: format!("a run needs {DESCRIPTORS}; nothing was run"),
             fix: "raise the limit of open files (`ulimit -n`)".to_owned(),
+        }));
+    }
+    let net = &plan.policy.net;
+    if net.mode == NetMode::Allow && net.unknown == Unknown::Ask && options.asker.is_none() {
+        return Err(Error::refused(Fault {
+            id: "net.unknown/nobody",
+            what: "`net.unknown = \"ask\"` asks a person, and here nobody can be asked".to_owned(),
+            place: "`net.unknown`".to_owned(),
+            why: "whoever starts this run has no store of approvals".to_owned(),
+            fix: "use `net.unknown = \"deny\"`, or start it by `fumehood run` or `create`".to_owned(),
         }));
     }
     // The agent has none, and makes those of the programs that it starts.

@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::asker::Asker;
 
 /// Where the program reads from.
 #[derive(Debug)]
@@ -77,6 +80,8 @@ pub struct Options {
     pub stdio: Stdio,
     /// Who hears of events.
     pub events: OnEvent,
+    /// Who gets questions about the network answered (`net.unknown = "ask"`); without, a run that may ask is refused.
+    pub asker: Option<Arc<dyn Asker>>,
     /// Tests of the proof alone: these controls are left out, and the start must fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<policy::Control>,
@@ -89,6 +94,7 @@ impl Options {
         Self {
             stdio,
             events: Box::new(|_| ()),
+            asker: None,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         }

@@ -3,6 +3,7 @@
 use backends::Capabilities;
 
 use super::begin::{self, Ready, Wanted};
+use super::broker::Keeper;
 use super::handle::{self, Sandbox};
 use super::options::Options;
 use super::planning::Planned;
@@ -82,6 +83,7 @@ impl Parked {
         recorded.started(&planned, pid).map_err(Error::after_go)?;
         let (handle, mailbox) =
             handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| unsupervised(&error))?;
+        let handle = handle.with_rules(stage.broker.as_ref().map(Keeper::rules));
         Ok((Live { stage, recorded, plan: planned.plan, mailbox, events }, handle))
     }
 }

@@ -9,8 +9,7 @@ use live::words::{Info, State as Doing};
 use serde_json::{Map, Value as Json, json};
 use url::form_urlencoded;
 
-use super::create::network_rules;
-use super::{body, objects};
+use super::{all, body, network, objects};
 use crate::answer::{Problem, empty, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS};
 use crate::keys::Key;
@@ -153,7 +152,8 @@ pub(super) async fn refresh(
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// Rules of a sandbox that runs: those that are held already change nothing.
+/// Rules that take the place of all others. A sandbox that was made without any has no broker: it reaches nothing, and nothing is
+/// all that it can be asked to reach.
 pub(super) async fn network(
     State(desk): State<Arc<Desk>>,
     Extension(key): Extension<Key>,
@@ -161,14 +161,22 @@ pub(super) async fn network(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
-    desk.own(&key, &id).await?;
-    network_rules(&asked)?;
-    if read::flag(&asked, "allow_internet_access")? == Some(true) {
-        let why = "no sandbox of this server reaches the internet";
-        let what = "`allow_internet_access` cannot be held";
-        return Err(Problem::cannot(StatusCode::BAD_REQUEST, "allow_internet_access", what, why, "leave it out"));
+    let outside = network::of_change(&asked)?;
+    let info = desk.own(&key, &id).await?;
+    match desk.set_rules(&key, &info, outside.layers()).await {
+        Ok(_) => Ok(empty(StatusCode::NO_CONTENT)),
+        Err(problems) => match all(problems) {
+            problem if problem.status == StatusCode::NOT_IMPLEMENTED && outside.is_closed() => {
+                Ok(empty(StatusCode::NO_CONTENT))
+            }
+            problem if problem.status == StatusCode::NOT_IMPLEMENTED => {
+                let instead = "create the sandbox with `network.allowOut` and `denyOut`; its hosts can be others later";
+                let what = "`allowOut` cannot be held";
+                Err(Problem::cannot(StatusCode::BAD_REQUEST, "allowOut", what, &problem.what, instead))
+            }
+            problem => Err(problem),
+        },
     }
-    Ok(empty(StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn metrics(

@@ -7,7 +7,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value as Json};
 
-use super::{all, body, objects};
+use super::{all, body, network, objects};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, Once, Order};
 use crate::json;
@@ -83,7 +83,9 @@ async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> 
         Some(Json::Object(table)) => table.clone(),
         Some(_) | None => Map::new(),
     };
+    let outside = network::of_new(&network, json::flag(asked, "allow_internet_access")?)?;
     Ok(Order {
+        layers: base.layers.into_iter().chain(outside.layers()).collect(),
         metadata: json::texts(asked, "metadata")?,
         env: json::texts(asked, "envVars")?,
         life_ms: Some(seconds.saturating_mul(1000)),
@@ -100,9 +102,8 @@ fn enforceable(asked: &Map<String, Json>) -> Result<(), Problem> {
     let cannot = |clause: &str, what: &str, why: &str, instead: &str| {
         Err(Problem::cannot(StatusCode::BAD_REQUEST, clause, what, why, instead))
     };
-    if let Some(network) = asked.get("network").filter(|value| !value.is_null()) {
-        let Json::Object(network) = network else { return Err(Problem::invalid("network", "`network` is no table")) };
-        network_rules(network)?;
+    if asked.get("network").is_some_and(|network| !network.is_null() && !network.is_object()) {
+        return Err(Problem::invalid("network", "`network` is no table"));
     }
     let parts = [
         (
@@ -126,18 +127,4 @@ fn enforceable(asked: &Map<String, Json>) -> Result<(), Problem> {
         }
         None => Ok(()),
     }
-}
-
-/// A sandbox reaches nothing outside, so that what is denied is denied; what is to be allowed cannot be.
-///
-/// # Errors
-/// The rule that cannot be held.
-pub(super) fn network_rules(network: &Map<String, Json>) -> Result<(), Problem> {
-    const HELD: &[&str] = &["denyOut", "allowPublicTraffic", "allow_internet_access"];
-    let asked = network.keys().find(|rule| !HELD.contains(&rule.as_str()) && json::says(network, rule));
-    let Some(rule) = asked else { return Ok(()) };
-    let clause = format!("network.{rule}");
-    let why = "no sandbox of this server reaches the internet, and none does by name yet";
-    let instead = "leave it out: bring in what is needed through the files API";
-    Err(Problem::cannot(StatusCode::BAD_REQUEST, &clause, &format!("`{clause}` cannot be held"), why, instead))
 }

@@ -5,6 +5,7 @@
 mod control;
 mod create;
 mod list;
+mod network;
 mod objects;
 mod snapshots;
 

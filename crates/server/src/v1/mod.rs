@@ -26,7 +26,7 @@ use axum::extract::{Request, State};
 use axum::http::{Response, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{any, delete, get, post};
+use axum::routing::{any, delete, get, post, put};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
@@ -62,6 +62,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/pause", post(sandboxes::pause))
         .route("/v1/sandboxes/{id}/resume", post(sandboxes::resume))
         .route("/v1/sandboxes/{id}/timeout", post(sandboxes::timeout))
+        .route("/v1/sandboxes/{id}/network", put(sandboxes::network))
         .route("/v1/sandboxes/{id}/exec", post(exec::exec))
         .route("/v1/sandboxes/{id}/terminal", get(terminal::terminal))
         .route("/v1/sandboxes/{id}/processes", get(processes::list))

@@ -151,10 +151,23 @@ fn flatten(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<()
         }
         Json::Null => {}
         Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
-            layers.push(PolicyLayer::Set(format!("{path}={value}")));
+            layers.push(PolicyLayer::Set(format!("{path}={}", written(value))));
         }
     }
     Ok(())
+}
+
+/// A value as TOML, which differs from JSON in tables: rules of the network are some.
+fn written(value: &Json) -> String {
+    match value {
+        Json::Object(table) => {
+            let parts: Vec<String> =
+                table.iter().map(|(key, value)| format!("{} = {}", Json::from(key.as_str()), written(value))).collect();
+            format!("{{ {} }}", parts.join(", "))
+        }
+        Json::Array(list) => format!("[{}]", list.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.to_string(),
+    }
 }
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
@@ -200,6 +213,20 @@ pub(super) async fn timeout(State(desk): State<Arc<Desk>>, Living(info): Living,
     Ok(answer(StatusCode::OK, &info))
 }
 
+/// Other rules for its network: the `net` of a policy, whose other clauses are not looked at.
+pub(super) async fn network(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Living(info): Living,
+    request: Request,
+) -> Answer {
+    let asked = read::object(&body(request).await?)?;
+    read::known(&asked, &["policy"])?;
+    let policy = asked.get("policy").ok_or_else(|| Problem::invalid("policy", "`policy` is missing"))?;
+    let replaced = desk.set_rules(&key, &info, layers_of(policy)?).await.map_err(Refused)?;
+    Ok(json_response(StatusCode::OK, &json!({ "sandbox": info.id, "digest": replaced.digest })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +246,9 @@ mod tests {
             PolicyLayer::Flag { name: "--env".to_owned(), value: "A.B=1=2".to_owned() },
         ];
         assert_eq!(layers_of(&clauses).unwrap(), expected);
+        let rules = json!({ "net": { "allow": [{ "host": "a.test", "ports": [80] }, "b.test"] } });
+        let rules = layers_of(&rules).unwrap();
+        assert_eq!(rules, [set("net.allow=[{ \"host\" = \"a.test\", \"ports\" = [80] }, \"b.test\"]")]);
         for bad in [json!("/etc/policy.toml"), json!({ "extends": "./a.toml" }), json!(7), json!({ "a=b": 1 })] {
             assert!(layers_of(&bad).is_err(), "{bad}");
         }

@@ -135,6 +135,7 @@ async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
     let (_stage, caller, _) = two().await;
     for (body, clause) in [
         (json!({ "templateID": "base", "network": { "allowOut": ["example.com"] } }), "network.allowOut"),
+        (json!({ "templateID": "base", "network": { "rules": { "a.test": [1] } } }), "network.rules"),
         (json!({ "templateID": "base", "network": { "egressProxy": { "address": "a:1" } } }), "network.egressProxy"),
         (json!({ "templateID": "base", "mcp": { "x": {} } }), "mcp"),
         (json!({ "templateID": "base", "volumeMounts": [{ "name": "v", "path": "/v" }] }), "volumeMounts"),
@@ -278,4 +279,51 @@ async fn no_page_and_no_other_host_comes_in() {
     assert_eq!(caller.json("GET", "/v2/sandboxes", Value::Null).await.status, 200);
     let large = "x".repeat(2 << 20);
     assert_eq!(caller.send("POST", "/v2/sandboxes", large).await.status, 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
+    let (stage, caller, other) = two().await;
+    let hosts = json!({ "allowOut": ["a.test"], "denyOut": ["0.0.0.0/0"] });
+    let open = created(&caller, json!({ "templateID": "base", "network": hosts })).await;
+    let closed = created(&caller, json!({ "templateID": "base", "allow_internet_access": false })).await;
+    let [open, closed] = [&open, &closed].map(|made| format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()));
+    let set = |path: &str, body: Value| {
+        let (caller, path) = (caller.clone(), format!("{path}/network"));
+        async move { caller.json("PUT", &path, body).await }
+    };
+    for body in
+        [json!({}), json!({ "denyOut": ["0.0.0.0/0"] }), json!({ "allow_internet_access": false }), hosts.clone()]
+    {
+        assert_eq!(set(&open, body.clone()).await.status, 204, "{body}");
+    }
+    assert_eq!(set(&closed, json!({ "denyOut": ["0.0.0.0/0"] })).await.status, 204, "nothing is reached already");
+    for (path, body, clause) in [
+        (&closed, hosts.clone(), "allowOut"),
+        (&open, json!({ "allowOut": ["a.test"] }), "allowOut"),
+        (&open, json!({ "allow_internet_access": true }), "allow_internet_access"),
+        (&open, json!({ "rules": { "a.test": [] } , "denyOut": [] }), "rules"),
+    ] {
+        let answer = set(path, body.clone()).await;
+        assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (400, &json!(clause)), "{body}");
+    }
+
+    let policy = |allow: Value| json!({ "policy": { "net": { "mode": "allow", "allow": allow } } });
+    let v1 = format!("/v1{open}/network");
+    let answer = caller.json("PUT", &v1, policy(json!(["b.test:443"]))).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.json()["digest"].as_str().unwrap().contains("b.test"), "the rules that were handed on");
+    let pinned = json!([{ "host": "b.test", "ports": [80], "address": "127.0.0.1:1" }]);
+    let answer = caller.json("PUT", &v1, policy(pinned.clone())).await;
+    assert_eq!((answer.status, &answer.json()["clause"]), (403, &json!("net.allow")), "no key reaches the host itself");
+    let inside = json!({ "template": "base", "policy": policy(pinned)["policy"] });
+    assert_eq!(caller.json("POST", "/v1/sandboxes", inside).await.status, 403);
+    assert_eq!(caller.json("PUT", &v1, json!({ "policy": { "net": { "mode": "wide" } } })).await.status, 400);
+    assert_eq!(other.json("PUT", &v1, policy(json!([]))).await.status, 404, "another key's");
+    let key = stage.keys.add("small", Some("strict".to_owned()), None).unwrap();
+    let small = caller.with("x-api-key", &key);
+    let made = created(&small, json!({ "templateID": "strict", "timeout": 10 })).await;
+    let v1 = format!("/v1/sandboxes/{}/network", made["sandboxID"].as_str().unwrap());
+    let answer = small.json("PUT", &v1, policy(json!(["b.test"]))).await;
+    assert_eq!((answer.status, &answer.json()["clause"]), (403, &json!("net.mode")));
 }

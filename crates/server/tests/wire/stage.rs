@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use agent::words::Failure;
+use agent::words::{Code, Failure};
 use live::Home;
 use live::supervisor::{Carrier, Finish, Run, Setup, Supervisor};
-use live::words::{EndReason, Info, State};
-use sandbox::Environment;
+use live::words::{EndReason, Info, Replaced, State};
 use sandbox::state::{Places, State as Folder};
+use sandbox::{Environment, PolicyLayer};
 use serde_json::{Value, json};
 use server::backend::{Sandboxes, Wanted};
 use server::desk::Desk;
@@ -26,6 +26,8 @@ use tokio::sync::{oneshot, watch};
 struct Bare {
     end: watch::Sender<Option<Finish>>,
     frozen: AtomicBool,
+    /// It was made with a broker.
+    broker: bool,
 }
 
 impl Run for Bare {
@@ -47,6 +49,11 @@ impl Run for Bare {
     fn freeze(&self, frozen: bool) -> Result<(), Failure> {
         self.frozen.store(frozen, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn network(&self, net: &Value) -> Result<Replaced, Failure> {
+        let none = || Failure { code: Code::Unsupported, message: "it has no broker".to_owned() };
+        self.broker.then(|| Replaced { digest: net.to_string() }).ok_or_else(none)
     }
 }
 
@@ -96,7 +103,8 @@ async fn create(state: Folder, home: PathBuf, wanted: Wanted) -> Info {
     let claim = sandboxes.claim(wanted.name.as_deref()).unwrap();
     let info = info(claim.id(), &wanted);
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false) });
+    let broker = wanted.layers.contains(&PolicyLayer::Set("net.mode=\"allow\"".to_owned()));
+    let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false), broker });
     let end = ended(run.end.subscribe());
     std::thread::spawn(move || agent::serve(theirs.into(), &home));
     let setup = Setup {

@@ -194,6 +194,10 @@ impl Caller for Ours<'_> {
         sandbox::plan(loaded, Workload::Agent(agent::ELF), host).map_err(recorded)
     }
 
+    fn asker(&self) -> Option<std::sync::Arc<dyn sandbox::Asker>> {
+        Some(crate::approvals::asker(self.0))
+    }
+
     fn refusal(&self, stop: Error, request: &Request) -> Refusal {
         let failure = Failure::from(stop);
         let palette = if request.colour { When::Always.decide(true, None, None) } else { Palette::PLAIN };

@@ -7,6 +7,7 @@ mod exec;
 mod forward;
 mod list;
 mod logs;
+mod network;
 mod pending;
 mod snapshot;
 
@@ -29,6 +30,7 @@ pub(super) use exec::SPEC as EXEC;
 pub(super) use forward::SPEC as FORWARD;
 pub(super) use list::{INFO, PS};
 pub(super) use logs::SPEC as LOGS;
+pub(super) use network::SET as NET_SET;
 pub(super) use pending::{apply_live, is_live, read_live};
 pub(super) use snapshot::{FORK, SNAPSHOT, SNAPSHOTS};
 

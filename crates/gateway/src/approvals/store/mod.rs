@@ -269,6 +269,16 @@ fn memory(call: &ParkedCall, id: String, by: &str, remember: &Remember, now: u64
     if remember.millis == 0 || remember.millis > LONGEST {
         return Err("an approval is remembered for at most 30 days".to_owned());
     }
+    // A destination is agreed to by its name and port: neither may be anything.
+    let exact = Wide::But(Vec::new());
+    let wide = match (&remember.args, remember.holder) {
+        (Wide::Any, Holder::Session) if call.is_destination() => &exact,
+        (Wide::But(any), _) if any.is_empty() => &remember.args,
+        (Wide::Any | Wide::But(_), _) if call.is_destination() => {
+            return Err("a destination is remembered by its host and port: `--remember args`, or `session`".to_owned());
+        }
+        (Wide::Any | Wide::But(_), _) => &remember.args,
+    };
     let args: Json = serde_json::from_str(&call.args).map_err(|error| error.to_string())?;
     Ok(Memory {
         id,
@@ -276,7 +286,7 @@ fn memory(call: &ParkedCall, id: String, by: &str, remember: &Remember, now: u64
         server: call.server.clone(),
         agent: call.agent.clone(),
         session: (remember.holder == Holder::Session).then(|| call.session.clone()),
-        pattern: Pattern::of(&remember.args, &args)?,
+        pattern: Pattern::of(wide, &args)?,
         bound_to: call.bound_to.clone(),
         created: now,
         expires: now.saturating_add(remember.millis),

@@ -7,15 +7,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backends::Running;
-use egress::wire::ToBroker;
+use egress::wire::{self, FromBroker, ToBroker};
 use sys::channel::Interest;
 
+use super::questions::Questions;
 use super::records::Summary;
+use super::rules::{self, Replacing, Rules};
 use super::{Folder, Incoming, failed, send};
 use crate::error::Error;
 
 /// How long the broker may take for its last words when the run is over.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long it may take to take in what it is told.
+const TAKES: Duration = Duration::from_secs(2);
 
 /// A broker that holds the sandbox's sockets. Dropping it ends it.
 #[derive(Debug)]
@@ -25,6 +29,7 @@ pub(in crate::run) struct Keeper {
     over: Option<OwnedFd>,
     lost: Arc<AtomicBool>,
     told: bool,
+    rules: Rules,
 }
 
 /// What the thread has.
@@ -35,6 +40,10 @@ struct Listener {
     over: OwnedFd,
     lost: Arc<AtomicBool>,
     summary: Summary,
+    replacing: Replacing,
+    /// The same as the keeper has, for answers.
+    rules: Rules,
+    questions: Questions,
     _folder: Folder,
 }
 
@@ -42,15 +51,27 @@ impl Keeper {
     pub(super) fn new(
         running: Box<dyn Running>,
         socket: OwnedFd,
-        incoming: Incoming,
-        folder: Folder,
+        (incoming, folder): (Incoming, Folder),
+        (policy, questions): (&policy::Policy, Questions),
     ) -> Result<Self, Error> {
         let told = |error: &dyn std::fmt::Display| failed(&error.to_string());
         let (read, write) = sys::channel::pipe().map_err(|error| told(&error))?;
         let lost = Arc::new(AtomicBool::new(false));
         let summary = Summary::default();
-        let mut listener =
-            Listener { running, socket, incoming, over: read, lost: Arc::clone(&lost), summary, _folder: folder };
+        let (rules, replacing) = rules::sides(policy).map_err(|error| told(&error))?;
+        let over = read;
+        let mut listener = Listener {
+            running,
+            socket,
+            incoming,
+            over,
+            lost: Arc::clone(&lost),
+            summary,
+            replacing,
+            rules: rules.clone(),
+            questions,
+            _folder: folder,
+        };
         let listen = move || {
             // A signal is for the caller's threads.
             sys::signals::block_all();
@@ -58,7 +79,12 @@ impl Keeper {
             listener.end()
         };
         let thread = std::thread::Builder::new().name("fumehood-net".to_owned()).spawn(listen);
-        Ok(Self { thread: Some(thread.map_err(|error| told(&error))?), over: Some(write), lost, told: false })
+        Ok(Self { thread: Some(thread.map_err(|error| told(&error))?), over: Some(write), lost, told: false, rules })
+    }
+
+    /// By this its rules are replaced.
+    pub(in crate::run) fn rules(&self) -> Rules {
+        self.rules.clone()
     }
 
     /// Whether the broker has ended while the run goes on; said once.
@@ -91,11 +117,11 @@ impl Listener {
     /// Hears the broker until it ends, or the run is over.
     fn listen(&mut self) {
         loop {
-            let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd()];
+            let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd(), self.replacing.bell.as_fd()];
             let ready = sys::channel::wait(&fds.map(|fd| Interest { fd, write: false }), None).unwrap_or_default();
-            let [said, framed, over] = [0, 1, 2].map(|at| ready.get(at).copied().unwrap_or_default());
+            let [said, framed, over, rung] = [0, 1, 2, 3].map(|at| ready.get(at).copied().unwrap_or_default());
             // First what it said: the end of the run comes after what the program did.
-            let goes_on = (!said || self.hear()) && (!framed || self.lives());
+            let goes_on = (!said || self.hear()) && (!framed || self.lives()) && (over || !rung || self.replace());
             if over {
                 return self.last_words();
             }
@@ -113,7 +139,11 @@ impl Listener {
         let more = self.incoming.read(&self.socket);
         loop {
             match self.incoming.next() {
-                Ok(Some(frame)) => self.summary.hear(frame),
+                Ok(Some(frame)) => {
+                    if !self.hear_one(frame) {
+                        return false;
+                    }
+                }
                 Ok(None) => return more,
                 Err(_) => {
                     self.summary.lost.get_or_insert("what it says cannot be read".to_owned());
@@ -121,6 +151,57 @@ impl Listener {
                 }
             }
         }
+    }
+
+    /// Takes a frame in; `false` where the broker may not say it.
+    fn hear_one(&mut self, frame: FromBroker) -> bool {
+        let expected = match &frame {
+            FromBroker::Ready { digest, authority: _ } => self.replacing.ready(digest),
+            FromBroker::Refused { why } => self.replacing.refused(why),
+            FromBroker::Ask { id, host, port } => {
+                if !self.questions.ask((*id, host, *port), &self.rules) {
+                    self.rules.answer(*id, false);
+                }
+                true
+            }
+            FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Failed { .. } => true,
+            // Which secrets it holds is said once, before it is ready.
+            FromBroker::Holds { .. } => false,
+        };
+        if let (true, FromBroker::Ready { digest, authority: _ }) = (expected, &frame) {
+            self.summary.rules = Some(digest.clone());
+        }
+        if !expected {
+            self.summary.lost.get_or_insert("it judges by other rules than it was given".to_owned());
+        }
+        self.summary.hear(frame);
+        expected
+    }
+
+    /// Hands it rules that somebody asked for, and answers of people; `false` where it takes none.
+    fn replace(&mut self) -> bool {
+        let Some(fresh) = self.replacing.rung() else { return false };
+        fresh.iter().all(|frame| self.hand_over(frame))
+    }
+
+    /// Sends a frame, and waits for a broker that takes nothing no longer than it may take.
+    fn hand_over(&self, frame: &ToBroker) -> bool {
+        let (Ok(bytes), Some(until)) = (wire::encode(frame), Instant::now().checked_add(TAKES)) else { return false };
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            match sys::channel::send_some(&self.socket, rest, &[]) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if error.is_again() => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    let interest = [Interest { fd: self.socket.as_fd(), write: true }];
+                    if left.is_zero() || sys::channel::wait(&interest, Some(left)).is_err() {
+                        return false;
+                    }
+                }
+                Err(_gone) => return false,
+            }
+        }
+        true
     }
 
     /// Whether its process is still there: any frame of its guest but that it began is about its end.

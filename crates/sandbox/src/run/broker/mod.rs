@@ -5,11 +5,14 @@
 
 mod keeper;
 mod plan;
+mod questions;
 mod records;
+mod rules;
 mod trust;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
@@ -19,8 +22,12 @@ use policy::control::{Control, Inlet};
 
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
+pub(super) use rules::Rules;
 pub(super) use trust::{Trust, of as trust};
 
+use questions::Questions;
+
+use super::asker::Asker;
 use super::host_resources::HostResources;
 use super::record::Recorded;
 use crate::environment::Environment;
@@ -53,6 +60,7 @@ pub(super) struct Begun {
     run: String,
     secrets: Secrets,
     opening: Option<Opening>,
+    asker: Option<Arc<dyn Asker>>,
 }
 
 /// A broker on its way.
@@ -62,6 +70,7 @@ pub(super) struct Starting {
     run: String,
     secrets: Secrets,
     opening: Option<Opening>,
+    asker: Option<Arc<dyn Asker>>,
 }
 
 /// Whether a plan has one.
@@ -88,7 +97,7 @@ pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
 /// Prepares the broker of a plan, if it has one.
 pub(super) fn begin(
     (plan, secrets): (&Plan, Secrets),
-    environment: &Environment,
+    (environment, asker): (&Environment, Option<Arc<dyn Asker>>),
     host: &Capabilities,
     (home, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
 ) -> Result<Option<Begun>, Error> {
@@ -127,24 +136,25 @@ pub(super) fn begin(
         home.note(&Resource::Cgroup(group))?;
     }
     let opening = trust.and_then(|trust| trust.opening);
-    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), secrets, opening }))
+    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), secrets, opening, asker }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, folder, run, secrets, opening } = self;
-        Ok(Starting { started: prepared.start(host)?, folder, run, secrets, opening })
+        let Self { prepared, folder, run, secrets, opening, asker } = self;
+        Ok(Starting { started: prepared.start(host)?, folder, run, secrets, opening, asker })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, folder, run, secrets, opening } = self;
+        let Self { started, folder, run, secrets, opening, asker } = self;
         let mut running = started.verify(&[])?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
+        let questions = Questions::new(plan, &run, asker);
         let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
@@ -182,7 +192,7 @@ impl Starting {
                 return Err(failed("it ended before it was ready"));
             }
         }
-        Keeper::new(running, socket, incoming, folder)
+        Keeper::new(running, socket, (incoming, folder), (&plan.policy, questions))
     }
 }
 
@@ -257,8 +267,8 @@ impl Incoming {
 fn failed(why: &str) -> Error {
     Error::failed(Fault {
         id: "net/broker",
-        what: "the broker of the network could not be started".to_owned(),
-        place: "before the program was started".to_owned(),
+        what: "the broker of the network does not do what it is to".to_owned(),
+        place: "the process that holds the sandbox's sockets".to_owned(),
         why: why.to_owned(),
         fix: "run it again; `net.mode = \"none\"` needs no broker".to_owned(),
     })

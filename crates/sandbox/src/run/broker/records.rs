@@ -16,6 +16,8 @@ pub(in crate::run) struct Summary {
     /// Kinds for which there was no room.
     more: u64,
     usage: Usage,
+    /// The digest of the rules that took the place of the plan's.
+    pub(in crate::run) rules: Option<String>,
     /// Why the broker ended before the run did.
     pub(in crate::run) lost: Option<String>,
 }
@@ -29,7 +31,7 @@ impl Summary {
             FromBroker::Failed { what, why } => {
                 self.lost.get_or_insert(format!("{}: {}", show_text(&what), show_text(&why)));
             }
-            // Nobody asked for other rules, and nothing can be asked of a person.
+            // What was asked of it is heard by its keeper; nothing can be asked of a person.
             FromBroker::Holds { .. }
             | FromBroker::Ready { .. }
             | FromBroker::Refused { .. }

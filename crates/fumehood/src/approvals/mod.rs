@@ -1,5 +1,8 @@
-//! What is wrong with the store of approvals, told as a fault to whoever asked it.
+//! The store of approvals: what is wrong with it as a fault, and who asks it about destinations.
 
+mod destinations;
+
+pub(crate) use destinations::asker;
 use gateway::approvals::StoreError;
 use sandbox::fault::{Fault, show_text};
 

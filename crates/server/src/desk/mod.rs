@@ -1,5 +1,7 @@
 //! What every front door does with sandboxes: whose they are, creating, ending, pausing.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

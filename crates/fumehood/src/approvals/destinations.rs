@@ -1,0 +1,71 @@
+//! Destinations that no rule names (`net.unknown = "ask"`) wait in the store of approvals, as calls of tools do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::approvals::{Answer, Approvals, Ask, DESTINATION, Settings};
+use policy::tools::{Approval, ApprovalBy};
+use sandbox::audit::{Kind, Log, Options};
+use sandbox::state::{Places, State};
+use sandbox::{Asker, Environment, Question, Reply};
+use serde_json::json;
+
+/// How long a question waits: the broker denies after 30 s, and must not hear of an answer that the store took for good.
+const PATIENCE: Duration = Duration::from_secs(29);
+
+/// Who asks the store of this caller.
+pub(crate) fn asker(environment: &Environment) -> Arc<dyn Asker> {
+    Arc::new(People { state: environment.state.clone() })
+}
+
+#[derive(Debug)]
+struct People {
+    state: Places,
+}
+
+impl Asker for People {
+    fn ask(&self, question: Question, reply: Reply) {
+        let places = self.state.clone();
+        let wait = move || reply(answered(&places, &question).unwrap_or(false));
+        // Without a thread nobody is asked, and the broker denies.
+        drop(std::thread::Builder::new().name("fumehood-ask".to_owned()).spawn(wait));
+    }
+}
+
+/// Parks a question and waits for its answer. Without the store or the log nobody is asked.
+fn answered(places: &Places, question: &Question) -> Option<bool> {
+    let state = State::open(places).ok()?;
+    let log = Log::open(&state, None, Options::default()).ok()?;
+    let settings = Settings { patience: PATIENCE, bound_to: question.policy.clone(), ..Settings::default() };
+    let approvals = Approvals::open_with(state.path(), settings).ok()?;
+    let args = json!({ "host": question.host, "port": question.port });
+    let ask = Ask {
+        tool: DESTINATION.to_owned(),
+        server: None,
+        hash: gate::json::hash(DESTINATION, &args),
+        args,
+        rule: "net.unknown".to_owned(),
+        reason: "no rule of `net` names this host".to_owned(),
+        agent: "sandbox".to_owned(),
+        session: question.run.clone(),
+        approval: Approval::Never,
+        by: ApprovalBy::Person,
+    };
+    let parked = approvals.ask(&ask).ok()?;
+    let record = |state: &str, id: &str| {
+        let body = json!({ "state": state, "approval": id, "host": question.host, "port": question.port });
+        log.append(&question.run, &Kind::egress_asked(), &body).ok()
+    };
+    record("asked", parked.id())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().ok()?;
+    let answer = runtime.block_on(parked.wait(PATIENCE));
+    let (said, id) = match &answer {
+        Answer::Approved { id, .. } => ("approved", id),
+        Answer::Denied { id, .. } => ("denied", id),
+        Answer::TimedOut { id } => ("timed-out", id),
+        Answer::Lost { id, why: _ } => ("lost", id),
+    };
+    // What is not written down is not done.
+    record(said, id)?;
+    Some(answer.is_approved())
+}

@@ -1,0 +1,48 @@
+//! `fumehood net set`: other rules for the network of a live sandbox.
+
+use live::words::{Ask, Replaced};
+use serde_json::json;
+
+use super::super::args::Words;
+use super::super::ask::asked_layers;
+use super::super::flags::POLICY;
+use super::super::spec::{Call, Spec};
+use super::{answered, connected, home, wait_for, word};
+use crate::load;
+use crate::ui::Failure;
+use sandbox::fault::show_text;
+
+pub(crate) const SET: Spec = Spec {
+    path: &["net", "set"],
+    about: "Replace the rules of the network of a live sandbox",
+    usage: "-p POLICY [FLAGS] ID|NAME",
+    more: "The whole `net` of the policy takes the place of what held before; its other clauses are not looked at. Connections that no \
+           longer fit are cut. Rules that cannot be held there are refused, and those before hold: the sandbox needs `net.mode = \
+           \"allow\"` from its start, and a port that no rule had then needs a new sandbox. `--net none` closes everything.\n\n\
+           Exit codes:\n  \
+             0    the broker judges by the new rules\n  \
+             125  the sandbox is not known, has ended, or did not take them; the reason is told\n  \
+             126  the policy is wrong\n\n\
+           Example: `fumehood net set ID --allow-host example.org`",
+    tables: &[POLICY],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: set,
+};
+
+fn set(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let (home, word) = (home(call)?, word(call, "net set -p POLICY ID")?);
+    let loaded = load::policy(&asked_layers(call, 126)?, call.environment)?;
+    let net = loaded.policy.net.document();
+    let (id, replaced) = wait_for(async {
+        let (info, client) = connected(&home, &word).await?;
+        let done = client.call::<Replaced>(&Ask::Network { net }).await;
+        done.map(|replaced| (info.id.clone(), replaced)).map_err(|error| answered(error, &info.id))
+    })?;
+    if call.json {
+        call.console.json(&json!({ "schema": 1, "sandbox": id, "digest": replaced.digest }))?;
+    } else {
+        call.console.data(format!("{}\n", show_text(&replaced.digest)).as_bytes())?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,61 @@
+//! Questions of a broker, on their way to a person and back. It reads hostile bytes: what it asks is a name and a port, or is not
+//! passed on, and no more wait than a few.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use egress::host::{Named, authority};
+use policy::Plan;
+use policy::value::Unknown;
+
+use super::rules::Rules;
+use crate::run::asker::{Asker, Question};
+
+/// Most questions that wait at once, as the broker has it.
+const MAX_WAITING: usize = 64;
+
+/// What is asked of whom.
+#[derive(Debug)]
+pub(super) struct Questions {
+    asker: Option<Arc<dyn Asker>>,
+    run: String,
+    policy: String,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Questions {
+    pub(super) fn new(plan: &Plan, run: &str, asker: Option<Arc<dyn Asker>>) -> Self {
+        let asker = asker.filter(|_| plan.policy.net.unknown == Unknown::Ask);
+        let policy = format!("{} {}", plan.policy.name, plan.policy_digest());
+        Self { asker, run: run.to_owned(), policy, waiting: Arc::default() }
+    }
+
+    /// Passes a question on; its answer goes the way of `rules`. `false` where it is not passed on, which is no.
+    pub(super) fn ask(&self, (id, host, port): (u64, &str, u16), rules: &Rules) -> bool {
+        let named =
+            authority(host).is_some_and(|found| found.port.is_none() && found.host == Named::Name(host.to_owned()));
+        let Some(asker) = self.asker.as_ref().filter(|_| named) else { return false };
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        let waits = Waits(Arc::clone(&self.waiting));
+        let (run, policy, host, rules) = (self.run.clone(), self.policy.clone(), host.to_owned(), rules.clone());
+        let reply = move |allow| {
+            drop(waits);
+            rules.answer(id, allow);
+        };
+        asker.ask(Question { run, policy, host, port }, Box::new(reply));
+        true
+    }
+}
+
+/// A question that waits, until it is dropped.
+#[derive(Debug)]
+struct Waits(Arc<AtomicUsize>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,164 @@
+//! Other rules for a sandbox that runs: judged as those of its plan were, then by its broker, which answers with their digest.
+//! Rules that are refused change nothing. A broker that does not answer is ended, and the network inside with it: nobody knows
+//! then by which rules it judges.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use egress::wire::{self, Scope, ToBroker};
+use policy::value::{Net, NetMode, Policy, Unknown};
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::fault::{Fault, show_text};
+
+/// How long a broker may take to judge by other rules.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Most rules that wait for their answer at once.
+const MAX_WAITING: usize = 16;
+
+/// What the keeper of a broker is asked.
+#[derive(Debug)]
+enum Asked {
+    /// These rules from now on.
+    Rules(Value, Sender<Result<(), String>>),
+    /// A person answered this question.
+    Answer(u64, bool),
+    /// It did not answer: it is to end.
+    End,
+}
+
+/// By this the rules of a sandbox are replaced, from any thread.
+#[derive(Clone, Debug)]
+pub(in crate::run) struct Rules {
+    asked: Sender<Asked>,
+    bell: Arc<OwnedFd>,
+    /// The policy that it was started under.
+    policy: Arc<Policy>,
+}
+
+/// The keeper's side.
+#[derive(Debug)]
+pub(super) struct Replacing {
+    pub(super) bell: OwnedFd,
+    asked: Receiver<Asked>,
+    waiting: VecDeque<(String, Sender<Result<(), String>>)>,
+}
+
+/// Both sides of it.
+pub(super) fn sides(policy: &Policy) -> Result<(Rules, Replacing), sys::error::Error> {
+    let (ours, theirs) = sys::channel::pair()?;
+    // One that is full has been rung.
+    sys::channel::set_nonblocking(&ours)?;
+    let (sender, asked) = channel();
+    let rules = Rules { asked: sender, bell: Arc::new(ours), policy: Arc::new(policy.clone()) };
+    Ok((rules, Replacing { bell: theirs, asked, waiting: VecDeque::new() }))
+}
+
+impl Rules {
+    /// Replaces them; the digest that the broker said of the new ones.
+    pub(in crate::run) fn replace(&self, net: &Net) -> Result<String, Error> {
+        let document = net.document();
+        self.judge(net)?;
+        let digest = wire::digest(&document);
+        let (reply, answer) = channel();
+        self.ask(Asked::Rules(document, reply));
+        match answer.recv_timeout(ANSWER) {
+            Ok(Ok(())) => Ok(digest),
+            Ok(Err(why)) => Err(refused(&why)),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                self.ask(Asked::End);
+                Err(super::failed("it did not say within 10 s that it judges by the new rules, and was ended"))
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(super::failed("it has ended")),
+        }
+    }
+
+    /// The answer to a question of the broker.
+    pub(super) fn answer(&self, id: u64, allow: bool) {
+        self.ask(Asked::Answer(id, allow));
+    }
+
+    /// Whether these can be held where the others are: by the same backend, and with the sockets that are there.
+    fn judge(&self, net: &Net) -> Result<(), Error> {
+        if net.mode == NetMode::Loopback {
+            return Err(refused(
+                "its `lo` belongs to the broker; `net.mode` can become `none`, which closes everything",
+            ));
+        }
+        if net.mode == NetMode::None {
+            return Ok(());
+        }
+        if net.unknown == Unknown::Ask && self.policy.net.unknown != Unknown::Ask {
+            return Err(refused(
+                "nobody is there who could be asked: `net.unknown = \"ask\"` must be so from the start",
+            ));
+        }
+        let policy = Policy { net: net.clone(), ..(*self.policy).clone() };
+        let unmet = backends::unmet_rules(&self.policy.net, &policy);
+        let unmet = unmet.into_iter().map(|unmet| format!("{}; {}", unmet.why, unmet.fix));
+        let not_built = egress::judge::not_built(net).into_iter().map(|part| format!("`{}`: {}", part.key, part.why));
+        unmet.chain(not_built).next().map_or(Ok(()), |why| Err(refused(&why)))
+    }
+
+    fn ask(&self, asked: Asked) {
+        // A broker that has ended hears nothing, and drops who waits for its answer.
+        if self.asked.send(asked).is_ok() && sys::channel::send(&*self.bell, &[0]).is_err() {}
+    }
+}
+
+impl Replacing {
+    /// The bell rang: what to send; `None` where the broker is to end.
+    pub(super) fn rung(&mut self) -> Option<Vec<ToBroker>> {
+        let mut rung = [0; 64];
+        // Who rang is heard by the queue.
+        drop(sys::channel::receive(&self.bell, &mut rung, true));
+        let mut fresh = Vec::new();
+        while let Ok(asked) = self.asked.try_recv() {
+            match asked {
+                Asked::End => return None,
+                // What is remembered is known to the store, which is asked each time.
+                Asked::Answer(id, allow) => fresh.push(ToBroker::Answer { id, allow, scope: Scope::Once }),
+                Asked::Rules(_, reply) if self.waiting.len() >= MAX_WAITING => {
+                    drop(reply.send(Err("too many others wait for its answer".to_owned())));
+                }
+                Asked::Rules(net, reply) => {
+                    self.waiting.push_back((wire::digest(&net), reply));
+                    fresh.push(ToBroker::Rules { net });
+                }
+            }
+        }
+        Some(fresh)
+    }
+
+    /// The broker judges by the rules of this digest; `false` where those are not the ones that it was given.
+    pub(super) fn ready(&mut self, digest: &str) -> bool {
+        let Some((expected, reply)) = self.waiting.pop_front() else { return false };
+        if expected != digest {
+            return false;
+        }
+        // Who asked may be gone.
+        drop(reply.send(Ok(())));
+        true
+    }
+
+    /// The broker did not take them; `false` where it was asked for nothing.
+    pub(super) fn refused(&mut self, why: &str) -> bool {
+        let Some((_, reply)) = self.waiting.pop_front() else { return false };
+        drop(reply.send(Err(show_text(why))));
+        true
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::refused(Fault {
+        id: "net/rules-refused",
+        what: "the rules of the network are as they were".to_owned(),
+        place: "the sandbox's broker".to_owned(),
+        why: why.to_owned(),
+        fix: "ask for rules that this sandbox can have, or create another one with them".to_owned(),
+    })
+}

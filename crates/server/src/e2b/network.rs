@@ -111,6 +111,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "what is asked is written where it is judged")]
     fn new(network: Json, internet: Option<bool>) -> Result<Outside, Problem> {
         of_new(network.as_object().unwrap(), internet)
     }

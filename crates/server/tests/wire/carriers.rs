@@ -63,6 +63,7 @@ async fn who_sends_slowly_is_cut_and_who_is_only_late_is_answered() {
 }
 
 /// A certificate for 127.0.0.1, and its key.
+#[expect(clippy::disallowed_methods, reason = "a program of the machine is the other side")]
 fn certificate(folder: &Path) -> TlsFiles {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     let made = Command::new("openssl")
@@ -77,6 +78,7 @@ fn certificate(folder: &Path) -> TlsFiles {
 }
 
 /// What `openssl s_client` says and hears.
+#[expect(clippy::disallowed_methods, reason = "a program of the machine is the other side")]
 async fn s_client(stage: &Stage, files: &TlsFiles, flags: &[&str]) -> Output {
     let address = stage.base.split("//").nth(1).unwrap().to_owned();
     let mut command = Command::new("openssl");

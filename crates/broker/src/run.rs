@@ -101,9 +101,11 @@ impl Open {
     }
 
     /// Whether it is still as these rules would have it.
-    fn fits(&self, run: &Run, rules: &Rules) -> bool {
+    fn fits(&self, run: &Run, before: &Rules, rules: &Rules) -> bool {
+        // What was allowed as a request may go on for long: an upgrade, an upload. Nor does a person's word outlive a rule.
+        let same = |way: Way| way.reading != Reading::Requests || rules.judges_as(before, &self.to, self.port);
         let way = match run.connect(rules, &self.to, self.port) {
-            Connect::Way(way) => self.way.get().is_none_or(|before| before == way),
+            Connect::Way(way) => !self.asked.get() && self.way.get().is_none_or(|before| before == way) && same(way),
             Connect::Ask => self.asked.get(),
             Connect::Denied(_) => false,
         };
@@ -293,9 +295,10 @@ impl Run {
     /// Takes other rules, and cuts what no longer fits them.
     pub(crate) fn replace(&self, rules: Rules) {
         self.meter.limit(rules.net());
+        let before = self.rules();
         *self.rules.borrow_mut() = Rc::new(rules);
         let rules = self.rules();
-        for open in self.open.borrow().values().filter(|open| !open.fits(self, &rules)) {
+        for open in self.open.borrow().values().filter(|open| !open.fits(self, &before, &rules)) {
             open.cut.notify_one();
         }
     }

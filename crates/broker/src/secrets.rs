@@ -7,18 +7,22 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use egress::denial::{Reason, To};
 use egress::secret::scrub::{Forms, Scrub};
 use egress::secret::{Asked, Held, searchable};
 use egress::wire;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
+};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body as _, Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::accept::Aim;
 use crate::error::BrokerError;
@@ -27,12 +31,27 @@ pub(crate) type Body = BoxBody<Bytes, hyper::Error>;
 
 /// Most bytes of a body in which placeholders are looked for; in what is longer they stay what they are.
 const BODY_AT_MOST: usize = 1 << 20;
+/// Most such bodies at once; in more of them placeholders stay what they are.
+const BODIES_AT_MOST: usize = 32;
+/// How long such a body may take to come.
+const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// The secrets of the run.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     held: Vec<Held>,
     digest: Option<String>,
+    bodies: Bodies,
+}
+
+/// Places for bodies that are held.
+#[derive(Debug)]
+struct Bodies(Arc<Semaphore>);
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(BODIES_AT_MOST)))
+    }
 }
 
 /// Why a request does not go out.
@@ -63,7 +82,7 @@ impl Secrets {
             let placeholder = orders.placeholders.get(&name).cloned();
             Held::new(name.clone(), secret, &value.0, placeholder).map_err(|why| wrong(&name, why))
         });
-        Ok(Self { held: held.collect::<Result<_, _>>()?, digest: Some(orders.digest()) })
+        Ok(Self { held: held.collect::<Result<_, _>>()?, digest: Some(orders.digest()), bodies: Bodies::default() })
     }
 
     /// The digest of which ones they are, if there are any.
@@ -102,8 +121,11 @@ impl Secrets {
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
         let asked = Asked { to: &aim.to, port: aim.port, verified, method: &method, path: &path };
         let fitting: Vec<&Held> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
-        if fitting.iter().any(|held| held.is_placeholder()) {
-            body = in_body(&fitting, &mut parts, body).await.map_err(NotPut::Broken)?;
+        if fitting.iter().any(|held| held.is_placeholder())
+            && let Ok(place) = Arc::clone(&self.bodies.0).try_acquire_owned()
+        {
+            let held = tokio::time::timeout(BODY_TIME, in_body(&fitting, &mut parts, body, place)).await;
+            body = held.map_err(|_late| denied("its body did not come in time"))?.map_err(NotPut::Broken)?;
         }
         for held in fitting {
             held.put(&asked, &mut parts).map_err(denied)?;
@@ -113,7 +135,12 @@ impl Secrets {
 }
 
 /// Reads a body that is not too long, and puts values where placeholders are.
-async fn in_body(fitting: &[&Held], parts: &mut Parts, mut body: Body) -> Result<Body, hyper::Error> {
+async fn in_body(
+    fitting: &[&Held],
+    parts: &mut Parts,
+    mut body: Body,
+    place: OwnedSemaphorePermit,
+) -> Result<Body, hyper::Error> {
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > BODY_AT_MOST) || body.is_end_stream() {
         return Ok(body);
@@ -137,13 +164,15 @@ async fn in_body(fitting: &[&Held], parts: &mut Parts, mut body: Body) -> Result
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
     }
     let first = [Some(Frame::data(Bytes::from(whole))), trailers].into_iter().flatten().collect();
-    Ok(BodyExt::boxed(Replayed { first, rest: too_long.then_some(body) }))
+    Ok(BodyExt::boxed(Replayed { first, rest: too_long.then_some(body), _place: place }))
 }
 
 /// What was read of a body, and what is not read yet.
 struct Replayed {
     first: VecDeque<Frame<Bytes>>,
     rest: Option<Body>,
+    /// Free again when it is gone.
+    _place: OwnedSemaphorePermit,
 }
 
 impl hyper::body::Body for Replayed {
@@ -179,6 +208,10 @@ impl Search {
     /// It cannot be searched.
     pub(crate) fn answer(self, response: Response<Body>) -> Result<Response<Body>, Reason> {
         let (mut parts, body) = response.into_parts();
+        let in_part = matches!(parts.status, StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED);
+        if in_part || parts.headers.contains_key(CONTENT_RANGE) {
+            return Err(Reason::Secret("its answer is a part of one, which nobody asked for: it cannot be searched"));
+        }
         if is_coded(&parts.headers) {
             return Err(Reason::Secret(
                 "its answer is compressed though it was asked not to be: it cannot be searched",
@@ -206,7 +239,9 @@ fn is_coded(headers: &HeaderMap) -> bool {
             .map(str::trim)
             .all(|word| word.is_empty() || known.iter().any(|one| word.eq_ignore_ascii_case(one)))
     };
-    !plain(&words(CONTENT_ENCODING), &["identity"]) || !plain(&words(TRANSFER_ENCODING), &["chunked", "identity"])
+    let inside = [HeaderName::from_static("grpc-encoding"), HeaderName::from_static("connect-content-encoding")];
+    inside.into_iter().chain([CONTENT_ENCODING]).any(|name| !plain(&words(name), &["identity"]))
+        || !plain(&words(TRANSFER_ENCODING), &["chunked", "identity"])
 }
 
 /// Overwrites values in headers; a header whose name has one is left out.

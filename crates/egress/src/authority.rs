@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use policy::value::{Net, NetRule, Target};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+    BasicConstraints, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 use zeroize::Zeroizing;
 
@@ -77,7 +77,10 @@ fn own(names: &[String]) -> Result<CertificateParams, String> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let permitted_subtrees = names.iter().cloned().map(GeneralSubtree::DnsName).collect();
-    params.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees: Vec::new() });
+    // No name of the list is an address: without this, certificates for any address would be its own to sign.
+    let addresses = [CidrSubnet::V4([0; 4], [0; 4]), CidrSubnet::V6([0; 16], [0; 16])];
+    let excluded_subtrees = addresses.map(GeneralSubtree::IpAddress).to_vec();
+    params.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees });
     Ok(params)
 }
 

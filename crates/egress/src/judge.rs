@@ -181,7 +181,7 @@ impl Rules {
         }
         let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
         if fitting.is_empty() || self.net.mode != NetMode::Allow {
-            return self.unknown(to);
+            return self.unknown(to, port);
         }
         let pin = fitting.iter().find_map(|rule| rule.address);
         let reading = match to {
@@ -193,11 +193,13 @@ impl Rules {
         Connect::Way(Way { pin, reading })
     }
 
-    fn unknown(&self, to: &To) -> Connect {
+    fn unknown(&self, to: &To, port: u16) -> Connect {
         let known = self.naming(to).next().is_some();
         match (known, self.net.unknown, to) {
             (true, ..) => Connect::Denied(Reason::Port),
-            (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow => Connect::Ask,
+            (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow && WEB.contains(&port) => {
+                Connect::Ask
+            }
             (false, _, To::Name(_)) => Connect::Denied(Reason::UnknownName),
             (false, _, To::Address(_)) => Connect::Denied(Reason::UnknownAddress),
         }
@@ -265,6 +267,12 @@ impl Rules {
 
     fn fitting<'a>(&'a self, to: &'a To, port: u16) -> impl Iterator<Item = &'a NetRule> {
         self.naming(to).filter(move |rule| rule.ports.contains(&port))
+    }
+
+    /// Whether requests to it are judged by the same rules as by these others.
+    #[must_use]
+    pub fn judges_as(&self, others: &Self, to: &To, port: u16) -> bool {
+        self.fitting(to, port).eq(others.fitting(to, port))
     }
 
     /// The ports of rules that name it.

@@ -13,6 +13,8 @@ use crate::source::Source;
 const MAX_IMAGES: usize = 64;
 /// Most layers of one image.
 const MAX_LAYERS: usize = 512;
+/// Most names of one image.
+const MAX_NAMES: usize = 64;
 /// Indexes in indexes.
 const MAX_DEPTH: usize = 4;
 const NAME: &str = "org.opencontainers.image.ref.name";
@@ -148,6 +150,9 @@ fn finish(
     if ids.len() != parts.len() || parts.len() > MAX_LAYERS {
         let (one, other) = (parts.len(), ids.len());
         return Err(source.wrong(format!("it has {one} layers and {other} digests of them, or more than {MAX_LAYERS}")));
+    }
+    if names.len() > MAX_NAMES {
+        return Err(source.wrong(format!("it has {} names, and at most {MAX_NAMES} are kept", names.len())));
     }
     if let Some(name) = names.iter().find(|name| !is_name(name)) {
         return Err(source.wrong(format!("`{name}` cannot be the name of an image")));

@@ -365,5 +365,9 @@ fn write(dir: &Dir, name: &str, what: &impl Serialize) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let mut file = dir.open_file(name, flags, Mode::from_raw_mode(0o600))?;
     let text = serde_json::to_vec(what).map_err(|_unwritten| Errno::INVAL)?;
+    // What could not be read again is not written.
+    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_OWN) {
+        return Err(Errno::FBIG);
+    }
     file.write_all(&text).and_then(|()| file.sync_all()).map_err(|error| sandbox::state::errno_of(&error))
 }

@@ -87,15 +87,20 @@ impl Place {
     }
 }
 
+/// Most folders that are made though no entry names them: a short name makes many, and no size is said of them.
+const MAX_IMPLIED: u32 = 65_536;
+
 /// The tree, and what the layer at hand has put into it.
 pub(crate) struct Tree<'a> {
     root: &'a Dir,
     made: BTreeSet<Vec<u8>>,
+    /// Folders that no entry names and that had to be made.
+    implied: u32,
 }
 
 impl<'a> Tree<'a> {
     pub(crate) fn new(root: &'a Dir) -> Self {
-        Self { root, made: BTreeSet::new() }
+        Self { root, made: BTreeSet::new(), implied: 0 }
     }
 
     /// Begins a layer: what is there now is of lower ones.
@@ -121,12 +126,16 @@ impl<'a> Tree<'a> {
         Ok(folder)
     }
 
-    fn make_above(&self, place: &Place) -> Result<Dir, Problem> {
+    fn make_above(&mut self, place: &Place) -> Result<Dir, Problem> {
         let mut folder = self.root.enter(".", Cross::No)?;
         for part in place.folders() {
             let name = OsStr::from_bytes(part);
             folder = match folder.enter(Path::new(name), Cross::No) {
                 Err(Errno::NOENT) => {
+                    self.implied = self.implied.saturating_add(1);
+                    if self.implied > MAX_IMPLIED {
+                        return Err(Problem::Refused("its layers leave out too many folders of their entries"));
+                    }
                     rustix::fs::mkdirat(&folder, name, Mode::RWXU)?;
                     let made = folder.enter(Path::new(name), Cross::No)?;
                     // Whatever the caller's umask is.

@@ -169,7 +169,7 @@ impl backend::Running for Running {
             return Ok(all);
         }
         let ours: std::collections::BTreeSet<i32> =
-            sys::proc::tree(self.pid()).unwrap_or_default().into_iter().collect();
+            sys::proc::tree(self.pid()).map_err(unreadable)?.into_iter().collect();
         sys::proc::locks(most, |pid| ours.contains(&pid)).map_err(unreadable)
     }
 

@@ -175,7 +175,8 @@ pub(crate) fn base_rlimits() -> impl Iterator<Item = Control> {
         // Not one page that the kernel cannot reclaim: any other value lets mlockall(2) through for what comes later.
         (Resource::LockedMemory, 0),
         (Resource::PendingSignals, 1024),
-        (Resource::MessageQueues, 819_200),
+        // One queue as the kernel makes them unasked: they count for the user, whose other programs need theirs.
+        (Resource::MessageQueues, 98_304),
         (Resource::Nice, 0),
         (Resource::RealTimePriority, 0),
     ]

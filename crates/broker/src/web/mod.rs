@@ -44,6 +44,8 @@ struct Proxy {
     /// The program speaks HTTP/2, and asks for several things at once.
     two: bool,
     server: RefCell<Option<Server>>,
+    /// One clone for each connection to the server that lives, and this.
+    servers: Rc<()>,
     /// What drives connections to the server.
     tasks: Tasks,
     /// Both sides of a protocol that was agreed on instead of HTTP.
@@ -56,6 +58,8 @@ const STREAMS_AT_MOST: usize = 128;
 const STREAMS_AT_MOST_U32: u32 = 128;
 /// Most bytes of one request's headers (HTTP/2).
 const HEADER_BYTES_AT_MOST: u32 = 64 << 10;
+/// Most bytes of one answer that wait for the program (HTTP/2).
+const SEND_AT_MOST: usize = 32 << 10;
 /// How long a server may take from the connection to its answer to our hello.
 const SERVER: Duration = Duration::from_millis(2800);
 
@@ -93,6 +97,7 @@ async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(),
     let ended = hyper::server::conn::http2::Builder::new(proxy.tasks.clone())
         .max_concurrent_streams(STREAMS_AT_MOST_U32)
         .max_header_list_size(HEADER_BYTES_AT_MOST)
+        .max_send_buf_size(SEND_AT_MOST)
         .max_pending_accept_reset_streams(Some(STREAMS_AT_MOST))
         .auto_date_header(false)
         .serve_connection(TokioIo::new(io), service)
@@ -180,6 +185,7 @@ impl Proxy {
             seen,
             two,
             server: RefCell::default(),
+            servers: Rc::default(),
             tasks: Tasks::default(),
             upgraded: RefCell::default(),
         }
@@ -251,11 +257,12 @@ impl Proxy {
             }
             return Ok((server, true));
         }
-        // What asks for several things at once may need several connections: each counts.
-        let place = self.two.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(Stop::Denied)?;
+        // What asks for several things at once may need several connections: each more counts as one of the program's.
+        let more = self.two && Rc::strong_count(&self.servers) > 1;
+        let place = more.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(Stop::Denied)?;
         let until = tokio::time::Instant::now() + SERVER;
         let stream = reached(&self.run, &self.aim).await?;
-        let kept = (&self.tasks, place);
+        let kept = (&self.tasks, (place, Rc::clone(&self.servers)));
         let server = match (&self.opened, &self.run.tls) {
             (Some(name), Some(tls)) => {
                 let stream = tls.connect((name, self.two), stream, until).await.map_err(Stop::Failed)?;

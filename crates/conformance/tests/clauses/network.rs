@@ -201,9 +201,9 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetCa,
-        backends: CONTAINER,
-        sentence: "no TLS is opened yet",
-        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.ca/not-held"),
+        backends: PROCESS,
+        sentence: "it needs a network namespace of its own",
+        cell: Cell::Refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], "net.mode/allow-needs-container"),
     },
     Case {
         clause: ClauseId::NetProxy,

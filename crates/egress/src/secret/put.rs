@@ -20,6 +20,9 @@ pub fn searchable(headers: &mut HeaderMap) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.remove(RANGE);
     headers.remove(IF_RANGE);
+    for other in ["request-range", "a-im", "accept-charset", "grpc-accept-encoding", "connect-accept-encoding"] {
+        headers.remove(other);
+    }
 }
 
 /// Whether a place can be used.

@@ -134,7 +134,10 @@ fn plan(
     let mut layers = layers.to_vec();
     layers.push(PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() });
     let loaded = load::policy_alone(&layers, environment)?;
-    Ok(sandbox::plan(loaded, Workload::Nothing, host)?.plan)
+    let plan = sandbox::plan(loaded, Workload::Nothing, host)?.plan;
+    // What a start would refuse is no choice.
+    sandbox::run::foresee(&plan, host)?;
+    Ok(plan)
 }
 
 /// The reasons of a refusal as `plan --json` has them; mistakes of the policy and our own failures have the same keys.

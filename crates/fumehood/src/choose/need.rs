@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::value::{Policy, Root, Tier};
+use policy::value::{NetMode, Policy, Root, Tier};
 use sandbox::PolicyLayer;
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl Need {
                 vec![index, runs()]
             }
             // Which names is for the policy to say; whether any can be reached is asked with one.
-            Self::Net if policy.net.rules().next().is_none() => {
+            Self::Net if policy.net.mode != NetMode::Allow || policy.net.rules().next().is_none() => {
                 vec![PolicyLayer::Flag { name: "--allow-host".to_owned(), value: "example.org".to_owned() }]
             }
             Self::Node | Self::Browser => vec![runs(), set("fs.sockets=\"own\"")],

@@ -207,7 +207,9 @@ except TimeoutError: print('still open')";
     // What cannot be held changes nothing: neither what is open nor what may be opened.
     for (bad, why) in [
         (allow(&[rule("served.test", 81, web)]), "port 81"),
-        (allow(&["{ host = \"a.test\", ports = [443], methods = [\"GET\"] }".to_owned()]), "TLS"),
+        (allow(&["{ host = \"a.test\", ports = [443], methods = [\"GET\"] }".to_owned()]), "port 443"),
+        // The run has no authority that programs inside would trust.
+        (allow(&[rule("served.test", 80, web).replace(" }", ", methods = [\"GET\"] }")]), "TLS"),
         (["--set", "net.unknown=ask"].map(str::to_owned).to_vec(), "asked"),
         (["--set", "net.mode=loopback"].map(str::to_owned).to_vec(), "lo"),
     ] {

@@ -67,7 +67,9 @@ impl Watch {
             Self::Memory(_) => Some(
                 "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; the first 64 sockets, 208 KiB each; what pipes, netlink sockets, epoll and rule sets of Landlock hold, up to 5 MiB for each open file",
             ),
-            Self::Locks(_) => Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms"),
+            Self::Locks(_) => {
+                Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")
+            }
             Self::Pids(_) => Some("what is started between two looks, 20 ms apart or ten times what a look takes"),
             Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(
                 "what is written between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster",

@@ -93,7 +93,7 @@ fn value(
             Zeroizing::new(value.as_bytes().to_vec())
         }
         SecretSource::File(path) => from_file(path, policy)?,
-        SecretSource::Command(words) => from_command(words, environment)?,
+        SecretSource::Command(words) => from_command(words, policy, environment)?,
     };
     let text = std::str::from_utf8(&bytes).map_err(|_not_text| "is no text")?;
     // The broker's own reading of it, so that what it would refuse is refused before anything is started.
@@ -131,12 +131,30 @@ fn shown(policy: &Policy) -> Vec<PathBuf> {
     workspace.chain(grants).chain(&root).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
+/// Places of the host that programs inside may change, at once or when changes are applied.
+fn writable(policy: &Policy) -> Vec<PathBuf> {
+    let changes = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
+    let workspace = policy.workspace.path.iter().filter(|_| changes);
+    let grants = policy.fs.write.iter().map(|grant| &grant.from);
+    workspace.chain(grants).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// What a command prints, with the caller's own variables and folder. What it says on its error stream is not repeated: it may
 /// have the value.
-fn from_command(words: &[String], environment: &Environment) -> Result<Zeroizing<Vec<u8>>, String> {
+fn from_command(words: &[String], policy: &Policy, environment: &Environment) -> Result<Zeroizing<Vec<u8>>, String> {
     let (first, rest) = words.split_first().ok_or("names no program")?;
     let program =
         found(first, environment).ok_or_else(|| format!("runs `{}`, which is not found", show_text(first)))?;
+    // It runs outside, with all that the caller may do: nothing of it may be written by a program inside.
+    let cwd = environment.cwd.as_deref().unwrap_or(Path::new("/"));
+    let writable = writable(policy);
+    for path in rest.iter().map(|word| cwd.join(word)).chain([program.clone()]) {
+        let Ok(real) = path.canonicalize() else { continue };
+        if let Some(place) = writable.iter().find(|place| real.starts_with(place)) {
+            let place = show_text(&place.to_string_lossy());
+            return Err(format!("runs what lies in `{place}`, where programs inside may write"));
+        }
+    }
     let mut command = sys::command::Command::new(program).named(first).args(rest);
     command = command.directory(environment.cwd.as_deref().unwrap_or(Path::new("/")));
     for (name, value) in &environment.env {

@@ -181,7 +181,7 @@ impl Rules {
         }
         let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
         if fitting.is_empty() || self.net.mode != NetMode::Allow {
-            return self.unknown(to, port);
+            return self.unknown(to);
         }
         let pin = fitting.iter().find_map(|rule| rule.address);
         let reading = match to {
@@ -193,13 +193,11 @@ impl Rules {
         Connect::Way(Way { pin, reading })
     }
 
-    fn unknown(&self, to: &To, port: u16) -> Connect {
+    fn unknown(&self, to: &To) -> Connect {
         let known = self.naming(to).next().is_some();
         match (known, self.net.unknown, to) {
             (true, ..) => Connect::Denied(Reason::Port),
-            (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow && WEB.contains(&port) => {
-                Connect::Ask
-            }
+            (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow => Connect::Ask,
             (false, _, To::Name(_)) => Connect::Denied(Reason::UnknownName),
             (false, _, To::Address(_)) => Connect::Denied(Reason::UnknownAddress),
         }

@@ -111,7 +111,7 @@ fn of_tier(
                     let open = plan.entries.iter().filter(mistakes).filter(|entry| !preferred(entry));
                     refused.extend(open.map(|entry| {
                         reason(
-                            Some(entry.clause.path()),
+                            entry.clause.path(),
                             entry.clause.path(),
                             &format!("`{}` holds it against mistakes alone", entry.controls.enforcer()),
                             "drop the clause, or say `--threat mistakes`",
@@ -151,20 +151,15 @@ fn too_weak(tier: Tier, threat: Threat) -> Option<Value> {
     let least = policy::least_tier(threat);
     (tier < least).then(|| {
         let why = format!("threat `{threat}` needs the tier `{least}` or a stronger one");
-        reason(
-            Some("tier"),
-            tier.as_str(),
-            &why,
-            "say `--threat mistakes` where the code is honest and may only be wrong",
-        )
+        reason("tier", tier.as_str(), &why, "say `--threat mistakes` where the code is honest and may only be wrong")
     })
 }
 
 fn no_backend(tier: Tier) -> Value {
     let fix = "take a tier that `fumehood doctor` shows as to be had";
-    reason(Some("tier"), tier.as_str(), "this version has no backend for the tier", fix)
+    reason("tier", tier.as_str(), "this version has no backend for the tier", fix)
 }
 
-fn reason(clause: Option<&str>, what: &str, why: &str, fix: &str) -> Value {
+fn reason(clause: &str, what: &str, why: &str, fix: &str) -> Value {
     json!({ "id": "choose/tier", "clause": clause, "what": format!("`{what}`"), "where": "fumehood choose", "why": why, "fix": fix })
 }

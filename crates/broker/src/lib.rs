@@ -15,6 +15,7 @@ mod error;
 mod meter;
 mod names;
 mod outside;
+mod proxy;
 mod records;
 mod resolver;
 mod run;
@@ -74,9 +75,10 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
     let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
     let secrets = Secrets::read(&orders.secrets)?;
     let tls = orders.opening.as_ref().map(tls::Tls::new).transpose().map_err(BrokerError::Rules)?;
+    let credentials = orders.proxy_login.as_ref().map(proxy::Credentials::new);
     drop(orders);
     let resolver = resolver::Resolver::new(PathBuf::from(resolvers));
-    let run = Run::new((rules, tls, secrets), resolver, spares, low);
+    let run = Run::new((rules, tls, secrets), (resolver, credentials), spares, low);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
@@ -156,6 +158,9 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     }
     if !run.opens(&rules) {
         return Err("`methods` and `paths` for this host need TLS to be opened, which the run does not trust: a new sandbox does".to_owned());
+    }
+    if rules.net().proxy != run.rules().net().proxy {
+        return Err("`net.proxy` is another one: it is told at the start, with its login".to_owned());
     }
     // First what can fail: rules that are refused change nothing.
     let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;

@@ -132,6 +132,8 @@ async fn say(run: &Rc<Run>, question: &Question) -> Said {
     match run.look_up(name) {
         LookUp::Denied(reason) => denied(&reason),
         LookUp::Ask | LookUp::Known { pinned: true } => give(run, question, name),
+        // The proxy resolves it.
+        LookUp::Known { pinned: false } if run.rules().net().proxy.is_some() => give(run, question, name),
         LookUp::Known { pinned: false } => match run.resolver.find(name).await {
             Resolved::NoName => Said::NoName,
             Resolved::Failed(why) => Said::Failed(why),

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::meter::Meter;
+use crate::proxy::Credentials;
 use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::secrets::Secrets;
@@ -39,6 +40,8 @@ pub(crate) struct Run {
     pub(crate) records: Records,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// By what the proxy of `net.proxy` knows us.
+    pub(crate) credentials: Option<Credentials>,
     /// What opens TLS, where rules need it.
     pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
@@ -122,7 +125,7 @@ impl Open {
 impl Run {
     pub(crate) fn new(
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
-        resolver: Resolver,
+        (resolver, credentials): (Resolver, Option<Credentials>),
         spares: Spares,
         listening: HashSet<u16>,
     ) -> Rc<Self> {
@@ -136,6 +139,7 @@ impl Run {
             records: Records::default(),
             meter,
             resolver: Rc::new(resolver),
+            credentials,
             tls,
             open: RefCell::default(),
             asks: RefCell::default(),

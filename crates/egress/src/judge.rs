@@ -100,8 +100,12 @@ pub struct NotBuilt {
 pub fn not_built(net: &Net) -> Vec<NotBuilt> {
     let any = |fits: fn(&NetRule) -> bool| net.rules().any(fits);
     let parts = [
-        (!net.programs.is_empty(), "net.programs", "which program a connection is of cannot be told yet"),
-        (net.proxy.is_some(), "net.proxy", "the broker cannot go out by a proxy yet"),
+        (!net.programs.is_empty(), "net.programs", "which program a connection is of can change before anybody has looked"),
+        (
+            net.denied_out_of_sight().is_some(),
+            "net.deny",
+            "a proxy resolves names, so that no `cidr` can be denied to them",
+        ),
         (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
         (any(|rule| rule.protocol == Protocol::Udp), "net.allow", "`protocol = \"udp\"` cannot be passed on yet"),
         (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),

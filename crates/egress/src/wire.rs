@@ -63,6 +63,8 @@ pub struct Orders {
     pub secrets: Secrets,
     /// With what TLS is opened, where rules judge requests.
     pub opening: Option<Opening>,
+    /// `USER:PASSWORD` for the proxy that `net` names.
+    pub proxy_login: Option<Hidden>,
 }
 
 /// The secrets of a run.
@@ -390,6 +392,7 @@ mod tests {
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
             secrets: Secrets::default(),
             opening: None,
+            proxy_login: None,
         }));
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();

@@ -333,7 +333,10 @@ fn records_say_what_why_and_what_instead() {
 fn what_is_not_built_is_not_taken() {
     for (net, key) in [
         (json!({"allow": [{"host": "a.example"}], "programs": {"/usr/bin/git": ["a.example"]}}), "net.programs"),
-        (json!({"allow": [{"host": "a.example"}], "proxy": "http://p.example:3128"}), "net.proxy"),
+        (
+            json!({"allow": [{"host": "a.example"}], "proxy": "http://p.example:3128", "deny": [{"cidr": "9.9.9.9/32"}]}),
+            "net.deny",
+        ),
         (json!({"allow": [{"host": "a.example", "ports": [53]}]}), "net.allow"),
         (json!({"allow": [{"host": "a.example", "ports": [123], "protocol": "udp"}]}), "net.allow"),
         (json!({"allow": [{"host": "a.example"}], "connections": 1501}), "net.connections"),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use policy::control::{Control, Inlet, Namespace};
+use policy::control::{Control, Filter, Inlet, Namespace};
 use policy::value::{
     Net, NetMode, NetRule, Policy, Protocol, Secret, SecretUse, Target, TlsUse, Unknown, host_matches,
 };
@@ -25,15 +25,13 @@ const MOST_INLETS: usize = 512;
 /// What answers for a clause, whatever the host.
 type Answer = fn(&Policy, ClauseId) -> Support;
 /// Clauses that the broker holds by its rules, and who answers for each.
-const RULES: [(ClauseId, Answer); 11] = [
+const RULES: [(ClauseId, Answer); 9] = [
     (ClauseId::NetPresets, rules),
     (ClauseId::NetAllow, rules),
     (ClauseId::NetDeny, rules),
     (ClauseId::NetUnknown, rules),
     (ClauseId::NetDns, rules),
-    (ClauseId::NetPrograms, not_yet),
-    (ClauseId::NetCa, not_yet),
-    (ClauseId::NetProxy, not_yet),
+    (ClauseId::NetPrograms, programs),
     (ClauseId::NetBandwidth, metered),
     (ClauseId::NetBytes, metered),
     (ClauseId::NetConnections, metered),
@@ -81,7 +79,26 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
             "use TCP, or leave the rule out",
         );
     }
-    held(Control::Broker)
+    if id == ClauseId::NetDeny
+        && let Some(denial) = policy.net.denied_out_of_sight()
+    {
+        return unmet(
+            "net.deny/by-proxy",
+            format!("`net.proxy` resolves names, and whether one leads to `{}` is not seen here", denial.to),
+            "deny names, let the proxy refuse these addresses, or leave out `net.proxy`",
+        );
+    }
+    let by_name = match id {
+        ClauseId::NetUnknown => policy.net.unknown == Unknown::Ask,
+        _of_rules => asked.iter().any(|rule| rule.address.is_none() && matches!(rule.to, Target::Host(_))),
+    };
+    let proxied = policy.net.proxy.as_ref().filter(|_| by_name).map(|_| Control::Proxy);
+    held_with(Control::Broker, proxied)
+}
+
+/// The broker's way out.
+pub(super) fn proxy(policy: &Policy, id: ClauseId) -> Support {
+    when(policy.clause(id).is_some(), || held_with(Control::Broker, [Control::Proxy]))
 }
 
 /// More roots: for the broker's own TLS, and shown inside.
@@ -100,6 +117,11 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
             Support::NotAsked | Support::Held(_) => None,
         })
         .collect();
+    found.extend(fixed(before, &policy.net));
+    // Its secrets stay those of the start, whose hosts must stay readable.
+    if let Support::Unmet(unmet) = secrets(policy) {
+        found.push(unmet);
+    }
     let has_socket = |rule: &NetRule, port: u16| {
         let asked = before.unknown == Unknown::Ask && rule.protocol == Protocol::Tcp && ASKED.contains(&port);
         asked
@@ -121,32 +143,65 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
     found
 }
 
-/// What the broker does not do yet.
-pub(super) fn not_yet(policy: &Policy, id: ClauseId) -> Support {
+/// What is told at the start alone: programs inside were shown the roots, the broker the proxy with its login.
+fn fixed(before: &Net, net: &Net) -> Vec<Unmet> {
+    let same_proxy = match (&before.proxy, &net.proxy) {
+        (None, None) => true,
+        // Documents have no login: without one, that of the start is meant.
+        (Some(old), Some(new)) => {
+            old.place() == new.place() && new.login.as_ref().is_none_or(|login| old.login.as_ref() == Some(login))
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    let other = |id, clause: ClauseId, why: &str| Unmet {
+        id,
+        why: format!("`{clause}` is not as it was at the start: {why}"),
+        fix: format!("ask for the same `{clause}`, or create another sandbox with this one"),
+        weaker: None,
+    };
+    let ca = other("net.ca/fixed", ClauseId::NetCa, "the files were read then, and programs inside were shown them");
+    let proxy = other("net.proxy/fixed", ClauseId::NetProxy, "the broker was told the proxy and its login then");
+    [(before.ca == net.ca, ca), (same_proxy, proxy)].into_iter().filter(|(same, _)| !same).map(|(_, one)| one).collect()
+}
+
+/// Hosts of one program.
+pub(super) fn programs(policy: &Policy, id: ClauseId) -> Support {
     when(policy.clause(id).is_some(), || {
-        let (name, why) = if id == ClauseId::NetPrograms {
-            ("net.programs/not-held", "this version does not know which program opens a connection")
-        } else {
-            ("net.proxy/not-held", "this version of the broker goes out by itself alone")
-        };
-        unmet(name, why, format!("leave `{id}` out"))
+        unmet(
+            "net.programs/not-held",
+            "which program a connection is of can change before anybody has looked: nobody can hold it",
+            format!("leave `{id}` out, and run the program in a sandbox of its own with these hosts"),
+        )
     })
 }
 
-/// How much passes the broker.
+/// How much passes the broker. Where no socket can be made, nothing does. With an own `lo` it could be meant for what programs
+/// inside say to each other, which nobody meters.
 pub(super) fn metered(policy: &Policy, id: ClauseId) -> Support {
     when(policy.clause(id).is_some(), || match policy.net.mode {
         NetMode::Allow => held(Control::Broker),
-        NetMode::None | NetMode::Loopback => unmet(
-            "net.bandwidth/no-broker",
-            "only the broker meters the network, and without `net.mode = \"allow\"` there is none",
-            format!("leave `{id}` out: no byte leaves"),
-        ),
+        NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
+        NetMode::Loopback => {
+            let name = match id {
+                ClauseId::NetBytes => "net.bytes/no-broker",
+                ClauseId::NetConnections => "net.connections/no-broker",
+                _bandwidth => "net.bandwidth/no-broker",
+            };
+            unmet(
+                name,
+                "the sandbox's own `lo` passes no broker, which alone meters",
+                format!("leave `{id}` out: no byte leaves; or use `net.mode = \"allow\"`"),
+            )
+        }
     })
 }
 
-/// Every clause of `[net]` but the mode, on the tier without a network namespace of its own.
+/// Every clause of `[net]` but the mode, on the tier without a network namespace of its own. Limits hold where no socket can be
+/// made.
 pub(super) fn without_namespace(policy: &Policy, id: ClauseId) -> Support {
+    if policy.net.mode == NetMode::None && policy.clause(id).is_some() {
+        return held(Control::Filter(Filter::NoInet));
+    }
     when(policy.clause(id).is_some() && policy.net.mode != NetMode::None, || {
         unmet(
             "net.mode/allow-needs-container",

@@ -53,6 +53,8 @@ pub(crate) struct Stage {
     pub(crate) authority: crate::tls::World,
     /// The authority of the run that was begun last, as programs inside trust it.
     pub(crate) trusted: std::cell::RefCell<Option<String>>,
+    /// What the next broker is given for its proxy.
+    pub(crate) login: std::cell::RefCell<Option<String>>,
 }
 
 /// A network namespace, held by a process that waits.
@@ -117,7 +119,15 @@ impl Stage {
         let mut resolvers = tempfile::NamedTempFile::new().unwrap();
         writeln!(resolvers, "search nowhere.example\nnameserver {}", resolver.local_addr().unwrap()).unwrap();
         std::thread::spawn(move || resolve(&resolver));
-        Self { world, sandbox, resolvers, authority: crate::tls::World::new(), trusted: std::cell::RefCell::default() }
+        let authority = crate::tls::World::new();
+        Self {
+            world,
+            sandbox,
+            resolvers,
+            authority,
+            trusted: std::cell::RefCell::default(),
+            login: std::cell::RefCell::default(),
+        }
     }
 
     /// A server outside; each connection is handed to `serve` in a thread of its own.
@@ -161,7 +171,9 @@ impl Stage {
         self.trusted.replace(opening.as_ref().map(|opening| opening.certificate.clone()));
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
         let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
-        let orders = Orders { version, run, net, sockets: named, opening, secrets };
+        let login = self.login.borrow().clone();
+        let proxy_login = login.map(|login| egress::wire::Hidden(zeroize::Zeroizing::new(login)));
+        let orders = Orders { version, run, net, sockets: named, opening, secrets, proxy_login };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(Box::new(orders)), &fds);
         drop(sockets);

@@ -175,6 +175,15 @@ pub enum SocketKind {
 }
 
 impl SocketKind {
+    /// Whether it is of datagrams.
+    #[must_use]
+    pub fn is_udp(self) -> bool {
+        match self {
+            Self::Udp4 | Self::Udp6 | Self::SpareUdp4 | Self::SpareUdp6 => true,
+            Self::Tcp4 | Self::Tcp6 | Self::SpareTcp4 | Self::SpareTcp6 => false,
+        }
+    }
+
     /// Whether the broker has still to bind it.
     #[must_use]
     pub fn is_spare(self) -> bool {

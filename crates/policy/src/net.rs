@@ -356,6 +356,13 @@ impl Net {
         self.deny.iter().find(range).filter(|_| by_name && self.proxy.is_some())
     }
 
+    /// A rule for datagrams to a name, which no proxy of HTTP passes on.
+    #[must_use]
+    pub fn datagrams_by_proxy(&self) -> Option<&NetRule> {
+        let by_name = |rule: &&NetRule| rule.address.is_none() && matches!(rule.to, Target::Host(_));
+        self.rules().filter(by_name).find(|rule| rule.protocol == Protocol::Udp && self.proxy.is_some())
+    }
+
     /// The table as a document has it, presets replaced by their rules: what the broker is told. The login of a proxy is no
     /// part of it.
     #[must_use]

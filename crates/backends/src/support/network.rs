@@ -72,11 +72,11 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     let of_presets = id == ClauseId::NetPresets;
     let mut asked: Vec<&NetRule> = policy.net.presets.values().flatten().filter(|_| of_presets).collect();
     asked.extend(policy.net.allow.iter().filter(|_| id == ClauseId::NetAllow));
-    if let Some(rule) = asked.iter().find(|rule| rule.protocol == Protocol::Udp) {
+    if let Some(rule) = policy.net.datagrams_by_proxy().filter(|rule| asked.contains(rule)) {
         return unmet(
-            "net.allow/no-udp",
-            format!("`{}` is for UDP, which this version of the broker does not pass on", rule.to),
-            "use TCP, or leave the rule out",
+            "net.allow/udp-by-proxy",
+            format!("`{}` is for UDP, and `net.proxy` passes no datagrams on", rule.to),
+            "say by `address` where it is, use TCP, or leave the rule out",
         );
     }
     if id == ClauseId::NetDeny
@@ -126,7 +126,8 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
         let asked = before.unknown == Unknown::Ask && rule.protocol == Protocol::Tcp && ASKED.contains(&port);
         asked
             || before.rules().any(|known| {
-                let same = port < FIRST_UNPRIVILEGED || known.to == rule.to;
+                let everywhere = port < FIRST_UNPRIVILEGED || rule.protocol == Protocol::Udp;
+                let same = everywhere || known.to == rule.to;
                 same && known.protocol == rule.protocol && known.ports.contains(&port)
             })
     };
@@ -260,7 +261,8 @@ pub(super) fn secrets_without_broker(policy: &Policy) -> Support {
 }
 
 /// The sockets that rules need. Below 1024 one on all addresses for each port; from there on ports belong to programs inside
-/// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for.
+/// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for,
+/// and for datagrams, whose socket is one for all.
 pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
     let mut everywhere = BTreeSet::from([(false, DNS), (true, DNS)]);
     if net.unknown == Unknown::Ask {
@@ -275,7 +277,7 @@ pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
             Target::Host(_) | Target::Cidr(_) => 1,
         };
         for port in &rule.ports {
-            if *port < FIRST_UNPRIVILEGED || names == 0 {
+            if udp || *port < FIRST_UNPRIVILEGED || names == 0 {
                 everywhere.insert((udp, *port));
             } else {
                 spares = spares.saturating_add(names);
@@ -323,12 +325,45 @@ mod tests {
         );
         assert_eq!(ids("[]"), [""; 0]);
         assert_eq!(ids(r#"["a.test:22"]"#), ["net.allow/no-socket"]);
+        assert_eq!(ids(r#"[{ host = "a.test", ports = [443], protocol = "udp" }]"#), ["net.allow/no-socket"]);
         assert_eq!(ids(r#"["c.test:8443"]"#), ["net.allow/no-socket"], "a high port is one name's");
         assert_eq!(
             ids(r#"[{ host = "a.test", ports = [443], methods = ["GET"] }]"#),
             [""; 0],
             "the broker knows what it can open"
         );
+    }
+
+    #[test]
+    fn roots_and_proxy_are_told_at_the_start_alone() {
+        let of = |more: &str| read(&format!("version = 1\nnet = {{ mode = 'allow', allow = ['a.test']{more} }}\n")).net;
+        let start = of(", ca = ['/a.pem'], proxy = 'http://u:p@proxy.test:1'");
+        let ids = |more: &str| {
+            let policy = Policy { net: of(more), ..strict() };
+            unmet_rules(&start, &policy).iter().map(|unmet| unmet.id).collect::<Vec<_>>()
+        };
+        for same in ["http://proxy.test:1", "http://u:p@proxy.test:1"] {
+            assert_eq!(ids(&format!(", ca = ['/a.pem'], proxy = '{same}'")), [""; 0], "{same}");
+        }
+        for other in ["http://proxy.test:2", "http://u:q@proxy.test:1"] {
+            assert_eq!(ids(&format!(", ca = ['/a.pem'], proxy = '{other}'")), ["net.proxy/fixed"], "{other}");
+        }
+        assert_eq!(ids(""), ["net.ca/fixed", "net.proxy/fixed"]);
+    }
+
+    #[test]
+    fn a_host_of_a_secret_stays_readable() {
+        let text = |tls: &str| {
+            format!(
+                "version = 1\nnet = {{ mode = 'allow', allow = [{{ host = 'a.test', ports = [443]{tls} }}] }}\n\
+                 secrets.x = {{ from = 'env:X', hosts = ['a.test'] }}\n"
+            )
+        };
+        let start = read(&text(""));
+        let passed = Policy { net: read(&text(", tls = 'pass'")).net, ..start.clone() };
+        let ids: Vec<&str> = unmet_rules(&start.net, &passed).iter().map(|unmet| unmet.id).collect();
+        assert_eq!(ids, ["secrets/passed"]);
+        assert!(unmet_rules(&start.net, &start).is_empty());
     }
 
     #[test]
@@ -345,6 +380,11 @@ mod tests {
         assert_eq!(high.iter().filter(|(_, _, port)| *port == 0).count(), 4);
         let range = of(r#"[{ cidr = "192.0.2.0/24", ports = [8443] }]"#, false);
         assert!(range.contains(&(false, false, 8443)) && !range.contains(&(false, false, 0)));
+        // One socket of datagrams for all names, low and high.
+        let udp = of(r#"[{ host = "a.test", ports = [123, 5000], protocol = "udp" }]"#, true);
+        for inlet in [(false, true, 123), (true, true, 123), (false, true, 5000), (true, true, 5000)] {
+            assert!(udp.contains(&inlet) && !udp.contains(&(inlet.0, true, 0)), "{inlet:?} {udp:?}");
+        }
         let wildcard = of(r#"["*.a.test:8443"]"#, false);
         assert_eq!(wildcard.iter().filter(|(_, _, port)| *port == 0).count(), NAMES_OF_WILDCARD);
     }

@@ -141,6 +141,18 @@ impl Stage {
         });
     }
 
+    /// A server of datagrams outside, which says back what it is sent, and to whom that was.
+    pub(crate) fn datagrams(&self, at: ([u8; 4], u16)) {
+        let socket = self.world.inside(|| UdpSocket::bind(SocketAddr::from(at)).unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok((count, from)) = socket.recv_from(&mut buffer) {
+                // Who is gone is nobody's loss.
+                drop(socket.send_to(&buffer[..count], from));
+            }
+        });
+    }
+
     /// A server outside that keeps its connections, in one thread.
     pub(crate) fn server_in_turn(&self, at: ([u8; 4], u16), serve: impl Fn(TcpStream) + Send + 'static) {
         let listener = self.world.inside(|| TcpListener::bind(SocketAddr::from(at)).unwrap());
@@ -219,6 +231,10 @@ fn sockets(ports: &[u16]) -> Vec<(Socket, OwnedFd)> {
     }
     add(SocketKind::Udp4, AddressFamily::INET, SocketType::DGRAM, Some(53));
     add(SocketKind::Udp6, AddressFamily::INET6, SocketType::DGRAM, Some(53));
+    for port in [123, 9999] {
+        add(SocketKind::Udp4, AddressFamily::INET, SocketType::DGRAM, Some(port));
+        add(SocketKind::Udp6, AddressFamily::INET6, SocketType::DGRAM, Some(port));
+    }
     for _ in 0..4 {
         add(SocketKind::SpareTcp4, AddressFamily::INET, SocketType::STREAM, None);
         add(SocketKind::SpareTcp6, AddressFamily::INET6, SocketType::STREAM, None);

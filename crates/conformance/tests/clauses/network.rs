@@ -58,10 +58,20 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetAllow,
         backends: CONTAINER,
-        sentence: "rules for UDP are refused",
+        sentence: "datagrams reach a host whose rule says UDP, and no other place",
+        cell: Cell::Enforced(datagrams),
+    },
+    Case {
+        clause: ClauseId::NetAllow,
+        backends: CONTAINER,
+        sentence: "no proxy of HTTP passes datagrams on",
         cell: Cell::Refused(
-            &["net.mode=allow", "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]"],
-            "net.allow/no-udp",
+            &[
+                "net.mode=allow",
+                "net.proxy=http://proxy.example.org:3128",
+                "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]",
+            ],
+            "net.allow/udp-by-proxy",
         ),
     },
     Case {
@@ -496,6 +506,34 @@ print('goes on', got < 32768)";
     check(ended.out() == "goes on True", || ended.said())?;
     let free = with_server(scene, &[], code)?;
     check(free.out() == "goes on False", || free.said())
+}
+
+fn datagrams(scene: &Fixture) -> Held {
+    let server = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    let port = server.local_addr()?.port();
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        let mut bytes = [0; 64];
+        while let Ok((count, from)) = server.recv_from(&mut bytes) {
+            drop(bytes.get(..count).map(|bytes| server.send_to(bytes, from)));
+        }
+    });
+    let code = "
+import socket
+def ask(host, port):
+    s = socket.socket(2, 2); s.settimeout(1)
+    try: s.connect((host, port)); s.send(b'tick'); return s.recv(9).decode()
+    except socket.gaierror: return 'no name'
+    except ConnectionRefusedError: return 'refused'
+    except TimeoutError: return 'dropped'
+print([ask(*to) for to in [('clock.test', 123), ('served.test', 123), ('other.test', 123), ('clock.test', 443), ('192.0.2.1', 123)]])";
+    let rule =
+        format!(" }}, {{ host = \"clock.test\", ports = [123], protocol = \"udp\", address = \"127.0.0.1:{port}\"");
+    let ended = with_rule(scene, answer, &rule, &[], code)?;
+    check(ended.out() == "['tick', 'dropped', 'no name', 'refused', 'dropped']", || ended.said())?;
+    check(ended.violations().iter().any(|id| id.starts_with("net.allow/unknown")), || ended.said())?;
+    let without = with_rule(scene, answer, "", &[], code)?;
+    check(without.out() == "['no name', 'refused', 'no name', 'no name', 'refused']", || without.said())
 }
 
 /// Answers a CONNECT, and then as [`answer`] does what is connected to.

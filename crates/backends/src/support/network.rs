@@ -88,10 +88,8 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
             "deny names, let the proxy refuse these addresses, or leave out `net.proxy`",
         );
     }
-    let by_name = match id {
-        ClauseId::NetUnknown => policy.net.unknown == Unknown::Ask,
-        _of_rules => asked.iter().any(|rule| rule.address.is_none() && matches!(rule.to, Target::Host(_))),
-    };
+    let asks = id == ClauseId::NetUnknown && policy.net.unknown == Unknown::Ask;
+    let by_name = asks || asked.iter().any(|rule| rule.address.is_none() && matches!(rule.to, Target::Host(_)));
     let proxied = policy.net.proxy.as_ref().filter(|_| by_name).map(|_| Control::Proxy);
     held_with(Control::Broker, proxied)
 }
@@ -183,10 +181,12 @@ pub(super) fn metered(policy: &Policy, id: ClauseId) -> Support {
         NetMode::Allow => held(Control::Broker),
         NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
         NetMode::Loopback => {
-            let name = match id {
-                ClauseId::NetBytes => "net.bytes/no-broker",
-                ClauseId::NetConnections => "net.connections/no-broker",
-                _bandwidth => "net.bandwidth/no-broker",
+            let name = if id == ClauseId::NetBytes {
+                "net.bytes/no-broker"
+            } else if id == ClauseId::NetConnections {
+                "net.connections/no-broker"
+            } else {
+                "net.bandwidth/no-broker"
             };
             unmet(
                 name,

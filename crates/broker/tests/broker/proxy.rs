@@ -133,10 +133,7 @@ fn an_answer_that_is_none_is_told() {
 
 #[test]
 fn silence_is_told_in_time() {
-    seen("proxy::silence_is_told_in_time", "", |stream| {
-        std::thread::sleep(Duration::from_secs(20));
-        drop(stream);
-    });
+    seen("proxy::silence_is_told_in_time", "", |mut stream| drop(stream.read(&mut [0])));
 }
 
 #[test]

@@ -111,8 +111,8 @@ fn the_login_of_a_proxy_is_told_nowhere() {
     assert!(planned.out.contains("a name leads wherever the proxy resolves it to"), "{planned:?}");
     let checked = house.run(&words(&["net", "check"], &flags[..flags.len() - 2], &["http://only.test/"]));
     assert!(checked.code == 0 && checked.out.contains("by the proxy http://127.0.0.1:"), "{checked:?}");
-    let pinned = format!("net.allow=[{{ host = \"only.test\", address = \"127.0.0.1:1\" }}]");
-    let pinned = house.run(&["net", "check", "--set", "net.mode=allow", "--set", &pinned, "--set", &by, "only.test"]);
+    let pinned = "net.allow=[{ host = \"only.test\", address = \"127.0.0.1:1\" }]";
+    let pinned = house.run(&["net", "check", "--set", "net.mode=allow", "--set", pinned, "--set", &by, "only.test"]);
     assert!(pinned.code == 0 && !pinned.out.contains("proxy"), "{pinned:?}");
     let shown = house.run(&words(&["policy", "show"], &flags[..flags.len() - 2], &[]));
     let audit = house.run(&["audit", "show"]);
@@ -277,6 +277,19 @@ fn silent() -> u16 {
     port
 }
 
+/// What begins as a sandbox is now begins under its rules as they are now: hosts, and with what asking them ends.
+fn a_fork_begins_so(house: &House, id: &str, asked: [(&str, i32); 2]) {
+    let forked = house.run(&["fork", id]);
+    assert_eq!(forked.code, 0, "{forked:?}");
+    let fork = forked.out.trim_end();
+    for (name, code) in asked {
+        let ask = format!("import urllib.request as u; u.urlopen('http://{name}/x', timeout=9).read()");
+        let said = house.run(&["exec", fork, "--", "python3", "-c", &ask]);
+        assert_eq!(said.code, code, "{name}: {said:?}");
+    }
+    assert_eq!(house.run(&["kill", fork]).code, 0);
+}
+
 #[test]
 fn rules_of_a_live_sandbox_are_replaced_and_what_no_longer_fits_is_cut() {
     let (house, web, quiet) = (House::new(), served(), silent());
@@ -340,16 +353,7 @@ except TimeoutError: print('still open')";
     assert_ne!(fetch("served.test").code, 0);
     let said = fetch("other.test");
     assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
-    // What begins as this one is now begins under its rules as they are now.
-    let forked = house.run(&["fork", &id]);
-    assert_eq!(forked.code, 0, "{forked:?}");
-    let fork = forked.out.trim_end();
-    for (name, code) in [("served.test", 1), ("other.test", 0)] {
-        let ask = format!("import urllib.request as u; u.urlopen('http://{name}/x', timeout=9).read()");
-        let said = house.run(&["exec", fork, "--", "python3", "-c", &ask]);
-        assert_eq!(said.code, code, "{name}: {said:?}");
-    }
-    assert_eq!(house.run(&["kill", fork]).code, 0);
+    a_fork_begins_so(&house, &id, [("served.test", 1), ("other.test", 0)]);
     let none = house.run(&["net", "set", "--net", "none", &id]);
     assert_eq!(none.code, 0, "{none:?}");
     assert_ne!(fetch("other.test").code, 0, "closed");

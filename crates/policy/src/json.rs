@@ -304,8 +304,8 @@ impl Clause<'_> {
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
             Self::Secrets(map) => net::secrets_document(map),
             Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
+            Self::NetProxy(proxy) => json!(proxy.to_string()),
             Self::NetDns(text)
-            | Self::NetProxy(text)
             | Self::ProcessUser(text)
             | Self::ProcessHostname(text)
             | Self::ProcessLabel(text)

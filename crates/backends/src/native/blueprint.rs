@@ -156,6 +156,7 @@ impl Blueprint {
             // The supervisor's own parts.
             Control::ProtectedAtApply
             | Control::HostNetwork
+            | Control::Proxy
             | Control::Secrets
             | Control::Watch(_)
             | Control::Audit

@@ -253,6 +253,7 @@ impl Proof<'_> {
             }),
             Control::Copy { size: None, .. }
             | Control::Broker
+            | Control::Proxy
             | Control::Secrets
             | Control::Hide(_)
             | Control::ProtectedAtApply

@@ -71,7 +71,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             network::rules(policy, id)
         }
         ClauseId::NetCa => network::roots(policy),
-        ClauseId::NetPrograms | ClauseId::NetProxy => network::not_yet(policy, id),
+        ClauseId::NetPrograms => network::programs(policy, id),
+        ClauseId::NetProxy => network::proxy(policy, id),
         ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections => network::metered(policy, id),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),

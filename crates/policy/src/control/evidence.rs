@@ -79,6 +79,7 @@ impl Control {
                 "SIOCGSKNS, getsockname: each socket is of the sandbox's namespace and waits as planned",
             ),
             Self::Broker => Evidence::Armed("it said the digest of the rules, and holds the sockets"),
+            Self::Proxy => Evidence::Armed("it said the digest of the rules, of which the proxy is one"),
             Self::Secrets => Evidence::Armed("it said the digest of which secrets it holds for which requests"),
             Self::HostNetwork => Evidence::Behaviour("no probe of closed sockets is planned"),
             Self::Audit => Evidence::Armed("run.planned is written"),

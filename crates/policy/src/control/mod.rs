@@ -399,6 +399,8 @@ pub enum Control {
     Inlets(Vec<Inlet>),
     /// The broker: it resolves names, judges each connection by the rules, and passes it on.
     Broker,
+    /// The broker goes out by a proxy, which resolves the names.
+    Proxy,
     /// The broker holds the values of `[secrets]`, which were read outside, and puts them into requests that they are for.
     Secrets,
     /// The network of the host. The broker's own plan has it, and no other can: no clause asks for it.
@@ -462,6 +464,7 @@ impl Control {
             Self::LocalRoutes { .. } => "netns:routes",
             Self::Inlets(_) => "netns:sockets",
             Self::Broker => "broker:net",
+            Self::Proxy => "broker:proxy",
             Self::Secrets => "broker:secrets",
             Self::HostNetwork => "host:net",
             Self::Audit => "supervisor:audit",
@@ -499,6 +502,9 @@ impl Control {
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
+            Self::Proxy => {
+                (Broker, Hostile, Some("a name leads wherever the proxy resolves it to, private addresses included"))
+            }
             Self::Filter(Filter::SharedFiles { locks: false }) => {
                 (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
             }

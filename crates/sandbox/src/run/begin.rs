@@ -328,9 +328,9 @@ fn brokered(
             Ok::<(), Error>(())
         },
     )?;
-    // It is ready only with the secrets of the plan.
+    // It is ready only with the secrets of the plan, and by rules that name its proxy.
     let ready = keeper.is_some();
-    armed.there(plan, |control| ready && *control == Control::Secrets);
+    armed.there(plan, |control| ready && matches!(control, Control::Secrets | Control::Proxy));
     Ok(keeper)
 }
 

@@ -14,6 +14,7 @@ mod copy;
 mod error;
 mod meter;
 mod names;
+mod observed;
 mod outside;
 mod records;
 mod resolver;
@@ -34,6 +35,7 @@ use egress::wire::{FromBroker, ToBroker};
 use tokio::task::LocalSet;
 
 use crate::control::Line;
+use crate::observed::Observed;
 use crate::run::Run;
 use crate::secrets::Secrets;
 use crate::sockets::Sockets;
@@ -74,9 +76,10 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
     let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
     let secrets = Secrets::read(&orders.secrets)?;
     let tls = orders.opening.as_ref().map(tls::Tls::new).transpose().map_err(BrokerError::Rules)?;
+    let observed = Observed::new(orders.observe);
     drop(orders);
     let resolver = resolver::Resolver::new(PathBuf::from(resolvers));
-    let run = Run::new((rules, tls, secrets), resolver, spares, low);
+    let run = Run::new((rules, tls, secrets), observed, resolver, spares, low);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {

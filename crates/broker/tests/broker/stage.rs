@@ -161,7 +161,7 @@ impl Stage {
         self.trusted.replace(opening.as_ref().map(|opening| opening.certificate.clone()));
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
         let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
-        let orders = Orders { version, run, net, sockets: named, opening, secrets };
+        let orders = Orders { version, run, net, sockets: named, opening, secrets, observe: false };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(Box::new(orders)), &fds);
         drop(sockets);

@@ -155,10 +155,11 @@ impl Starting {
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
         let questions = Questions::new(plan, &run, asker);
+        let observe = questions.observes();
         let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
-        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets };
+        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets, observe };
         send(&socket, &ToBroker::Orders(Box::new(orders)), sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
@@ -180,7 +181,11 @@ impl Starting {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }
                 Some(
-                    FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. } | FromBroker::Refused { .. },
+                    FromBroker::Denied(_)
+                    | FromBroker::Seen(_)
+                    | FromBroker::Usage(_)
+                    | FromBroker::Ask { .. }
+                    | FromBroker::Refused { .. },
                 ) => {
                     return Err(failed("it speaks before it is ready"));
                 }

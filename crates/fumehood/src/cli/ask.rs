@@ -56,6 +56,7 @@ pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
         json: call.json,
         report: call.parsed.value("report").map(PathBuf::from),
         color: call.color,
+        learner: None,
     })
 }
 

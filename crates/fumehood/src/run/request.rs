@@ -1,9 +1,11 @@
 //! What a call of `run`, `shell` or `plan` asks for, as a value: what the command line hands over.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sandbox::{PolicyLayer, Workload};
 
+use crate::learn::Learner;
 use crate::ui::When;
 
 /// A call of `run`, `shell` or `plan`.
@@ -25,4 +27,6 @@ pub struct Request {
     pub report: Option<PathBuf>,
     /// `--color`.
     pub color: When,
+    /// `fumehood learn`: who hears what is reached, and answers.
+    pub learner: Option<Arc<Learner>>,
 }

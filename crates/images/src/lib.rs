@@ -19,6 +19,7 @@ mod error;
 mod layout;
 mod members;
 mod resolve;
+mod runs;
 mod source;
 mod store;
 mod tree;
@@ -26,5 +27,6 @@ mod unpack;
 
 pub use config::Defaults;
 pub use error::ImageError;
+pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};

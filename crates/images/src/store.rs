@@ -73,7 +73,7 @@ pub struct Listed {
 pub struct Lease {
     about: About,
     path: PathBuf,
-    _held: OwnedFd,
+    held: OwnedFd,
 }
 
 impl Lease {
@@ -87,6 +87,13 @@ impl Lease {
     #[must_use]
     pub const fn about(&self) -> &About {
         &self.about
+    }
+}
+
+/// What keeps the tree in the store.
+impl From<Lease> for OwnedFd {
+    fn from(lease: Lease) -> Self {
+        lease.held
     }
 }
 
@@ -272,8 +279,13 @@ impl Store {
         if !self.is_whole(&about) {
             return Err(changed(&about.digest));
         }
-        let path = self.path.join(self.place(&about.digest)?).join(ROOT);
-        Ok(Lease { about, path, _held: held })
+        let path = self.tree(&about.digest)?;
+        Ok(Lease { about, path, held })
+    }
+
+    /// Where the tree of an image lies.
+    pub(crate) fn tree(&self, digest: &str) -> Result<PathBuf, ImageError> {
+        Ok(self.path.join(self.place(digest)?).join(ROOT))
     }
 
     fn digest(&self, names: &Names, reference: &str) -> Result<String, ImageError> {

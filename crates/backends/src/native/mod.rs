@@ -14,6 +14,7 @@ mod etc;
 mod etc_cache;
 mod filter;
 pub(crate) mod identity;
+mod image;
 pub(crate) mod label;
 mod landlock;
 mod launch;

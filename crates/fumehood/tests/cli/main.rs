@@ -17,6 +17,7 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod image_runs;
 mod images;
 mod live;
 mod live_files;

@@ -23,15 +23,17 @@ const MAX_PASSWD: u64 = 1 << 20;
 
 impl Images for OfCaller {
     fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking> {
-        let state = State::open(places).map_err(|error| lacking(error.into()))?;
+        let state = State::open(places).map_err(|error| lacking(error.fault()))?;
         let found = Store::open(&state).and_then(|store| packed(&store, meant(name)));
-        found.map_err(|error| match error {
-            ImageError::None { reference: _ } => Lacking {
+        found.map_err(|error| {
+            if !matches!(error, ImageError::None { .. }) {
+                return lacking(error.fault());
+            }
+            Lacking {
                 id: "fs.root/no-such-image",
                 why: format!("no image of the store is called `{}`", sandbox::fault::show_text(name)),
                 fix: "take one from `fumehood image ls`, or import it: `fumehood image import PATH`".to_owned(),
-            },
-            other => lacking(other),
+            }
         })
     }
 
@@ -48,8 +50,8 @@ fn meant(name: &str) -> &str {
     name.rsplit_once('@').and_then(|(_, digest)| digest_of(digest)).unwrap_or(name)
 }
 
-fn lacking(error: ImageError) -> Lacking {
-    let Fault { id, what, why, fix, .. } = error.fault();
+fn lacking(fault: Fault) -> Lacking {
+    let Fault { id, what, why, fix, .. } = fault;
     Lacking { id, why: format!("{what}: {why}"), fix }
 }
 
@@ -80,7 +82,7 @@ fn is_place(at: &std::path::Path) -> bool {
 }
 
 /// Names and numbers of the tree's `etc/passwd`, found through no link.
-fn people(tree: &std::path::Path) -> Vec<(String, u32)> {
+pub(crate) fn people(tree: &std::path::Path) -> Vec<(String, u32)> {
     let read =
         |tree| -> Result<Vec<u8>, Errno> { Dir::open(tree)?.enter("etc", Cross::No)?.read("passwd", MAX_PASSWD) };
     let text = read(tree).unwrap_or_default();

@@ -60,6 +60,12 @@ pub enum ImageError {
         /// Its digest.
         digest: String,
     },
+    /// What would be written is there.
+    #[error("{} is there already", show_path(path))]
+    Exists {
+        /// What.
+        path: PathBuf,
+    },
     /// The kernel refused.
     #[error("{} cannot be read or written", show_path(path))]
     Io {
@@ -80,7 +86,7 @@ impl ImageError {
             | Self::Digest { .. }
             | Self::TooLarge { .. }
             | Self::Changed { .. } => true,
-            Self::State(_) | Self::None { .. } | Self::InUse { .. } | Self::Io { .. } => false,
+            Self::State(_) | Self::None { .. } | Self::InUse { .. } | Self::Exists { .. } | Self::Io { .. } => false,
         }
     }
 
@@ -135,6 +141,12 @@ impl ImageError {
                 digest.clone(),
                 "what lies in the store is not what was unpacked".to_owned(),
                 "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
+            ),
+            Self::Exists { path } => say(
+                "image/exists",
+                show_path(path),
+                "nothing is written over".to_owned(),
+                "name a path that is not there, or remove what is",
             ),
             Self::Io { path, errno } => say(
                 "image/io",

@@ -17,7 +17,8 @@ const MAX_LAYERS: usize = 512;
 const MAX_NAMES: usize = 64;
 /// Indexes in indexes.
 const MAX_DEPTH: usize = 4;
-const NAME: &str = "org.opencontainers.image.ref.name";
+/// The annotation that names an image.
+pub(crate) const NAME: &str = "org.opencontainers.image.ref.name";
 
 /// One image, its documents read and checked; its layers not yet.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ fn enough(source: &Source, count: usize) -> Result<(), ImageError> {
 }
 
 /// What images call this processor.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

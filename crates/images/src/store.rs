@@ -157,11 +157,7 @@ impl Store {
         if self.about(&image.digest)?.is_some_and(|about| self.is_whole(&about)) {
             return Ok(None);
         }
-        let mut random = [0; 8];
-        if !sys::random::fill(&mut random) {
-            return Err(ImageError::State(sandbox::state::StateError::NoRandom));
-        }
-        let stage = format!("{UNFINISHED}{}", hex(&random));
+        let stage = unfinished(UNFINISHED)?;
         let io = |errno| self.io(&stage, errno);
         self.dir.make(&stage, Mode::RWXU).map_err(io)?;
         let dir = self.dir.enter(&stage, Cross::No).map_err(io)?;
@@ -366,6 +362,15 @@ impl Store {
     fn io(&self, below: &str, errno: Errno) -> ImageError {
         ImageError::Io { path: self.path.join(below), errno }
     }
+}
+
+/// A name that nothing has.
+pub(crate) fn unfinished(before: &str) -> Result<String, ImageError> {
+    let mut random = [0; 8];
+    if !sys::random::fill(&mut random) {
+        return Err(ImageError::State(sandbox::state::StateError::NoRandom));
+    }
+    Ok(format!("{before}{}", hex(&random)))
 }
 
 fn changed(digest: &str) -> ImageError {

@@ -67,6 +67,19 @@ pub(super) const INSPECT: Spec = Spec {
     run: inspect,
 };
 
+pub(super) const EXPORT: Spec = Spec {
+    path: &["image", "export"],
+    about: "Write an image of the store as an OCI layout",
+    usage: "REF PATH",
+    more: "PATH is made: an archive if it ends in `.tar`, else a folder; `skopeo` and `podman load` read both.\n\
+           One layer, uncompressed, in which all is root's: one tree gives one digest, wherever it is written.\n\
+           Exit code 0; 125 if PATH is there or cannot be written; 126 if the image was changed in the store.",
+    tables: &[],
+    words: Words::Mixed(2),
+    hidden: false,
+    run: export,
+};
+
 fn failure(error: &ImageError) -> Failure {
     Failure::Faults { code: if error.is_refusal() { 126 } else { 125 }, faults: vec![error.fault()] }
 }
@@ -123,6 +136,20 @@ fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     let text = table(&done).render(call.console.out, 0, call.console.columns);
     call.console.data(text.as_bytes()).map(|_| 0)
+}
+
+fn export(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let reference = references(call)?.swap_remove(0);
+    let Some(path) = call.parsed.words.get(1) else {
+        return Err(missing("PATH is missing", "`fumehood image export REF PATH`, with a PATH that is not there"));
+    };
+    let path = Path::new(path);
+    let digest = store(call)?.export(&reference, path).map_err(|error| failure(&error))?;
+    if call.json {
+        let path = path.to_string_lossy();
+        return call.console.json(&json!({ "schema": 1, "path": path, "digest": digest })).map(|_| 0);
+    }
+    call.console.data(format!("{digest}\n").as_bytes()).map(|_| 0)
 }
 
 fn list(call: &mut Call<'_>) -> Result<u8, Failure> {

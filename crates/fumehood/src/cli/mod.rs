@@ -104,6 +104,7 @@ pub const COMMANDS: &[&Spec] = &[
     &template::LS,
     &template::RM,
     &image::IMPORT,
+    &image::EXPORT,
     &image::LS,
     &image::RM,
     &image::INSPECT,

@@ -60,6 +60,12 @@ pub enum ImageError {
         /// Its digest.
         digest: String,
     },
+    /// No image can have this name.
+    #[error("`{}` cannot be the name of an image", show_text(name))]
+    Name {
+        /// The name.
+        name: String,
+    },
     /// What would be written is there.
     #[error("{} is there already", show_path(path))]
     Exists {
@@ -86,7 +92,12 @@ impl ImageError {
             | Self::Digest { .. }
             | Self::TooLarge { .. }
             | Self::Changed { .. } => true,
-            Self::State(_) | Self::None { .. } | Self::InUse { .. } | Self::Exists { .. } | Self::Io { .. } => false,
+            Self::State(_)
+            | Self::None { .. }
+            | Self::InUse { .. }
+            | Self::Name { .. }
+            | Self::Exists { .. }
+            | Self::Io { .. } => false,
         }
     }
 
@@ -141,6 +152,14 @@ impl ImageError {
                 digest.clone(),
                 "what lies in the store is not what was unpacked".to_owned(),
                 "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
+            ),
+            Self::Name { name } => say(
+                "image/name",
+                show_text(name),
+                "a name begins with a letter or digit, has at most 255 characters of a-z, A-Z, 0-9 and `._:/@+-`, and does not \
+                 look like a digest"
+                    .to_owned(),
+                "use another name, as `work:1`",
             ),
             Self::Exists { path } => say(
                 "image/exists",

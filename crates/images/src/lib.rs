@@ -17,7 +17,9 @@ mod config;
 mod decode;
 mod error;
 mod export;
+mod host;
 mod layout;
+mod made;
 mod members;
 mod pack;
 mod resolve;
@@ -29,6 +31,7 @@ mod unpack;
 
 pub use config::Defaults;
 pub use error::ImageError;
+pub use host::FromHost;
 pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};

@@ -91,7 +91,7 @@ impl<W: Write> Packer<W> {
                     self.header(EntryType::Directory, &path, b"", &Facts { modified: 0, ..Facts::of(&stat) })?;
                     self.folder(&dir.enter(Path::new(&name), Cross::No)?, &path)?;
                 }
-                FileType::RegularFile => self.file(dir, &name, path, &stat)?,
+                FileType::RegularFile => self.file(dir, &name, &path, &stat)?,
                 FileType::Symlink => {
                     let target = rustix::fs::readlinkat(dir, Path::new(&name), Vec::new())?;
                     self.header(EntryType::Symlink, &path, target.as_bytes(), &Facts::of(&stat))?;
@@ -106,16 +106,16 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
-    fn file(&mut self, dir: &Dir, name: &OsStr, path: Vec<u8>, stat: &Stat) -> io::Result<()> {
+    fn file(&mut self, dir: &Dir, name: &OsStr, path: &[u8], stat: &Stat) -> io::Result<()> {
         if stat.st_nlink > 1 {
             if let Some(first) = self.names.get(&(stat.st_dev, stat.st_ino)).cloned() {
-                return self.header(EntryType::Link, &path, &first, &Facts::of(stat));
+                return self.header(EntryType::Link, path, &first, &Facts::of(stat));
             }
-            self.names.insert((stat.st_dev, stat.st_ino), path.clone());
+            self.names.insert((stat.st_dev, stat.st_ino), path.to_owned());
         }
         let mut file = dir.open_file(name, OFlags::RDONLY, Mode::empty())?;
         let size = u64::try_from(stat.st_size).map_err(|_negative| Errno::INVAL)?;
-        self.header(EntryType::Regular, &path, b"", &Facts { size, ..Facts::of(stat) })?;
+        self.header(EntryType::Regular, path, b"", &Facts { size, ..Facts::of(stat) })?;
         let mut left = size;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());

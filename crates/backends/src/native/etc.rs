@@ -19,7 +19,8 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
 }
 
 /// Which names of the host's `/etc` (as read by the caller) are shown.
-pub(crate) fn shown(names: &[String]) -> Vec<&str> {
+#[must_use]
+pub fn shown(names: &[String]) -> Vec<&str> {
     let rows: Vec<Row<'_>> = rows().collect();
     let named = |name: &str| {
         rows.iter().any(|row| match row {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use images::{ImageError, Listed, Store};
-use policy::units::Bytes;
-use sandbox::fault::{show_bytes, show_text};
+use sandbox::fault::show_text;
 use sandbox::quantity;
 use serde_json::json;
 
 use super::args::{Flag, To, Words, usage};
+use super::image_make::max_size;
 use super::spec::{Call, Spec};
 use crate::changes::state;
 use crate::ui::{Failure, Role, Table, count};
@@ -80,15 +80,15 @@ pub(super) const EXPORT: Spec = Spec {
     run: export,
 };
 
-fn failure(error: &ImageError) -> Failure {
+pub(super) fn failure(error: &ImageError) -> Failure {
     Failure::Faults { code: if error.is_refusal() { 126 } else { 125 }, faults: vec![error.fault()] }
 }
 
-fn store(call: &Call<'_>) -> Result<Store, Failure> {
+pub(super) fn store(call: &Call<'_>) -> Result<Store, Failure> {
     Store::open(&state(call.environment)?).map_err(|error| failure(&error))
 }
 
-fn missing(what: &str, fix: &str) -> Failure {
+pub(super) fn missing(what: &str, fix: &str) -> Failure {
     Failure::own(usage("usage/no-image", "there is no image to work on".to_owned(), what.to_owned(), fix.to_owned()))
 }
 
@@ -99,15 +99,6 @@ fn references(call: &Call<'_>) -> Result<Vec<String>, Failure> {
     Ok(call.parsed.words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-fn limit(call: &Call<'_>) -> Result<Option<u64>, Failure> {
-    let Some(value) = call.parsed.value("max-size") else { return Ok(None) };
-    let parsed = Bytes::parse(&value.to_string_lossy()).map_err(|error| {
-        let what = format!("`--max-size {}`", show_bytes(value.as_encoded_bytes()));
-        Failure::own(usage("usage/bad-value", what, error.why, "a size as `30G`".to_owned()))
-    });
-    parsed.map(|size| Some(size.0))
-}
-
 fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
     let Some(path) = call.parsed.words.first() else {
         return Err(missing(
@@ -115,11 +106,16 @@ fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
             "`fumehood image import PATH`, with what `docker save` writes or an OCI layout",
         ));
     };
-    let done = store(call)?.import(Path::new(path), limit(call)?).map_err(|error| failure(&error))?;
+    let done = store(call)?.import(Path::new(path), max_size(call)?).map_err(|error| failure(&error))?;
+    made(call, &done)
+}
+
+/// Says what was put into the store, and what is not as it was.
+pub(super) fn made(call: &mut Call<'_>, done: &[Listed]) -> Result<u8, Failure> {
     if call.json {
         return call.console.json(&json!({ "schema": 1, "images": done })).map(|_| 0);
     }
-    for image in &done {
+    for image in done {
         let told = &image.about.told;
         let notes = [
             (told.owners, "entry had another owner", "entries had other owners"),
@@ -129,12 +125,13 @@ fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
                 "files lost set-user-id, set-group-id or their sticky bits",
             ),
             (told.attributes, "entry lost extended attributes", "entries lost extended attributes"),
+            (told.left_out, "entry of the host was left out", "entries of the host were left out"),
         ];
         for (number, one, many) in notes.into_iter().filter(|(number, _, _)| *number > 0) {
             call.console.eprint(&format!("{}\n", count(number, one, many)));
         }
     }
-    let text = table(&done).render(call.console.out, 0, call.console.columns);
+    let text = table(done).render(call.console.out, 0, call.console.columns);
     call.console.data(text.as_bytes()).map(|_| 0)
 }
 

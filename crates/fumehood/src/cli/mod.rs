@@ -20,6 +20,7 @@ pub mod flags;
 mod gc;
 mod house;
 mod image;
+mod image_make;
 mod keys;
 mod live;
 mod man;
@@ -105,6 +106,7 @@ pub const COMMANDS: &[&Spec] = &[
     &template::RM,
     &image::IMPORT,
     &image::EXPORT,
+    &image_make::FROM_HOST,
     &image::LS,
     &image::RM,
     &image::INSPECT,

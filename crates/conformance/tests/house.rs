@@ -112,7 +112,7 @@ const ROOMS: [Room; 17] = [
     Room {
         package: "fumehood-images",
         rooms: &["fumehood-policy", "fumehood-sandbox", "fumehood-sys"],
-        others: Some(&["flate2", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
+        others: Some(&["flate2", "globset", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
     },
     Room {
         package: "fumehood-egress",

@@ -66,6 +66,26 @@ pub enum ImageError {
         /// The name.
         name: String,
     },
+    /// A Dockerfile has what is not known here, or asks for what cannot be done.
+    #[error("the Dockerfile is refused in line {line}: `{}`", show_text(what))]
+    Dockerfile {
+        /// From 1.
+        line: usize,
+        /// What stands there.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// What a step of a Dockerfile runs did not end well.
+    #[error("the step in line {line} failed: `{}`", show_text(what))]
+    Step {
+        /// From 1.
+        line: usize,
+        /// What stands there.
+        what: String,
+        /// How it ended.
+        why: String,
+    },
     /// What would be written is there.
     #[error("{} is there already", show_path(path))]
     Exists {
@@ -91,10 +111,12 @@ impl ImageError {
             | Self::Entry { .. }
             | Self::Digest { .. }
             | Self::TooLarge { .. }
-            | Self::Changed { .. } => true,
+            | Self::Changed { .. }
+            | Self::Dockerfile { .. } => true,
             Self::State(_)
             | Self::None { .. }
             | Self::InUse { .. }
+            | Self::Step { .. }
             | Self::Name { .. }
             | Self::Exists { .. }
             | Self::Io { .. } => false,
@@ -160,6 +182,18 @@ impl ImageError {
                  look like a digest"
                     .to_owned(),
                 "use another name, as `work:1`",
+            ),
+            Self::Dockerfile { line, what: _, why } => say(
+                "image/dockerfile",
+                format!("line {line}"),
+                why.clone(),
+                "write it otherwise; nothing was kept (docs/concepts/images.md has what is known)",
+            ),
+            Self::Step { line, what: _, why } => say(
+                "image/step",
+                format!("line {line}"),
+                why.clone(),
+                "look at what it said; steps before it are kept for the next build",
             ),
             Self::Exists { path } => say(
                 "image/exists",

@@ -12,9 +12,11 @@
 //! use: that user wrote the policy, too.
 #![forbid(unsafe_code)]
 
+mod build;
 mod check;
 mod config;
 mod decode;
+mod dockerfile;
 mod error;
 mod export;
 mod host;
@@ -29,6 +31,7 @@ mod store;
 mod tree;
 mod unpack;
 
+pub use build::{Build, Run, Steps};
 pub use config::Defaults;
 pub use error::ImageError;
 pub use host::FromHost;

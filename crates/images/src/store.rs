@@ -330,6 +330,11 @@ impl Store {
         Ok(Lease { about, path, held })
     }
 
+    /// Its folder.
+    pub(crate) const fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
     /// Where the tree of an image lies.
     pub(crate) fn tree(&self, digest: &str) -> Result<PathBuf, ImageError> {
         Ok(self.path.join(self.place(digest)?).join(ROOT))

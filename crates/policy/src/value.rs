@@ -119,6 +119,12 @@ pub enum Root {
 }
 
 impl Root {
+    /// Whether it is an image that is being built.
+    #[must_use]
+    pub fn is_built(&self) -> bool {
+        matches!(self, Self::Image(Image { name: _, found: Ok(found) }) if found.built)
+    }
+
     /// Where the tree lies on the host, if there is one.
     #[must_use]
     pub fn tree(&self) -> Option<&Path> {
@@ -145,6 +151,7 @@ impl Image {
     #[must_use]
     pub fn written(&self) -> String {
         match &self.found {
+            Ok(found) if found.built => format!("{} (built in {})", self.name, found.tree.display()),
             Ok(found) if !self.name.ends_with(&found.digest) => format!("{}@{}", self.name, found.digest),
             Ok(_) | Err(_) => self.name.clone(),
         }
@@ -164,6 +171,8 @@ pub struct Found {
     pub workdir: Option<PathBuf>,
     /// What runs where nobody says what.
     pub command: Vec<String>,
+    /// It is being built: what programs write stays in the tree, which nobody has read yet. No document can say so.
+    pub built: bool,
 }
 
 /// Why a name means no image.

@@ -52,6 +52,9 @@ pub(crate) fn take(loaded: &mut Loaded, environment: &Environment) {
 /// Demands the image of a plan; nothing where it has none. What is returned must live as long as the run.
 pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<(Control, LeasedTree)>, Error> {
     let Root::Image(image) = &plan.policy.fs.root else { return Ok(None) };
+    if plan.policy.fs.root.is_built() {
+        return Ok(None);
+    }
     let (Some(images), Ok(found)) = (environment.images, &image.found) else {
         return Err(Error::refused(lost(&image.name, "whoever starts it has no store of images")));
     };

@@ -48,9 +48,38 @@ impl Builder<'_> {
         if self.blueprint.noexec && self.blueprint.written(&found.tree) {
             return Err(StartError::among_tools(&found.tree));
         }
+        if found.built {
+            return self.built(&found.tree);
+        }
         let places = self.our_places();
         self.merge(&found.tree, Path::new("/"), &places)?;
         self.image_etc(&found.tree.join("etc"))
+    }
+
+    /// The tree of an image that is being built: its folders can be written, and are the image's whole.
+    fn built(&mut self, tree: &Path) -> Result<(), StartError> {
+        let unread = |e: std::io::Error| StartError::path("fs.root", tree, &e);
+        let mut names: Vec<_> =
+            std::fs::read_dir(tree).map_err(unread)?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+        names.sort();
+        for name in names {
+            let (from, to) = (tree.join(&name), Path::new("/").join(&name));
+            if OURS.iter().any(|ours| to == Path::new(ours)) {
+                continue;
+            }
+            let meta = from.symlink_metadata().map_err(unread)?;
+            if meta.is_symlink() {
+                let target = std::fs::read_link(&from).map_err(unread)?;
+                self.op(Op::Symlink { path: text(&to), target: text(&target) });
+                continue;
+            }
+            let resolved = resolve_entry("fs.root", &from)?;
+            let source = self.workspace_source(&resolved);
+            let attrs = self.writable_attrs();
+            self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
+            self.allow(&to, self.writable(), resolved.dir);
+        }
+        Ok(())
     }
 
     /// Where a program begins that has no workspace; a folder that the image lacks is made.

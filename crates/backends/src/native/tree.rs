@@ -431,8 +431,11 @@ impl Builder<'_> {
         // The home folder is part of /tmp, so that one limit holds both.
         let home = Path::new("/home").join(self.user());
         self.op(Op::Dir { path: text(Path::new(HOME)), mode: 0o700 });
-        self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
-        self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        // What is made in an image that is being built would stay there.
+        if !self.found().is_some_and(|found| found.built) {
+            self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
+            self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        }
         self.tree.cwd = PathBuf::from("/tmp");
         if let Some(found) = self.found().cloned() {
             self.begins_at(&found);

@@ -308,6 +308,7 @@ pub(crate) fn root(root: &Root) -> Support {
     let tree = [Control::Root(root.clone())];
     let image = match root {
         Root::Image(image) => match &image.found {
+            Ok(found) if found.built => None,
             Ok(found) => Some(Control::ImageTree(found.digest.clone())),
             Err(lacking) => return unmet(lacking.id, lacking.why.clone(), lacking.fix.clone()),
         },

@@ -20,6 +20,7 @@ pub mod flags;
 mod gc;
 mod house;
 mod image;
+mod image_build;
 mod image_make;
 mod keys;
 mod live;
@@ -106,6 +107,7 @@ pub const COMMANDS: &[&Spec] = &[
     &template::RM,
     &image::IMPORT,
     &image::EXPORT,
+    &image_build::BUILD,
     &image_make::FROM_HOST,
     &image::LS,
     &image::RM,

@@ -17,6 +17,7 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod image_builds;
 mod image_runs;
 mod images;
 mod live;

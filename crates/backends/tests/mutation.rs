@@ -124,6 +124,7 @@ const CASES: &[Case] = &[
 const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
+    ("ImageTree", "the sandbox reads the tree: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
     ("Secrets", "the broker is started by the sandbox: its tests hold it"),
     ("HostNetwork", "no document asks for it: the broker's own plan has it, which every run with a broker starts"),
@@ -147,6 +148,7 @@ const fn blames_the_caller(error: &StartError) -> bool {
 const VARIANTS: &[&str] = &[
     "Namespace",
     "Root",
+    "ImageTree",
     "User",
     "Hostname",
     "NoInnerNamespaces",
@@ -200,6 +202,7 @@ const fn variant(control: &Control) -> &'static str {
     match control {
         Control::Namespace(_) => "Namespace",
         Control::Root(_) => "Root",
+        Control::ImageTree(_) => "ImageTree",
         Control::User { .. } => "User",
         Control::Hostname(_) => "Hostname",
         Control::NoInnerNamespaces => "NoInnerNamespaces",

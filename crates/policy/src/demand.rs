@@ -268,7 +268,7 @@ impl Policy {
     /// Whether a tree of the host is shown writable without a layer of ours between.
     #[must_use]
     pub fn writes_to_host(&self) -> bool {
-        self.workspace.mode == WorkspaceMode::Rw || !self.fs.write.is_empty()
+        self.workspace.mode == WorkspaceMode::Rw || !self.fs.write.is_empty() || self.fs.root.is_built()
     }
 
     /// Every demand, in `ClauseId` order. What is not set, empty, or the absence of a wish is left out.

@@ -221,7 +221,7 @@ fn root(root: &Root) -> Value {
         Root::Host => json!("host"),
         Root::Empty => json!("empty"),
         Root::Dir(path) => Value::String(format!("dir:{}", path.to_string_lossy())),
-        Root::Image(name) => Value::String(format!("image:{name}")),
+        Root::Image(image) => Value::String(format!("image:{}", image.written())),
     }
 }
 

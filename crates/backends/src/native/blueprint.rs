@@ -155,6 +155,7 @@ impl Blueprint {
             Control::Broker => self.resolver = true,
             // The supervisor's own parts.
             Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::HostNetwork
             | Control::Proxy
             | Control::Secrets

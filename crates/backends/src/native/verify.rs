@@ -257,6 +257,7 @@ impl Proof<'_> {
             | Control::Secrets
             | Control::Hide(_)
             | Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::Watch(
                 Watch::Wall(_)
                 | Watch::CpuTime { .. }

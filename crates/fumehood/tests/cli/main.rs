@@ -18,6 +18,8 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod image_builds;
+mod image_runs;
 mod images;
 mod live;
 mod live_files;

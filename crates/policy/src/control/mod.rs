@@ -257,6 +257,8 @@ pub enum Control {
     Namespace(Namespace),
     /// The root tree; the host's is detached, and every mount that is left is one that was planned.
     Root(Root),
+    /// The image with this digest: all of its tree was read and is what was unpacked, and it stays in the store.
+    ImageTree(String),
     /// The user inside, and its id; one user and one group are mapped.
     User {
         /// Name.
@@ -420,6 +422,7 @@ impl Control {
         let name = match self {
             Self::Namespace(kind) => kind.as_str(),
             Self::Root(_) => "pivot_root",
+            Self::ImageTree(_) => "supervisor:image",
             Self::User { .. } => "userns:map",
             Self::Hostname(_) => "utsns",
             Self::NoInnerNamespaces => "userns:limits",
@@ -498,7 +501,9 @@ impl Control {
         use Threat::{Hostile, Mistakes};
         match self {
             Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
-            Self::Environment | Self::Audit | Self::ProtectedAtApply => (Supervisor, Hostile, None),
+            Self::Environment | Self::Audit | Self::ProtectedAtApply | Self::ImageTree(_) => {
+                (Supervisor, Hostile, None)
+            }
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),

@@ -19,7 +19,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let filter = |part| held(Control::Filter(part));
     match id {
         ClauseId::Tier => tier(policy, host),
-        ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => super::root(&fs.root),
         ClauseId::FsRead => mounts(&fs.read, false, layer()),
         ClauseId::FsWrite => mounts(&fs.write, true, layer()),

@@ -11,6 +11,8 @@ pub(crate) mod trial;
 use std::os::fd::{AsFd, OwnedFd};
 
 use sandbox::fault::Fault;
+use sandbox::run::Earlier;
+use sandbox::state::{RunId, State};
 use sandbox::{Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
 use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
 
@@ -74,6 +76,7 @@ fn through(
     terminal::there(&loaded, &request, environment).map_err(recorded)?;
     let (interactive, what) = (request.interactive, request.what);
     let planned = sandbox::plan(loaded, what, &host).map_err(recorded)?;
+    let earlier = request.on.map(|run| earlier(&run, environment)).transpose().map_err(recorded)?;
     // Before the guest is there: no signal of the caller may fall between.
     let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {
@@ -81,7 +84,8 @@ fn through(
         false => streams(interactive || !environment.stdin_terminal, options.json),
     };
     let raw = RawMode::of(&stdio).map_err(own_failure)?;
-    let mut how = Options { asker: Some(crate::approvals::asker(environment)), ..Options::new(stdio) };
+    let asker = Some(crate::approvals::asker(environment));
+    let mut how = Options { asker, earlier, ..Options::new(stdio) };
     if !options.quiet && !options.json {
         how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
     }
@@ -93,6 +97,12 @@ fn through(
     // A signal that ends us from here on finds nothing left.
     drop(signals);
     Ok(deliver::deliver(finished, console, options))
+}
+
+/// The changes that a run goes on from.
+fn earlier(run: &RunId, environment: &Environment) -> Result<Earlier, sandbox::Error> {
+    let state = State::open(&environment.state)?;
+    Ok(Earlier::load(&state, run)?)
 }
 
 /// Passes signals on. A third one is for a program that ignores them: everything is killed.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use sandbox::state::RunId;
 use sandbox::{PolicyLayer, Workload};
 
 use crate::ui::When;
@@ -23,6 +24,8 @@ pub struct Request {
     pub json: bool,
     /// `--report FILE`.
     pub report: Option<PathBuf>,
+    /// `--on RUN`: go on from its changes.
+    pub on: Option<RunId>,
     /// `--color`.
     pub color: When,
 }

@@ -96,7 +96,7 @@ fn of_tier(
         backends.push(None);
     }
     let row = |backend: Option<&'static str>| {
-        let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy)).collect();
+        let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy, host)).collect();
         refused.extend(backend.and_then(|_| too_weak(tier, threat)));
         let mut held = 0;
         match backend.map(|_| plan(tier, layers, environment, host)) {

@@ -152,7 +152,7 @@ fn a_run_that_has_no_place_for_earlier_changes_is_refused() {
         (vec![], "run/on-mode", 126),
         (vec!["-w", other.as_str()], "run/on-workspace", 126),
         (vec!["-w", ".", "--set", "fs.hide=[\"new\"]"], "run/on-hidden", 126),
-        (vec!["-w", ".", "--set", "limits.files=5"], "changes/too-large", 126),
+        (vec!["-w", ".", "--set", "limits.files=16"], "changes/too-large", 126),
     ] {
         let said = go(&house, &[&manner[..], &["--on", &run]].concat(), "print('it ran')");
         assert_eq!(said.code, code, "{manner:?}: {said:?}");

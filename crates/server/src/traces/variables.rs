@@ -67,7 +67,7 @@ impl Traces {
         let Some((name, endpoint)) = first(get, [own, common]) else { return Ok(None) };
         match first(get, ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]) {
             None => {}
-            Some((_, value)) if value == "http/json" => {}
+            Some((_, value)) if value.strip_prefix("http/") == Some("json") => {}
             Some((variable, value)) => {
                 let why = format!("`{}` is not built", value.escape_default());
                 return Err(unfit(

@@ -336,6 +336,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         git: Vec::new(),
         protect,
         covered: covered.collect(),
+        laid: false,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: if case.terminal { Stdio::Terminal(24, 80) } else { Stdio::NoInput },

@@ -10,6 +10,7 @@ mod choose;
 mod commands;
 mod completions;
 mod doctor;
+mod earlier;
 mod ends;
 mod explain;
 mod full;

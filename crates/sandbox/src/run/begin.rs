@@ -12,6 +12,7 @@ use policy::{Plan, Policy};
 
 use super::broker::{self, Keeper};
 use super::commands::Forced;
+use super::earlier::Earlier;
 use super::git_layers::GitLayers;
 use super::guard::{Guard, Protected};
 use super::host_resources::HostResources;
@@ -123,6 +124,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
         trust: trust.as_ref().map(|trust| trust.inside.clone()),
+        laid: options.earlier.is_some(),
         passed: super::secrets::variables(policy, &secrets).into_iter().chain(passed(policy, environment)).collect(),
         forced,
         stdio: inner(&options.stdio),
@@ -257,7 +259,13 @@ pub(super) fn hand_over(
 
 impl Begun {
     /// Starts the guest, and verifies its posture.
-    pub(super) fn confine(self, planned: &Planned, recorded: &Recorded, host: &Capabilities) -> Result<Ready, Error> {
+    pub(super) fn confine(
+        self,
+        planned: &Planned,
+        recorded: &Recorded,
+        host: &Capabilities,
+        earlier: Option<&Earlier>,
+    ) -> Result<Ready, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
         let Self { prepared, program, mut protected, mut git, broker, home, image, watches, mut armed } = self;
@@ -267,7 +275,9 @@ impl Begun {
         if let (Some(to), Some(root)) = (prepared.copy_to().map(Path::to_owned), &root) {
             let copied = |control: &Control| matches!(control, Control::Copy { size: None, .. });
             armed.each(plan, copied, |_| {
-                layer = Some(super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?);
+                let mut made = super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?;
+                earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
+                layer = Some(made);
                 Ok::<(), Error>(())
             })?;
         }
@@ -289,6 +299,7 @@ impl Begun {
             if copy {
                 made.fill(&plan.policy, owner, host)?;
             }
+            earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
             let hidden = |control: &Control| matches!(control, Control::Hide(_));
             armed.each(plan, hidden, |control| {
                 if let Control::Hide(globs) = control { made.hide(globs, &plan.policy, owner, host) } else { Ok(()) }
@@ -315,7 +326,7 @@ impl Ready {
         // While the program runs: its start does not wait for it.
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
         root.iter().flat_map(unseen).for_each(|note| home.tell(note));
-        layer.iter().flat_map(Layer::not_copied).for_each(|note| home.tell(note));
+        layer.iter().flat_map(Layer::notes).for_each(|note| home.tell(note));
         let started = Instant::now();
         Ok(Stage { running, broker, carried, home, image, program, layer, tmp, protected, git, started, watches })
     }

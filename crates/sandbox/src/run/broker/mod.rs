@@ -126,6 +126,7 @@ pub(super) fn begin(
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),
+        laid: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::Socket,

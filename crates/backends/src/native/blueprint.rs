@@ -94,7 +94,7 @@ pub(crate) struct Blueprint {
 impl Blueprint {
     /// The parts of a plan; a control can be left out, to see that its lack is noticed.
     pub(crate) fn of(plan: &Plan, without: &[Control]) -> Self {
-        let mut blueprint = Self { container: plan.tier == Tier::Container, ..Self::default() };
+        let mut blueprint = Self { container: plan.tier != Tier::Process, ..Self::default() };
         for entry in &plan.entries {
             for control in entry.controls.iter().filter(|control| !without.contains(control)) {
                 blueprint.add(entry.clause, control);
@@ -153,8 +153,9 @@ impl Blueprint {
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
-            // The supervisor's own parts.
-            Control::ProtectedAtApply
+            // Whoever starts it is another backend; and the supervisor's own parts.
+            Control::OwnKernel { .. }
+            | Control::ProtectedAtApply
             | Control::HostNetwork
             | Control::Secrets
             | Control::Watch(_)

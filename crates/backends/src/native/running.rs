@@ -27,7 +27,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub(super) fn set_terminal(&mut self, master: OwnedFd) {
+    pub(crate) fn set_terminal(&mut self, master: OwnedFd) {
         self.terminal = Some(master);
     }
 }
@@ -67,12 +67,12 @@ pub struct Sample {
 
 /// A payload that runs.
 #[derive(Debug)]
-pub(super) struct Running {
-    pub(super) held: Held,
+pub(crate) struct Running {
+    pub(crate) held: Held,
     /// Frames to and from the guest.
-    pub(super) control: Control,
-    pub(super) streams: Streams,
-    pub(super) label: Option<Label>,
+    pub(crate) control: Control,
+    pub(crate) streams: Streams,
+    pub(crate) label: Option<Label>,
 }
 
 impl Running {

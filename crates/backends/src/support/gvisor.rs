@@ -100,17 +100,17 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
             NetMode::Allow => no_broker("net.mode/gvisor"),
         },
-        ClauseId::NetPresets
-        | ClauseId::NetAllow
-        | ClauseId::NetDeny
-        | ClauseId::NetUnknown
-        | ClauseId::NetDns
-        | ClauseId::NetCa
+        ClauseId::NetPresets | ClauseId::NetAllow | ClauseId::NetDeny | ClauseId::NetUnknown | ClauseId::NetDns => {
+            // Without hosts they ask for nothing.
+            let asked = policy.net.mode == NetMode::Allow && policy.clause(id).is_some();
+            when(asked, || no_broker("net/gvisor"))
+        }
+        ClauseId::NetCa
         | ClauseId::NetPrograms
         | ClauseId::NetProxy
         | ClauseId::NetBandwidth
         | ClauseId::NetBytes
-        | ClauseId::NetConnections => when(demanded(policy, id), || no_broker("net/gvisor")),
+        | ClauseId::NetConnections => when(policy.clause(id).is_some(), || no_broker("net/gvisor")),
         ClauseId::Secrets => when(!policy.secrets.is_empty(), || no_broker("secrets/gvisor")),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
@@ -200,11 +200,6 @@ fn tier(host: &Capabilities) -> Support {
     )
 }
 
-/// Whether a clause of the network asks for anything of the broker's.
-fn demanded(policy: &Policy, id: ClauseId) -> bool {
-    policy.net.mode == NetMode::Allow && policy.clause(id).is_some()
-}
-
 fn no_broker(id: &'static str) -> Support {
     unmet(
         id,
@@ -247,7 +242,7 @@ fn memory(policy: &Policy, host: &Capabilities) -> Support {
                 "allow 96 MiB or more, or use `--tier container`",
             );
         }
-        by_group(host, "limits.memory/no-controller", [CgroupLimit::Memory(limit.0)])
+        by_group(host, "gvisor/no-group", [CgroupLimit::Memory(limit.0)])
     })
 }
 
@@ -260,7 +255,7 @@ fn pids(policy: &Policy, host: &Capabilities) -> Support {
         let outside = CgroupLimit::Pids(count.saturating_mul(TASKS_FOR_EACH).saturating_add(OWN_TASKS));
         match host.controller("pids") {
             Some(version) => held_with(inside, [Control::Cgroup { version, limit: outside }]),
-            None => no_controller(host, "pids", "limits.pids/no-controller"),
+            None => no_controller(host, "pids", "gvisor/no-group"),
         }
     })
 }

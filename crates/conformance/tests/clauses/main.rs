@@ -10,6 +10,7 @@ mod end;
 mod environment;
 mod files;
 mod git;
+mod gvisor;
 mod held;
 mod limits;
 mod network;
@@ -27,12 +28,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::case::Found;
 use conformance::fixture::root;
-use conformance::{BackendId, Case, Fixture, Tally, Who, product};
+use conformance::{BackendId, Case, Fixture, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 14] = [
+    let groups: [&[Case]; 15] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -47,6 +48,7 @@ fn cases() -> Vec<Case> {
         audit::CASES,
         streams::CASES,
         end::CASES,
+        gvisor::CASES,
     ];
     groups.concat()
 }
@@ -125,26 +127,30 @@ fn prove(chosen: &[(Case, BackendId, Who)]) -> Tally {
 
 fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
     let name = format!("{} {} {}: {}", case.clause, backend.tier.as_str(), who.as_str(), case.sentence);
-    let result = if who == Who::Rootful && !root() {
-        None
+    let missing = if who == Who::Rootful && !root() {
+        Some("the test is not run as root".to_owned())
+    } else if backend.tier == Tier::Gvisor {
+        backends::Capabilities::probe().runsc().err().map(|missing| missing.why)
     } else {
-        Some(Fixture::new(backend, who).and_then(|scene| case.prove(&scene)))
+        None
     };
+    let result = missing
+        .map_or_else(|| Ok(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))), Err);
     let Ok(mut tally) = tally.lock() else { return };
     match result {
-        None => {
+        Err(why) => {
             tally.skipped += 1;
-            println!("skip: {name}: the test is not run as root");
+            println!("skip: {name}: {why}");
         }
-        Some(Ok(Found::Enforced)) => {
+        Ok(Ok(Found::Enforced)) => {
             tally.enforced += 1;
             println!("enforced {name}");
         }
-        Some(Ok(Found::Refused)) => {
+        Ok(Ok(Found::Refused)) => {
             tally.refused += 1;
             println!("refused  {name}");
         }
-        Some(Err(why)) => {
+        Ok(Err(why)) => {
             tally.failed += 1;
             println!("FAILED {name}\n    {why}");
         }

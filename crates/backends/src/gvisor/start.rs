@@ -71,7 +71,8 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
             return Err(error);
         }
     };
-    let held = native::Held::new(child, group);
+    let mut held = native::Held::new(child, group);
+    held.own_kernel = true;
     let started = native::Started::new(inner, held, control::Control::new(ours), streams);
     // Only now, so that it is ended if it cannot be told.
     sent.send(&started)?;

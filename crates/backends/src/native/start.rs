@@ -61,6 +61,8 @@ pub(crate) struct Held {
     pub(crate) watched: WatchedMounts,
     /// The kernel holds the memory limit.
     pub(crate) memory_limited: bool,
+    /// Another kernel runs inside: the tasks of the group are not the program's.
+    pub(crate) own_kernel: bool,
     /// The run, where its processes carry its mark.
     pub(crate) marked: Option<String>,
     /// Held until nothing shows the copy of `/etc` any more.
@@ -144,6 +146,7 @@ impl Held {
             scope: Scope::default(),
             watched: WatchedMounts::default(),
             memory_limited: false,
+            own_kernel: false,
             marked: None,
             _etc: None,
         }

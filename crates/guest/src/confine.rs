@@ -232,7 +232,7 @@ fn descriptors(guest: &mut Guest<'_>) -> Taken {
     if !guest.view.close_descriptors {
         return Ok(());
     }
-    bare::close_range(last.saturating_add(1), u32::MAX)?;
+    bare::close_range(last.saturating_add(1), bare::LAST_FD)?;
     for number in (CONFIG..last).filter(|number| named().all(|name| name != *number)) {
         bare::close(Fd::new(number));
     }

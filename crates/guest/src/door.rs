@@ -67,20 +67,19 @@ fn tell_mounts(to: Fd) -> Taken {
     }
 }
 
-/// The whole file, in memory of our own.
+/// The whole file, in memory of our own. Its size is not asked: a kernel that is not Linux need not know all flags of statx(2).
 pub(crate) fn read_all(file: Fd) -> Taken<&'static [u8]> {
-    let size = usize::try_from(bare::status(file, c"")?.size).unwrap_or(usize::MAX);
-    if size == 0 || size > MAX_CONFIG {
-        return Err(Errno::EMSGSIZE.into());
-    }
-    let bytes = bare::map_bytes(size)?;
+    let bytes = bare::map_bytes(MAX_CONFIG)?;
     let mut filled = 0;
-    while filled < size {
+    loop {
         let count = bare::read_some(file, bytes.get_mut(filled..).unwrap_or(&mut []))?;
-        if count == 0 {
+        filled = filled.saturating_add(count);
+        // One byte too many is too many: what was read may go on.
+        if filled == MAX_CONFIG {
             return Err(Errno::EMSGSIZE.into());
         }
-        filled = filled.saturating_add(count);
+        if count == 0 {
+            return Ok(bytes.get(..filled).unwrap_or(&[]));
+        }
     }
-    Ok(bytes)
 }

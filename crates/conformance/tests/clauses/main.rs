@@ -1,7 +1,7 @@
 //! Every clause, on every backend, for both callers: enforced or refused. No third cell.
 //!
 //! Prints a line for each cell and a count at the end. `cargo test -p fumehood-conformance --test clauses memory` runs
-//! the cases whose clause or sentence contains the word.
+//! the cases whose clause or sentence contains the word; `tier=gvisor` those of one tier.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the lines are the report of the test")]
 
@@ -83,13 +83,19 @@ fn main() -> ExitCode {
         }
     };
     let cases = cases();
-    let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let (tiers, wanted): (Vec<&String>, Vec<&String>) =
+        words.iter().filter(|word| !word.starts_with('-')).partition(|word| word.starts_with("tier="));
+    let of_tier = |backend: &BackendId| {
+        tiers.is_empty() || tiers.iter().any(|word| word.strip_prefix("tier=") == Some(backend.tier.as_str()))
+    };
     let chosen: Vec<(Case, BackendId, Who)> = cases
         .iter()
         .filter(|case| {
             wanted.is_empty() || wanted.iter().any(|w| case.clause.path().contains(*w) || case.sentence.contains(*w))
         })
-        .flat_map(|case| case.backends.iter().flat_map(|backend| Who::ALL.map(|who| (*case, *backend, who))))
+        .flat_map(|case| case.backends.iter().map(move |backend| (*case, *backend)))
+        .filter(|(_, backend)| of_tier(backend))
+        .flat_map(|(case, backend)| Who::ALL.map(|who| (case, backend, who)))
         .collect();
     let mut tally = prove(&chosen);
     let gaps = if wanted.is_empty() { gaps(&cases, &backends) } else { Vec::new() };

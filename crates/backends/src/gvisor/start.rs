@@ -186,7 +186,7 @@ impl backend::Started for Started {
         for (index, place) in self.bundle.places.iter().enumerate() {
             let Some(slot) = place.slot else { continue };
             let at = self.bundle.place_folder(index);
-            let fd = process.place_at(&at.to_string_lossy()).map_err(failed)?;
+            let fd = process.folder_at(&at.to_string_lossy()).map_err(failed)?;
             all.push((slot, fd));
         }
         Ok(all)

@@ -8,6 +8,7 @@ use policy::control::{Control, Namespace};
 use sys::proc::{Mount, Process, Status};
 
 use super::start::Started;
+use crate::native::blueprint::Blueprint;
 use crate::native::verify::{Evident, PAGE, Proof as Native, must};
 
 /// What gVisor mounts by itself, each a file system of its own kernel.
@@ -104,22 +105,45 @@ struct Proof<'a> {
     native: Native<'a>,
 }
 
+/// What gVisor does by itself is held only where the plan's control asked for it.
+fn asked(by_control: bool) -> Evident {
+    must(by_control, || "nobody asked for it".to_owned())
+}
+
 impl Proof<'_> {
+    const fn blueprint(&self) -> &Blueprint {
+        &self.started.inner.prepared.blueprint
+    }
+
     fn evidence(&self, control: &Control) -> Evident {
         let p = self.posture;
         match control {
             Control::OwnKernel { platform } => self.own_kernel(platform),
-            Control::Namespace(kind) => must(self.seen.namespaces.contains(kind), || "it is ours".to_owned()),
+            Control::Namespace(kind) => {
+                asked(self.blueprint().namespaces.contains(kind))?;
+                must(self.seen.namespaces.contains(kind), || "it is ours".to_owned())
+            }
             Control::Root(_) => self.root(),
             Control::User { name: _, id } => self.user(*id),
             Control::Umask(mask) => must(p.umask == *mask, || format!("the umask is {:o}", p.umask)),
             Control::NoCapabilities => {
+                asked(self.blueprint().drop_capabilities)?;
                 let sets = &p.capabilities;
                 let all = sets.inheritable | sets.permitted | sets.effective | sets.ambient;
                 must(all == 0, || format!("its capability sets together are {all:#x}"))
             }
-            Control::NoGroups => must(p.groups == 0, || format!("it has {} supplementary groups", p.groups)),
-            Control::Session => must(p.session == p.pid, || format!("its session is {}", p.session)),
+            Control::NoGroups => {
+                asked(self.blueprint().clear_groups)?;
+                must(p.groups == 0, || format!("it has {} supplementary groups", p.groups))
+            }
+            Control::Session => {
+                asked(self.blueprint().session)?;
+                must(p.session == p.pid, || format!("its session is {}", p.session))
+            }
+            Control::NoNewPrivs => {
+                asked(self.blueprint().no_new_privs)?;
+                must(p.no_new_privs, || "it is not set".to_owned())
+            }
             Control::Mount { from: _, at, write } => self.shown(at, *write),
             Control::Tmpfs { at, bytes, inodes } => self.sized(Path::new(at), *bytes, *inodes),
             Control::Copy { from: _, at, size: Some((bytes, inodes)) } => {
@@ -129,7 +153,6 @@ impl Proof<'_> {
             Control::NoexecMounts => self.noexec(),
             // The same words of the guest, the same files of the group, the same parts of the supervisor.
             Control::Hostname(_)
-            | Control::NoNewPrivs
             | Control::NoDescriptors
             | Control::Undumpable
             | Control::Filter(_)
@@ -170,6 +193,7 @@ impl Proof<'_> {
 
     /// Both of its processes are under a filter, in namespaces and in the group of the run, and its kernel is nobody.
     fn own_kernel(&self, platform: &str) -> Evident {
+        asked(self.blueprint().own_kernel)?;
         let seen = self.seen;
         let Some(group) = &self.started.inner.child.group else { return Err("it is in no control group".to_owned()) };
         for (what, pid, status) in
@@ -195,6 +219,7 @@ impl Proof<'_> {
     /// One read-only root, every mount that was planned, none that was not; and each file that is served is the one that was
     /// judged.
     fn root(&self) -> Evident {
+        asked(self.blueprint().root.is_some())?;
         let mounts = &self.seen.mounts;
         let roots: Vec<&Mount> = mounts.iter().filter(|mount| mount.point == "/").collect();
         must(roots.len() == 1 && roots.iter().all(|root| root.has("ro")), || "the root can be written to".to_owned())?;
@@ -227,6 +252,7 @@ impl Proof<'_> {
     }
 
     fn user(&self, id: u32) -> Evident {
+        asked(self.blueprint().user.is_some())?;
         let p = self.posture;
         must([p.uid, p.euid, p.suid, p.gid, p.egid, p.sgid] == [id; 6], || {
             format!("inside it is user {}, {}, {} and group {}, {}, {}", p.uid, p.euid, p.suid, p.gid, p.egid, p.sgid)

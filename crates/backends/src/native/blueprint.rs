@@ -79,6 +79,8 @@ pub(crate) struct Blueprint {
     pub(crate) shared_locks: bool,
     /// No process becomes undumpable.
     pub(crate) visible: bool,
+    /// Another kernel than the host's answers.
+    pub(crate) own_kernel: bool,
     /// No memory that nobody can count.
     pub(crate) counted_memory: bool,
     pub(crate) cgroup: sys::cgroup::Limits,
@@ -153,9 +155,9 @@ impl Blueprint {
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
-            // Whoever starts it is another backend; and the supervisor's own parts.
-            Control::OwnKernel { .. }
-            | Control::ProtectedAtApply
+            Control::OwnKernel { .. } => self.own_kernel = true,
+            // The supervisor's own parts.
+            Control::ProtectedAtApply
             | Control::HostNetwork
             | Control::Secrets
             | Control::Watch(_)

@@ -98,6 +98,7 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         counted_memory: blueprint.counted_memory,
         // A memory file is writable, and no mount option covers it.
         memfd_exec: blueprint.exec.is_none() && !blueprint.noexec,
+        gvisor: blueprint.own_kernel,
     };
     let mut profile = Profile::load(name, &surroundings).map_err(failed)?;
     for name in &blueprint.allow {
@@ -243,6 +244,7 @@ mod tests {
                     undumpable: bits & 16 != 0,
                     counted_memory: bits & 32 != 0,
                     memfd_exec: bits & 8 == 0,
+                    gvisor: bits & 4 != 0,
                 };
                 let built = Profile::load(profile, &surroundings).unwrap();
                 for name in guest::CALLS_AFTER_SECCOMP {

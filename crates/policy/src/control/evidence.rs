@@ -74,6 +74,9 @@ impl Control {
             Self::Rlimit { .. } => Evidence::Guest("prlimit"),
             Self::EachFile(_) => Evidence::Guest("prlimit"),
             Self::Watch(_) => Evidence::Armed("the watch is set"),
+            Self::OwnKernel { .. } => Evidence::Outside(
+                "/proc/PID of gVisor's processes: seccomp, namespaces, ids, group; /proc/version inside",
+            ),
             Self::Environment => Evidence::Guest("number of variables"),
             Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),
             Self::Inlets(_) => Evidence::Outside(

@@ -390,6 +390,11 @@ pub enum Control {
     EachFile(Bytes),
     /// The supervisor watches.
     Watch(Watch),
+    /// Another kernel than the host's answers the program: gVisor's, on this platform.
+    OwnKernel {
+        /// `systrap`, `ptrace` or `kvm`.
+        platform: &'static str,
+    },
     /// The environment is the guest's to give: the caller's does not go in.
     Environment,
     /// Every address leads to the sandbox itself: IPv4, and IPv6 where the host has it.
@@ -463,6 +468,7 @@ impl Control {
             Self::Rlimit { resource, .. } => resource.name(),
             Self::EachFile(_) => "rlimit:fsize",
             Self::Watch(watch) => watch.name(),
+            Self::OwnKernel { platform } => return format!("gvisor:{platform}"),
             Self::Environment => "guest:environment",
             Self::LocalRoutes { .. } => "netns:routes",
             Self::Inlets(_) => "netns:sockets",
@@ -565,6 +571,7 @@ impl Control {
             | Self::LocalRoutes { .. }
             | Self::Inlets(_)
             | Self::HostNetwork
+            | Self::OwnKernel { .. }
             | Self::Rule { .. }
             | Self::Filter(_)
             | Self::Rlimit { .. } => (Kernel, Hostile, None),

@@ -105,9 +105,10 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment)?;
     let mut home = journal(recorded, policy)?;
-    let tmp = match plan.tier {
-        Tier::Process => Some(own_folder(&mut home, recorded)?),
-        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
+    let (tmp, bundle) = match plan.tier {
+        Tier::Process => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
+        Tier::Gvisor => (None, Some(own_folder(&mut home, recorded, HostResources::own_bundle)?)),
+        Tier::Language | Tier::Container | Tier::Vm => (None, None),
     };
     let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
@@ -129,7 +130,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         forced,
         stdio: inner(&options.stdio),
         term: environment.variable("TERM").filter(|_| policy.process.tty).map(OsString::from),
-        tmp: tmp.clone(),
+        tmp: tmp.clone().or(bundle),
         cache: crate::state::cache(environment.euid),
         #[cfg(feature = "mutation")]
         without: options.without().to_vec(),
@@ -191,11 +192,15 @@ fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsSt
         .collect()
 }
 
-/// A 0700 folder for a run of the process tier. Its name is the run's id, which is random, and it must not exist.
-fn own_folder(home: &mut HostResources, recorded: &Recorded) -> Result<PathBuf, Error> {
+/// A 0700 folder of a run: in the process tier the run writes in it, in the gvisor tier the backend does. Its name is the run's id, which is random, and it must not exist.
+fn own_folder(
+    home: &mut HostResources,
+    recorded: &Recorded,
+    own: fn(&mut HostResources, PathBuf),
+) -> Result<PathBuf, Error> {
     let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
     home.note(&Resource::Temp(path.clone()))?;
-    home.own(path.clone());
+    own(home, path.clone());
     make_folder(&path).map(|()| path)
 }
 

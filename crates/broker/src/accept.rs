@@ -160,6 +160,7 @@ async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, Stop> {
 async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) -> Result<(), Stop> {
     let server = reached(run, aim).await?;
     run.passed();
+    run.seen(&aim.to, aim.port, None);
     let through = async {
         copy::all(&server, already).await?;
         run.meter.count(meter::Way::Out, already.len());

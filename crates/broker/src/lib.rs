@@ -15,6 +15,7 @@ mod error;
 mod flows;
 mod meter;
 mod names;
+mod observed;
 mod outside;
 mod proxy;
 mod records;
@@ -36,6 +37,7 @@ use egress::wire::{FromBroker, ToBroker};
 use tokio::task::LocalSet;
 
 use crate::control::Line;
+use crate::observed::Observed;
 use crate::run::Run;
 use crate::secrets::Secrets;
 use crate::sockets::Sockets;
@@ -78,9 +80,10 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
     let secrets = Secrets::read(&orders.secrets)?;
     let tls = orders.opening.as_ref().map(tls::Tls::new).transpose().map_err(BrokerError::Rules)?;
     let credentials = orders.proxy_login.as_ref().map(proxy::Credentials::new);
+    let observed = Observed::new(orders.observe);
     drop(orders);
     let resolver = resolver::Resolver::new(PathBuf::from(resolvers));
-    let run = Run::new((rules, tls, secrets), (resolver, credentials), spares, bound);
+    let run = Run::new((rules, tls, secrets), observed, (resolver, credentials), spares, bound);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {

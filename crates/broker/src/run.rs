@@ -1,7 +1,7 @@
 //! The state of one run, shared by all tasks of the broker's one thread.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::meter::Meter;
+use crate::observed::Observed;
 use crate::proxy::Credentials;
 use crate::records::Records;
 use crate::resolver::Resolver;
@@ -38,6 +39,7 @@ pub(crate) struct Run {
     bound: RefCell<HashSet<SocketAddr>>,
     pub(crate) secrets: Secrets,
     pub(crate) records: Records,
+    observed: Observed,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
     /// By what the proxy of `net.proxy` knows us.
@@ -132,6 +134,7 @@ impl Open {
 impl Run {
     pub(crate) fn new(
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
+        observed: Observed,
         (resolver, credentials): (Resolver, Option<Credentials>),
         spares: Spares,
         listening: HashSet<(bool, u16)>,
@@ -144,6 +147,7 @@ impl Run {
             bound: RefCell::default(),
             secrets,
             records: Records::default(),
+            observed,
             meter,
             resolver: Rc::new(resolver),
             credentials,
@@ -199,6 +203,16 @@ impl Run {
         self.connections.set(self.connections.get().saturating_add(1));
     }
 
+    /// Whether somebody asked what is let through.
+    pub(crate) const fn is_observed(&self) -> bool {
+        self.observed.is_asked()
+    }
+
+    /// Something was let through.
+    pub(crate) fn seen(&self, to: &To, port: u16, request: Option<(&str, &str)>) {
+        self.observed.see(&self.records, (to, port), request);
+    }
+
     /// Whom an address inside stands for.
     pub(crate) fn meant(&self, address: IpAddr) -> To {
         self.names.borrow().of(address).map_or(To::Address(address), |name| To::Name(name.to_owned()))
@@ -252,8 +266,12 @@ impl Run {
     pub(crate) fn give(&self, name: &str) -> Result<(Pair, Vec<TcpListener>), Reason> {
         let given = self.names.borrow_mut().give(name);
         let Some((pair, _)) = given else { return Err(Reason::Names) };
-        let mut listeners = Vec::new();
-        for port in self.rules().ports(&To::Name(name.to_owned())) {
+        let (rules, mut listeners) = (self.rules(), Vec::new());
+        let named = rules.ports(&To::Name(name.to_owned()));
+        if named.is_empty() && self.observed.is_asked() {
+            listeners = self.listen_for_unnamed(&rules, pair);
+        }
+        for port in named {
             for address in [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)] {
                 listeners.extend(
                     self.listen(SocketAddr::new(address, port)).map_err(|error| Reason::Listener(error.to_string()))?,
@@ -261,6 +279,13 @@ impl Run {
             }
         }
         Ok((pair, listeners))
+    }
+
+    /// Listeners for the high ports of other names' rules, as far as there are sockets: who learns is to hear of them.
+    fn listen_for_unnamed(&self, rules: &Rules, pair: Pair) -> Vec<TcpListener> {
+        let ports: BTreeSet<u16> = rules.net().rules().flat_map(|rule| rule.ports.iter().copied()).collect();
+        let at = |port| [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)].map(|address| SocketAddr::new(address, port));
+        ports.into_iter().flat_map(at).filter_map(|at| self.listen(at).ok().flatten()).collect()
     }
 
     /// Listens on an address inside with a high port, once.

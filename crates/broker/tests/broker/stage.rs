@@ -185,7 +185,7 @@ impl Stage {
         let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
         let login = self.login.borrow().clone();
         let proxy_login = login.map(|login| egress::wire::Hidden(zeroize::Zeroizing::new(login)));
-        let orders = Orders { version, run, net, sockets: named, opening, secrets, proxy_login };
+        let orders = Orders { version, run, net, sockets: named, opening, secrets, proxy_login, observe: false };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(Box::new(orders)), &fds);
         drop(sockets);

@@ -257,6 +257,8 @@ pub enum Control {
     Namespace(Namespace),
     /// The root tree; the host's is detached, and every mount that is left is one that was planned.
     Root(Root),
+    /// The image with this digest: all of its tree was read and is what was unpacked, and it stays in the store.
+    ImageTree(String),
     /// The user inside, and its id; one user and one group are mapped.
     User {
         /// Name.
@@ -388,6 +390,11 @@ pub enum Control {
     EachFile(Bytes),
     /// The supervisor watches.
     Watch(Watch),
+    /// Another kernel than the host's answers the program: gVisor's, on this platform.
+    OwnKernel {
+        /// `systrap`, `ptrace` or `kvm`.
+        platform: &'static str,
+    },
     /// The environment is the guest's to give: the caller's does not go in.
     Environment,
     /// Every address leads to the sandbox itself: IPv4, and IPv6 where the host has it.
@@ -420,6 +427,7 @@ impl Control {
         let name = match self {
             Self::Namespace(kind) => kind.as_str(),
             Self::Root(_) => "pivot_root",
+            Self::ImageTree(_) => "supervisor:image",
             Self::User { .. } => "userns:map",
             Self::Hostname(_) => "utsns",
             Self::NoInnerNamespaces => "userns:limits",
@@ -460,6 +468,7 @@ impl Control {
             Self::Rlimit { resource, .. } => resource.name(),
             Self::EachFile(_) => "rlimit:fsize",
             Self::Watch(watch) => watch.name(),
+            Self::OwnKernel { platform } => return format!("gvisor:{platform}"),
             Self::Environment => "guest:environment",
             Self::LocalRoutes { .. } => "netns:routes",
             Self::Inlets(_) => "netns:sockets",
@@ -498,7 +507,9 @@ impl Control {
         use Threat::{Hostile, Mistakes};
         match self {
             Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
-            Self::Environment | Self::Audit | Self::ProtectedAtApply => (Supervisor, Hostile, None),
+            Self::Environment | Self::Audit | Self::ProtectedAtApply | Self::ImageTree(_) => {
+                (Supervisor, Hostile, None)
+            }
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
@@ -560,6 +571,7 @@ impl Control {
             | Self::LocalRoutes { .. }
             | Self::Inlets(_)
             | Self::HostNetwork
+            | Self::OwnKernel { .. }
             | Self::Rule { .. }
             | Self::Filter(_)
             | Self::Rlimit { .. } => (Kernel, Hostile, None),

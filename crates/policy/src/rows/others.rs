@@ -187,7 +187,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Text,
         lift: false,
         default: "user",
-        promise: "The name of uid and gid 1000, under which the program runs.",
+        promise: "The name of uid and gid 1000, under which the program runs; in an image that knows it, of the number that it has there.",
         not_promised: "",
         valid: r#"process.user = "user""#,
         invalid: r#"process.user = "root""#,

@@ -126,6 +126,7 @@ pub(super) fn begin(
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),
+        laid: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::Socket,
@@ -161,12 +162,13 @@ impl Starting {
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
         let questions = Questions::new(plan, &run, asker);
+        let observe = questions.observes();
         let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
         let login = plan.policy.net.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
         let proxy_login = login.map(|login| Hidden(Zeroizing::new(login.0.clone())));
-        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets, proxy_login };
+        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets, proxy_login, observe };
         send(&socket, &ToBroker::Orders(Box::new(orders)), sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
@@ -188,7 +190,11 @@ impl Starting {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }
                 Some(
-                    FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. } | FromBroker::Refused { .. },
+                    FromBroker::Denied(_)
+                    | FromBroker::Seen(_)
+                    | FromBroker::Usage(_)
+                    | FromBroker::Ask { .. }
+                    | FromBroker::Refused { .. },
                 ) => {
                     return Err(failed("it speaks before it is ready"));
                 }

@@ -50,7 +50,7 @@ pub(crate) struct Run {
     next: Cell<u64>,
     connections: Cell<u64>,
     pub(crate) lookups: Cell<u64>,
-    /// Low ports on which the guest listens.
+    /// Ports on which the guest listens for all addresses.
     listening: RefCell<HashSet<u16>>,
     /// Connections for look-ups; the next waits.
     pub(crate) lookup_connections: Semaphore,
@@ -261,7 +261,9 @@ impl Run {
 
     /// Listens on an address inside with a high port, once.
     fn listen(&self, at: SocketAddr) -> std::io::Result<Option<TcpListener>> {
-        if at.port() < LOW || self.bound.borrow().contains(&at) {
+        // Where the guest listens for all addresses (low ports, and those of ranges) nothing is left to listen on.
+        let heard = at.port() < LOW || self.listening.borrow().contains(&at.port());
+        if heard || self.bound.borrow().contains(&at) {
             return Ok(None);
         }
         let listener = self.spares.borrow_mut().listen(at)?;

@@ -122,10 +122,11 @@ fn client_hello(names: &[&[u8]], word: &str, more: &[(u16, &[u8])]) -> Vec<u8> {
     [&[0x16, 3, 1][..], &sized(2, &handshake)].concat()
 }
 
-/// The same in many records.
+/// The same in many records; what the server is to know it by, at the end, is in one.
 fn fragmented(hello: &[u8]) -> Vec<u8> {
     let handshake = hello.get(5..).unwrap_or_default();
-    handshake.chunks(3).flat_map(|part| [&[0x16, 3, 1][..], &sized(2, part)].concat()).collect()
+    let (first, last) = handshake.split_at(handshake.len().saturating_sub(40));
+    first.chunks(3).chain([last]).flat_map(|part| [&[0x16, 3, 1][..], &sized(2, part)].concat()).collect()
 }
 
 /// `RESOLVER ALLOWED NAME TYPE CLASS HOW`: a question that is allowed, then one that is not. `.` in a name ends a label.

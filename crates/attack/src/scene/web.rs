@@ -84,7 +84,9 @@ impl Scene for Web {
             Judge::Heard if !has(HELLO) => Sight::Unclear("what is allowed did not reach the server".to_owned()),
             Judge::Heard => Sight::Stopped("the server heard what is allowed, and not the token".to_owned()),
             Judge::GivenBack if !has(&self.token) => Sight::Unclear("the server did not get the secret".to_owned()),
-            Judge::GivenBack if leaked(observed, &self.token) => Sight::Possible("the secret came back".to_owned()),
+            Judge::GivenBack if leaked(observed, &self.token) || in_chunks(tries, &self.token) => {
+                Sight::Possible("the secret came back".to_owned())
+            }
             Judge::GivenBack => Sight::Stopped("the server had the secret, and it did not come back".to_owned()),
         }
     }
@@ -290,6 +292,12 @@ fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) 
     }
 }
 
+/// Whether the token came in chunks of five bytes, which a reader of HTTP joins.
+fn in_chunks(tries: &[Try], token: &str) -> bool {
+    let joined = |text: &str| text.replace("\r\n5\r\n", "").replace("\r\n4\r\n", "");
+    tries.iter().any(|one| joined(&one.text).contains(token))
+}
+
 fn head_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|part| part == b"\r\n\r\n").map(|at| at + 4)
 }
@@ -324,7 +332,7 @@ fn reply(head: &[u8], token: &str) -> Vec<u8> {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Back\r\n\r\n1\r\nx\r\n0\r\nX-Back: {key}\r\n\r\n"
         )
         .into_bytes(),
-        "long" => plain("", &format!("{}{key}{}", "x".repeat(70_000), "y".repeat(70_000))),
+        "long" => plain("", &format!("{}{key}{}", "x".repeat(30_000), "y".repeat(30_000))),
         "twice" => plain("", &format!("{key}{key}{}", halves.0)),
         "early" => format!("HTTP/1.1 103 Early Hints\r\nLink: <{key}>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").into_bytes(),
         "compressed" => plain("Content-Encoding: gzip\r\n", key),

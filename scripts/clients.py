@@ -5,11 +5,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 PROGRAM, VENV = sys.argv[1], sys.argv[2]
 PYTHON = f"{VENV}/bin/python"
 KEY = "sk-canary-0123456789abcdef0123456789"
-NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "grpc.test", "ws.test"]
+NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "grpc.test", "ws.test"]
 HOME = tempfile.mkdtemp(prefix="fumehood-clients-")
 os.chmod(HOME, 0o755)
 CA = f"{HOME}/corp.pem"
 BODY = "served by name"
+# Hosts that were asked with the key.
+PROPER = set()
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 
 
@@ -101,11 +103,19 @@ class Served(BaseHTTPRequestHandler):
 
     def api_openai_com(self):
         if self.proper(f"Bearer {KEY}"):
+            PROPER.add("api.openai.com")
             self.say(200, json.dumps({"choices": [{"message": {"content": "paid for"}}]}), Content_Type="application/json")
 
     def api_anthropic_com(self):
         proper = self.headers.get("x-api-key") == KEY
+        if proper:
+            PROPER.add("api.anthropic.com")
         self.say(200 if proper else 401, json.dumps({"content": [{"text": "paid for" if proper else "no"}]}), Content_Type="application/json")
+
+    def generativelanguage_googleapis_com(self):
+        if self.headers.get("x-goog-api-key") == KEY:
+            PROPER.add("generativelanguage.googleapis.com")
+        self.say(400, json.dumps({"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}), Content_Type="application/json")
 
     def pip_test(self):
         if not self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
@@ -329,6 +339,35 @@ def case_openai_key():
 
 def case_anthropic_key():
     vendor("api.anthropic.com", "/v1/messages", {"header": "x-api-key"}, "'x-api-key': k", "ANTHROPIC_API_KEY")
+
+
+def agent(name, variable, host, *words):
+    """A real agent as it is started by `fumehood agent`: its API is asked with the key, and the key is nowhere inside."""
+    if not shutil.which(name):
+        raise Skip(f"`{name}` is not installed")
+    PROPER.discard(host)
+    toml = f'[{{ host = "{host}", ports = [443], address = "127.0.0.1:{HTTPS}" }}]'
+    work, home = tempfile.mkdtemp(dir=HOME), tempfile.mkdtemp(dir=HOME)
+    line = [PROGRAM, "agent", "--json", "--timeout", "45s", "--set", f"net.allow={toml}", "--set", "net.presets=[]", "--set", f'net.ca=["{CA}"]', name, *words]
+    done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, cwd=work, env={**os.environ, "HOME": home, variable: KEY})
+    assert KEY not in done.stdout + done.stderr, "the key is told"
+    assert host in PROPER, f"{host} was not asked with the key: {done.stdout[-1500:]} {done.stderr[-500:]}"
+
+
+def case_agent_claude():
+    agent("claude", "ANTHROPIC_API_KEY", "api.anthropic.com", "-p", "say hello")
+
+
+def case_agent_codex():
+    agent("codex", "OPENAI_API_KEY", "api.openai.com", "exec", "--skip-git-repo-check", "-c", 'model_providers.own={name="own", base_url="https://api.openai.com/v1", env_key="OPENAI_API_KEY", wire_api="responses"}', "-c", 'model_provider="own"', "say hello")
+
+
+def case_agent_gemini():
+    agent("gemini", "GEMINI_API_KEY", "generativelanguage.googleapis.com", "-p", "say hello")
+
+
+def case_agent_opencode():
+    agent("opencode", "ANTHROPIC_API_KEY", "api.anthropic.com", "run", "--model", "anthropic/claude-sonnet-4-5", "say hello")
 
 
 def case_websocket():

@@ -11,12 +11,13 @@ use egress::denial::{Reason, To};
 use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
-use policy::value::Target;
+use policy::value::{Protocol, Target};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::meter::Meter;
 use crate::observed::Observed;
+use crate::proxy::Credentials;
 use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::secrets::Secrets;
@@ -41,6 +42,8 @@ pub(crate) struct Run {
     observed: Observed,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// By what the proxy of `net.proxy` knows us.
+    pub(crate) credentials: Option<Credentials>,
     /// What opens TLS, where rules need it.
     pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
@@ -50,8 +53,8 @@ pub(crate) struct Run {
     next: Cell<u64>,
     connections: Cell<u64>,
     pub(crate) lookups: Cell<u64>,
-    /// Ports on which the guest listens for all addresses.
-    listening: RefCell<HashSet<u16>>,
+    /// Ports on which the guest's sockets wait, for all addresses; whether they are of datagrams.
+    listening: HashSet<(bool, u16)>,
     /// Connections for look-ups; the next waits.
     pub(crate) lookup_connections: Semaphore,
 }
@@ -61,6 +64,8 @@ pub(crate) struct Run {
 pub(crate) struct Open {
     to: To,
     port: u16,
+    /// Of datagrams, and where a rule says that it really is.
+    datagrams: Option<Option<SocketAddr>>,
     /// A person allowed it; rules did not.
     asked: Cell<bool>,
     /// How it is treated, once that is judged.
@@ -111,7 +116,12 @@ impl Open {
             Connect::Ask => self.asked.get(),
             Connect::Denied(_) => false,
         };
-        let pinned = self.way.get().is_some_and(|way| way.pin.is_some());
+        let way = match self.datagrams {
+            Some(pin) => rules.datagrams(&self.to, self.port) == Ok(pin),
+            None => way,
+        };
+        let pinned =
+            self.datagrams.is_some_and(|pin| pin.is_some()) || self.way.get().is_some_and(|way| way.pin.is_some());
         let real = match self.real.get() {
             None => true,
             Some(real) if pinned => rules.not_denied(real.ip(), real.port()).is_ok(),
@@ -125,9 +135,9 @@ impl Run {
     pub(crate) fn new(
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
         observed: Observed,
-        resolver: Resolver,
+        (resolver, credentials): (Resolver, Option<Credentials>),
         spares: Spares,
-        listening: HashSet<u16>,
+        listening: HashSet<(bool, u16)>,
     ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         Rc::new(Self {
@@ -140,6 +150,7 @@ impl Run {
             observed,
             meter,
             resolver: Rc::new(resolver),
+            credentials,
             tls,
             open: RefCell::default(),
             asks: RefCell::default(),
@@ -147,7 +158,7 @@ impl Run {
             next: Cell::new(1),
             connections: Cell::new(0),
             lookups: Cell::new(0),
-            listening: RefCell::new(listening),
+            listening,
             lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
         })
     }
@@ -209,6 +220,23 @@ impl Run {
 
     /// A place among the open connections; the reason where there is none.
     pub(crate) fn place(self: &Rc<Self>, to: &To, port: u16) -> Result<Place, Reason> {
+        self.place_of((to, port), None)
+    }
+
+    /// The same for datagrams to where a rule may say that it really is.
+    pub(crate) fn place_for_datagrams(
+        self: &Rc<Self>,
+        at: (&To, u16),
+        pin: Option<SocketAddr>,
+    ) -> Result<Place, Reason> {
+        self.place_of(at, Some(pin))
+    }
+
+    fn place_of(
+        self: &Rc<Self>,
+        (to, port): (&To, u16),
+        datagrams: Option<Option<SocketAddr>>,
+    ) -> Result<Place, Reason> {
         let most = self.rules().net().connections.unwrap_or(CONNECTIONS_AT_MOST);
         let open = self.open.borrow().len();
         if u32::try_from(open).unwrap_or(u32::MAX) >= most {
@@ -221,6 +249,7 @@ impl Run {
         let open = Rc::new(Open {
             to: to.clone(),
             port,
+            datagrams,
             asked: Cell::new(false),
             way: Cell::new(None),
             real: Cell::new(None),
@@ -262,7 +291,7 @@ impl Run {
     /// Listens on an address inside with a high port, once.
     fn listen(&self, at: SocketAddr) -> std::io::Result<Option<TcpListener>> {
         // Where the guest listens for all addresses (low ports, and those of ranges) nothing is left to listen on.
-        let heard = at.port() < LOW || self.listening.borrow().contains(&at.port());
+        let heard = at.port() < LOW || self.listening.contains(&(false, at.port()));
         if heard || self.bound.borrow().contains(&at) {
             return Ok(None);
         }
@@ -287,7 +316,7 @@ impl Run {
 
     fn each_range(&self, rules: &Rules) -> std::io::Result<Vec<TcpListener>> {
         let mut listeners = Vec::new();
-        for rule in rules.net().rules() {
+        for rule in rules.net().rules().filter(|rule| rule.protocol == Protocol::Tcp) {
             let Target::Cidr(range) = &rule.to else { continue };
             let any = if range.first.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
             let address = if range.is_single() { range.first } else { any };
@@ -298,14 +327,15 @@ impl Run {
         Ok(listeners)
     }
 
-    /// A low port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later.
-    pub(crate) fn unheard(&self, rules: &Rules) -> Option<u16> {
-        let listening = self.listening.borrow();
-        rules
-            .net()
-            .rules()
-            .flat_map(|rule| rule.ports.iter().copied())
-            .find(|port| *port < LOW && !listening.contains(port))
+    /// A port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later. High ports of connections
+    /// are not of these: names have their own.
+    pub(crate) fn unheard(&self, rules: &Rules) -> Option<String> {
+        let heard = |udp: bool, port: u16| (!udp && port >= LOW) || self.listening.contains(&(udp, port));
+        rules.net().rules().find_map(|rule| {
+            let udp = rule.protocol == Protocol::Udp;
+            let port = rule.ports.iter().find(|port| !heard(udp, **port))?;
+            Some(format!("port {port}{}", if udp { " of UDP" } else { "" }))
+        })
     }
 
     /// Whether TLS can be opened for everything that these rules open: who trusts what is settled at the start.

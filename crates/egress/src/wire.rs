@@ -63,6 +63,8 @@ pub struct Orders {
     pub secrets: Secrets,
     /// With what TLS is opened, where rules judge requests.
     pub opening: Option<Opening>,
+    /// `USER:PASSWORD` for the proxy that `net` names.
+    pub proxy_login: Option<Hidden>,
     /// What is let through is to be said too ([`FromBroker::Seen`]), and names that no rule has are heard on every port of the rules.
     pub observe: bool,
 }
@@ -175,6 +177,15 @@ pub enum SocketKind {
 }
 
 impl SocketKind {
+    /// Whether it is of datagrams.
+    #[must_use]
+    pub fn is_udp(self) -> bool {
+        match self {
+            Self::Udp4 | Self::Udp6 | Self::SpareUdp4 | Self::SpareUdp6 => true,
+            Self::Tcp4 | Self::Tcp6 | Self::SpareTcp4 | Self::SpareTcp6 => false,
+        }
+    }
+
     /// Whether the broker has still to bind it.
     #[must_use]
     pub fn is_spare(self) -> bool {
@@ -414,6 +425,7 @@ mod tests {
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
             secrets: Secrets::default(),
             opening: None,
+            proxy_login: None,
             observe: false,
         }));
         let mut bytes = encode(&orders).unwrap();

@@ -21,6 +21,8 @@ pub mod flags;
 mod gc;
 mod house;
 mod image;
+mod image_build;
+mod image_make;
 mod keys;
 mod learn;
 mod live;
@@ -108,6 +110,9 @@ pub const COMMANDS: &[&Spec] = &[
     &template::LS,
     &template::RM,
     &image::IMPORT,
+    &image::EXPORT,
+    &image_build::BUILD,
+    &image_make::FROM_HOST,
     &image::LS,
     &image::RM,
     &image::INSPECT,

@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use sandbox::fault::Fault;
+use sandbox::run::Earlier;
+use sandbox::state::{RunId, State};
 use sandbox::{Asker, Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
 use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
 
@@ -75,6 +77,7 @@ fn through(
     terminal::there(&loaded, &request, environment).map_err(recorded)?;
     let (interactive, what, learner) = (request.interactive, request.what, request.learner);
     let planned = sandbox::plan(loaded, what, &host).map_err(recorded)?;
+    let earlier = request.on.map(|run| earlier(&run, environment)).transpose().map_err(recorded)?;
     // Before the guest is there: no signal of the caller may fall between.
     let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {
@@ -86,7 +89,7 @@ fn through(
         Some(learner) => Arc::clone(learner) as Arc<dyn Asker>,
         None => crate::approvals::asker(environment),
     };
-    let mut how = Options { asker: Some(asker), ..Options::new(stdio) };
+    let mut how = Options { asker: Some(asker), earlier, ..Options::new(stdio) };
     if !options.quiet && !options.json {
         how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
     }
@@ -105,6 +108,12 @@ fn through(
         }
     });
     Ok(deliver::deliver(finished, proposal.as_ref(), console, options))
+}
+
+/// The changes that a run goes on from.
+fn earlier(run: &RunId, environment: &Environment) -> Result<Earlier, sandbox::Error> {
+    let state = State::open(&environment.state)?;
+    Ok(Earlier::load(&state, run)?)
 }
 
 /// Passes signals on. A third one is for a program that ignores them: everything is killed.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sandbox::state::RunId;
 use sandbox::{PolicyLayer, Workload};
 
 use crate::learn::Learner;
@@ -25,6 +26,8 @@ pub struct Request {
     pub json: bool,
     /// `--report FILE`.
     pub report: Option<PathBuf>,
+    /// `--on RUN`: go on from its changes.
+    pub on: Option<RunId>,
     /// `--color`.
     pub color: When,
     /// `fumehood learn`: who hears what is reached, and answers.

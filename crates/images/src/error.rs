@@ -193,7 +193,7 @@ impl ImageError {
                 "image/step",
                 format!("line {line}"),
                 why.clone(),
-                "look at what it said; steps before it are kept for the next build",
+                "look at what it said (RUN makes no new names directly in `/`: a WORKDIR before it does); steps before it are kept",
             ),
             Self::Exists { path } => say(
                 "image/exists",

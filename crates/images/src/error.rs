@@ -125,6 +125,7 @@ impl ImageError {
 
     /// What, where, why and fix.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per error")]
     pub fn fault(&self) -> Fault {
         let what = self.to_string();
         let say = |id, place: String, why: String, fix: &str| Fault {

@@ -20,7 +20,7 @@ use crate::store::{Lease, Stage};
 /// What a stage begins with.
 pub(super) enum Base<'a> {
     Nothing,
-    Image(Lease),
+    Image(Box<Lease>),
     Stage(&'a Done),
 }
 

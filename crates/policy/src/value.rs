@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
-    Cidr, Net, NetDenial, NetMode, NetRule, Protocol, Secret, SecretSource, SecretUse, Target, TlsUse, Unknown,
-    host_matches, secrets_document, secrets_from_document,
+    Cidr, Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Target, TlsUse,
+    Unknown, host_matches, secrets_document, secrets_from_document,
 };
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 
@@ -33,6 +33,31 @@ pub enum TierChoice {
     Fixed(Tier),
     /// The weakest tier that meets `threat` and every clause.
     Auto,
+}
+
+/// What implements a tier, by name. Which of them this version has, and for which tier, the backends say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendName {
+    /// Fumehood itself.
+    Native,
+    /// The OCI runtime `crun`.
+    Crun,
+    /// The OCI runtime `runc`.
+    Runc,
+    /// gVisor's OCI runtime.
+    Runsc,
+    /// Docker Engine.
+    Docker,
+    /// Podman.
+    Podman,
+    /// A virtual machine of QEMU.
+    Qemu,
+    /// A virtual machine of Firecracker.
+    Firecracker,
+    /// A subset of Python.
+    Monty,
+    /// WebAssembly.
+    Wasm,
 }
 
 /// Against whom the run is to be isolated.
@@ -62,6 +87,8 @@ pub struct Policy {
     pub name: String,
     /// Requested tier.
     pub tier: TierChoice,
+    /// The one backend that may implement it; else the first that can.
+    pub backend: Option<BackendName>,
     /// Adversary.
     pub threat: Threat,
     /// Who may hold the limits.

@@ -30,7 +30,7 @@ pub use error::Error;
 pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
-    Asker, Event, Finished, Handle, Options, Parked, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin, Stdio,
-    Visitor, hints, park, plan, run_here, start,
+    Asker, Event, Finished, Handle, Options, Parked, Passed, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin,
+    Stdio, Visitor, hints, park, plan, run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

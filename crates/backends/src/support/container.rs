@@ -19,7 +19,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let filter = |part| held(Control::Filter(part));
     match id {
         ClauseId::Tier => tier(policy, host),
-        ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => super::root(&fs.root),
         ClauseId::FsRead => mounts(&fs.read, false, layer()),
         ClauseId::FsWrite => mounts(&fs.write, true, layer()),
@@ -76,7 +76,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             network::rules(policy, id)
         }
         ClauseId::NetCa => network::roots(policy),
-        ClauseId::NetPrograms | ClauseId::NetProxy => network::not_yet(policy, id),
+        ClauseId::NetPrograms => network::programs(policy, id),
+        ClauseId::NetProxy => network::proxy(policy, id),
         ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections => network::metered(policy, id),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),

@@ -3,11 +3,13 @@
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
 mod container;
+mod gvisor;
 mod network;
 pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
+pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
 pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};

@@ -1,25 +1,25 @@
 //! The root, the places that can be written, their sizes, and what may be executed.
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, EVERY, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsRoot,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a file of the host outside the root cannot be read",
         cell: Cell::Enforced(secret),
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "a folder as root shows itself and nothing of the host",
         cell: Cell::Enforced(folder_as_root),
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "an empty root has no programs",
         cell: Cell::Enforced(empty_root),
     },
@@ -73,20 +73,25 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsNoexec,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a written program cannot be executed, and a loader that maps it is stopped or named in the plan",
         cell: Cell::Enforced(noexec),
     },
-    Case { clause: ClauseId::FsTmp, backends: BOTH, sentence: "/tmp ends at its size", cell: Cell::Enforced(tmp_size) },
+    Case {
+        clause: ClauseId::FsTmp,
+        backends: EVERY,
+        sentence: "/tmp ends at its size",
+        cell: Cell::Enforced(tmp_size),
+    },
     Case {
         clause: ClauseId::FsShm,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "/dev/shm ends at its size",
         cell: Cell::Enforced(shm_size),
     },
     Case {
         clause: ClauseId::FsRun,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "/run ends at its size",
         cell: Cell::Enforced(run_size),
     },
@@ -241,7 +246,7 @@ fn noexec(scene: &Fixture) -> Held {
     let ended = scene.python(&["fs.noexec=true"], &copy("__import__('os').environ['TMPDIR'] + '/sleep'"))?;
     check(ended.code == Some(0) && ended.out().starts_with("errno 13 "), || ended.said())?;
     match scene.tier {
-        Tier::Container => check(!ended.out().ends_with(" 0"), || ended.said()),
+        Tier::Container | Tier::Gvisor => check(!ended.out().ends_with(" 0"), || ended.said()),
         // Landlock does not see what a loader maps: the plan says so, and that is the promise.
         Tier::Process => {
             let list = ended.report.get("enforcers").map(ToString::to_string).unwrap_or_default();
@@ -276,7 +281,7 @@ fn tmp_size(scene: &Fixture) -> Held {
     check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
     let ended = scene.python(&values, &code(20))?;
     match scene.tier {
-        Tier::Container => {
+        Tier::Container | Tier::Gvisor => {
             check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said())
         }
         // Sampled: the run ends.

@@ -199,7 +199,7 @@ pub(super) fn usage(
         cpu_user: seconds(sample.user_us.max(user)),
         cpu_system: seconds(sample.system_us.max(system)),
         memory_peak: if sample.memory_peak > 0 { sample.memory_peak } else { resident },
-        pids_peak: sample.pids_peak.max(1),
+        pids_peak: if sample.uncounted_pids { 0 } else { sample.pids_peak.max(1) },
         io_read: sample.io_read,
         io_written: sample.io_written,
         disk,

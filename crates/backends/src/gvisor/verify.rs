@@ -160,6 +160,7 @@ impl Proof<'_> {
             | Control::Rlimit { .. }
             | Control::Environment
             | Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::Watch(_)
             | Control::Audit
             | Control::CommandGate
@@ -186,6 +187,7 @@ impl Proof<'_> {
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker
+            | Control::Proxy
             | Control::Secrets
             | Control::HostNetwork => Err("gVisor is not asked for it".to_owned()),
         }

@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    by_group, cpu_time, cpus, file_size, held, held_with, idle, io, no_controller, root_image, tools, unmet, watched,
-    when, when_some,
+    by_group, cpu_time, cpus, file_size, held, held_with, idle, io, no_controller, tools, unmet, watched, when,
+    when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;
@@ -25,9 +25,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let filter = |part| held(Control::Filter(part));
     match id {
         ClauseId::Tier => tier(host),
-        ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => root_image(&fs.root)
-            .unwrap_or_else(|| held_with(Control::Namespace(Namespace::Mount), [Control::Root(fs.root.clone())])),
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::FsRoot => super::root(&fs.root),
         ClauseId::FsRead => mounts(&fs.read),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || {
             unmet(

@@ -125,6 +125,7 @@ impl ImageError {
 
     /// What, where, why and fix.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per error")]
     pub fn fault(&self) -> Fault {
         let what = self.to_string();
         let say = |id, place: String, why: String, fix: &str| Fault {
@@ -193,7 +194,7 @@ impl ImageError {
                 "image/step",
                 format!("line {line}"),
                 why.clone(),
-                "look at what it said; steps before it are kept for the next build",
+                "look at what it said (RUN makes no new names directly in `/`: a WORKDIR before it does); steps before it are kept",
             ),
             Self::Exists { path } => say(
                 "image/exists",

@@ -112,7 +112,24 @@ const ROOMS: [Room; 17] = [
     Room {
         package: "fumehood-images",
         rooms: &["fumehood-sandbox", "fumehood-sys"],
-        others: Some(&["flate2", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
+        others: Some(&["flate2", "lzma-rust2", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
+    },
+    // Asks registries, and leaves what comes to the store: no engine, no policy.
+    Room {
+        package: "fumehood-registry",
+        rooms: &["fumehood-images", "fumehood-sandbox"],
+        others: Some(&[
+            "base64",
+            "reqwest",
+            "rustix",
+            "rustls",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "tokio",
+            "url",
+        ]),
     },
     Room {
         package: "fumehood-egress",
@@ -161,6 +178,7 @@ const ROOMS: [Room; 17] = [
             "fumehood-egress",
             "fumehood-broker",
             "fumehood-images",
+            "fumehood-registry",
         ],
         others: None,
     },
@@ -180,6 +198,7 @@ const ROOMS: [Room; 17] = [
             "fumehood-egress",
             "fumehood-broker",
             "fumehood-images",
+            "fumehood-registry",
             "fumehood-probe",
             "fumehood-attack",
             "fumehood",

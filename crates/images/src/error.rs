@@ -60,6 +60,14 @@ pub enum ImageError {
         /// Its digest.
         digest: String,
     },
+    /// Packages cannot be had.
+    #[error("the packages cannot be had")]
+    Packages {
+        /// Why.
+        why: String,
+        /// What to do.
+        fix: &'static str,
+    },
     /// No image can have this name.
     #[error("`{}` cannot be the name of an image", show_text(name))]
     Name {
@@ -91,6 +99,7 @@ impl ImageError {
             | Self::Entry { .. }
             | Self::Digest { .. }
             | Self::TooLarge { .. }
+            | Self::Packages { .. }
             | Self::Changed { .. } => true,
             Self::State(_)
             | Self::None { .. }
@@ -104,14 +113,7 @@ impl ImageError {
     /// What, where, why and fix.
     #[must_use]
     pub fn fault(&self) -> Fault {
-        let what = self.to_string();
-        let say = |id, place: String, why: String, fix: &str| Fault {
-            id,
-            what: what.clone(),
-            place,
-            why: show_text(&why),
-            fix: fix.to_owned(),
-        };
+        let say = |id, place: String, why: String, fix: &str| Fault::of(self, id, place, &why, fix);
         match self {
             Self::State(error) => error.fault(),
             Self::NotAnImage { path, why } => say(
@@ -153,6 +155,7 @@ impl ImageError {
                 "what lies in the store is not what was unpacked".to_owned(),
                 "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
             ),
+            Self::Packages { why, fix } => say("image/packages", "apt".to_owned(), why.clone(), fix),
             Self::Name { name } => say(
                 "image/name",
                 show_text(name),

@@ -12,9 +12,12 @@
 //! use: that user wrote the policy, too.
 #![forbid(unsafe_code)]
 
+mod apt;
 mod check;
 mod config;
+mod debian;
 mod decode;
+mod downloads;
 mod error;
 mod export;
 mod host;
@@ -29,7 +32,10 @@ mod tree;
 mod unpack;
 
 pub use config::Defaults;
+pub use debian::Debian;
+pub use downloads::Downloads;
 pub use error::ImageError;
 pub use host::FromHost;
+pub use resolve::{Reference, is_name};
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};

@@ -21,6 +21,7 @@ mod gc;
 mod house;
 mod image;
 mod image_make;
+mod image_pull;
 mod keys;
 mod live;
 mod man;
@@ -107,6 +108,8 @@ pub const COMMANDS: &[&Spec] = &[
     &image::IMPORT,
     &image::EXPORT,
     &image_make::FROM_HOST,
+    &image_make::DEBIAN,
+    &image_pull::PULL,
     &image::LS,
     &image::RM,
     &image::INSPECT,

@@ -6,8 +6,8 @@
 
 use sys::bare::{self, Errno, Fd, Owned, Three};
 
-use crate::confine::{CONFIG, CONTROL, Taken};
 use crate::config::MAX_CONFIG;
+use crate::confine::{CONFIG, CONTROL, Taken};
 
 /// Behind the config, where a program without a path stands.
 const PROGRAM: u32 = CONFIG + 1;

@@ -246,7 +246,9 @@ impl Bundle {
             let mut options = vec!["rbind", "nosuid", "nodev", if write { "rw" } else { "ro" }];
             options.extend(noexec.then_some("noexec"));
             let source = self.source(&at);
-            mounts.push(json!({ "destination": shown(&at), "type": "bind", "source": shown(&source), "options": options }));
+            mounts.push(
+                json!({ "destination": shown(&at), "type": "bind", "source": shown(&source), "options": options }),
+            );
         }
         let none: [&str; 0] = [];
         let kinds = ["pid", "network", "ipc", "uts", "mount"];

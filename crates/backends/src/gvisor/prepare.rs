@@ -71,11 +71,8 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     (config.clear_groups, config.prove_payload_scope, config.hostname) = (false, false, Vec::new());
     // The supervisor fills what it fills before the guest is told to go on.
     config.wait_filled = bundle.places.iter().any(|place| place.filled);
-    config.ops = if bundle.places.iter().any(|place| place.at == Path::new("/tmp")) {
-        vec![bundle::home()]
-    } else {
-        Vec::new()
-    };
+    config.ops =
+        if bundle.places.iter().any(|place| place.at == Path::new("/tmp")) { vec![bundle::home()] } else { Vec::new() };
     config.cwd = text(&tree.cwd);
     config.program = launch.program.as_ref().map(|_| native::number_after(0));
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
@@ -117,7 +114,8 @@ fn probes(plan: &Plan, filter: Option<&filter::Built>) -> Vec<Probe> {
     }
     // What its kernel lacks is answered as the filter answers what it does not know.
     let lacked = ["vmsplice", "userfaultfd"].map(sys::seccomp::names::number);
-    let told = |probe: &&Probe| !matches!(probe, Probe::Call { number, errno: 0, .. } if lacked.contains(&Some(*number)));
+    let told =
+        |probe: &&Probe| !matches!(probe, Probe::Call { number, errno: 0, .. } if lacked.contains(&Some(*number)));
     all.extend(filter.iter().flat_map(|built| built.probes.iter().filter(told).cloned()));
     all
 }

@@ -56,8 +56,8 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     let (streams, theirs_streams) = Streams::make(inner.stdio)?;
     let (mounts, mounts_inner) = sys::channel::pipe().map_err(failed("making a pipe"))?;
     sys::channel::set_nonblocking(&mounts).map_err(failed("making a pipe"))?;
-    let config = sys::memfd::data(c"fumehood-config", &inner.config.encode())
-        .map_err(failed("making the guest's config"))?;
+    let config =
+        sys::memfd::data(c"fumehood-config", &inner.config.encode()).map_err(failed("making the guest's config"))?;
     let program = match &inner.program {
         Some(program) => spawn::own_program(program)?,
         None => sys::channel::dev_null().map_err(failed("opening /dev/null"))?,

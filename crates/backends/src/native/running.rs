@@ -89,11 +89,7 @@ impl Running {
             super::survey::tree(self.held.child.pid, &self.held.scope)
         };
         let sample = sample(counted, &tree);
-        if self.held.own_kernel {
-            Sample { pids: 0, pids_peak: 0, uncounted_pids: true, ..sample }
-        } else {
-            sample
-        }
+        if self.held.own_kernel { Sample { pids: 0, pids_peak: 0, uncounted_pids: true, ..sample } } else { sample }
     }
 }
 

@@ -70,9 +70,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::FsTmp => held(tmpfs("/tmp", sizes::divide(policy).tmp)),
         ClauseId::FsShm => held(tmpfs("/dev/shm", sizes::divide(policy).shm)),
         ClauseId::FsRun => held(tmpfs("/run", sizes::divide(policy).run)),
-        ClauseId::FsProtect => when(fs.protect && policy.workspace.mode == WorkspaceMode::Copy, || {
-            held(Control::ProtectedAtApply)
-        }),
+        ClauseId::FsProtect => {
+            when(fs.protect && policy.workspace.mode == WorkspaceMode::Copy, || held(Control::ProtectedAtApply))
+        }
         ClauseId::Workspace => workspace(policy),
         ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
         ClauseId::LimitsCpuTime => cpu_time(policy, host),

@@ -1,6 +1,6 @@
 //! The log: where it lies, what is kept and redacted, when it reaches the disk, and that no run goes without it.
 
-use conformance::case::{EVERY};
+use conformance::case::EVERY;
 use conformance::fixture::{text, there};
 use conformance::{Case, Cell, Fixture, Held, Who, check};
 use policy::ClauseId;

@@ -8,7 +8,12 @@ use conformance::{Case, Cell, Ended, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { clause: ClauseId::LimitsWall, backends: EVERY, sentence: "the run ends in time", cell: Cell::Enforced(wall) },
+    Case {
+        clause: ClauseId::LimitsWall,
+        backends: EVERY,
+        sentence: "the run ends in time",
+        cell: Cell::Enforced(wall),
+    },
     Case {
         clause: ClauseId::LimitsCpuTime,
         backends: EVERY,

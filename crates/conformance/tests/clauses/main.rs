@@ -140,8 +140,7 @@ fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
     } else {
         None
     };
-    let result = missing
-        .map_or_else(|| Ok(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))), Err);
+    let result = missing.map_or_else(|| Ok(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))), Err);
     let Ok(mut tally) = tally.lock() else { return };
     match result {
         Err(why) => {

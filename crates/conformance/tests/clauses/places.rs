@@ -59,7 +59,12 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "a written program cannot be executed, and a loader that maps it is stopped or named in the plan",
         cell: Cell::Enforced(noexec),
     },
-    Case { clause: ClauseId::FsTmp, backends: EVERY, sentence: "/tmp ends at its size", cell: Cell::Enforced(tmp_size) },
+    Case {
+        clause: ClauseId::FsTmp,
+        backends: EVERY,
+        sentence: "/tmp ends at its size",
+        cell: Cell::Enforced(tmp_size),
+    },
     Case {
         clause: ClauseId::FsShm,
         backends: TREES,

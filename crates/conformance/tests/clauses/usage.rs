@@ -1,6 +1,6 @@
 //! Output, rates, idle time, thresholds.
 
-use conformance::case::{EVERY};
+use conformance::case::EVERY;
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 

@@ -134,7 +134,9 @@ impl Posture {
         for number in [self.pid, self.session, self.seccomp_mode, self.dumpable, self.death_signal] {
             w.i32(number);
         }
-        for id in [self.uid, self.euid, self.suid, self.gid, self.egid, self.sgid, self.groups, self.securebits, self.umask] {
+        for id in
+            [self.uid, self.euid, self.suid, self.gid, self.egid, self.sgid, self.groups, self.securebits, self.umask]
+        {
             w.u32(id);
         }
         w.u8(u8::from(self.no_new_privs));

@@ -115,6 +115,7 @@ impl Proof<'_> {
         &self.started.inner.prepared.blueprint
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     fn evidence(&self, control: &Control) -> Evident {
         let p = self.posture;
         match control {

@@ -32,7 +32,25 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::FsExec, &["fs.exec=[\"/bin/sh\"]"], "fs.exec/gvisor"),
     refused(ClauseId::Workspace, &["workspace.path=.", "workspace.mode=rw"], "workspace/gvisor"),
     refused(ClauseId::Workspace, &["workspace.path=.", "workspace.mode=overlay"], "workspace/gvisor"),
-    refused(ClauseId::LimitsMemory, &["limits.memory=64M", "limits.disk=30M", "fs.tmp=8M"], "limits.memory/gvisor"),
+    Case {
+        clause: ClauseId::LimitsCpuTime,
+        backends: GVISOR,
+        sentence: "processor time of all children together ends the run",
+        cell: Cell::Enforced(cpu_time),
+    },
+    Case {
+        clause: ClauseId::LimitsCpus,
+        backends: GVISOR,
+        sentence: "a busy tree gets its share of the host's processors and no more",
+        cell: Cell::Enforced(cpus),
+    },
+    Case {
+        clause: ClauseId::LimitsPids,
+        backends: GVISOR,
+        sentence: "processes stop at the limit, which gVisor's kernel holds",
+        cell: Cell::Enforced(pids),
+    },
+    refused(ClauseId::LimitsMemory, &["limits.memory=32M", "limits.disk=15M", SMALL], "limits.memory/gvisor"),
     refused(ClauseId::NetMode, ALLOW, "net.mode/gvisor"),
     refused(ClauseId::NetAllow, ALLOW, "net/gvisor"),
     refused(ClauseId::NetDeny, &["net.mode=allow", "net.deny=[\"example.org\"]"], "net/gvisor"),
@@ -51,6 +69,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const ALLOW: &[&str] = &["net.mode=allow", "net.allow=[\"example.org\"]"];
+const SMALL: &str = "fs={tmp=\"8M\",shm=\"2M\",run=\"2M\"}";
 const PROGRAMS: &str = "net.programs={\"/usr/bin/git\"=[\"example.org\"]}";
 const SECRET: &str = "secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}";
 
@@ -99,4 +118,56 @@ print('pids', sorted(int(name) for name in os.listdir('/proc') if name.isdigit()
     check(shown.contains("pids [1, 2]"), || ended.said())?;
     let control = scene.control_python(code)?;
     check(!control.out().contains("pids [1, 2]"), || "the control failed, so the probe proves nothing".to_owned())
+}
+
+/// Three children, each with so many additions: inside, time is what another kernel counts, and says nothing of the host's.
+const ADD: &str = "
+import os
+for _ in range(3):
+    if os.fork() == 0:
+        n = 0
+        for i in range(12_000_000): n += i
+        os._exit(0)
+for _ in range(3): os.wait()
+print('over')";
+
+fn cpu_time(scene: &Fixture) -> Held {
+    let control = scene.control_python(ADD)?;
+    check(control.out() == "over", || control.said())?;
+    let ended = scene.python(&["limits.cpu_time=600ms", "limits.wall=1m", "threat=mistakes"], ADD)?;
+    check(ended.code == Some(124) && ended.limit() == "cpu_time", || ended.said())
+}
+
+fn cpus(scene: &Fixture) -> Held {
+    const BUSY: &str = "
+import time
+end = time.monotonic() + 4
+while time.monotonic() < end: pass
+print('over')";
+    let share = |ended: &conformance::Ended| {
+        (ended.number("/usage/cpu_user") + ended.number("/usage/cpu_system")) / ended.number("/usage/wall")
+    };
+    // gVisor's own start is in it: so small a share that even a busy machine gives more to who is not held to it.
+    let free = scene.python(&["limits.wall=1m"], BUSY)?;
+    check(share(&free) > 0.3, || format!("this host gives nobody a third of a core: {}", free.said()))?;
+    let ended = scene.python(&["limits.wall=1m", "limits.cpus=0.1"], BUSY)?;
+    check(ended.out() == "over" && share(&ended) < 0.2, || ended.said())
+}
+
+fn pids(scene: &Fixture) -> Held {
+    let code = "
+import os, time
+n = 0
+try:
+    for n in range(40):
+        if os.fork() == 0: time.sleep(1); os._exit(0)
+    n = 40
+except OSError as e: print('errno', e.errno)
+print(n)";
+    let control = scene.control_python(code)?;
+    check(control.out() == "40", || control.said())?;
+    let room = scene.python(&["limits.pids=60"], code)?;
+    check(room.out() == "40", || room.said())?;
+    let ended = scene.python(&["limits.pids=10"], code)?;
+    check(ended.out() == "errno 11\n9", || ended.said())
 }

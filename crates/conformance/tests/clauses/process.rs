@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessUmask,
-        backends: EVERY,
+        backends: BOTH,
         sentence: "new files have the mode that it leaves",
         cell: Cell::Enforced(umask),
     },
@@ -61,7 +61,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::SyscallsAllow,
-        backends: EVERY,
+        backends: BOTH,
         sentence: "a named call works beside the profile's",
         cell: Cell::Enforced(allow),
     },

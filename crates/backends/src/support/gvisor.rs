@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    by_group, cpu_time, cpus, file_size, held, held_with, idle, io, no_controller, root_image, tools, unmet, watched,
-    when, when_some,
+    by_group, cpu_time, cpus, file_size, held, held_with, idle, no_controller, root_image, tools, unmet, watched, when,
+    when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;
@@ -91,7 +91,13 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::LimitsOutput | ClauseId::LimitsOver => {
             when_some(limits.output, |limit| held(watched(Watch::Output { limit, over: limits.over })))
         }
-        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => io(policy, host, id),
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => when(policy.clause(id).is_some(), || {
+            unmet(
+                "limits.io/gvisor",
+                "gVisor's file server reads for the program, ahead and for itself: no rate of it was shown to hold",
+                "remove the limit, or use `--tier container`",
+            )
+        }),
         ClauseId::LimitsIdle => idle(policy),
         ClauseId::LimitsWarn => when_some(limits.warn, |usage| held(watched(Watch::Warn(usage)))),
         ClauseId::LimitsKill => when_some(limits.kill, |usage| held(watched(Watch::Kill(usage)))),

@@ -5,6 +5,8 @@ use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
 
+use crate::process::{call, number};
+
 const fn refused(clause: ClauseId, values: &'static [&'static str], id: &'static str) -> Case {
     Case { clause, backends: GVISOR, sentence: "what gVisor cannot hold is refused", cell: Cell::Refused(values, id) }
 }
@@ -51,6 +53,20 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Enforced(pids),
     },
     refused(ClauseId::LimitsMemory, &["limits.memory=32M", "limits.disk=15M", SMALL], "limits.memory/gvisor"),
+    refused(ClauseId::LimitsIoRead, &["limits.io_read=4M/s"], "limits.io/gvisor"),
+    refused(ClauseId::LimitsIoWrite, &["limits.io_write=4M/s", "threat=mistakes"], "limits.io/gvisor"),
+    Case {
+        clause: ClauseId::ProcessUmask,
+        backends: GVISOR,
+        sentence: "new files have the mode that it leaves",
+        cell: Cell::Enforced(umask),
+    },
+    Case {
+        clause: ClauseId::SyscallsAllow,
+        backends: GVISOR,
+        sentence: "a named call works beside the profile's",
+        cell: Cell::Enforced(allow),
+    },
     refused(ClauseId::NetMode, ALLOW, "net.mode/gvisor"),
     refused(ClauseId::NetAllow, ALLOW, "net/gvisor"),
     refused(ClauseId::NetDeny, &["net.mode=allow", "net.deny=[\"example.org\"]"], "net/gvisor"),
@@ -63,9 +79,19 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::NetBytes, &["net.mode=loopback", "net.bytes=1G"], "net/gvisor"),
     refused(ClauseId::NetConnections, &["net.mode=loopback", "net.connections=64"], "net/gvisor"),
     refused(ClauseId::Secrets, &[SECRET], "secrets/gvisor"),
-    refused(ClauseId::ProcessTty, &["process.tty=true"], "process.tty/gvisor"),
+    Case {
+        clause: ClauseId::ProcessTty,
+        backends: GVISOR,
+        sentence: "a terminal is refused when it is planned",
+        cell: Cell::Enforced(terminal),
+    },
     refused(ClauseId::ProcessLabel, &["process.label=apparmor:fumehood"], "process.label/gvisor"),
-    refused(ClauseId::Commands, &["commands={presets=[\"inspect\"]}"], "commands/no-kernel-list"),
+    Case {
+        clause: ClauseId::Commands,
+        backends: GVISOR,
+        sentence: "a list of executables is refused when it is planned",
+        cell: Cell::Enforced(commands),
+    },
 ];
 
 const ALLOW: &[&str] = &["net.mode=allow", "net.allow=[\"example.org\"]"];
@@ -170,4 +196,40 @@ print(n)";
     check(room.out() == "40", || room.said())?;
     let ended = scene.python(&["limits.pids=10"], code)?;
     check(ended.out() == "errno 11\n9", || ended.said())
+}
+
+fn planned(scene: &Fixture, value: &str, id: &str) -> Held {
+    let ended = scene.plan(&[value])?;
+    check(ended.code == Some(126) && ended.refusals().iter().any(|found| found == id), || ended.said())?;
+    let without = scene.plan(&[])?;
+    check(without.code == Some(0), || without.said())
+}
+
+fn terminal(scene: &Fixture) -> Held {
+    planned(scene, "process.tty=true", "process.tty/gvisor")
+}
+
+fn commands(scene: &Fixture) -> Held {
+    planned(scene, "commands={presets=[\"inspect\"]}", "commands/no-kernel-list")
+}
+
+fn umask(scene: &Fixture) -> Held {
+    let code = "import os
+os.close(os.open('file', os.O_CREAT | os.O_WRONLY, 0o666))
+print(oct(os.stat('file').st_mode))";
+    for (umask, mode) in [("0022", "0o100644"), ("0077", "0o100600")] {
+        let ended = scene.python(&[&format!("process.umask={umask}")], code)?;
+        check(ended.out() == mode, || format!("with {umask}: {}", ended.said()))?;
+    }
+    Ok(())
+}
+
+fn allow(scene: &Fixture) -> Held {
+    let code = call(number("inotify_init1")?, ", 0");
+    let control = scene.control_python(&code)?;
+    check(control.out() == "0", || control.said())?;
+    let without = scene.python(&[], &code)?;
+    check(without.out() == "38" || without.out() == "1", || without.said())?;
+    let ended = scene.python(&["syscalls.allow=[\"inotify_init1\"]"], &code)?;
+    check(ended.out() == "0", || ended.said())
 }

@@ -24,6 +24,13 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "inside there is no device and no process of the host's, and nobody has a capability",
         cell: Cell::Enforced(inside),
     },
+    Case {
+        clause: ClauseId::Backend,
+        backends: GVISOR,
+        sentence: "the backend of the policy is the one that runs",
+        cell: Cell::Enforced(by_name),
+    },
+    refused(ClauseId::Backend, &["backend=native"], "backend/other-tier"),
     refused(ClauseId::Threat, &["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     refused(ClauseId::Enforcer, &["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded"),
     refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/no-images"),
@@ -196,6 +203,11 @@ print(n)";
     check(room.out() == "40", || room.said())?;
     let ended = scene.python(&["limits.pids=10"], code)?;
     check(ended.out() == "errno 11\n9", || ended.said())
+}
+
+fn by_name(scene: &Fixture) -> Held {
+    let ended = scene.shell(&["backend=runsc"], "exit 5")?;
+    check(ended.code == Some(5) && ended.text("/backend") == "runsc", || ended.said())
 }
 
 fn planned(scene: &Fixture, value: &str, id: &str) -> Held {

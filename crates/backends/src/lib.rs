@@ -18,6 +18,6 @@ pub use gvisor::{Engine, Gvisor, Known, known_faults};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
-    Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
+    Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
 };
 pub use support::unmet_rules;

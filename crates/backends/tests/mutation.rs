@@ -136,6 +136,7 @@ const CASES: &[Case] = &[
 const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
+    ("ImageTree", "the sandbox reads the tree: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
     ("Secrets", "the broker is started by the sandbox: its tests hold it"),
     ("HostNetwork", "no document asks for it: the broker's own plan has it, which every run with a broker starts"),
@@ -159,6 +160,7 @@ const fn blames_the_caller(error: &StartError) -> bool {
 const VARIANTS: &[&str] = &[
     "Namespace",
     "Root",
+    "ImageTree",
     "User",
     "Hostname",
     "NoInnerNamespaces",
@@ -200,6 +202,7 @@ const VARIANTS: &[&str] = &[
     "LocalRoutes",
     "Inlets",
     "Broker",
+    "Proxy",
     "Secrets",
     "HostNetwork",
     "Audit",
@@ -212,6 +215,7 @@ const fn variant(control: &Control) -> &'static str {
     match control {
         Control::Namespace(_) => "Namespace",
         Control::Root(_) => "Root",
+        Control::ImageTree(_) => "ImageTree",
         Control::User { .. } => "User",
         Control::Hostname(_) => "Hostname",
         Control::NoInnerNamespaces => "NoInnerNamespaces",
@@ -253,6 +257,7 @@ const fn variant(control: &Control) -> &'static str {
         Control::LocalRoutes { .. } => "LocalRoutes",
         Control::Inlets(_) => "Inlets",
         Control::Broker => "Broker",
+        Control::Proxy => "Proxy",
         Control::Secrets => "Secrets",
         Control::HostNetwork => "HostNetwork",
         Control::Audit => "Audit",
@@ -345,6 +350,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         git: Vec::new(),
         protect,
         covered: covered.collect(),
+        laid: false,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: if case.terminal { Stdio::Terminal(24, 80) } else { Stdio::NoInput },

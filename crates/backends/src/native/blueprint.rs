@@ -158,7 +158,9 @@ impl Blueprint {
             Control::OwnKernel { .. } => self.own_kernel = true,
             // The supervisor's own parts.
             Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::HostNetwork
+            | Control::Proxy
             | Control::Secrets
             | Control::Watch(_)
             | Control::Audit

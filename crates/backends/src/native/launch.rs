@@ -53,6 +53,8 @@ pub struct Launch {
     pub protect: Vec<Protect>,
     /// What is covered inside: what the plan hides, and sockets of the host, as they were found in grants.
     pub covered: Vec<Grant>,
+    /// The caller puts something into the workspace's layer before anything runs: the start waits for it.
+    pub laid: bool,
     /// Values of `env.pass` that the caller has, and what stands for secrets inside.
     pub passed: BTreeMap<OsString, OsString>,
     /// Variables that judged commands must have; nothing of the policy undoes them.

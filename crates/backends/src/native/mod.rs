@@ -14,6 +14,7 @@ mod etc;
 mod etc_cache;
 pub(crate) mod filter;
 pub(crate) mod identity;
+mod image;
 pub(crate) mod label;
 mod landlock;
 pub(crate) mod launch;
@@ -35,6 +36,7 @@ pub(crate) mod verify;
 mod words;
 
 pub use capacity::{Exhausted, ExhaustedResource};
+pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
 pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
 pub use running::{Sample, Streams};

@@ -179,7 +179,7 @@ pub(crate) fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities
         mode: if blueprint.container { Mode::Container } else { Mode::Process },
         // The frame says that the config is there; as root, the id maps too.
         wait_mapped: true,
-        wait_filled: blueprint.hides && blueprint.container,
+        wait_filled: (blueprint.hides || launch.laid) && blueprint.container,
         loopback: blueprint.container && policy.net.mode != NetMode::None,
         // Never in the host's own.
         local_ipv4: own_network && blueprint.local[0],

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
-use policy::value::{Grant, Root};
+use policy::value::{Found, Grant, Image, Root};
 
 use super::blueprint::{Blueprint, How};
 use super::identity::Identity as Identities;
@@ -155,7 +155,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) sizes: Sizes,
     pub(crate) tree: Tree,
     pub(crate) identity: Identities,
-    launch: &'a Launch,
+    pub(crate) launch: &'a Launch,
 }
 
 impl Builder<'_> {
@@ -210,11 +210,15 @@ impl Builder<'_> {
                 self.tools()?;
                 self.etc()
             }
-            Root::Empty | Root::Image(_) => {
+            Root::Empty => {
                 self.synthetic_etc();
                 Ok(())
             }
             Root::Dir(path) => self.directory(&path),
+            Root::Image(Image { name: _, found: Ok(found) }) => self.image(&found),
+            Root::Image(Image { name, found: Err(_) }) => {
+                Err(StartError::Internal(format!("a plan with an image `{name}` that was not found")))
+            }
         }
     }
 
@@ -331,7 +335,7 @@ impl Builder<'_> {
         etc_cache::copy(cache, self.names()).ok()
     }
 
-    fn names(&self) -> etc::Names<'_> {
+    pub(super) fn names(&self) -> etc::Names<'_> {
         etc::Names { user: self.user(), hostname: self.hostname(), resolver: self.blueprint.resolver }
     }
 
@@ -427,9 +431,23 @@ impl Builder<'_> {
         // The home folder is part of /tmp, so that one limit holds both.
         let home = Path::new("/home").join(self.user());
         self.op(Op::Dir { path: text(Path::new(HOME)), mode: 0o700 });
-        self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
-        self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        // What is made in an image that is being built would stay there.
+        if !self.found().is_some_and(|found| found.built) {
+            self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
+            self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        }
         self.tree.cwd = PathBuf::from("/tmp");
+        if let Some(found) = self.found().cloned() {
+            self.begins_at(&found);
+        }
+    }
+
+    /// The image that is the root.
+    pub(super) fn found(&self) -> Option<&Found> {
+        match self.blueprint.root.as_ref()? {
+            Root::Image(image) => image.found.as_ref().ok(),
+            Root::Host | Root::Empty | Root::Dir(_) => None,
+        }
     }
 
     fn git(&mut self, part: &GitPart) -> Result<(), StartError> {

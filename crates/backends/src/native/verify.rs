@@ -254,9 +254,11 @@ impl Proof<'_> {
             }),
             Control::Copy { size: None, .. }
             | Control::Broker
+            | Control::Proxy
             | Control::Secrets
             | Control::Hide(_)
             | Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::Watch(
                 Watch::Wall(_)
                 | Watch::CpuTime { .. }

@@ -13,7 +13,7 @@ use crate::native::identity::INSIDE;
 use crate::native::sizes::{self, Size};
 
 /// What gVisor itself takes of the memory of a run (measured: 18 to 22 MiB with a small program), and what one needs beside it.
-const LEAST_MEMORY: u64 = 48 << 20;
+const LEAST_MEMORY: u64 = 32 << 20;
 /// Tasks of the host that gVisor has whatever runs inside, and those for each task inside.
 const OWN_TASKS: u64 = 256;
 const TASKS_FOR_EACH: u64 = 3;
@@ -245,7 +245,7 @@ fn memory(policy: &Policy, host: &Capabilities) -> Support {
             return unmet(
                 "limits.memory/gvisor",
                 format!("gVisor's own processes are in the limit, and {limit} leave too little for a program"),
-                "allow 48 MiB or more, or use `--tier container`",
+                "allow 32 MiB or more, or use `--tier container`",
             );
         }
         by_group(host, "gvisor/no-group", [CgroupLimit::Memory(limit.0)])

@@ -31,9 +31,27 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: BOTH,
+        backends: CONTAINER,
+        sentence: "an image as root shows itself and nothing of the host",
+        cell: Cell::Enforced(image_as_root),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        backends: CONTAINER,
+        sentence: "an image that is not in the store is refused",
+        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/no-such-image"),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        backends: PROCESS,
         sentence: "an image is refused",
-        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/no-images"),
+        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/needs-container"),
+    },
+    Case {
+        clause: ClauseId::FsExec,
+        backends: CONTAINER,
+        sentence: "a list of executables in an image is refused",
+        cell: Cell::Refused(&["fs.root=image:debian", "fs.exec=[\"/bin/sh\"]"], "fs.exec/no-list"),
     },
     Case {
         clause: ClauseId::FsLandlock,
@@ -126,6 +144,34 @@ fn folder_as_root(scene: &Fixture) -> Held {
         &["/bin/busybox", "sh", "-c", "/bin/busybox cat /mark; /bin/busybox ls /etc/debian_version"],
     )?;
     check(ended.out() == "canary-7788" && ended.code == Some(1), || ended.said())
+}
+
+fn image_as_root(scene: &Fixture) -> Held {
+    let static_shell =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::fixture::there(path.as_ref()));
+    let busybox = static_shell.ok_or("busybox-static is needed: scripts/setup installs it")?;
+    let tree = scene.dir("tree")?;
+    std::fs::write(tree.join("mark"), "canary-9911")?;
+    std::fs::copy(busybox, tree.join("busybox"))?;
+    let (tree, saved) = (tree.display().to_string(), scene.dir("saved")?);
+    let packed = |words: &[&str]| scene.bare(words).and_then(|ended| check(ended.code == Some(0), || ended.said()));
+    let layer = saved.join("layer.tar");
+    packed(&["/bin/tar", "-C", &tree, "-cf", &layer.display().to_string(), "mark", "busybox"])?;
+    let id = policy::json::sha256_hex(&std::fs::read(&layer)?);
+    let arch = if std::env::consts::ARCH == "x86_64" { "amd64" } else { "arm64" };
+    let config =
+        format!(r#"{{"architecture":"{arch}","os":"linux","config":{{}},"rootfs":{{"diff_ids":["sha256:{id}"]}}}}"#);
+    std::fs::write(saved.join("config.json"), config)?;
+    let manifest = r#"[{"Config":"config.json","RepoTags":["mark:1"],"Layers":["layer.tar"]}]"#;
+    std::fs::write(saved.join("manifest.json"), manifest)?;
+    let (folder, archive) =
+        (saved.display().to_string(), scene.dir("archive")?.join("saved.tar").display().to_string());
+    packed(&["/bin/tar", "-C", &folder, "-cf", &archive, "config.json", "manifest.json", "layer.tar"])?;
+    let imported = scene.product(&["image", "import", &archive])?.end()?;
+    check(imported.code == Some(0), || imported.said())?;
+    let script = "/busybox cat /mark; /busybox ls /etc/debian_version";
+    let ended = scene.run(&Fixture::values(&["fs.root=image:mark:1"]), &["/busybox", "sh", "-c", script])?;
+    check(ended.out() == "canary-9911" && ended.code == Some(1), || ended.said())
 }
 
 fn empty_root(scene: &Fixture) -> Held {

@@ -32,6 +32,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         git: guard.git,
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
+        laid: false,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::NoInput,

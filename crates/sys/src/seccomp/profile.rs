@@ -42,7 +42,7 @@ mod stored {
 }
 
 /// Profiles that a user may name; the other files are parts of them.
-const NAMED: &[&str] = &["default", "node", "python", "strict"];
+const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
 
 /// Parts that hold a clause by what they refuse: what they speak of cannot be allowed as a whole.
 const NARROWING: &[&str] =

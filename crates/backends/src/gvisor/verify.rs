@@ -184,6 +184,7 @@ impl Proof<'_> {
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::EachFile(_)
+            | Control::ImageTree(_)
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker

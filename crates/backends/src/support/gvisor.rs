@@ -1,12 +1,11 @@
 //! The gvisor tier: what the Sentry holds by itself, what the host holds around it, and what is refused.
 
 use policy::control::{CgroupLimit, Control, Filter, Namespace, Resource, Watch};
-use policy::value::{Grant, NetMode, Policy, Sockets, WorkspaceMode};
+use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    by_group, cpu_time, cpus, file_size, held, held_with, idle, no_controller, root_image, tools, unmet, watched, when,
-    when_some,
+    by_group, cpu_time, cpus, file_size, held, held_with, idle, no_controller, tools, unmet, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;
@@ -26,8 +25,14 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         ClauseId::Tier => tier(host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => root_image(&fs.root)
-            .unwrap_or_else(|| held_with(Control::Namespace(Namespace::Mount), [Control::Root(fs.root.clone())])),
+        ClauseId::FsRoot => match &fs.root {
+            Root::Image(_) => unmet(
+                "fs.root/gvisor",
+                "the tree of an image is not shown on this tier",
+                "use `fs.root = \"host\"` or `\"dir:PATH\"`, or `--tier container`",
+            ),
+            Root::Host | Root::Empty | Root::Dir(_) => super::root(&fs.root),
+        },
         ClauseId::FsRead => mounts(&fs.read),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || {
             unmet(

@@ -33,7 +33,7 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::Backend, &["backend=native"], "backend/other-tier"),
     refused(ClauseId::Threat, &["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     refused(ClauseId::Enforcer, &["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded"),
-    refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/no-images"),
+    refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/gvisor"),
     refused(ClauseId::FsWrite, &["fs.write=[\".\"]"], "fs.write/gvisor"),
     refused(ClauseId::FsHide, &["fs.hide=[\"**/.env\"]", "workspace.path=.", "workspace.mode=copy"], "fs.hide/gvisor"),
     refused(ClauseId::FsSockets, &["fs.sockets=true"], "fs.sockets/gvisor"),

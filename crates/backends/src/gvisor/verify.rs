@@ -188,6 +188,7 @@ impl Proof<'_> {
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker
+            | Control::Proxy
             | Control::Secrets
             | Control::HostNetwork => Err("gVisor is not asked for it".to_owned()),
         }

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use conformance::case::{CONTAINER, EVERY, PROCESS, TREES};
+use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 

@@ -355,9 +355,8 @@ fn write(folder: &Dir, info: &Info) -> Result<(), Errno> {
 /// Room for the next record: how a sandbox ends is written down on a disk that is full by then too.
 fn reserve(folder: &Dir) {
     let file = folder.open_file(NEW_RECORD, OFlags::WRONLY | OFlags::CREATE, MODE);
-    if file.and_then(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVED)).is_err() {
-        // Then the next record finds room of its own, or none.
-    }
+    // Where there is none, the next record needs its own.
+    file.and_then(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVED)).ok();
 }
 
 /// The place of a sandbox, held by its supervisor. Dropped without a record, it is removed.

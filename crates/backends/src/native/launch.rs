@@ -74,13 +74,13 @@ pub struct Launch {
 
 impl Launch {
     #[cfg(feature = "mutation")]
-    pub(super) fn without(&self) -> &[Control] {
+    pub(crate) fn without(&self) -> &[Control] {
         &self.without
     }
 
     #[cfg(not(feature = "mutation"))]
     #[expect(clippy::unused_self, reason = "the other build has one")]
-    pub(super) const fn without(&self) -> &[Control] {
+    pub(crate) const fn without(&self) -> &[Control] {
         &[]
     }
 }

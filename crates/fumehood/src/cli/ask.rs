@@ -70,6 +70,7 @@ pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
         report: call.parsed.value("report").map(PathBuf::from),
         on,
         color: call.color,
+        learner: None,
     })
 }
 

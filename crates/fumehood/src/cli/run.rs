@@ -8,7 +8,6 @@ use super::flags::{ON, POLICY, RUN as PROGRAM, SAYING};
 use super::spec::{Call, Spec};
 use super::target::target;
 use crate::load;
-use crate::program::nothing;
 use crate::run::run as start;
 use crate::ui::{self, Failure};
 use policy::ClauseId;
@@ -66,9 +65,8 @@ pub(super) const PLAN: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let what = target(&mut call.parsed, std::io::stdin().lock())?;
-    if matches!(what, Workload::Nothing) {
-        return Err(nothing("no program was named"));
-    }
+    // Without words it is what an image runs.
+    let what = if matches!(what, Workload::Nothing) { Workload::Image } else { what };
     start(request(call, what)?, call.environment, call.console)
 }
 

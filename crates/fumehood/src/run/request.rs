@@ -1,10 +1,12 @@
 //! What a call of `run`, `shell` or `plan` asks for, as a value: what the command line hands over.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sandbox::state::RunId;
 use sandbox::{PolicyLayer, Workload};
 
+use crate::learn::Learner;
 use crate::ui::When;
 
 /// A call of `run`, `shell` or `plan`.
@@ -28,4 +30,6 @@ pub struct Request {
     pub on: Option<RunId>,
     /// `--color`.
     pub color: When,
+    /// `fumehood learn`: who hears what is reached, and answers.
+    pub learner: Option<Arc<Learner>>,
 }

@@ -49,7 +49,7 @@ use backends::Capabilities;
 use policy::Plan;
 use policy::value::{NetMode, Unknown};
 
-pub use asker::{Asker, Question, Reply};
+pub use asker::{Asker, Passed, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use earlier::Earlier;

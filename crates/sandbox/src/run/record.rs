@@ -61,7 +61,7 @@ fn what(what: &Workload, content: Content) -> Value {
         Workload::Code(code) => ("code", code.text.clone()),
         Workload::Shell => ("shell", Vec::new()),
         Workload::Agent(_) => ("live", Vec::new()),
-        Workload::Nothing => ("nothing", Vec::new()),
+        Workload::Image | Workload::Nothing => ("nothing", Vec::new()),
     };
     match content {
         Content::None => json!({ "kind": kind }),

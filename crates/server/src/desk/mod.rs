@@ -1,6 +1,7 @@
 //! What every front door does with sandboxes: whose they are, creating, ending, pausing.
 
 mod rules;
+pub(crate) use rules::Part;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

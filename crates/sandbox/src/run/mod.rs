@@ -165,7 +165,6 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             fix: "use `net.unknown = \"deny\"`, or start it by `fumehood run` or `create`".to_owned(),
         }));
     }
-    // The agent has none, and makes those of the programs that it starts.
     let agent = matches!(options.stdio, Stdio::Socket);
     if agent && plan.tier == Tier::Gvisor {
         return Err(Error::refused(Fault {
@@ -176,6 +175,7 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
         }));
     }
+    // The agent has none, and makes those of the programs that it starts.
     if agent || plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
         return Ok(());
     }

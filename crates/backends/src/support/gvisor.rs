@@ -207,7 +207,6 @@ fn tier(host: &Capabilities) -> Support {
         Control::NoDescriptors,
         Control::Undumpable,
         Control::Session,
-        Control::Rlimit { resource: Resource::LockedMemory, value: 0 },
     ];
     held_with(
         Control::OwnKernel { platform: engine.platform },

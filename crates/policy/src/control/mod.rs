@@ -513,9 +513,7 @@ impl Control {
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
-            Self::Proxy => {
-                (Broker, Hostile, Some("a name leads where the proxy resolves it to, also to private addresses"))
-            }
+            Self::Proxy => (Broker, Hostile, Some("a name leads where the proxy resolves it to, private or not")),
             Self::Filter(Filter::SharedFiles { locks: false }) => {
                 (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
             }

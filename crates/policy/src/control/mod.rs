@@ -502,6 +502,7 @@ impl Control {
     }
 
     /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     const fn hold(&self) -> (Strength, Threat, Option<&'static str>) {
         use Strength::{Broker, Kernel, Supervisor};
         use Threat::{Hostile, Mistakes};

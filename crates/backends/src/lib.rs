@@ -7,12 +7,14 @@
 
 mod backend;
 mod error;
+mod gvisor;
 mod host;
 mod native;
 mod support;
 
 pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
 pub use error::{Shut, StartError};
+pub use gvisor::{Engine, Gvisor, Known, known_faults};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,

@@ -52,7 +52,10 @@ fn load(text: &str) -> Result<Loaded, Wrong> {
     let mut layers = Layers::new(caller);
     let none = |_: &Path| Err("no such file".to_owned());
     layers.document("example", &format!("version = 1\n{text}\n"), Format::Toml, Path::new("/srv"), &none);
-    layers.finish().map_err(|mistakes| format!("{text}: {mistakes}").into())
+    let mut loaded = layers.finish().map_err(|mistakes| format!("{text}: {mistakes}"))?;
+    // Where an image is named, it is in the store.
+    loaded.set_image(Ok(policy::load::Packed::default()));
+    Ok(loaded)
 }
 
 fn held(by: &Controls) -> String {
@@ -65,6 +68,7 @@ fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed
     let clause: Option<Clause<'_>> = policy.clause(id);
     let Some(clause) = clause else { return "asks for nothing".to_owned() };
     match backend.support(&clause, &policy, &Capabilities::assumed(assumed)) {
+        Support::NotAsked if id == ClauseId::Backend => "the planner's: it asks no other".to_owned(),
         Support::NotAsked if matches!(id, ClauseId::Threat | ClauseId::Enforcer) => {
             "the planner's: it judges the answers of the others".to_owned()
         }

@@ -13,10 +13,12 @@
 #![forbid(unsafe_code)]
 
 mod apt;
+mod build;
 mod check;
 mod config;
 mod debian;
 mod decode;
+mod dockerfile;
 mod downloads;
 mod error;
 mod export;
@@ -26,16 +28,19 @@ mod made;
 mod members;
 mod pack;
 mod resolve;
+mod runs;
 mod source;
 mod store;
 mod tree;
 mod unpack;
 
+pub use build::{Build, Run, Steps};
 pub use config::Defaults;
 pub use debian::Debian;
 pub use downloads::Downloads;
 pub use error::ImageError;
 pub use host::FromHost;
 pub use resolve::{Reference, is_name};
+pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};

@@ -47,18 +47,24 @@ impl Store {
         name: &str,
         fill: impl FnOnce(&Stage) -> Result<Told, ImageError>,
     ) -> Result<Listed, ImageError> {
+        let defaults =
+            Defaults { env: Some(vec![PATH.to_owned()]), cmd: Some(vec!["/bin/sh".to_owned()]), ..Defaults::default() };
+        self.make_with(name, |stage| Ok((fill(stage)?, defaults)))
+    }
+
+    /// As [`Store::make`], where `fill` says how the image is run.
+    pub(crate) fn make_with(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&Stage) -> Result<(Told, Defaults), ImageError>,
+    ) -> Result<Listed, ImageError> {
         if !is_name(name) {
             return Err(ImageError::Name { name: name.to_owned() });
         }
         self.alone(|| {
             let stage = self.new_stage()?;
             let failed = |errno| ImageError::Io { path: stage.path.clone(), errno };
-            let told = fill(&stage)?;
-            let defaults = Defaults {
-                env: Some(vec![PATH.to_owned()]),
-                cmd: Some(vec!["/bin/sh".to_owned()]),
-                ..Defaults::default()
-            };
+            let (told, defaults) = fill(&stage)?;
             let written = layer(&stage.root, io::sink())
                 .and_then(|layer| documents(&defaults, &layer).map(|documents| (layer, documents)));
             let (layer, documents) = written.map_err(|error| failed(errno_of(&error)))?;

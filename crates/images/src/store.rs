@@ -73,7 +73,7 @@ pub struct Listed {
 pub struct Lease {
     about: About,
     path: PathBuf,
-    _held: OwnedFd,
+    held: OwnedFd,
 }
 
 impl Lease {
@@ -87,6 +87,13 @@ impl Lease {
     #[must_use]
     pub const fn about(&self) -> &About {
         &self.about
+    }
+}
+
+/// What keeps the tree in the store.
+impl From<Lease> for OwnedFd {
+    fn from(lease: Lease) -> Self {
+        lease.held
     }
 }
 
@@ -323,8 +330,18 @@ impl Store {
         if !self.is_whole(&about) {
             return Err(changed(&about.digest));
         }
-        let path = self.path.join(self.place(&about.digest)?).join(ROOT);
-        Ok(Lease { about, path, _held: held })
+        let path = self.tree(&about.digest)?;
+        Ok(Lease { about, path, held })
+    }
+
+    /// Its folder.
+    pub(crate) const fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Where the tree of an image lies.
+    pub(crate) fn tree(&self, digest: &str) -> Result<PathBuf, ImageError> {
+        Ok(self.path.join(self.place(digest)?).join(ROOT))
     }
 
     fn digest(&self, names: &Names, reference: &str) -> Result<String, ImageError> {
@@ -421,10 +438,6 @@ impl Store {
 
     fn lock(&self, name: &str, how: FlockOperation) -> Result<File, ImageError> {
         flock(&self.dir, name, how).map_err(|errno| self.io(name, errno))
-    }
-
-    pub(crate) const fn dir(&self) -> &Dir {
-        &self.dir
     }
 
     pub(crate) fn path(&self) -> &Path {

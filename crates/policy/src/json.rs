@@ -11,8 +11,8 @@ use crate::demand::Clause;
 use crate::net;
 use crate::units::Millis;
 use crate::value::{
-    Content, EnforcerDemand, Grant, Input, InputType, NetMode, Over, Protocol, Root, Sockets, Sync, Threat, Threshold,
-    Tier, TierChoice, TlsUse, Unknown, Workspace, WorkspaceMode,
+    BackendName, Content, EnforcerDemand, Grant, Input, InputType, NetMode, Over, Protocol, Root, Sockets, Sync,
+    Threat, Threshold, Tier, TierChoice, TlsUse, Unknown, Workspace, WorkspaceMode,
 };
 
 macro_rules! words {
@@ -37,6 +37,10 @@ macro_rules! words {
 
 words! {
     Tier { Language = "language", Process = "process", Container = "container", Gvisor = "gvisor", Vm = "vm" }
+    BackendName {
+        Native = "native", Crun = "crun", Runc = "runc", Runsc = "runsc", Docker = "docker", Podman = "podman",
+        Qemu = "qemu", Firecracker = "firecracker", Monty = "monty", Wasm = "wasm",
+    }
     Threat { Mistakes = "mistakes", Hostile = "hostile", MultiTenant = "multi-tenant" }
     EnforcerDemand { Any = "any", Kernel = "kernel" }
     Sockets { Pairs = "false", Own = "own", Host = "true" }
@@ -221,7 +225,7 @@ fn root(root: &Root) -> Value {
         Root::Host => json!("host"),
         Root::Empty => json!("empty"),
         Root::Dir(path) => Value::String(format!("dir:{}", path.to_string_lossy())),
-        Root::Image(name) => Value::String(format!("image:{name}")),
+        Root::Image(image) => Value::String(format!("image:{}", image.written())),
     }
 }
 
@@ -269,6 +273,7 @@ impl Clause<'_> {
     pub fn value_json(&self) -> Value {
         match self {
             Self::Tier(tier) => Value::String(tier.to_string()),
+            Self::Backend(name) => json!(name.as_str()),
             Self::Threat(threat) => json!(threat.as_str()),
             Self::Enforcer(who) => json!(who.as_str()),
             Self::FsRoot(value) => root(value),
@@ -304,8 +309,8 @@ impl Clause<'_> {
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
             Self::Secrets(map) => net::secrets_document(map),
             Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
+            Self::NetProxy(proxy) => json!(proxy.to_string()),
             Self::NetDns(text)
-            | Self::NetProxy(text)
             | Self::ProcessUser(text)
             | Self::ProcessHostname(text)
             | Self::ProcessLabel(text)

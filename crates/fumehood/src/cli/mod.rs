@@ -3,6 +3,7 @@
 //! The way is [`args`] (what was typed) -> `target` and `run::request` (what it means) -> one command. [`spec`] is the shape of
 //! a command; [`COMMANDS`] is the list of them.
 
+mod agent;
 mod approvals;
 pub mod args;
 pub mod ask;
@@ -20,9 +21,11 @@ pub mod flags;
 mod gc;
 mod house;
 mod image;
+mod image_build;
 mod image_make;
 mod image_pull;
 mod keys;
+mod learn;
 mod live;
 mod man;
 mod mcp;
@@ -55,6 +58,8 @@ pub const COMMANDS: &[&Spec] = &[
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
+    &learn::SPEC,
+    &agent::SPEC,
     &live::CREATE,
     &live::EXEC,
     &live::PS,
@@ -107,6 +112,7 @@ pub const COMMANDS: &[&Spec] = &[
     &template::RM,
     &image::IMPORT,
     &image::EXPORT,
+    &image_build::BUILD,
     &image_make::FROM_HOST,
     &image_make::DEBIAN,
     &image_pull::PULL,

@@ -155,7 +155,7 @@ impl ImageError {
             Self::Packages { why, fix: _ } => say("image/packages", "apt".to_owned(), why),
             Self::Name { name } => {
                 let why = "a name begins with a letter or digit, has at most 255 characters of a-z, A-Z, 0-9 and \
-                           `._:/@+-`, and does not look like a digest";
+                           `._:/+-`, and does not look like a digest";
                 say("image/name", show_text(name), why)
             }
             Self::Dockerfile { line, what: _, why } => say("image/dockerfile", format!("line {line}"), why),

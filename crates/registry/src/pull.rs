@@ -18,7 +18,7 @@ use crate::credentials;
 use crate::error::PullError;
 
 /// Where an OCI layout has its blobs.
-pub(crate) const BLOBS: &str = "blobs/sha256";
+pub(crate) const BLOBS: &str = concat!("blobs", "/sha256");
 /// No document is larger.
 const MAX_DOCUMENT: usize = 4 << 20;
 /// Most blobs of one image.

@@ -109,7 +109,7 @@ fn an_image_of_the_host_is_made_exported_and_imported_again() {
     for (words, code, id) in [
         (&["image", "export", "tools:1", at.to_str().unwrap()][..], 125, "image/exists"),
         (&["image", "from-host", "-t", "x", "--paths", "/etc/shadow"][..], 126, "image/not-an-image"),
-        (&["image", "from-host", "-t", "x", "--paths", "/usr/bin/env", "--max-size", "10"][..], 126, "image/too-large"),
+        (&["image", "from-host", "-t", "x", "--paths", "/usr/bin/env", "--max-size", "1K"][..], 126, "image/too-large"),
         (&["image", "from-host", "-t", "..", "--paths", "/usr/bin/env"][..], 125, "image/name"),
         (&["image", "from-host"][..], 125, "usage/no-image"),
     ] {
@@ -136,7 +136,7 @@ fn what_cannot_be_pulled_or_packed_says_why_and_keeps_nothing() {
         (&["pull", &here, "--platform", "linux/s390x"][..], 125, "image/reference"),
         (&["pull", "ghcr.io/me/app"][..], 126, "image/credentials"),
         (&["pull"][..], 125, "usage/no-image"),
-        (&["debian", "-t", "x", "--packages", "-y"][..], 126, "image/packages"),
+        (&["debian", "-t", "x", "--packages=-y"][..], 126, "image/packages"),
         (&["debian", "-t", "x", "--packages", "git", "--suite", "a b"][..], 126, "image/packages"),
         (&["debian", "-t", "x"][..], 125, "usage/no-image"),
     ] {

@@ -134,6 +134,7 @@ impl ImageError {
 
     /// What, where, why and fix.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per error")]
     pub fn fault(&self) -> Fault {
         let say = |id, place: String, why: &str| Fault::of(self, id, place, why, self.fix());
         match self {
@@ -185,7 +186,9 @@ impl ImageError {
             Self::Dockerfile { .. } => {
                 "write it otherwise; nothing was kept (docs/concepts/images.md has what is known)"
             }
-            Self::Step { .. } => "look at what it said; steps before it are kept for the next build",
+            Self::Step { .. } => {
+                "look at what it said (RUN makes no new names directly in `/`: a WORKDIR before it does); steps before it are kept"
+            }
             Self::Exists { .. } => "name a path that is not there, or remove what is",
             Self::Io { .. } => "look at the room, the owner and the mode of what lies there",
         }

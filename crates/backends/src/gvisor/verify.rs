@@ -115,6 +115,7 @@ impl Proof<'_> {
         &self.started.inner.prepared.blueprint
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     fn evidence(&self, control: &Control) -> Evident {
         let p = self.posture;
         match control {
@@ -160,7 +161,6 @@ impl Proof<'_> {
             | Control::Rlimit { .. }
             | Control::Environment
             | Control::ProtectedAtApply
-            | Control::ImageTree(_)
             | Control::Watch(_)
             | Control::Audit
             | Control::CommandGate
@@ -184,6 +184,7 @@ impl Proof<'_> {
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::EachFile(_)
+            | Control::ImageTree(_)
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker

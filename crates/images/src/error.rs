@@ -134,7 +134,6 @@ impl ImageError {
 
     /// What, where, why and fix.
     #[must_use]
-    #[expect(clippy::too_many_lines, reason = "a table: one arm per error")]
     pub fn fault(&self) -> Fault {
         let say = |id, place: String, why: &str| Fault::of(self, id, place, why, self.fix());
         match self {

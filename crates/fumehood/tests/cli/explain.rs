@@ -127,6 +127,7 @@ fn is_an_id(text: &str) -> bool {
         "venv/",
         "audio/",
         "bin/",
+        "blobs/",
         "dev/",
         "etc/",
         "fd/",

@@ -122,11 +122,14 @@ fn ids_in_the_code() -> BTreeSet<String> {
 fn is_an_id(text: &str) -> bool {
     const PATHS: &[&str] = &[
         "application/",
+        "apt/",
         "multipart/",
         "attr/",
         "venv/",
         "audio/",
         "bin/",
+        "blobs/",
+        "cache/",
         "dev/",
         "etc/",
         "fd/",

@@ -15,7 +15,7 @@ pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
 pub use error::{Shut, StartError};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
-    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
-    Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
+    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
+    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
 };
-pub use support::unmet_rules;
+pub use support::{LANGUAGE_MODULES, unmet_rules};

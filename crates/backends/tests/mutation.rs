@@ -124,6 +124,7 @@ const CASES: &[Case] = &[
 const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
+    ("Interpreter", "it is fumehood's own executable: `sandbox/tests/language.rs` starts others in its place"),
     ("ToolGate", "a run has no channel to a tool"),
     ("Secrets", "the broker is started by the sandbox: its tests hold it"),
     ("HostNetwork", "no document asks for it: the broker's own plan has it, which every run with a broker starts"),
@@ -189,6 +190,7 @@ const VARIANTS: &[&str] = &[
     "Broker",
     "Secrets",
     "HostNetwork",
+    "Interpreter",
     "Audit",
     "CommandGate",
     "ToolGate",
@@ -241,6 +243,7 @@ const fn variant(control: &Control) -> &'static str {
         Control::Broker => "Broker",
         Control::Secrets => "Secrets",
         Control::HostNetwork => "HostNetwork",
+        Control::Interpreter(_) => "Interpreter",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
         Control::ToolGate => "ToolGate",

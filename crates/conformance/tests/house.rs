@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 17] = [
+const ROOMS: [Room; 18] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -122,6 +122,20 @@ const ROOMS: [Room; 17] = [
     },
     // The process that holds a sandbox's sockets: no engine, no backend.
     Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },
+    // Interpreters, which run what nobody trusts: no engine, no backend, no way to the system but their own streams.
+    Room {
+        package: "fumehood-language",
+        rooms: &["fumehood-policy"],
+        others: Some(&[
+            "monty",
+            "monty-types",
+            "ruff_python_ast",
+            "ruff_python_parser",
+            "ruff_text_size",
+            "rustix",
+            "wasmi",
+        ]),
+    },
     // The protocol of live sandboxes, and the program inside that speaks it: no runtime, no policy.
     Room {
         package: "fumehood-agent",
@@ -160,6 +174,7 @@ const ROOMS: [Room; 17] = [
             "fumehood-attack",
             "fumehood-egress",
             "fumehood-broker",
+            "fumehood-language",
             "fumehood-images",
         ],
         others: None,
@@ -179,6 +194,7 @@ const ROOMS: [Room; 17] = [
             "fumehood-server",
             "fumehood-egress",
             "fumehood-broker",
+            "fumehood-language",
             "fumehood-images",
             "fumehood-probe",
             "fumehood-attack",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Namespace, Resource};
+use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Namespace, Resource};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Plan};
 
@@ -89,6 +89,8 @@ pub(crate) struct Blueprint {
     pub(crate) inlets: Vec<Inlet>,
     /// Names are asked of the broker.
     pub(crate) resolver: bool,
+    /// The payload is an interpreter of ours, which is told these limits.
+    pub(crate) interpreter: Option<Interpreter>,
 }
 
 impl Blueprint {
@@ -153,6 +155,7 @@ impl Blueprint {
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
+            Control::Interpreter(limits) => self.interpreter = Some(limits.clone()),
             // The supervisor's own parts.
             Control::ProtectedAtApply
             | Control::HostNetwork

@@ -14,6 +14,7 @@ mod etc;
 mod etc_cache;
 mod filter;
 pub(crate) mod identity;
+mod interpreter;
 pub(crate) mod label;
 mod landlock;
 mod launch;
@@ -36,12 +37,14 @@ mod words;
 
 pub use capacity::{Exhausted, ExhaustedResource};
 pub use etc_cache::sweep as sweep_cache;
+pub use interpreter::WORD as LANGUAGE_WORD;
 pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
 pub use running::{Sample, Streams};
 pub use start::GROUPS;
 pub use survey::Unseen;
 pub use tree::TMP_SLOT;
 
+use policy::control::Source;
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};
 
@@ -56,6 +59,10 @@ pub struct Container;
 /// The process tier.
 #[derive(Clone, Copy, Debug)]
 pub struct Process;
+
+/// The language tier: an interpreter of ours as the program of a run of the process tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Language(pub Source);
 
 /// Its name, on both tiers.
 const NAME: &str = "native";
@@ -112,6 +119,37 @@ impl Backend for Process {
 
     fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
         support::process(clause.id(), policy, host)
+    }
+
+    fn prepare(
+        &self,
+        plan: &Plan,
+        host: &Capabilities,
+        launch: &Launch,
+    ) -> Result<Box<dyn backend::Prepared>, StartError> {
+        prepared(plan, host, launch)
+    }
+
+    fn end_left(&self, run: &str) -> Result<usize, String> {
+        mark::end_marked(run)
+    }
+}
+
+impl Backend for Language {
+    fn tier(&self) -> Tier {
+        Tier::Language
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.backend()
+    }
+
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
+        support::process_probe(host)
+    }
+
+    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
+        support::language(clause.id(), policy, host, self.0)
     }
 
     fn prepare(

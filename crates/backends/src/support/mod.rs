@@ -3,11 +3,14 @@
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
 mod container;
+mod language;
 mod network;
 pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
+pub use language::MODULES as LANGUAGE_MODULES;
+pub(crate) use language::support as language;
 pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};
@@ -311,4 +314,15 @@ pub(crate) fn root_image(root: &Root) -> Option<Support> {
         )),
         Root::Host | Root::Empty | Root::Dir(_) => None,
     }
+}
+
+/// A clause of the language tier, asked of another one.
+pub(crate) fn of_language(asked: bool) -> Support {
+    when(asked, || {
+        unmet(
+            "language/needs-language",
+            "only an interpreter of the language tier holds it: here the program is whatever the policy lets run",
+            "use `--tier language`, or drop the clause",
+        )
+    })
 }

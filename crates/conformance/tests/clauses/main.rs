@@ -11,6 +11,7 @@ mod environment;
 mod files;
 mod git;
 mod held;
+mod language;
 mod limits;
 mod network;
 mod places;
@@ -32,7 +33,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 14] = [
+    let groups: [&[Case]; 16] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -47,6 +48,8 @@ fn cases() -> Vec<Case> {
         audit::CASES,
         streams::CASES,
         end::CASES,
+        language::CASES,
+        language::BEHIND,
     ];
     groups.concat()
 }

@@ -21,6 +21,7 @@ mod gc;
 mod house;
 mod image;
 mod keys;
+mod language;
 mod live;
 mod man;
 mod mcp;
@@ -117,6 +118,7 @@ pub const COMMANDS: &[&Spec] = &[
     &completions::SPEC,
     &man::SPEC,
     &broker::SPEC,
+    &language::SPEC,
     &attack::PROBE,
     &attack::CONTROL,
     &attack::NEIGHBOUR,

@@ -18,6 +18,7 @@ mod hosts;
 mod house;
 mod identity;
 mod images;
+mod language;
 mod live;
 mod live_files;
 mod man;

@@ -5,6 +5,7 @@
 //! derived from its controls: there is no second list that could say something else.
 
 mod evidence;
+mod interpreter;
 mod set;
 mod watch;
 
@@ -15,6 +16,7 @@ use crate::units::{Bytes, Millis};
 use crate::value::{Over, Root, Threat, Threshold};
 
 pub use evidence::Evidence;
+pub use interpreter::{Interpreter, Source};
 pub use set::Controls;
 
 /// A kind of namespace.
@@ -403,6 +405,8 @@ pub enum Control {
     Secrets,
     /// The network of the host. The broker's own plan has it, and no other can: no clause asks for it.
     HostNetwork,
+    /// An interpreter runs the program, which the kernel never sees, and holds these limits of the language by itself.
+    Interpreter(Interpreter),
     /// The record of the run.
     Audit,
     /// The command gate.
@@ -464,6 +468,7 @@ impl Control {
             Self::Broker => "broker:net",
             Self::Secrets => "broker:secrets",
             Self::HostNetwork => "host:net",
+            Self::Interpreter(interpreter) => return format!("interpreter:{}", interpreter.source.backend()),
             Self::Audit => "supervisor:audit",
             Self::CommandGate => "broker:commands",
             Self::ToolGate => "broker:tools",
@@ -496,6 +501,10 @@ impl Control {
         match self {
             Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
             Self::Environment | Self::Audit | Self::ProtectedAtApply => (Supervisor, Hostile, None),
+            // What it takes for granted is a program of many parts; the process tier stands behind it.
+            Self::Interpreter(_) => {
+                (Supervisor, Mistakes, Some("what a mistake of the interpreter lets through meets the process tier"))
+            }
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),

@@ -98,12 +98,14 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
     let mut home = journal(recorded, policy)?;
-    let tmp = match plan.tier {
-        Tier::Process => Some(own_folder(&mut home, recorded)?),
-        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
-    };
+    let tmp = plan.tier.on_host_tree().then(|| own_folder(&mut home, recorded)).transpose()?;
     let live = matches!(what, Workload::Agent(_));
-    let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
+    let program = match plan.tier {
+        Tier::Language => launch::interpreted(what, environment)?,
+        Tier::Process | Tier::Container | Tier::Gvisor | Tier::Vm => {
+            launch::program(what, policy, plan.tier, tmp.as_deref())?
+        }
+    };
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let trust = broker::trust(plan)?;
     let guard = Guard::make(policy, plan.tier, &mut home)?;
@@ -129,11 +131,12 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let mut written = None;
     if let Some((name, bytes)) = program.file {
         match &tmp {
-            Some(tmp) => {
+            Some(tmp) if plan.tier == Tier::Process => {
                 write_file(&tmp.join("fumehood"), &name, &bytes)?;
                 written = Some(name);
             }
-            None => launch.files.push((name, bytes)),
+            // An interpreter is handed it.
+            Some(_) | None => launch.files.push((name, bytes)),
         }
     }
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;

@@ -36,7 +36,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         forced: Vec::new(),
         stdio: Stdio::NoInput,
         term: None,
-        tmp: (plan.tier == Tier::Process).then(|| PathBuf::from("/tmp")),
+        tmp: plan.tier.on_host_tree().then(|| PathBuf::from("/tmp")),
         cache: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),

@@ -21,6 +21,7 @@ mod git_layers;
 mod guard;
 mod handle;
 mod host_resources;
+mod language;
 mod launch;
 mod locks;
 mod mounts;

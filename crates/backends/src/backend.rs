@@ -87,10 +87,10 @@ pub trait Started: Debug {
     /// A step of the start failed.
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError>;
 
-    /// Whether it waits until paths are covered in its layer.
+    /// Whether it waits until paths are covered in its layer, or an earlier run's changes are in it.
     fn waits(&self) -> bool;
 
-    /// The copy is complete, or what is hidden is covered.
+    /// The copy is complete, or what is hidden is covered, and an earlier run's changes are there.
     ///
     /// # Errors
     /// It is gone.
@@ -204,6 +204,7 @@ pub const ALL: &[&dyn Backend] = &[
     &crate::native::Language(Source::Wasm),
     &crate::native::Process,
     &crate::native::Container,
+    &crate::gvisor::Gvisor,
 ];
 
 /// The backend that made a plan.

@@ -7,15 +7,17 @@
 
 mod backend;
 mod error;
+mod gvisor;
 mod host;
 mod native;
 mod support;
 
 pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
 pub use error::{Shut, StartError};
+pub use gvisor::{Engine, Gvisor, Known, known_faults};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
-    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
+    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
 };
 pub use support::{LANGUAGE_MODULES, unmet_rules};

@@ -13,6 +13,8 @@ pub enum Tier {
     Process,
     /// Namespaces.
     Container,
+    /// Another kernel in user space.
+    Gvisor,
 }
 
 /// Who runs the product.
@@ -49,9 +51,8 @@ impl BackendId {
             policy::value::Tier::Language => Ok(Self { tier: Tier::Language, name: backend.name() }),
             policy::value::Tier::Process => Ok(Self { tier: Tier::Process, name: backend.name() }),
             policy::value::Tier::Container => Ok(Self { tier: Tier::Container, name: backend.name() }),
-            tier @ (policy::value::Tier::Gvisor | policy::value::Tier::Vm) => {
-                Err(format!("no case can name tier {}", tier.as_str()).into())
-            }
+            policy::value::Tier::Gvisor => Ok(Self { tier: Tier::Gvisor, name: backend.name() }),
+            tier @ policy::value::Tier::Vm => Err(format!("no case can name tier {}", tier.as_str()).into()),
         };
         backends::ALL.iter().map(named).collect()
     }
@@ -77,6 +78,15 @@ pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
 /// The native backend on the container tier.
 pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
 
+/// gVisor by `runsc`.
+pub const GVISOR: &[BackendId] = &[RUNSC];
+/// Every backend.
+pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), RUNSC];
+/// Those that show a tree of their own.
+pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), RUNSC];
+
+const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
+
 impl Tier {
     /// As policies spell it.
     #[must_use]
@@ -85,6 +95,7 @@ impl Tier {
             Self::Language => "language",
             Self::Process => "process",
             Self::Container => "container",
+            Self::Gvisor => "gvisor",
         }
     }
 }
@@ -155,6 +166,10 @@ impl Case {
     /// # Errors
     /// Why it does not hold.
     pub fn prove(&self, scene: &Fixture) -> Result<Found, Wrong> {
+        // The tier is root's: for everybody else each of its cells is that refusal.
+        if (scene.tier, scene.who) == (Tier::Gvisor, Who::Rootless) {
+            return refused(scene, &[], "gvisor/needs-root").map(|()| Found::Refused);
+        }
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),
             Cell::Refused(values, id) => refused(scene, values, id).map(|()| Found::Refused),
@@ -183,7 +198,7 @@ fn refused(scene: &Fixture, values: &[&str], id: &str) -> Held {
     let script = format!("touch {}", mark.display());
     let ended = match scene.tier {
         crate::Tier::Language => scene.interpreted(values, "print('ran')", WAT)?,
-        crate::Tier::Process | crate::Tier::Container => {
+        crate::Tier::Process | crate::Tier::Container | crate::Tier::Gvisor => {
             scene.run(&Fixture::values(values), &["/bin/sh", "-c", &script])?
         }
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Namespace, Resource};
-use policy::value::{Root, Tier};
+use policy::value::Root;
 use policy::{ClauseId, Plan};
 
 use super::sizes::Size;
@@ -79,6 +79,8 @@ pub(crate) struct Blueprint {
     pub(crate) shared_locks: bool,
     /// No process becomes undumpable.
     pub(crate) visible: bool,
+    /// Another kernel than the host's answers.
+    pub(crate) own_kernel: bool,
     /// No memory that nobody can count.
     pub(crate) counted_memory: bool,
     pub(crate) cgroup: sys::cgroup::Limits,
@@ -96,7 +98,7 @@ pub(crate) struct Blueprint {
 impl Blueprint {
     /// The parts of a plan; a control can be left out, to see that its lack is noticed.
     pub(crate) fn of(plan: &Plan, without: &[Control]) -> Self {
-        let mut blueprint = Self { container: plan.tier == Tier::Container, ..Self::default() };
+        let mut blueprint = Self { container: !plan.tier.on_host_tree(), ..Self::default() };
         for entry in &plan.entries {
             for control in entry.controls.iter().filter(|control| !without.contains(control)) {
                 blueprint.add(entry.clause, control);
@@ -156,9 +158,12 @@ impl Blueprint {
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
             Control::Interpreter(limits) => self.interpreter = Some(limits.clone()),
+            Control::OwnKernel { .. } => self.own_kernel = true,
             // The supervisor's own parts.
             Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::HostNetwork
+            | Control::Proxy
             | Control::Secrets
             | Control::Watch(_)
             | Control::Audit

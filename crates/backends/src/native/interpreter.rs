@@ -30,7 +30,7 @@ const MAX_WORDS: usize = 500;
 
 /// What an interpreter is told and given.
 #[derive(Debug)]
-pub(super) struct Interpreted {
+pub(crate) struct Interpreted {
     /// None where a test of the proof leaves it out.
     limits: Option<Interpreter>,
     code: Vec<u8>,

@@ -1,6 +1,6 @@
 //! The language tier: what its interpreters hold by themselves, and that all else is held by what holds it on the process tier.
 
-use conformance::case::{INTERPRETERS, MONTY, PROCESS, WASM};
+use conformance::case::{EVERY, INTERPRETERS, MONTY, PROCESS, WASM};
 use conformance::{Case, Cell, Ended, Fixture, Held, check};
 use policy::ClauseId;
 use policy::rows::ROWS;
@@ -132,19 +132,19 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LanguageModules,
-        backends: conformance::case::BOTH,
+        backends: EVERY,
         sentence: "a tier without an interpreter refuses it",
         cell: Cell::Refused(&["language.modules=[\"math\"]"], "language/needs-language"),
     },
     Case {
         clause: ClauseId::LanguageSteps,
-        backends: conformance::case::BOTH,
+        backends: EVERY,
         sentence: "a tier without an interpreter refuses it",
         cell: Cell::Refused(&["language.steps=1000000"], "language/needs-language"),
     },
     Case {
         clause: ClauseId::LanguageRecursion,
-        backends: conformance::case::BOTH,
+        backends: EVERY,
         sentence: "a tier without an interpreter refuses it",
         cell: Cell::Refused(&["language.recursion=100"], "language/needs-language"),
     },

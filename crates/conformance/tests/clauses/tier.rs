@@ -1,6 +1,6 @@
 //! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, CONTAINER, EVERY, GVISOR, PROCESS};
 use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
@@ -22,17 +22,17 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::Tier,
         backends: BOTH,
         sentence: "a tier that no backend implements is refused",
-        cell: Cell::Refused(&["tier=gvisor"], "tier/no-backend"),
+        cell: Cell::Refused(&["tier=vm"], "tier/no-backend"),
     },
     Case {
         clause: ClauseId::Backend,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "the backend of the policy is the one that runs",
         cell: Cell::Enforced(by_name),
     },
     Case {
         clause: ClauseId::Backend,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a backend that this version has not is refused",
         cell: Cell::Refused(&["backend=firecracker"], "backend/not-built"),
     },
@@ -50,9 +50,15 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Threat,
+        backends: GVISOR,
+        sentence: "against tenants that are hostile to each other `auto` takes the gvisor tier",
+        cell: Cell::Enforced(against_tenants),
+    },
+    Case {
+        clause: ClauseId::Threat,
         backends: BOTH,
         sentence: "what only a stronger tier could hold is refused",
-        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant"], "tier/no-backend"),
+        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     },
     Case {
         clause: ClauseId::Enforcer,
@@ -119,8 +125,9 @@ fn end(live: conformance::Live) -> Held {
 }
 
 fn by_name(scene: &Fixture) -> Held {
-    let ended = scene.shell(&["backend=native"], "exit 5")?;
-    check(ended.code == Some(5) && ended.text("/backend") == "native", || ended.said())
+    let name = scene.backend().name;
+    let ended = scene.shell(&[&format!("backend={name}")], "exit 5")?;
+    check(ended.code == Some(5) && ended.text("/backend") == name, || ended.said())
 }
 
 fn against_mistakes(scene: &Fixture) -> Held {
@@ -129,6 +136,10 @@ fn against_mistakes(scene: &Fixture) -> Held {
 
 fn against_hostile(scene: &Fixture) -> Held {
     auto(scene, "hostile", Tier::Container)
+}
+
+fn against_tenants(scene: &Fixture) -> Held {
+    auto(scene, "multi-tenant", Tier::Gvisor)
 }
 
 fn auto(scene: &Fixture, threat: &str, tier: Tier) -> Held {

@@ -16,7 +16,7 @@ use crate::workload::{Interpreter, Workload};
 pub(super) fn takes(backend: &str, what: &Workload, tier: TierChoice) -> bool {
     match what {
         Workload::Nothing => tier == TierChoice::Fixed(Tier::Language),
-        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Code(_) | Workload::Script(_) => {
+        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Code(_) | Workload::Script(_) => {
             source(what).is_ok_and(|source| source.backend() == backend)
         }
     }
@@ -48,7 +48,7 @@ pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
     let text = match what {
         Workload::Code(code) => code.text.clone(),
         Workload::Script(script) => super::commands::text(script).ok()?,
-        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Nothing => return None,
+        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => return None,
     };
     let allowed = loaded.policy.language.modules.as_deref();
     let has = |name: &str| match allowed {
@@ -77,7 +77,7 @@ fn source(what: &Workload) -> Result<Source, &'static str> {
         Workload::Argv(_) => {
             return Err("it is a native program, and this tier has interpreters of Python and WebAssembly");
         }
-        Workload::Shell | Workload::Agent(_) | Workload::Nothing => {
+        Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => {
             return Err("this tier runs one program of Python or WebAssembly to its end, and nothing that stays");
         }
     };

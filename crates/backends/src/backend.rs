@@ -9,6 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use guest::frames::FromGuest;
+use policy::control::Source;
 use policy::value::Tier;
 use policy::{Clause, Control, Plan, Policy, Support};
 
@@ -198,7 +199,13 @@ pub trait Running: Debug + Send {
 }
 
 /// The backends of this version, weakest tier first.
-pub const ALL: &[&dyn Backend] = &[&crate::native::Process, &crate::native::Container, &crate::gvisor::Gvisor];
+pub const ALL: &[&dyn Backend] = &[
+    &crate::native::Language(Source::Python),
+    &crate::native::Language(Source::Wasm),
+    &crate::native::Process,
+    &crate::native::Container,
+    &crate::gvisor::Gvisor,
+];
 
 /// The backend that made a plan.
 ///

@@ -17,7 +17,7 @@ pub use error::{Shut, StartError};
 pub use gvisor::{Engine, Gvisor, Known, known_faults};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
-    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
-    Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
+    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
+    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
 };
-pub use support::unmet_rules;
+pub use support::{LANGUAGE_MODULES, unmet_rules};

@@ -136,6 +136,7 @@ const CASES: &[Case] = &[
 const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
+    ("Interpreter", "it is fumehood's own executable: `sandbox/tests/language.rs` starts others in its place"),
     ("ImageTree", "the sandbox reads the tree: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
     ("Secrets", "the broker is started by the sandbox: its tests hold it"),
@@ -205,6 +206,7 @@ const VARIANTS: &[&str] = &[
     "Proxy",
     "Secrets",
     "HostNetwork",
+    "Interpreter",
     "Audit",
     "CommandGate",
     "ToolGate",
@@ -260,6 +262,7 @@ const fn variant(control: &Control) -> &'static str {
         Control::Proxy => "Proxy",
         Control::Secrets => "Secrets",
         Control::HostNetwork => "HostNetwork",
+        Control::Interpreter(_) => "Interpreter",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
         Control::ToolGate => "ToolGate",

@@ -167,6 +167,46 @@ impl Fixture {
         self.run(&Self::values(values), &["/usr/bin/python3", "-I", "-S", "-c", code])
     }
 
+    /// The same with a program of this scene's interpreter: Python, or the text of a module.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn interpreted(&self, values: &[&str], python: &str, module: &str) -> Result<Ended, Wrong> {
+        let named = format!("backend={}", self.backend.name);
+        let mut words: Vec<OsString> =
+            ["run", "--json", "--tier", self.tier.as_str(), "--set", &named].map(Into::into).to_vec();
+        words.extend(Self::values(values));
+        if self.backend.name == "wasm" {
+            let file = self.file("main.wasm", "")?;
+            std::fs::write(&file, wat::parse_str(module)?)?;
+            words.push(file.into());
+        } else {
+            words.extend(["--lang", "python", "--code", python].map(Into::into));
+        }
+        let ended = self.product(&words)?.end()?;
+        let by = ended.text("/backend");
+        check(by.is_empty() || by == self.backend.name, || format!("expected {}, and {by} ran it", self.backend))?;
+        Ok(ended)
+    }
+
+    /// `plan --json` of a document on a tier, by a backend of it.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not end.
+    pub fn plan_of(&self, document: &Path, on: BackendId) -> Result<Ended, Wrong> {
+        let named = format!("backend={}", on.name);
+        let mut words: Vec<OsString> =
+            ["plan", "--json", "--tier", on.tier.as_str(), "--set", &named, "-p"].map(Into::into).to_vec();
+        words.push(document.into());
+        self.product(&words)?.end()
+    }
+
+    /// By which backend.
+    #[must_use]
+    pub const fn backend(&self) -> BackendId {
+        self.backend
+    }
+
     /// The control: the same program as the same caller, unconfined.
     ///
     /// # Errors

@@ -152,6 +152,20 @@ const ROOMS: [Room; 18] = [
     },
     // The process that holds a sandbox's sockets: no engine, no backend.
     Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },
+    // Interpreters, which run what nobody trusts: no engine, no backend, no way to the system but their own streams.
+    Room {
+        package: "fumehood-language",
+        rooms: &["fumehood-policy"],
+        others: Some(&[
+            "monty",
+            "monty-types",
+            "ruff_python_ast",
+            "ruff_python_parser",
+            "ruff_text_size",
+            "rustix",
+            "wasmi",
+        ]),
+    },
     // The protocol of live sandboxes, and the program inside that speaks it: no runtime, no policy.
     Room {
         package: "fumehood-agent",
@@ -190,6 +204,7 @@ const ROOMS: [Room; 18] = [
             "fumehood-attack",
             "fumehood-egress",
             "fumehood-broker",
+            "fumehood-language",
             "fumehood-images",
             "fumehood-registry",
         ],
@@ -210,6 +225,7 @@ const ROOMS: [Room; 18] = [
             "fumehood-server",
             "fumehood-egress",
             "fumehood-broker",
+            "fumehood-language",
             "fumehood-images",
             "fumehood-registry",
             "fumehood-probe",

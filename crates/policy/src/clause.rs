@@ -138,6 +138,12 @@ clauses! {
     SyscallsAllow = "syscalls.allow";
     /// System calls removed.
     SyscallsDeny = "syscalls.deny";
+    /// Modules that a program of the language tier may import.
+    LanguageModules = "language.modules";
+    /// Steps of a program of the language tier.
+    LanguageSteps = "language.steps";
+    /// Depth of calls in a program of the language tier.
+    LanguageRecursion = "language.recursion";
     /// Command policy.
     Commands = "commands";
     /// Tool policy.

@@ -41,6 +41,7 @@ impl Policy {
                 label: None,
             },
             syscalls: Syscalls { profile: "strict".to_owned(), allow: Vec::new(), deny: Vec::new() },
+            language: crate::value::Language::default(),
             commands: None,
             tools: None,
             audit: Audit { path: None, redact: Vec::new(), content: Content::Hash, sync: Sync::Batch },

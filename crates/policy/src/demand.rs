@@ -174,6 +174,12 @@ pub enum Clause<'a> {
     SyscallsDeny(&'a [String]),
     /// `commands`
     Commands(&'a serde_json::Value),
+    /// `language.modules`
+    LanguageModules(&'a [String]),
+    /// `language.steps`
+    LanguageSteps(u64),
+    /// `language.recursion`
+    LanguageRecursion(u32),
     /// `tools`
     Tools(&'a crate::tools::Tools),
     /// `audit.path`
@@ -249,6 +255,9 @@ impl Clause<'_> {
             Self::SyscallsProfile(_) => ClauseId::SyscallsProfile,
             Self::SyscallsAllow(_) => ClauseId::SyscallsAllow,
             Self::SyscallsDeny(_) => ClauseId::SyscallsDeny,
+            Self::LanguageModules(_) => ClauseId::LanguageModules,
+            Self::LanguageSteps(_) => ClauseId::LanguageSteps,
+            Self::LanguageRecursion(_) => ClauseId::LanguageRecursion,
             Self::Commands(_) => ClauseId::Commands,
             Self::Tools(_) => ClauseId::Tools,
             Self::AuditPath(_) => ClauseId::AuditPath,
@@ -345,6 +354,9 @@ impl Policy {
             ClauseId::SyscallsProfile => Some(Clause::SyscallsProfile(&self.syscalls.profile)),
             ClauseId::SyscallsAllow => full(&self.syscalls.allow).map(Clause::SyscallsAllow),
             ClauseId::SyscallsDeny => full(&self.syscalls.deny).map(Clause::SyscallsDeny),
+            ClauseId::LanguageModules => self.language.modules.as_deref().map(Clause::LanguageModules),
+            ClauseId::LanguageSteps => self.language.steps.map(Clause::LanguageSteps),
+            ClauseId::LanguageRecursion => self.language.recursion.map(Clause::LanguageRecursion),
             ClauseId::Commands => self.commands.as_ref().map(|commands| Clause::Commands(&commands.written)),
             ClauseId::Tools => self.tools.as_deref().map(Clause::Tools),
             ClauseId::AuditPath => audit.path.as_ref().map(Clause::AuditPath),
@@ -428,6 +440,9 @@ impl Clause<'_> {
             | Self::SyscallsProfile(_)
             | Self::SyscallsAllow(_)
             | Self::SyscallsDeny(_)
+            | Self::LanguageModules(_)
+            | Self::LanguageSteps(_)
+            | Self::LanguageRecursion(_)
             | Self::Commands(_)
             | Self::Tools(_)
             | Self::AuditPath(_)

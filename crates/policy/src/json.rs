@@ -320,6 +320,9 @@ impl Clause<'_> {
             | Self::SyscallsAllow(list)
             | Self::SyscallsDeny(list)
             | Self::AuditRedact(list) => json!(list),
+            Self::LanguageModules(list) => json!(list),
+            Self::LanguageSteps(count) => json!(count),
+            Self::LanguageRecursion(depth) => json!(depth),
             Self::Commands(value) => (*value).clone(),
             Self::Tools(tools) => tools.written.clone(),
             Self::AuditPath(path) => path_text(path),

@@ -55,7 +55,7 @@ pub struct Choice {
 #[must_use]
 pub const fn least_tier(threat: Threat) -> Tier {
     match threat {
-        Threat::Mistakes => Tier::Process,
+        Threat::Mistakes => Tier::Language,
         Threat::Hostile => Tier::Container,
         Threat::MultiTenant => Tier::Gvisor,
     }

@@ -41,6 +41,8 @@ pub enum Limit {
     Output,
     /// A usage threshold.
     Threshold,
+    /// Steps of a program of the language tier.
+    Steps,
 }
 
 /// How a run ended.

@@ -26,6 +26,14 @@ pub enum Tier {
     Vm,
 }
 
+impl Tier {
+    /// Whether a program has no tree of its own: it stands in one folder of the run in the host's tree.
+    #[must_use]
+    pub const fn on_host_tree(self) -> bool {
+        matches!(self, Self::Language | Self::Process)
+    }
+}
+
 /// The `tier` clause: one tier by name, or the weakest that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TierChoice {
@@ -113,12 +121,25 @@ pub struct Policy {
     pub process: Process,
     /// System call filter.
     pub syscalls: Syscalls,
+    /// What a program of the language tier may do.
+    pub language: Language,
     /// Which command lines may be run; the broker judges them.
     pub commands: Option<Box<Commands>>,
     /// `[tools]` and `[mcp]`, for the gate before the tools of an agent.
     pub tools: Option<Box<crate::tools::Tools>>,
     /// Audit record.
     pub audit: Audit,
+}
+
+/// `[language]`: what an interpreter of the language tier holds by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Language {
+    /// Modules that may be imported, sorted; `None` = those of the tier.
+    pub modules: Option<Vec<String>>,
+    /// Most steps.
+    pub steps: Option<u64>,
+    /// Deepest call; `None` = that of the tier.
+    pub recursion: Option<u32>,
 }
 
 /// A host path shown inside, at a path of its own.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use axum::http::StatusCode;
 use policy::ClauseId;
 use policy::value::{
-    Audit, EnforcerDemand, Env, Fs, Grant, Limits, Net, NetMode, NetRule, Over, Policy, Process, Root, Sockets,
-    Syscalls, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
+    Audit, EnforcerDemand, Env, Fs, Grant, Language, Limits, Net, NetMode, NetRule, Over, Policy, Process, Root,
+    Sockets, Syscalls, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
 use crate::answer::Problem;
@@ -99,6 +99,7 @@ impl Beyond<'_> {
             secrets,
             process,
             syscalls,
+            language,
             commands,
             tools: _,
             audit,
@@ -119,6 +120,7 @@ impl Beyond<'_> {
         self.hold(ClauseId::Secrets, known);
         let Process { user: _, hostname: _, umask: _, tty: _, label } = process;
         self.hold(ClauseId::ProcessLabel, label.is_none() || *label == asked.process.label);
+        self.language(language, &asked.language);
         self.syscalls(syscalls, &asked.syscalls);
         self.hold(ClauseId::Commands, commands.is_none() || *commands == asked.commands);
         self.audit(audit, &asked.audit);
@@ -231,6 +233,14 @@ impl Beyond<'_> {
         self.hold(ClauseId::EnvPass, passed);
     }
 
+    fn language(&mut self, ceiling: &Language, asked: &Language) {
+        let Language { modules, steps, recursion } = ceiling;
+        let within = |most: &Vec<String>| asked.modules.iter().flatten().all(|name| most.contains(name));
+        self.hold(ClauseId::LanguageModules, modules.as_ref().is_none_or(within));
+        self.hold(ClauseId::LanguageSteps, at_most(*steps, asked.steps));
+        self.hold(ClauseId::LanguageRecursion, at_most(*recursion, asked.recursion));
+    }
+
     fn syscalls(&mut self, ceiling: &Syscalls, asked: &Syscalls) {
         let Syscalls { profile, allow, deny } = ceiling;
         self.hold(ClauseId::SyscallsProfile, asked.profile == *profile || asked.profile == "strict");
@@ -260,6 +270,7 @@ fn is_tier_at_least(least: TierChoice, asked: TierChoice) -> bool {
     match (least, asked) {
         (TierChoice::Auto, _) => true,
         (TierChoice::Fixed(least), TierChoice::Fixed(asked)) => asked >= least,
+        // The language tier has every control of the process tier, and an interpreter before them.
         (TierChoice::Fixed(least), TierChoice::Auto) => least <= Tier::Process,
     }
 }

@@ -99,6 +99,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         copy_to: None,
         etc: tree.etc,
         label: None,
+        interpreted: None,
         config,
         blueprint,
         placed: tree.placed,

@@ -162,6 +162,7 @@ impl Proof<'_> {
             | Control::Environment
             | Control::ProtectedAtApply
             | Control::Watch(_)
+            | Control::ImageTree(_)
             | Control::Audit
             | Control::CommandGate
             | Control::ToolGate => self.native.evidence(control),
@@ -189,6 +190,7 @@ impl Proof<'_> {
             | Control::Inlets(_)
             | Control::Broker
             | Control::Proxy
+            | Control::Interpreter(_)
             | Control::Secrets
             | Control::HostNetwork => Err("gVisor is not asked for it".to_owned()),
         }

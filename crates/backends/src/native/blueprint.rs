@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Namespace, Resource};
-use policy::value::{Root, Tier};
+use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Namespace, Resource};
+use policy::value::Root;
 use policy::{ClauseId, Plan};
 
 use super::sizes::Size;
@@ -91,12 +91,14 @@ pub(crate) struct Blueprint {
     pub(crate) inlets: Vec<Inlet>,
     /// Names are asked of the broker.
     pub(crate) resolver: bool,
+    /// The payload is an interpreter of ours, which is told these limits.
+    pub(crate) interpreter: Option<Interpreter>,
 }
 
 impl Blueprint {
     /// The parts of a plan; a control can be left out, to see that its lack is noticed.
     pub(crate) fn of(plan: &Plan, without: &[Control]) -> Self {
-        let mut blueprint = Self { container: plan.tier != Tier::Process, ..Self::default() };
+        let mut blueprint = Self { container: !plan.tier.on_host_tree(), ..Self::default() };
         for entry in &plan.entries {
             for control in entry.controls.iter().filter(|control| !without.contains(control)) {
                 blueprint.add(entry.clause, control);
@@ -155,6 +157,7 @@ impl Blueprint {
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
+            Control::Interpreter(limits) => self.interpreter = Some(limits.clone()),
             Control::OwnKernel { .. } => self.own_kernel = true,
             // The supervisor's own parts.
             Control::ProtectedAtApply

@@ -15,6 +15,7 @@ mod etc_cache;
 pub(crate) mod filter;
 pub(crate) mod identity;
 mod image;
+mod interpreter;
 pub(crate) mod label;
 mod landlock;
 pub(crate) mod launch;
@@ -38,12 +39,14 @@ mod words;
 pub use capacity::{Exhausted, ExhaustedResource};
 pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
+pub use interpreter::WORD as LANGUAGE_WORD;
 pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
 pub use running::{Sample, Streams};
 pub use start::GROUPS;
 pub use survey::Unseen;
 pub use tree::TMP_SLOT;
 
+use policy::control::Source;
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};
 
@@ -58,6 +61,10 @@ pub struct Container;
 /// The process tier.
 #[derive(Clone, Copy, Debug)]
 pub struct Process;
+
+/// The language tier: an interpreter of ours as the program of a run of the process tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Language(pub Source);
 
 /// Its name, on both tiers.
 const NAME: &str = "native";
@@ -114,6 +121,37 @@ impl Backend for Process {
 
     fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
         support::process(clause.id(), policy, host)
+    }
+
+    fn prepare(
+        &self,
+        plan: &Plan,
+        host: &Capabilities,
+        launch: &Launch,
+    ) -> Result<Box<dyn backend::Prepared>, StartError> {
+        prepared(plan, host, launch)
+    }
+
+    fn end_left(&self, run: &str) -> Result<usize, String> {
+        mark::end_marked(run)
+    }
+}
+
+impl Backend for Language {
+    fn tier(&self) -> Tier {
+        Tier::Language
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.backend()
+    }
+
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
+        support::process_probe(host)
+    }
+
+    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
+        support::language(clause.id(), policy, host, self.0)
     }
 
     fn prepare(

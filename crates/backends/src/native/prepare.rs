@@ -12,6 +12,7 @@ use policy::value::{NetMode, Tier};
 use policy::{Plan, Policy};
 
 use super::blueprint::Blueprint;
+use super::interpreter::Interpreted;
 use super::label::Label;
 use super::landlock::Rules;
 use super::launch::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
@@ -67,6 +68,8 @@ pub(crate) struct Prepared {
     pub(crate) etc: Option<std::fs::File>,
     /// The label of the payload's program.
     pub(crate) label: Option<Label>,
+    /// The payload is an interpreter, and this is what it is given.
+    pub(crate) interpreted: Option<Interpreted>,
 }
 
 impl backend::Prepared for Prepared {
@@ -101,10 +104,18 @@ impl backend::Prepared for Prepared {
 /// A path of the plan cannot be used, or a profile is unknown.
 pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let policy = &plan.policy;
-    let blueprint = Blueprint::of(plan, launch.without());
+    let mut blueprint = Blueprint::of(plan, launch.without());
+    if let (Tier::Language, Some(OwnProgram::File(own))) = (plan.tier, &launch.program) {
+        // There is one program, and it starts no other.
+        blueprint.exec = Some(vec![own.clone()]);
+    }
     let identity = identity::choose(policy, host, &launch.run, blueprint.container)?;
     let filter = filter::build(&blueprint)?;
     let mut config = common(&blueprint, policy, host, launch);
+    let interpreted = (plan.tier == Tier::Language).then(|| Interpreted::of(&blueprint, launch));
+    if let Some(interpreted) = &interpreted {
+        config.argv.splice(0..0, interpreted.words());
+    }
     let mut mapped = Vec::new();
     let (mut copy_to, mut etc, mut placed, mut covered) = (None, None, Vec::new(), Vec::new());
     let (rules, cwd, workspace) = if blueprint.container {
@@ -148,7 +159,9 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
         program: launch.program.clone(),
-        stdio: launch.stdio,
+        // By its stdin an interpreter is given the program.
+        stdio: if interpreted.is_some() && launch.stdio == Stdio::NoInput { Stdio::Pipes } else { launch.stdio },
+        interpreted,
         rootless: !host.root(),
         tier: plan.tier,
         plan: plan.clone(),

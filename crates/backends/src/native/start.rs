@@ -299,7 +299,12 @@ impl backend::Started for Started {
     }
 
     fn verify(self: Box<Self>, armed: &[policy::Control]) -> Result<Box<dyn backend::Verified>, StartError> {
-        Ok(Box::new(self.confined()?.verify(armed)?))
+        let mut started = *self;
+        let Some(interpreted) = started.prepared.interpreted.take() else {
+            return Ok(Box::new(started.confined()?.verify(armed)?));
+        };
+        let armed: Vec<policy::Control> = armed.iter().cloned().chain(interpreted.control()).collect();
+        Ok(Box::new(interpreted.prove(started.confined()?.verify(&armed)?.run()?)?))
     }
 }
 

@@ -252,6 +252,11 @@ impl Proof<'_> {
             Control::HostNetwork => must(!self.started.prepared.blueprint.no_inet && !self.container(), || {
                 "it is not for this plan".to_owned()
             }),
+            Control::Interpreter(_) => {
+                // What it says itself comes after this, and before it is given the program.
+                must(self.armed.contains(control), || "nobody set it up".to_owned())?;
+                self.listed(self.started.prepared.blueprint.exec.as_deref().unwrap_or_default())
+            }
             Control::Copy { size: None, .. }
             | Control::Broker
             | Control::Proxy
@@ -698,9 +703,19 @@ impl backend::Verified for Verified {
     }
 
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
+        Ok(Box::new(self.run()?))
+    }
+}
+
+impl Verified {
+    /// Lets the payload go.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub(super) fn run(self) -> Result<Running, StartError> {
         let started = self.confined.started;
         started.control.send(ToGuest::Go)?;
         let label = started.prepared.label;
-        Ok(Box::new(Running { held: started.child, control: started.control, streams: started.streams, label }))
+        Ok(Running { held: started.child, control: started.control, streams: started.streams, label })
     }
 }

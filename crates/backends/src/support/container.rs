@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, pids, tools,
-    unmet, unmet_but, watched, when, when_some,
+    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, of_language,
+    pids, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::sizes::{self, Size};
@@ -95,6 +95,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::SyscallsDeny => {
             when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
         }
+        ClauseId::LanguageModules => of_language(policy.language.modules.is_some()),
+        ClauseId::LanguageSteps => of_language(policy.language.steps.is_some()),
+        ClauseId::LanguageRecursion => of_language(policy.language.recursion.is_some()),
         ClauseId::Commands => commands(policy, host, Control::NoexecMounts),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),

@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    by_group, cpu_time, cpus, file_size, held, held_with, idle, network, no_controller, tools, unmet, watched, when,
-    when_some,
+    by_group, cpu_time, cpus, file_size, held, held_with, idle, network, no_controller, of_language, tools, unmet,
+    watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;
@@ -154,6 +154,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::SyscallsDeny => {
             when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
         }
+        ClauseId::LanguageModules => of_language(policy.language.modules.is_some()),
+        ClauseId::LanguageSteps => of_language(policy.language.steps.is_some()),
+        ClauseId::LanguageRecursion => of_language(policy.language.recursion.is_some()),
         ClauseId::Commands => when_some(policy.commands.as_ref(), |commands| match commands.exec {
             true => unmet(
                 "commands/no-kernel-list",

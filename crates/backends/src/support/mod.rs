@@ -4,12 +4,15 @@
 
 mod container;
 mod gvisor;
+mod language;
 mod network;
 pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
 pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
+pub use language::MODULES as LANGUAGE_MODULES;
+pub(crate) use language::support as language;
 pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};
@@ -326,4 +329,15 @@ pub(crate) fn user(policy: &Policy) -> Control {
         Root::Host | Root::Empty | Root::Dir(_) => None,
     };
     Control::User { name: policy.process.user.clone(), id: known.unwrap_or(INSIDE) }
+}
+
+/// A clause of the language tier, asked of another one.
+pub(crate) fn of_language(asked: bool) -> Support {
+    when(asked, || {
+        unmet(
+            "language/needs-language",
+            "only an interpreter of the language tier holds it: here the program is whatever the policy lets run",
+            "use `--tier language`, or drop the clause",
+        )
+    })
 }

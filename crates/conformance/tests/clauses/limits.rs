@@ -387,7 +387,7 @@ print(os.path.getsize(path))"
 fn fill(scene: &Fixture, piece: &str) -> String {
     let places = match scene.tier {
         Tier::Container | Tier::Gvisor => "['/tmp', '/dev/shm', '/run']",
-        Tier::Process => "[os.environ['TMPDIR'], os.environ['HOME']]",
+        Tier::Language | Tier::Process => "[os.environ['TMPDIR'], os.environ['HOME']]",
     };
     format!(
         "
@@ -412,7 +412,7 @@ fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> Held {
             let done: u32 = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
             check(ended.out().contains("errno 28") && done <= most, || ended.said())
         }
-        Tier::Process => limited(ended, "disk"),
+        Tier::Language | Tier::Process => limited(ended, "disk"),
     }
 }
 

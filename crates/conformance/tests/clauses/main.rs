@@ -12,6 +12,7 @@ mod files;
 mod git;
 mod gvisor;
 mod held;
+mod language;
 mod limits;
 mod network;
 mod places;
@@ -33,7 +34,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 15] = [
+    let groups: [&[Case]; 17] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -49,6 +50,8 @@ fn cases() -> Vec<Case> {
         streams::CASES,
         end::CASES,
         gvisor::CASES,
+        language::CASES,
+        language::BEHIND,
     ];
     groups.concat()
 }

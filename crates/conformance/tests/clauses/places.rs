@@ -248,7 +248,7 @@ fn noexec(scene: &Fixture) -> Held {
     match scene.tier {
         Tier::Container | Tier::Gvisor => check(!ended.out().ends_with(" 0"), || ended.said()),
         // Landlock does not see what a loader maps: the plan says so, and that is the promise.
-        Tier::Process => {
+        Tier::Language | Tier::Process => {
             let list = ended.report.get("enforcers").map(ToString::to_string).unwrap_or_default();
             check(list.contains("given to the dynamic loader"), || format!("the plan is silent: {list}"))
         }
@@ -285,7 +285,7 @@ fn tmp_size(scene: &Fixture) -> Held {
             check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said())
         }
         // Sampled: the run ends.
-        Tier::Process => check(ended.code == Some(124) && ended.limit() == "disk", || ended.said()),
+        Tier::Language | Tier::Process => check(ended.code == Some(124) && ended.limit() == "disk", || ended.said()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
-use conformance::case::{BOTH, CONTAINER, GVISOR, PROCESS};
+use conformance::case::{BOTH, CONTAINER, EVERY, GVISOR, PROCESS};
 use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
@@ -26,13 +26,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Backend,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "the backend of the policy is the one that runs",
         cell: Cell::Enforced(by_name),
     },
     Case {
         clause: ClauseId::Backend,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a backend that this version has not is refused",
         cell: Cell::Refused(&["backend=firecracker"], "backend/not-built"),
     },
@@ -125,8 +125,9 @@ fn end(live: conformance::Live) -> Held {
 }
 
 fn by_name(scene: &Fixture) -> Held {
-    let ended = scene.shell(&["backend=native"], "exit 5")?;
-    check(ended.code == Some(5) && ended.text("/backend") == "native", || ended.said())
+    let name = scene.backend().name;
+    let ended = scene.shell(&[&format!("backend={name}")], "exit 5")?;
+    check(ended.code == Some(5) && ended.text("/backend") == name, || ended.said())
 }
 
 fn against_mistakes(scene: &Fixture) -> Held {

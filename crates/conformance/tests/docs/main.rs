@@ -27,7 +27,7 @@ const CODES: [(&str, &str); 5] = [
     ("0-123, 128+n", "the program's own; killed by signal n"),
     (
         "124",
-        "a limit ended it; `outcome` names which (`wall`, `cpu_time`, `memory`, `pids` when fatal, `disk` when fatal, `output`, `threshold`)",
+        "a limit ended it; `outcome` names which (`wall`, `cpu_time`, `memory`, `pids` when fatal, `disk` when fatal, `output`, `threshold`, `steps`)",
     ),
     ("125", "Fumehood's own failure, posture mismatch included"),
     ("126", "refused (no plan), or the program is not executable (told apart in the report and message)"),
@@ -39,8 +39,16 @@ const CODES_PAGE: &str = "docs/concepts/report.md";
 const FIRST_SCREEN: &str = "README.md";
 
 /// Every limit that can end a run. The match breaks when one is added, so that the list cannot lag behind.
-const LIMITS: [Limit; 7] =
-    [Limit::Wall, Limit::CpuTime, Limit::Memory, Limit::Pids, Limit::Disk, Limit::Output, Limit::Threshold];
+const LIMITS: [Limit; 8] = [
+    Limit::Wall,
+    Limit::CpuTime,
+    Limit::Memory,
+    Limit::Pids,
+    Limit::Disk,
+    Limit::Output,
+    Limit::Threshold,
+    Limit::Steps,
+];
 
 const fn word(limit: Limit) -> &'static str {
     match limit {
@@ -51,6 +59,7 @@ const fn word(limit: Limit) -> &'static str {
         Limit::Disk => "disk",
         Limit::Output => "output",
         Limit::Threshold => "threshold",
+        Limit::Steps => "steps",
     }
 }
 

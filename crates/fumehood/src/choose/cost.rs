@@ -23,7 +23,8 @@ const STARTS: usize = 5;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
     tier: String,
-    /// From the policy to the report of a program that does nothing, in milliseconds; the median of [`STARTS`].
+    backend: String,
+    /// From the policy to the report of the shortest program that prints a number, in milliseconds; the median of [`STARTS`].
     pub(crate) start_ms: f64,
     /// Peak of memory inside, in bytes; `None` where nobody counts it.
     pub(crate) memory: Option<u64>,
@@ -40,13 +41,13 @@ impl Costs {
         let key = key(host);
         let state = State::open(&environment.state).ok();
         let mut costs = state.as_ref().filter(|_| !anew).map_or_else(Self::default, |state| read(state, &key));
-        let holding = rows.iter().filter(|row| row.holds() && costs.of(row.tier).is_none());
-        let missing: Vec<Tier> = holding.map(|row| row.tier).collect();
+        let holding = rows.iter().filter(|row| row.holds() && costs.of(row).is_none());
+        let missing: Vec<(Tier, &str)> = holding.filter_map(|row| Some((row.tier, row.backend?))).collect();
         if missing.is_empty() {
             return costs;
         }
         let trials = Trials::new(environment);
-        costs.0.extend(missing.into_iter().filter_map(|tier| measure(tier, &trials)));
+        costs.0.extend(missing.into_iter().filter_map(|on| measure(on, &trials)));
         if let Some(state) = state {
             // Only a cache: the next call measures again.
             drop(write(&state, &key, &costs));
@@ -54,8 +55,8 @@ impl Costs {
         costs
     }
 
-    pub(crate) fn of(&self, tier: Tier) -> Option<&Cost> {
-        self.0.iter().find(|cost| cost.tier == tier.as_str())
+    pub(crate) fn of(&self, row: &Row) -> Option<&Cost> {
+        self.0.iter().find(|cost| cost.tier == row.tier.as_str() && Some(cost.backend.as_str()) == row.backend)
     }
 }
 
@@ -65,12 +66,12 @@ fn key(host: &Capabilities) -> String {
     policy::json::digest(&facts)
 }
 
-fn measure(tier: Tier, trials: &Trials) -> Option<Cost> {
+fn measure(on: (Tier, &str), trials: &Trials) -> Option<Cost> {
     let mut times = Vec::with_capacity(STARTS);
     let mut memory = None;
     for _ in 0..STARTS {
         let begin = Instant::now();
-        let report = trials.run(tier, &["/bin/true"]).ok()??;
+        let report = trials.run(on).ok()??;
         if report.pointer("/outcome/code") != Some(&json!(0)) {
             return None;
         }
@@ -79,7 +80,8 @@ fn measure(tier: Tier, trials: &Trials) -> Option<Cost> {
     }
     times.sort_by(f64::total_cmp);
     let median = times.get(STARTS / 2).copied()?;
-    Some(Cost { tier: tier.as_str().to_owned(), start_ms: (median * 10.0).round() / 10.0, memory })
+    let (tier, backend) = (on.0.as_str().to_owned(), on.1.to_owned());
+    Some(Cost { tier, backend, start_ms: (median * 10.0).round() / 10.0, memory })
 }
 
 fn read(state: &State, key: &str) -> Costs {
@@ -91,6 +93,7 @@ fn read(state: &State, key: &str) -> Costs {
     let cost = |value: &Value| {
         Some(Cost {
             tier: value.get("tier")?.as_str()?.to_owned(),
+            backend: value.get("backend")?.as_str()?.to_owned(),
             start_ms: value.get("start_ms")?.as_f64()?,
             memory: value.get("memory").and_then(Value::as_u64),
         })
@@ -102,7 +105,7 @@ fn write(state: &State, key: &str, costs: &Costs) -> std::io::Result<()> {
     let list: Vec<Value> = costs
         .0
         .iter()
-        .map(|Cost { tier, start_ms, memory }| json!({ "tier": tier, "start_ms": start_ms, "memory": memory }))
+        .map(|Cost { tier, backend, start_ms, memory }| json!({ "tier": tier, "backend": backend, "start_ms": start_ms, "memory": memory }))
         .collect();
     let text = json!({ "key": key, "costs": list }).to_string();
     let mode = Mode::RUSR | Mode::WUSR;

@@ -40,7 +40,7 @@ impl Row {
 
     pub(crate) fn to_json(&self, costs: &Costs) -> Value {
         let Self { tier, backend, refused, held } = self;
-        let cost = costs.of(*tier);
+        let cost = costs.of(self);
         json!({
             "tier": tier.as_str(),
             "backend": backend,

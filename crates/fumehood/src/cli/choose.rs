@@ -37,7 +37,7 @@ pub(super) const SPEC: Spec = Spec {
     about: "Say which tier fits a policy, a threat and needs on this host, and why no other",
     usage: "[--threat THREAT] [--needs WORDS] [-p POLICY] [FLAGS] [--measure]",
     more: "Every tier is asked for a plan of the policy; the weakest that has one and is meant against the threat is the choice.\n\
-           `tier` of the policy is not looked at. Costs are measured on this host, by starting `true`, and kept for it.\n\n\
+           `tier` of the policy is not looked at. Costs are measured on this host, by starting small programs, and kept for it.\n\n\
            Exit codes:\n  \
              0    there is a choice\n  \
              125  a failure of fumehood itself, or bad usage\n  \
@@ -103,7 +103,7 @@ fn needs(typed: &OsStr) -> Result<Vec<Need>, Failure> {
 fn text(row: &Row, costs: &Costs, palette: Palette, columns: usize) -> String {
     let (role, word) = if row.holds() { (Role::Good, "holds") } else { (Role::Bad, "refused") };
     let by = row.backend.map_or_else(String::new, |backend| format!(" by {backend}"));
-    let cost = costs.of(row.tier).filter(|_| row.holds()).map_or_else(String::new, |cost| {
+    let cost = costs.of(row).filter(|_| row.holds()).map_or_else(String::new, |cost| {
         let memory = cost.memory.map_or_else(String::new, |memory| format!(", {} inside", bytes(memory)));
         format!("; `true` takes {} ms here{memory}", cost.start_ms)
     });

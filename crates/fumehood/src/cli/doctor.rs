@@ -29,8 +29,12 @@ pub(super) const SPEC: Spec = Spec {
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
     let only = call.parsed.value("tier").map(tier_of).transpose()?;
     let trials = Trials::new(call.environment);
-    let health =
-        examine(&call.environment.state, call.environment.user_bus(), only, Some(&|tier| prove(tier, &trials)));
+    let health = examine(
+        &call.environment.state,
+        call.environment.user_bus(),
+        only,
+        Some(&|tier, backend| prove((tier, backend), &trials)),
+    );
     let code = u8::from(!health.has_this(only.unwrap_or_else(default_tier)));
     if call.json {
         let default = default_tier().as_str();
@@ -58,9 +62,9 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
     Err(Failure::own(usage("usage/bad-value", format!("`--tier {typed}`: no tier that could be looked at"), why, fix)))
 }
 
-/// Starts a small sandbox on a tier under the default policy: its own record, and the shell's shortest script.
-fn prove(tier: Tier, trials: &Trials) -> Proof {
-    match trials.run(tier, &["/bin/sh", "-c", "echo $((6 * 7))"]) {
+/// Starts a small sandbox by a backend under the default policy: its own record, and the shortest program that answers.
+fn prove(on: (Tier, &str), trials: &Trials) -> Proof {
+    match trials.run(on) {
         Ok(Some(report)) => judge(&report),
         Ok(None) => Proof { held: false, how: format!("it did not end within {} s", MAX_TRIAL.as_secs()) },
         Err(stop) => judge(&stop.json()),

@@ -25,6 +25,7 @@ mod image_build;
 mod image_make;
 mod image_pull;
 mod keys;
+mod language;
 mod learn;
 mod live;
 mod man;
@@ -129,6 +130,7 @@ pub const COMMANDS: &[&Spec] = &[
     &completions::SPEC,
     &man::SPEC,
     &broker::SPEC,
+    &language::SPEC,
     &attack::PROBE,
     &attack::CONTROL,
     &attack::NEIGHBOUR,

@@ -80,14 +80,14 @@ pub fn examine(
     places: &Places,
     bus: Option<PathBuf>,
     only: Option<Tier>,
-    prove: Option<&dyn Fn(Tier) -> Proof>,
+    prove: Option<&dyn Fn(Tier, &'static str) -> Proof>,
 ) -> Health {
     let host = Capabilities::probe_with(bus);
     let mut tiers = tiers(&host);
     tiers.retain(|tier| only.is_none_or(|only| only == tier.tier));
     for tier in &mut tiers {
         if tier.refused.is_empty() {
-            tier.proof = prove.map(|prove| prove(tier.tier));
+            tier.proof = prove.map(|prove| prove(tier.tier, tier.backend));
         }
     }
     let mut findings = causes(&host, places);

@@ -47,6 +47,11 @@ pub const LANGUAGES: &[Language] = &[
     Language { names: &["sed"], extensions: &["sed"], programs: &[&["sed", "-f"]] },
     Language { names: &["tcl"], extensions: &["tcl"], programs: &[&["tclsh"]] },
     Language { names: &["elixir", "exs"], extensions: &["exs"], programs: &[&["elixir"]] },
+    Language {
+        names: &["wasm", "webassembly"],
+        extensions: &["wasm"],
+        programs: &[&["wasmtime"], &["wasmer", "run"], &["wasmedge"], &["iwasm"]],
+    },
     Language { names: &["guile", "scheme", "scm"], extensions: &["scm"], programs: &[&["guile", "-s"]] },
 ];
 

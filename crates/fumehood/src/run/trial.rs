@@ -9,10 +9,23 @@ use sys::channel::Interest;
 
 use super::in_process::Runner;
 use crate::environment::Environment;
+use crate::program::code;
 use crate::ui::Failure;
 
 /// How long a sandbox may take that does next to nothing; a loaded machine is slow, a broken one never ends.
 pub(crate) const MAX_TRIAL: Duration = Duration::from_secs(30);
+
+/// 42 by WASI's `fd_write`.
+const WASM: &[u8] = include_bytes!("answer.wasm");
+
+/// The shortest program that prints 42.
+fn answer(backend: &str) -> Result<Workload, Failure> {
+    match backend {
+        "monty" => code("python", b"print(6 * 7)".to_vec(), Vec::new()),
+        "wasm" => code("wasm", WASM.to_vec(), Vec::new()),
+        _ => Ok(Workload::Argv(["/bin/sh", "-c", "echo $((6 * 7))"].map(Into::into).to_vec())),
+    }
+}
 
 /// What trials of one command have in common.
 #[derive(Debug)]
@@ -23,17 +36,21 @@ impl Trials {
     pub(crate) fn new(environment: &Environment) -> Self {
         let own = ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"];
         let kept = own.into_iter().filter_map(|name| Some((name.into(), environment.variable(name)?.to_owned())));
-        Self(Runner::new(&sandbox::Environment::new(Some("/".into()), kept.collect(), environment.euid)))
+        let own = sandbox::Environment::new(Some("/".into()), kept.collect(), environment.euid);
+        Self(Runner::new(&own.with_broker(environment.broker.clone())))
     }
 
-    /// Runs a program on a tier under the default policy; its report, or `None` if it did not end within [`MAX_TRIAL`].
+    /// Runs the shortest program that prints 42, by a backend of a tier under the default policy; its report, or `None` if
+    /// it did not end within [`MAX_TRIAL`].
     ///
     /// # Errors
     /// A refusal, or our own failure.
-    pub(crate) fn run(&self, tier: Tier, argv: &[&str]) -> Result<Option<Value>, Failure> {
-        let layers = [PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() }];
-        let argv = argv.iter().map(Into::into).collect();
-        let sandbox = self.0.start(&layers, Workload::Argv(argv), Stdio::kept())?;
+    pub(crate) fn run(&self, (tier, backend): (Tier, &str)) -> Result<Option<Value>, Failure> {
+        let layers = [
+            PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() },
+            PolicyLayer::Set(format!("backend={backend}")),
+        ];
+        let sandbox = self.0.start(&layers, answer(backend)?, Stdio::kept())?;
         let bell = [Interest { fd: sandbox.ended(), write: false }];
         let in_time = sys::channel::wait(&bell, Some(MAX_TRIAL)).is_ok_and(|ready| ready.first() == Some(&true));
         if !in_time {

@@ -11,11 +11,11 @@ fn row<'a>(json: &'a Value, tier: &str) -> &'a Value {
 #[test]
 fn each_tier_answers_and_the_choice_is_one_that_has_a_plan() {
     let house = House::new();
-    for (threat, least) in [("mistakes", "process"), ("hostile", "container")] {
+    for (threat, least) in [("mistakes", "language"), ("hostile", "container")] {
         let said = house.run(&["choose", "--threat", threat, "--json"]);
         let json = said.json();
         let tiers: Vec<_> = json["table"].as_array().unwrap().iter().map(|row| row["tier"].clone()).collect();
-        assert_eq!(tiers, ["language", "process", "container", "gvisor", "vm"]);
+        assert_eq!(tiers, ["language", "language", "process", "container", "gvisor", "vm"]);
         for row in json["table"].as_array().unwrap() {
             assert_eq!(row["holds"] == true, row["refused"].as_array().unwrap().is_empty(), "{row}");
             assert_eq!(row["measured"] == true, row["start_ms"].is_number(), "{row}");
@@ -28,7 +28,8 @@ fn each_tier_answers_and_the_choice_is_one_that_has_a_plan() {
             let tier = json["choice"]["tier"].as_str().unwrap();
             assert!(row(&json, tier)["holds"] == true && row(&json, tier)["measured"] == true, "{json}");
             let set = format!("threat={threat}");
-            let ran = house.run(&["run", "-q", "--tier", tier, "--set", &set, "--", "true"]);
+            let code = ["run", "-q", "--tier", tier, "--set", &set, "--lang", "python", "--code", "pass"];
+            let ran = house.run(&code);
             assert_eq!(ran.code, 0, "{ran:?}");
             assert!(least != "container" || tier != "process", "{json}");
         } else {

@@ -22,6 +22,7 @@ mod identity;
 mod image_builds;
 mod image_runs;
 mod images;
+mod language;
 mod live;
 mod live_files;
 mod man;

@@ -86,6 +86,9 @@ impl Control {
             Self::Proxy => Evidence::Armed("it said the digest of the rules, of which the proxy is one"),
             Self::Secrets => Evidence::Armed("it said the digest of which secrets it holds for which requests"),
             Self::HostNetwork => Evidence::Behaviour("no probe of closed sockets is planned"),
+            Self::Interpreter(_) => {
+                Evidence::Armed("it tried its limits and said which it has, before it was given the program")
+            }
             Self::Audit => Evidence::Armed("run.planned is written"),
             Self::CommandGate => Evidence::Armed("the command was judged"),
             Self::ToolGate => Evidence::Armed("no channel to a tool"),

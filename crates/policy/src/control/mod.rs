@@ -5,6 +5,7 @@
 //! derived from its controls: there is no second list that could say something else.
 
 mod evidence;
+mod interpreter;
 mod set;
 mod watch;
 
@@ -15,6 +16,7 @@ use crate::units::{Bytes, Millis};
 use crate::value::{Over, Root, Threat, Threshold};
 
 pub use evidence::Evidence;
+pub use interpreter::{Interpreter, Source};
 pub use set::Controls;
 
 /// A kind of namespace.
@@ -412,6 +414,8 @@ pub enum Control {
     Secrets,
     /// The network of the host. The broker's own plan has it, and no other can: no clause asks for it.
     HostNetwork,
+    /// An interpreter runs the program, which the kernel never sees, and holds these limits of the language by itself.
+    Interpreter(Interpreter),
     /// The record of the run.
     Audit,
     /// The command gate.
@@ -476,6 +480,7 @@ impl Control {
             Self::Proxy => "broker:proxy",
             Self::Secrets => "broker:secrets",
             Self::HostNetwork => "host:net",
+            Self::Interpreter(interpreter) => return format!("interpreter:{}", interpreter.source.backend()),
             Self::Audit => "supervisor:audit",
             Self::CommandGate => "broker:commands",
             Self::ToolGate => "broker:tools",
@@ -508,6 +513,10 @@ impl Control {
         use Threat::{Hostile, Mistakes};
         match self {
             Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
+            // What it takes for granted is a program of many parts; the process tier stands behind it.
+            Self::Interpreter(_) => {
+                (Supervisor, Mistakes, Some("what a mistake of the interpreter lets through meets the process tier"))
+            }
             Self::Environment | Self::Audit | Self::ProtectedAtApply | Self::ImageTree(_) => {
                 (Supervisor, Hostile, None)
             }

@@ -5,6 +5,7 @@ mod commands;
 mod files;
 mod given;
 mod guards;
+mod language;
 mod limits;
 mod net;
 mod scalar;
@@ -45,6 +46,7 @@ pub(crate) const TOP: &[&str] = &[
     "secrets",
     "process",
     "syscalls",
+    "language",
     "commands",
     "tools",
     "mcp",
@@ -174,6 +176,7 @@ impl<'a> Reader<'a> {
         self.secrets(tree, &mut policy.secrets);
         self.process(tree, &mut policy.process);
         self.syscalls(tree, &mut policy.syscalls);
+        self.language(tree, &mut policy.language);
         self.audit(tree, &mut policy.audit);
         policy.commands = tree.get("commands").and_then(|node| self.commands_table("commands", node)).map(Box::new);
         if let Some(commands) = &mut policy.commands {

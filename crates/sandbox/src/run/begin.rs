@@ -106,12 +106,17 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let image = crate::image::demand(plan, environment)?;
     let mut home = journal(recorded, policy)?;
     let (tmp, bundle) = match plan.tier {
-        Tier::Process => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
+        Tier::Language | Tier::Process => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
         Tier::Gvisor => (None, Some(own_folder(&mut home, recorded, HostResources::own_bundle)?)),
-        Tier::Language | Tier::Container | Tier::Vm => (None, None),
+        Tier::Container | Tier::Vm => (None, None),
     };
     let live = matches!(what, Workload::Agent(_));
-    let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
+    let program = match plan.tier {
+        Tier::Language => launch::interpreted(what, environment)?,
+        Tier::Process | Tier::Container | Tier::Gvisor | Tier::Vm => {
+            launch::program(what, policy, plan.tier, tmp.as_deref())?
+        }
+    };
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let trust = broker::trust(plan)?;
     let guard = Guard::make(policy, plan.tier, &mut home)?;
@@ -138,11 +143,12 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let mut written = None;
     if let Some((name, bytes)) = program.file {
         match &tmp {
-            Some(tmp) => {
+            Some(tmp) if plan.tier == Tier::Process => {
                 write_file(&tmp.join("fumehood"), &name, &bytes)?;
                 written = Some(name);
             }
-            None => launch.files.push((name, bytes)),
+            // An interpreter is handed it.
+            Some(_) | None => launch.files.push((name, bytes)),
         }
     }
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;

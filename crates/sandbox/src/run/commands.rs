@@ -136,7 +136,7 @@ fn passes(judgement: Judgement, place: &str) -> Result<(), Error> {
 }
 
 /// The text of a script, read without moving: the run reads the same open file again.
-fn text(script: &Script) -> Result<Vec<u8>, Error> {
+pub(super) fn text(script: &Script) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; MAX_BYTES.saturating_add(1)];
     let mut length = 0_usize;
     while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {

@@ -1,12 +1,14 @@
 //! What is to be run, as arguments and files inside.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use backends::OwnProgram;
 use policy::value::{Image, Policy, Root, Tier, WorkspaceMode};
 
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_text};
 use crate::workload::{Code, Script, Workload};
@@ -68,6 +70,45 @@ pub(super) fn named(what: Workload, policy: &Policy) -> Result<Workload, Error> 
     }
 }
 
+/// What an interpreter of the language tier is given: the name of the program, its arguments, and the program itself.
+pub(super) fn interpreted(what: Workload, environment: &Environment) -> Result<Program, Error> {
+    let (name, bytes, args) = match what {
+        Workload::Code(code) => (code.name, code.text, code.args),
+        Workload::Script(script) => {
+            let (name, bytes) = read(&script.path, script.file)?;
+            (name, bytes, script.args)
+        }
+        // The planner takes no other to this tier.
+        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => {
+            return Err(Error::failed(nothing()));
+        }
+    };
+    let own = environment.broker.clone().ok_or_else(|| {
+        Error::refused(Fault {
+            id: "language/no-program",
+            what: "this program cannot start an interpreter of the language tier".to_owned(),
+            place: "the start".to_owned(),
+            why: "the executable that becomes the interpreter is not where it was started from, or was not named"
+                .to_owned(),
+            fix: "start fumehood again from its new place; in a library, set `Environment::broker`".to_owned(),
+        })
+    })?;
+    let argv = std::iter::once(OsString::from(&name)).chain(args).collect();
+    Ok(Program { argv, file: Some((name, bytes)), own: Some(OwnProgram::File(own)) })
+}
+
+/// The name and the bytes of a script.
+fn read(path: &Path, file: File) -> Result<(String, Vec<u8>), Error> {
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e.to_string()))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(unreadable(path, &format!("it is larger than {LARGEST} bytes")));
+    }
+    let name = path.file_name().unwrap_or(OsStr::new("script")).to_owned();
+    // Names inside are text: what is no text would not survive the frames' logs.
+    Ok((name.into_string().unwrap_or_else(|_bytes| "script".to_owned()), bytes))
+}
+
 fn nothing() -> Fault {
     Fault {
         id: "usage/no-program",
@@ -86,14 +127,7 @@ fn from_script(script: Script, policy: &Policy, tier: Tier, shown: &Path) -> Res
         argv.extend(script.args);
         return Ok(Program { argv, file: None, own: None });
     }
-    let mut bytes = Vec::new();
-    script.file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(&script.path, &e.to_string()))?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(unreadable(&script.path, &format!("it is larger than {LARGEST} bytes")));
-    }
-    let name = script.path.file_name().unwrap_or(OsStr::new("script")).to_owned();
-    // Names inside are text: what is no text would not survive the frames' logs.
-    let name = name.into_string().unwrap_or_else(|_bytes| "script".to_owned());
+    let (name, bytes) = read(&script.path, script.file)?;
     argv.push(shown.join(&name).into_os_string());
     argv.extend(script.args);
     Ok(Program { argv, file: Some((name, bytes)), own: None })
@@ -122,7 +156,7 @@ pub(super) fn in_workspace(script: &Path, policy: &Policy, tier: Tier) -> Option
         return None;
     }
     // A copy in the process tier lies elsewhere: then the script is shown like any other.
-    if tier == Tier::Process && policy.workspace.mode == WorkspaceMode::Copy {
+    if tier.on_host_tree() && policy.workspace.mode == WorkspaceMode::Copy {
         return None;
     }
     let root = policy.workspace.path.as_ref()?.canonicalize().ok()?;

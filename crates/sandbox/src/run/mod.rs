@@ -22,6 +22,7 @@ mod git_layers;
 mod guard;
 mod handle;
 mod host_resources;
+mod language;
 mod launch;
 mod laying;
 mod locks;

@@ -1,5 +1,6 @@
 //! How a run ended: one word that tells a limit, a signal, the program and ourselves apart, and one sentence.
 
+use policy::control::Interpreter;
 use policy::report::Limit;
 use policy::{Bytes, Outcome, OutcomeKind};
 
@@ -20,6 +21,8 @@ pub(super) struct Facts {
     pub(super) memory: Option<Bytes>,
     /// There is a limit of processor time.
     pub(super) cpu_limited: bool,
+    /// The payload is an interpreter of ours, which no program of it can make send a signal.
+    pub(super) interpreted: bool,
     /// The caller had everything killed.
     pub(super) killed: bool,
     /// The caller asked us to stop, with this signal.
@@ -40,6 +43,13 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         // RLIMIT_CPU's own signal (setrlimit(2)).
         (_, Some(24)) if facts.cpu_limited => {
             limited(Limit::CpuTime, "processor time of one process reached the limit (SIGXCPU)".to_owned(), facts)
+        }
+        (_, Some(Interpreter::OUT_OF_MEMORY)) if facts.interpreted => {
+            let limit = limit_of(facts.memory);
+            limited(Limit::Memory, format!("the interpreter ended it: a value would have passed {limit}"), facts)
+        }
+        (_, Some(Interpreter::OUT_OF_STEPS)) if facts.interpreted => {
+            limited(Limit::Steps, "the interpreter ended it: all of `language.steps` were taken".to_owned(), facts)
         }
         (_, Some(signal)) => Outcome {
             kind: OutcomeKind::Signalled,
@@ -135,6 +145,17 @@ mod tests {
     fn an_oom_kill_of_a_child_ends_the_run_though_the_program_exited_with_zero() {
         let outcome = judge(&Facts { code: Some(0), oom_kills: 1, ..Facts::default() });
         assert_eq!(outcome.exit_code(), 124);
+    }
+
+    #[test]
+    fn an_interpreter_says_by_its_signal_which_limit_it_was() {
+        for (signal, limit) in [(Interpreter::OUT_OF_MEMORY, Limit::Memory), (Interpreter::OUT_OF_STEPS, Limit::Steps)]
+        {
+            let ended = |interpreted| judge(&Facts { signal: Some(signal), interpreted, ..Facts::default() });
+            assert_eq!((ended(true).limit, ended(true).exit_code()), (Some(limit), 124));
+            // A native program may send itself what it likes.
+            assert_eq!((ended(false).limit, ended(false).exit_code()), (None, 128 + u8::try_from(signal).unwrap()));
+        }
     }
 
     #[test]

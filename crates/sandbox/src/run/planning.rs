@@ -30,7 +30,8 @@ pub struct Planned {
 pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<Planned, Error> {
     let what = launch::named(what, &loaded.policy)?;
     let judged = commands::judge(&mut loaded, what)?;
-    let Choice { plan, why } = choose(&loaded, host)?;
+    super::language::refuse(&loaded, &judged.what)?;
+    let Choice { plan, why } = choose(&loaded, &judged.what, host)?;
     super::broker::refuse(&plan)?;
     Ok(Planned { plan, why, lints: loaded.lints, judged })
 }
@@ -38,13 +39,18 @@ pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<P
 /// One backend's answers.
 type Ask<'a> = Box<dyn Fn(&Clause<'_>) -> policy::Support + 'a>;
 
-/// Puts a policy to the backends of this host.
+/// Puts a policy to the backends of this host that take what is to be run.
 ///
 /// # Errors
 /// Every clause that cannot be held.
-fn choose(loaded: &Loaded, host: &Capabilities) -> Result<Choice, Error> {
+fn choose(loaded: &Loaded, what: &Workload, host: &Capabilities) -> Result<Choice, Error> {
+    let foreign = super::language::foreign(loaded, what);
     let answers: Vec<(Tier, &'static str, Ask<'_>)> = backends::ALL
         .iter()
+        .filter(|backend| backend.tier() != Tier::Language || foreign.is_none())
+        .filter(|backend| {
+            backend.tier() != Tier::Language || super::language::takes(backend.name(), what, loaded.policy.tier)
+        })
         .map(|backend| {
             let policy = loaded.policy_on(backend.tier()).into_owned();
             let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
@@ -53,5 +59,9 @@ fn choose(loaded: &Loaded, host: &Capabilities) -> Result<Choice, Error> {
         .collect();
     let candidates: Vec<Candidate<'_>> =
         answers.iter().map(|(tier, backend, ask)| Candidate { tier: *tier, backend, answers: ask }).collect();
-    policy::choose(loaded, &candidates).map_err(Error::Unheld)
+    let mut choice = policy::choose(loaded, &candidates).map_err(Error::Unheld)?;
+    if let Some(module) = foreign {
+        choice.why.push_str(&format!("; the program imports `{module}`, which tier `language` does not let it have"));
+    }
+    Ok(choice)
 }

@@ -153,6 +153,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         let mut result = Watched::default();
         result.facts.memory = watches.memory_limit;
         result.facts.cpu_limited = watches.cpu_limited;
+        result.facts.interpreted = watches.interpreted;
         Self {
             watches,
             running,

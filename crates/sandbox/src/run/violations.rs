@@ -15,6 +15,8 @@ const MAX: usize = 32;
 /// How much of the error stream is read for hints.
 const READ: usize = 64 * 1024;
 const DENIED: &str = "Permission denied";
+/// How an interpreter's word ends on what it has not.
+const NEEDS: &str = "; needs tier process or stronger";
 const OOM: &str = "limits.memory/oom";
 
 /// What the kernel counted.
@@ -72,7 +74,7 @@ pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
         Limit::Pids => more_tasks(why),
         Limit::Disk => more_disk(why),
         // The end alone says it: nothing was tried that something else could replace.
-        Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold => return None,
+        Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold | Limit::Steps => return None,
     };
     Some(Violation { seen: Seen::Kernel, ..found })
 }
@@ -112,6 +114,15 @@ pub fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
 fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
     if policy.net.mode != NetMode::Allow && no_network(line, policy) {
         return Some(closed(policy));
+    }
+    if let Some(what) = line.strip_prefix("language tier: ").and_then(|rest| rest.strip_suffix(NEEDS)) {
+        return Some(output(
+            "language/subset",
+            ClauseId::Tier,
+            what.to_owned(),
+            "the interpreters of the language tier have subsets, and nothing of the system".to_owned(),
+            "write it without, or ask for `--tier process` or a stronger one".to_owned(),
+        ));
     }
     if line.contains("could not lock config file") && policy.fs.protect {
         return Some(output(

@@ -29,6 +29,8 @@ pub(super) struct Watches {
     pub(super) cpu_limited: bool,
     /// `limits.memory`, by whomever it is held: for what is said of an end.
     pub(super) memory_limit: Option<Bytes>,
+    /// The payload is an interpreter of ours.
+    pub(super) interpreted: bool,
     /// A live sandbox: one program out of memory is not its end.
     pub(super) live: bool,
     /// The largest file that there can be: what a descriptor that cannot be looked at counts for.
@@ -54,6 +56,8 @@ impl Watches {
             self.file_size = Some(Bytes(*value));
         } else if let Control::Copy { from: _, at: _, size: None } = control {
             self.copied = true;
+        } else if let Control::Interpreter(_) = control {
+            self.interpreted = true;
         }
     }
 

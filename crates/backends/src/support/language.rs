@@ -1,0 +1,174 @@
+//! The language tier: what the process tier answers, and an interpreter in front of it that has nothing of the host to give.
+
+use std::collections::BTreeMap;
+
+use policy::control::{Control, Interpreter, Source};
+use policy::value::{Policy, Root, WorkspaceMode};
+use policy::{ClauseId, Support};
+
+use super::{held, process, unmet, when, when_some};
+use crate::host::Capabilities;
+
+/// What may be imported where the policy does not say; sorted.
+pub const MODULES: &[&str] = &["json", "math", "re"];
+/// What can be imported at all: modules that compute and ask nothing of a system; sorted.
+const KNOWN: &[&str] = &[
+    "base64",
+    "binascii",
+    "collections",
+    "dataclasses",
+    "datetime",
+    "functools",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "typing",
+    "unicodedata",
+];
+/// The deepest call where the policy does not say.
+const RECURSION: u32 = 1000;
+
+/// Answers for one clause.
+#[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
+pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source: Source) -> Support {
+    let (fs, env, language) = (&policy.fs, &policy.env, &policy.language);
+    let interpreter = || Control::Interpreter(limits(policy, source));
+    let python = source == Source::Python;
+    match id {
+        ClauseId::Tier => match process(id, policy, host) {
+            Support::Held(behind) => {
+                Support::Held(policy::control::Controls::new(interpreter(), behind.iter().cloned()))
+            }
+            other @ (Support::NotAsked | Support::Unmet(_)) => other,
+        },
+        ClauseId::FsRoot if fs.root != Root::Host => lacks("a program of this tier sees no tree"),
+        ClauseId::FsRead => when(!fs.read.is_empty(), || lacks(NO_FILES)),
+        ClauseId::FsWrite => when(!fs.write.is_empty(), || lacks(NO_FILES)),
+        ClauseId::FsHide => when(!fs.hide.is_empty(), || lacks(NO_FILES)),
+        ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || lacks(NO_FILES)),
+        ClauseId::FsExec => when(fs.exec.is_some(), || lacks("a program of this tier starts no other")),
+        ClauseId::Commands => when(policy.commands.is_some(), || lacks("a program of this tier starts no other")),
+        ClauseId::EnvPass if python => when(!env.pass.is_empty(), || lacks(NO_ENVIRONMENT)),
+        ClauseId::EnvSet if python => when(!env.set.is_empty(), || lacks(NO_ENVIRONMENT)),
+        ClauseId::ProcessTty => when(policy.process.tty, || lacks("a program of this tier has no terminal")),
+        ClauseId::LanguageModules => when_some(language.modules.as_ref(), |modules| {
+            if !python {
+                return unmet(
+                    "language.modules/python-alone",
+                    "a program of `wasm` imports no modules of Python",
+                    "drop the clause, or use `backend = \"monty\"`",
+                );
+            }
+            match modules.iter().find(|name| !KNOWN.contains(&name.as_str())) {
+                Some(name) => unmet(
+                    "language.modules/unknown",
+                    format!("this tier has no module `{name}`"),
+                    format!("name some of {}; others need `--tier process` or a stronger one", KNOWN.join(", ")),
+                ),
+                None => held(interpreter()),
+            }
+        }),
+        ClauseId::LanguageSteps => when_some(language.steps, |_| {
+            if python {
+                return unmet(
+                    "language.steps/not-counted",
+                    "`monty` counts no steps",
+                    "use `limits.cpu_time`, or `backend = \"wasm\"` for WebAssembly",
+                );
+            }
+            held(interpreter())
+        }),
+        ClauseId::LanguageRecursion => when_some(language.recursion, |_| held(interpreter())),
+        ClauseId::Backend
+        | ClauseId::Threat
+        | ClauseId::Enforcer
+        | ClauseId::FsRoot
+        | ClauseId::FsSockets
+        | ClauseId::FsLandlock
+        | ClauseId::FsNoexec
+        | ClauseId::FsTmp
+        | ClauseId::FsShm
+        | ClauseId::FsRun
+        | ClauseId::FsProtect
+        | ClauseId::LimitsWall
+        | ClauseId::LimitsCpuTime
+        | ClauseId::LimitsCpus
+        | ClauseId::LimitsCpuset
+        | ClauseId::LimitsMemory
+        | ClauseId::LimitsPids
+        | ClauseId::LimitsOpenFiles
+        | ClauseId::LimitsFileSize
+        | ClauseId::LimitsDisk
+        | ClauseId::LimitsFiles
+        | ClauseId::LimitsOutput
+        | ClauseId::LimitsOver
+        | ClauseId::LimitsIoRead
+        | ClauseId::LimitsIoWrite
+        | ClauseId::LimitsIdle
+        | ClauseId::LimitsWarn
+        | ClauseId::LimitsKill
+        | ClauseId::NetMode
+        | ClauseId::NetPresets
+        | ClauseId::NetAllow
+        | ClauseId::NetDeny
+        | ClauseId::NetUnknown
+        | ClauseId::NetPrograms
+        | ClauseId::NetDns
+        | ClauseId::NetCa
+        | ClauseId::NetProxy
+        | ClauseId::NetBandwidth
+        | ClauseId::NetBytes
+        | ClauseId::NetConnections
+        | ClauseId::EnvPass
+        | ClauseId::EnvSet
+        | ClauseId::Inputs
+        | ClauseId::Secrets
+        | ClauseId::ProcessUser
+        | ClauseId::ProcessHostname
+        | ClauseId::ProcessUmask
+        | ClauseId::ProcessLabel
+        | ClauseId::SyscallsProfile
+        | ClauseId::SyscallsAllow
+        | ClauseId::SyscallsDeny
+        | ClauseId::Tools
+        | ClauseId::AuditPath
+        | ClauseId::AuditRedact
+        | ClauseId::AuditContent
+        | ClauseId::AuditSync => process(id, policy, host),
+    }
+}
+
+const NO_FILES: &str = "a program of this tier has no files";
+const NO_ENVIRONMENT: &str = "a program of `monty` sees no environment; inputs are variables";
+
+fn lacks(why: &str) -> Support {
+    unmet("language/needs-process", why, "use `--tier process` or a stronger one, or drop the clause")
+}
+
+/// What the interpreter is told.
+fn limits(policy: &Policy, source: Source) -> Interpreter {
+    let modules = match (source, &policy.language.modules) {
+        (Source::Python, Some(modules)) => modules.clone(),
+        (Source::Python, None) => MODULES.iter().map(|name| (*name).to_owned()).collect(),
+        (Source::Wasm, _) => Vec::new(),
+    };
+    let inputs = match source {
+        // A value that was not given has no variable.
+        Source::Python => policy
+            .inputs
+            .iter()
+            .filter(|(_, input)| input.value.is_some())
+            .map(|(name, input)| (name.clone(), input.kind.as_str().to_owned()))
+            .collect(),
+        Source::Wasm => BTreeMap::new(),
+    };
+    Interpreter {
+        source,
+        modules,
+        steps: policy.language.steps.filter(|_| source == Source::Wasm),
+        recursion: policy.language.recursion.unwrap_or(RECURSION),
+        memory: policy.limits.memory.map(|bytes| bytes.0),
+        inputs,
+    }
+}

@@ -1,0 +1,91 @@
+//! `fumehood run --tier language`
+
+use crate::House;
+
+/// A file in the working directory.
+fn write(house: &House, name: &str, content: impl AsRef<[u8]>) {
+    std::fs::write(house.path("work").join(name), content).unwrap();
+}
+
+fn python(house: &House, flags: &[&str], code: &str) -> crate::Said {
+    let words: Vec<&str> = ["run", "-q", "--tier", "language"]
+        .iter()
+        .chain(flags)
+        .chain(&["--lang", "python", "--code", code])
+        .copied()
+        .collect();
+    house.run(&words)
+}
+
+#[test]
+fn code_scripts_and_stdin_are_run_and_an_error_is_one() {
+    let house = House::new();
+    python(&house, &[], "print(6 * 7)").is(0, "42\n", "");
+    write(&house, "a.py", "import json\nprint(json.dumps([1]))");
+    house.run(&["run", "-q", "--tier", "language", "a.py"]).is(0, "[1]\n", "");
+    house
+        .run_with_stdin(&["run", "-q", "--tier", "language", "--lang", "python", "-"], b"print('in')")
+        .is(0, "in\n", "");
+    let said = python(&house, &[], "print(1)\n1 / 0");
+    assert_eq!((said.code, said.out.as_str()), (1, "1\n"), "{said:?}");
+    assert!(said.err.contains("line 2") && said.err.contains("ZeroDivisionError: division by zero"), "{said:?}");
+}
+
+#[test]
+fn a_native_program_a_shell_and_arguments_of_python_are_refused() {
+    let house = House::new();
+    write(&house, "a.py", "print(1)");
+    for words in [&["--", "true"][..], &["--lang", "bash", "--code", "true"], &["a.py", "word"]] {
+        let all: Vec<&str> = ["run", "--json", "--tier", "language"].iter().chain(words).copied().collect();
+        let said = house.run(&all);
+        assert_eq!(said.code, 126, "{said:?}");
+        assert_eq!(said.json()["refused"][0]["id"], "language/no-interpreter", "{said:?}");
+    }
+    let said = house.run(&["create", "--tier", "language"]);
+    assert_eq!(said.code, 126, "{said:?}");
+}
+
+#[test]
+fn the_report_names_the_interpreter_and_what_it_lacks() {
+    let house = House::new();
+    let words = ["run", "--json", "--tier", "language", "--lang", "python", "--code", "import numpy"];
+    let json = house.run(&words).json();
+    assert_eq!((&json["tier"], &json["backend"]), (&"language".into(), &"monty".into()), "{json}");
+    assert_eq!(json["outcome"]["code"], 1, "{json}");
+    assert_eq!(json["violations"][0]["id"], "language/subset", "{json}");
+    assert!(json["stderr"].as_str().unwrap().contains("module 'numpy'; needs tier process or stronger"), "{json}");
+    let enforcer = json["enforcers"].as_array().unwrap().iter().find(|one| one["clause"] == "tier").unwrap();
+    assert!(enforcer["enforcer"].as_str().unwrap().starts_with("interpreter:monty+landlock"), "{enforcer}");
+}
+
+#[test]
+fn auto_comes_to_it_with_a_program_that_fits_and_moves_up_with_a_reason() {
+    let house = House::new();
+    let tier = |words: &[&str]| {
+        let all: Vec<&str> =
+            ["plan", "--json", "--tier", "auto", "--set", "threat=mistakes"].iter().chain(words).copied().collect();
+        let json = house.run(&all).json();
+        (json["tier"].as_str().unwrap_or_default().to_owned(), json["why"].as_str().unwrap_or_default().to_owned())
+    };
+    write(&house, "a.py", "import math\nprint(math.pi)");
+    write(&house, "b.py", "import sys\nprint(sys.path)");
+    assert_eq!(tier(&["a.py"]).0, "language");
+    let (up, why) = tier(&["b.py"]);
+    assert!(up == "process" && why.contains("imports `sys`"), "{up}: {why}");
+    let (up, why) = tier(&["--read", "/usr/share", "a.py"]);
+    assert!(up == "process" && why.contains("`language` cannot hold `fs.read`"), "{up}: {why}");
+    assert_eq!(tier(&["--", "true"]).0, "process");
+    assert_eq!(tier(&[]).0, "process");
+    // Against somebody hostile an interpreter is not meant to hold.
+    let json = house.run(&["plan", "--json", "--tier", "auto", "a.py"]).json();
+    assert_ne!(json["tier"], "language", "{json}");
+}
+
+#[test]
+fn webassembly_has_its_arguments_its_stdin_and_its_exit_code() {
+    let house = House::new();
+    write(&house, "answer.wasm", include_bytes!("../../src/run/answer.wasm"));
+    house.run(&["run", "-q", "--tier", "language", "answer.wasm", "word"]).is(0, "42\n", "");
+    let json = house.run(&["run", "--json", "--tier", "language", "answer.wasm"]).json();
+    assert_eq!(json["backend"], "wasm", "{json}");
+}

@@ -1,0 +1,111 @@
+//! The interpreters of the language tier, as the program of a run.
+//!
+//! [`serve`] is what fumehood's own executable becomes inside a sandbox of the process tier. It is told its limits, tries
+//! them on programs of its own, says on stdout which it has, and only then reads the program from its stdin. What an
+//! interpreter has no part for is said in one line, which ends with [`NEEDS`].
+#![forbid(unsafe_code)]
+
+mod modules;
+mod python;
+mod wasi;
+mod wasm;
+
+use std::io::{Read as _, Write as _};
+
+use policy::control::{Interpreter, Source};
+
+/// How a line on stderr begins that says what the tier has not.
+const LACKS: &str = "language tier: ";
+/// How it ends.
+const NEEDS: &str = "; needs tier process or stronger";
+/// The largest program, bytes.
+const MAX_PROGRAM: u64 = 16 << 20;
+/// Stack of an interpreter. Their depth is bounded; the trees of their parsers are as deep as a program is long.
+const STACK: usize = 256 << 20;
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ended {
+    /// By itself, with this code.
+    Exited(u8),
+    /// It failed; in its own words.
+    Failed(String),
+    /// It needs what the tier has not: its own words, and what that is.
+    Lacks(String, String),
+    /// A value would have passed the limit of memory; in its own words.
+    Memory(String),
+    /// It took all its steps.
+    Steps(String),
+}
+
+/// Becomes an interpreter with these limits for the program on stdin, under a name and with arguments. Never returns.
+///
+/// # Errors
+/// The limits are none, or do not hold: no program was read.
+pub fn serve(limits: &str, name: &str, args: Vec<String>) -> Result<std::convert::Infallible, String> {
+    let limits = Interpreter::from_line(limits)?;
+    let name = name.to_owned();
+    let work = move || -> Result<Ended, String> {
+        match limits.source {
+            Source::Python => python::prove(&limits)?,
+            Source::Wasm => wasm::prove(&limits)?,
+        }
+        say(&format!("{}\n", limits.to_line()))?;
+        let program = program()?;
+        Ok(match limits.source {
+            Source::Python => python::run(program, &name, &limits),
+            Source::Wasm => {
+                let args = std::iter::once(name).chain(args).collect();
+                wasm::run(&program, args, &limits)
+            }
+        })
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(work).map_err(|error| error.to_string())?;
+    let ended = thread.join().map_err(|_panic| "the interpreter failed".to_owned())??;
+    end(&ended)
+}
+
+fn say(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())
+}
+
+/// The program: its length, and so many bytes. What follows is its own stdin.
+fn program() -> Result<Vec<u8>, String> {
+    let mut input = std::io::stdin().lock();
+    let mut length = [0; 8];
+    input.read_exact(&mut length).map_err(|error| format!("no program came: {error}"))?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_PROGRAM {
+        return Err(format!("the program is larger than {MAX_PROGRAM} bytes"));
+    }
+    let mut program = Vec::new();
+    input.by_ref().take(length).read_to_end(&mut program).map_err(|error| error.to_string())?;
+    if u64::try_from(program.len()) == Ok(length) { Ok(program) } else { Err("the program was cut".to_owned()) }
+}
+
+/// Ends the process as the program ended.
+fn end(ended: &Ended) -> ! {
+    let (words, code) = match ended {
+        Ended::Exited(code) => (String::new(), i32::from(*code)),
+        Ended::Failed(words) => (format!("{words}\n"), 1),
+        Ended::Lacks(words, what) => (format!("{words}\n{LACKS}{what}{NEEDS}\n"), 1),
+        Ended::Memory(words) | Ended::Steps(words) => (format!("{words}\n"), 1),
+    };
+    // Nobody may be there to read it.
+    drop(std::io::stdout().flush());
+    drop(std::io::stderr().write_all(words.trim_start_matches('\n').as_bytes()));
+    match ended {
+        Ended::Memory(_) => by_signal(Interpreter::OUT_OF_MEMORY),
+        Ended::Steps(_) => by_signal(Interpreter::OUT_OF_STEPS),
+        Ended::Exited(_) | Ended::Failed(_) | Ended::Lacks(..) => {}
+    }
+    std::process::exit(code)
+}
+
+fn by_signal(number: i32) {
+    if let Some(signal) = rustix::process::Signal::from_named_raw(number) {
+        // Where it does not end this process, its code does.
+        rustix::process::kill_process(rustix::process::getpid(), signal).unwrap_or_default();
+    }
+}

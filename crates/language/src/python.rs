@@ -1,0 +1,195 @@
+//! Python by Monty: no system to ask, and limits on depth and on the size of each value.
+
+use std::borrow::Cow;
+use std::io::Write as _;
+
+use monty::MontyRun;
+use monty_types::{
+    CompileOptions, ExcType, MontyException, MontyObject, PrintWriter, PrintWriterCallback, ResourceLimits,
+    ResourceTracker,
+};
+use policy::control::Interpreter;
+
+use crate::{Ended, modules};
+
+/// A module that the interpreter knows and no policy can allow.
+const NEVER: &str = "os";
+/// Names of Python that the interpreter has not: a program that uses them means a whole Python.
+const BUILTINS: &[&str] = &[
+    "__import__",
+    "aiter",
+    "anext",
+    "breakpoint",
+    "compile",
+    "delattr",
+    "dir",
+    "eval",
+    "exec",
+    "globals",
+    "help",
+    "input",
+    "locals",
+    "memoryview",
+    "open",
+    "vars",
+];
+
+/// Tries the limits.
+///
+/// # Errors
+/// One does not hold; in words.
+pub(crate) fn prove(limits: &Interpreter) -> Result<(), String> {
+    let depth = "def f(n):\n    try:\n        return f(n + 1)\n    except RecursionError:\n        return n\nf(1)";
+    let depth = match evaluate(depth, limits)? {
+        Ok(MontyObject::Int(depth)) => depth,
+        other => return Err(format!("`language.recursion` does not hold: {other:?}")),
+    };
+    if depth > i64::from(limits.recursion) {
+        return Err(format!("`language.recursion` is {}, and calls went {depth} deep", limits.recursion));
+    }
+    if let Some(most) = limits.memory {
+        let one = evaluate(&format!("x = 'x' * {}\nlen(x)", most.saturating_add(1)), limits)?;
+        if !one.as_ref().is_err_and(out_of_memory) {
+            return Err(format!("`limits.memory` does not hold for one value: {one:?}"));
+        }
+    }
+    if !limits.modules.iter().any(|name| name == NEVER) && refused(&format!("import {NEVER}"), limits).is_none() {
+        return Err("`language.modules` does not hold".to_owned());
+    }
+    let imports: String = limits.modules.iter().map(|name| format!("import {name}\n")).collect();
+    match evaluate(&imports, limits)? {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("a module that is allowed is not there: {error}")),
+    }
+}
+
+fn evaluate(text: &str, limits: &Interpreter) -> Result<Result<MontyObject, MontyException>, String> {
+    let program = MontyRun::new(text.to_owned(), "proof.py", Vec::new(), CompileOptions::default());
+    let program = program.map_err(|error| error.to_string())?;
+    Ok(program.run(Vec::new(), tracker(limits), PrintWriter::Disabled))
+}
+
+fn tracker(limits: &Interpreter) -> ResourceTracker {
+    ResourceTracker::new(ResourceLimits {
+        max_memory: limits.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        max_recursion_depth: usize::try_from(limits.recursion).unwrap_or(usize::MAX),
+        max_suspensions: 0,
+        ..ResourceLimits::default()
+    })
+}
+
+/// Runs a program.
+pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter) -> Ended {
+    let text = match String::from_utf8(program) {
+        Ok(text) => text,
+        Err(error) => return Ended::Failed(format!("SyntaxError: {name} is not UTF-8: {}", error.utf8_error())),
+    };
+    if let Some(name) = refused(&text, limits) {
+        let allowed = limits.modules.join(", ");
+        let words = format!("ModuleNotFoundError: module '{name}' is not allowed; `language.modules` are: {allowed}");
+        return Ended::Lacks(words, format!("module '{name}'"));
+    }
+    let (names, values) = match inputs(limits) {
+        Ok(inputs) => inputs.into_iter().unzip(),
+        Err(why) => return Ended::Failed(why),
+    };
+    let parsed = modules::imported(&text).is_some();
+    let program = match MontyRun::new(text, name, names, CompileOptions::default()) {
+        Ok(program) if parsed => program,
+        // Whose imports could not be read is not run.
+        Ok(_) => return Ended::Failed(format!("SyntaxError: {name} cannot be read")),
+        Err(error) => return failed(&error),
+    };
+    match program.run(values, tracker(limits), PrintWriter::Callback(&mut Out)) {
+        Ok(_) => Ended::Exited(0),
+        Err(error) => failed(&error),
+    }
+}
+
+/// The first module that a program imports and may not. A program that is no Python imports none.
+fn refused(text: &str, limits: &Interpreter) -> Option<String> {
+    modules::imported(text)?.into_iter().find(|name| !limits.modules.contains(name))
+}
+
+/// The inputs of the policy, which come as variables of the environment.
+fn inputs(limits: &Interpreter) -> Result<Vec<(String, MontyObject)>, String> {
+    let one = |(name, kind): (&String, &String)| {
+        let variable = format!("INPUT_{}", name.to_uppercase());
+        let text = std::env::var(&variable).map_err(|error| format!("input `{name}`: {error}"))?;
+        let wrong = |_| format!("input `{name}` is no {kind}");
+        let value = match kind.as_str() {
+            "integer" => {
+                text.parse().map(MontyObject::Int).map_err(|e: std::num::ParseIntError| wrong(e.to_string()))?
+            }
+            "number" => {
+                text.parse().map(MontyObject::Float).map_err(|e: std::num::ParseFloatError| wrong(e.to_string()))?
+            }
+            "boolean" => MontyObject::Bool(text == "true"),
+            _ => MontyObject::String(text),
+        };
+        Ok((name.clone(), value))
+    };
+    limits.inputs.iter().map(one).collect()
+}
+
+fn out_of_memory(error: &MontyException) -> bool {
+    error.exc_type() == ExcType::MemoryError && error.message().is_some_and(|m| m.starts_with("memory limit exceeded"))
+}
+
+fn failed(error: &MontyException) -> Ended {
+    let words = error.to_string();
+    if out_of_memory(error) {
+        return Ended::Memory(words);
+    }
+    let message = error.message().unwrap_or_default();
+    if error.exc_type() == ExcType::SystemExit {
+        return match message.parse::<u8>() {
+            Ok(code) => Ended::Exited(code),
+            Err(_) if message.is_empty() || message == "None" => Ended::Exited(0),
+            Err(_) => Ended::Failed(message.to_owned()),
+        };
+    }
+    match lack(error.exc_type(), message) {
+        Some(what) => Ended::Lacks(words, what),
+        None => Ended::Failed(words),
+    }
+}
+
+/// What a whole Python would have, and this one has not.
+fn lack(kind: ExcType, message: &str) -> Option<String> {
+    let quoted = || message.split('\'').nth(1).unwrap_or_default();
+    let is = |wanted: ExcType, part: &str| kind == wanted && message.contains(part);
+    if is(ExcType::ModuleNotFoundError, "No module named") {
+        return Some(format!("module '{}'", quoted()));
+    }
+    if is(ExcType::NotImplementedError, "monty") || is(ExcType::SyntaxError, "monty") {
+        return Some(message.rsplit_once("yet support ").map_or(message, |(_, what)| what).to_owned());
+    }
+    if is(ExcType::NotImplementedError, "OS function") {
+        return Some(format!("the system ('{}')", quoted()));
+    }
+    if is(ExcType::NameError, "is not defined") && BUILTINS.contains(&quoted()) {
+        return Some(format!("'{}'", quoted()));
+    }
+    if is(ExcType::AttributeError, "module '") || is(ExcType::ImportError, "cannot import name") {
+        return Some(message.to_owned());
+    }
+    None
+}
+
+/// What a program prints goes straight to stdout.
+struct Out;
+
+impl PrintWriterCallback for Out {
+    fn stdout_write(&mut self, output: Cow<'_, str>) -> Result<(), MontyException> {
+        let written = std::io::stdout().lock().write_all(output.as_bytes());
+        written.map_err(|error| MontyException::new(ExcType::OSError, Some(error.to_string())))
+    }
+
+    fn stdout_push(&mut self, end: char) -> Result<(), MontyException> {
+        self.stdout_write(Cow::Borrowed(end.encode_utf8(&mut [0; 4])))
+    }
+}
+
+#[cfg(test)]
+mod tests;

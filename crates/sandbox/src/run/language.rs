@@ -1,0 +1,161 @@
+//! Which of the language tier's interpreters takes what is to be run, and why none does.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use policy::Loaded;
+use policy::control::Source;
+use policy::value::{Tier, TierChoice};
+
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::workload::{Interpreter, Workload};
+
+/// Whether a backend of the language tier, by its name, takes what is to be run. Where that is not said, each does if the
+/// policy names the tier: `auto` comes to it by a program alone.
+pub(super) fn takes(backend: &str, what: &Workload, tier: TierChoice) -> bool {
+    match what {
+        Workload::Nothing => tier == TierChoice::Fixed(Tier::Language),
+        Workload::Argv(_)
+        | Workload::Shell
+        | Workload::Agent(_)
+        | Workload::Image
+        | Workload::Code(_)
+        | Workload::Script(_) => source(what).is_ok_and(|source| source.backend() == backend),
+    }
+}
+
+/// Refuses by name what no interpreter takes, where the policy names the language tier.
+pub(super) fn refuse(loaded: &Loaded, what: &Workload) -> Result<(), Error> {
+    if loaded.policy.tier != TierChoice::Fixed(Tier::Language) || matches!(what, Workload::Nothing) {
+        return Ok(());
+    }
+    source(what).map(drop).map_err(|why| {
+        Error::refused(Fault {
+            id: "language/no-interpreter",
+            what: "tier `language` cannot run it".to_owned(),
+            place: loaded.origins.of(policy::ClauseId::Tier).to_owned(),
+            why: why.to_owned(),
+            fix: "use `--tier process` or a stronger one; or give Python (`--lang python`) or WebAssembly (`--lang wasm`)"
+                .to_owned(),
+        })
+    })
+}
+
+/// A module that a Python program begins a line by importing, and that the language tier would not let it have: for the
+/// choice of `auto` alone, which moves up for it. What this overlooks the interpreter refuses.
+pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
+    if loaded.policy.tier != TierChoice::Auto || source(what).ok()? != Source::Python {
+        return None;
+    }
+    let text = match what {
+        Workload::Code(code) => code.text.clone(),
+        Workload::Script(script) => super::commands::text(script).ok()?,
+        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => return None,
+    };
+    let allowed = loaded.policy.language.modules.as_deref();
+    let has = |name: &str| match allowed {
+        Some(list) => list.iter().any(|one| one == name),
+        None => backends::LANGUAGE_MODULES.contains(&name),
+    };
+    let text = String::from_utf8_lossy(&text);
+    text.lines().flat_map(begins).find(|name| !has(name))
+}
+
+/// What a line imports, if it begins with that.
+fn begins(line: &str) -> Vec<String> {
+    let first = |module: &str| module.trim().split([' ', '.', ';', '#']).next().unwrap_or_default().to_owned();
+    let line = line.trim_start();
+    if let Some(rest) = line.strip_prefix("from ") {
+        return vec![first(rest)];
+    }
+    line.strip_prefix("import ").map(|rest| rest.split(',').map(first).collect()).unwrap_or_default()
+}
+
+/// In what it is written, or why no interpreter takes it.
+fn source(what: &Workload) -> Result<Source, &'static str> {
+    let (interpreter, args) = match what {
+        Workload::Code(code) => (&code.interpreter, &code.args),
+        Workload::Script(script) => (&script.interpreter, &script.args),
+        Workload::Argv(_) => {
+            return Err("it is a native program, and this tier has interpreters of Python and WebAssembly");
+        }
+        Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => {
+            return Err("this tier runs one program of Python or WebAssembly to its end, and nothing that stays");
+        }
+    };
+    match written_in(interpreter) {
+        Some(Source::Python) if !args.is_empty() => {
+            Err("a program of `monty` takes no arguments: give inputs, which are its variables")
+        }
+        Some(source) => Ok(source),
+        None => Err("this tier has interpreters of Python and WebAssembly alone"),
+    }
+}
+
+/// By the name of the language, or by the program of a `#!` line and its word for `env`.
+fn written_in(interpreter: &Interpreter) -> Option<Source> {
+    let of_name = |name: &OsStr| match name.to_str()? {
+        "python" | "python3" => Some(Source::Python),
+        "wasm" => Some(Source::Wasm),
+        _ => None,
+    };
+    let words = interpreter.candidates.first().into_iter().flatten();
+    of_name(OsStr::new(&interpreter.name))
+        .or_else(|| words.filter_map(|word| Path::new(word).file_name()).find_map(of_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Code;
+
+    fn code(name: &str, words: &[&str], args: &[&str]) -> Workload {
+        let candidates = vec![words.iter().map(Into::into).collect()];
+        let interpreter = Interpreter { name: name.to_owned(), candidates };
+        let args = args.iter().map(Into::into).collect();
+        Workload::Code(Code { name: "code".to_owned(), text: Vec::new(), interpreter, args })
+    }
+
+    #[test]
+    fn python_and_webassembly_are_taken_each_by_its_own() {
+        for (what, backend) in [
+            (code("python", &["python3"], &[]), "monty"),
+            (code("/usr/bin/env", &["/usr/bin/env", "python3"], &[]), "monty"),
+            (code("/usr/bin/python3", &["/usr/bin/python3"], &[]), "monty"),
+            (code("wasm", &["wasmtime"], &["a"]), "wasm"),
+        ] {
+            for name in ["monty", "wasm"] {
+                assert_eq!(takes(name, &what, TierChoice::Auto), name == backend, "{what:?} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_that_begin_with_an_import_say_what_they_need() {
+        assert_eq!(begins("import os, numpy.linalg as l; x"), ["os", "numpy"]);
+        assert_eq!(begins("    from json import loads"), ["json"]);
+        assert_eq!(begins("imported = 1"), [""; 0]);
+    }
+
+    #[test]
+    fn where_nothing_is_run_the_tier_must_be_named() {
+        assert!(takes("monty", &Workload::Nothing, TierChoice::Fixed(Tier::Language)));
+        assert!(!takes("monty", &Workload::Nothing, TierChoice::Auto));
+    }
+
+    #[test]
+    fn others_are_refused_with_a_reason() {
+        let mut whys = std::collections::BTreeSet::new();
+        for what in [
+            Workload::Argv(vec!["/bin/true".into()]),
+            Workload::Shell,
+            code("bash", &["bash"], &[]),
+            code("python", &["python3"], &["a"]),
+        ] {
+            whys.insert(source(&what).unwrap_err());
+            assert!(!["monty", "wasm"].iter().any(|name| takes(name, &what, TierChoice::Auto)), "{what:?}");
+        }
+        assert_eq!(whys.len(), 4);
+    }
+}

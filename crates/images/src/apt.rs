@@ -14,7 +14,7 @@ use crate::layout::architecture;
 use crate::made::write;
 
 /// Its folder in ours.
-const FOLDER: &str = "apt";
+pub(crate) const FOLDER: &str = "apt";
 const APT_GET: &str = "/usr/bin/apt-get";
 /// Longest that one call may take.
 const LIMIT: Duration = Duration::from_secs(3600);

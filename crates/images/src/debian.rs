@@ -67,6 +67,8 @@ impl Store {
             folders(&stage.root).and_then(|()| merge(&stage.root)).map_err(failed)?;
             let all = Dir::open(&archives).map_err(failed)?;
             let told = unpacked(&all, &archives, &stage.root, wanted.limit)?;
+            // What apt brought is unpacked now, and no part of the image.
+            stage.dir.remove_tree(crate::apt::FOLDER).map_err(failed)?;
             finish(&stage.root).and_then(|()| files(&stage.root)).map_err(failed)?;
             Ok(told)
         })

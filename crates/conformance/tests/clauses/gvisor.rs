@@ -59,7 +59,7 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "processes stop at the limit, which gVisor's kernel holds",
         cell: Cell::Enforced(pids),
     },
-    refused(ClauseId::LimitsMemory, &["limits.memory=24M", "limits.disk=11M", SMALL], "limits.memory/gvisor"),
+    refused(ClauseId::LimitsMemory, SMALL, "limits.memory/gvisor"),
     refused(ClauseId::LimitsIoRead, &["limits.io_read=4M/s"], "limits.io/gvisor"),
     refused(ClauseId::LimitsIoWrite, &["limits.io_write=4M/s", "threat=mistakes"], "limits.io/gvisor"),
     Case {
@@ -102,7 +102,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const ALLOW: &[&str] = &["net.mode=allow", "net.allow=[\"example.org\"]"];
-const SMALL: &str = "fs={tmp=\"6M\",shm=\"2M\",run=\"2M\"}";
+const SMALL: &[&str] = &["limits.memory=24M", "limits.disk=11M", "fs.tmp=6M", "fs.shm=2M", "fs.run=2M"];
 const PROGRAMS: &str = "net.programs={\"/usr/bin/git\"=[\"example.org\"]}";
 const SECRET: &str = "secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}";
 

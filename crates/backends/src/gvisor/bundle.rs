@@ -78,6 +78,10 @@ fn path(text: &std::ffi::CStr) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()))
 }
 
+const fn has(attrs: Attrs, attr: Attrs) -> bool {
+    attrs.bits() & attr.bits() != 0
+}
+
 impl Bundle {
     /// From what the native guest would build by itself.
     pub(super) fn of(tree: &Tree, folder: &Path, hostname: &str) -> Result<Self, StartError> {
@@ -116,10 +120,13 @@ impl Bundle {
                 self.show(sources, source, &path(at), *attrs)?;
             }
             Op::Tmpfs { path: at, size, inodes, mode, attrs, export } => {
-                self.place(&path(at), (*size, *inodes), *mode, *attrs, *export, false);
+                let (bytes, inodes, mode, noexec) = (*size, *inodes, *mode, has(*attrs, Attrs::NOEXEC));
+                self.places.push(Place { at: path(at), bytes, inodes, mode, noexec, slot: *export, filled: false });
             }
             Op::Fill { path: at, size, inodes, attrs, slot } => {
-                self.place(&path(at), (*size, *inodes), 0o755, *attrs, Some(*slot), true);
+                let (bytes, inodes, noexec) = (*size, *inodes, has(*attrs, Attrs::NOEXEC));
+                let slot = Some(*slot);
+                self.places.push(Place { at: path(at), bytes, inodes, mode: 0o755, noexec, slot, filled: true });
             }
             // Of the host's /proc nothing is there to be masked; the run's own files are mounted read-only.
             Op::Mask { path: at, .. } if runtimes(&path(at)) => {}
@@ -140,23 +147,9 @@ impl Bundle {
         let Some(Source::Path { path: from, is }) = found else {
             return Err(StartError::Internal(format!("{} has no source", at.display())));
         };
-        let has = |attr: Attrs| attrs.bits() & attr.bits() != 0;
-        let (write, noexec) = (!has(Attrs::RDONLY), has(Attrs::NOEXEC));
+        let (write, noexec) = (!has(attrs, Attrs::RDONLY), has(attrs, Attrs::NOEXEC));
         self.shown.push(Shown { from: path(from), is: *is, at: at.to_owned(), write, noexec });
         Ok(())
-    }
-
-    fn place(
-        &mut self,
-        at: &Path,
-        (bytes, inodes): (u64, u64),
-        mode: u32,
-        attrs: Attrs,
-        slot: Option<u32>,
-        filled: bool,
-    ) {
-        let noexec = attrs.bits() & Attrs::NOEXEC.bits() != 0;
-        self.places.push(Place { at: at.to_owned(), bytes, inodes, mode, noexec, slot, filled });
     }
 
     /// Where a place is mounted, in the run's own mount namespace.

@@ -8,6 +8,9 @@ use crate::wasi::{self, State};
 
 /// Most memories and tables of one program.
 const MANY: usize = 16;
+/// Bytes of a page, and most pages of a memory.
+const PAGE: u64 = 65_536;
+const MAX_PAGES: u64 = 65_535;
 /// Bytes of an element of a table.
 const ELEMENT: u64 = 16;
 
@@ -17,22 +20,45 @@ pub(crate) struct Held {
     limits: StoreLimits,
 }
 
-/// A program that calls itself without end, and one that grows without end; both take steps.
-const DEEP: &[u8] = &[
-    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // header
-    1, 4, 1, 0x60, 0, 0, // type 0: () -> ()
-    3, 2, 1, 0, // function 0 of type 0
-    7, 10, 1, 6, b'_', b's', b't', b'a', b'r', b't', 0, 0, // export "_start"
-    10, 6, 1, 4, 0, 0x10, 0, 0x0b, // call 0
-];
-const GROWS: &[u8] = &[
-    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // header
-    1, 4, 1, 0x60, 0, 0, // type 0: () -> ()
-    3, 2, 1, 0, // function 0 of type 0
-    5, 3, 1, 0, 1, // memory: 1 page
-    7, 10, 1, 6, b'_', b's', b't', b'a', b'r', b't', 0, 0, // export "_start"
-    10, 14, 1, 12, 0, 0x03, 0x40, 0x41, 1, 0x40, 0, 0x1a, 0x0c, 0, 0x0b, 0x0b, // loop: memory.grow 1, again
-];
+/// A module with a memory of one page, whose `_start` has this body, of at most a hundred bytes.
+fn module(body: &[u8]) -> Vec<u8> {
+    let length = |more: usize| u8::try_from(body.len().saturating_add(more)).unwrap_or(u8::MAX);
+    let mut all = vec![
+        0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // header
+        1, 4, 1, 0x60, 0, 0, // type 0: () -> ()
+        3, 2, 1, 0, // function 0 of type 0
+        5, 3, 1, 0, 1, // memory 0: at least one page
+        7, 10, 1, 6, b'_', b's', b't', b'a', b'r', b't', 0, 0, // export "_start"
+    ];
+    // One body without locals, and its end.
+    all.extend([10, length(4), 1, length(2), 0]);
+    all.extend_from_slice(body);
+    all.push(0x0b);
+    all
+}
+
+/// `_start` calls itself.
+const DEEP: &[u8] = &[0x10, 0];
+/// A loop without an end.
+const ENDLESS: &[u8] = &[0x03, 0x40, 0x0c, 0, 0x0b];
+
+/// The memory grows by so many pages at once, and what comes of it is dropped.
+fn grows(pages: u64) -> Vec<u8> {
+    let mut body = vec![0x41];
+    let mut left = pages;
+    // A signed number, seven bits at a time.
+    loop {
+        let low = u8::try_from(left & 0x7f).unwrap_or_default();
+        left >>= 7;
+        let last = left == 0 && low & 0x40 == 0;
+        body.push(if last { low } else { low | 0x80 });
+        if last {
+            break;
+        }
+    }
+    body.extend([0x40, 0, 0x1a]);
+    body
+}
 
 /// Tries the limits.
 ///
@@ -40,19 +66,21 @@ const GROWS: &[u8] = &[
 /// One does not hold; in words.
 pub(crate) fn prove(limits: &Interpreter) -> Result<(), String> {
     let unstepped = Interpreter { steps: None, ..limits.clone() };
-    match run(DEEP, Vec::new(), &unstepped) {
+    match run(&module(DEEP), Vec::new(), &unstepped) {
         Ended::Failed(_) => {}
         other => return Err(format!("`language.recursion` does not hold: {other:?}")),
     }
-    if limits.memory.is_some() {
-        match run(GROWS, Vec::new(), &unstepped) {
+    if let Some(bytes) = limits.memory {
+        // At once, so that the limit is tried and nothing of that size is made.
+        let pages = (bytes / PAGE).saturating_add(1).min(MAX_PAGES);
+        match run(&module(&grows(pages)), Vec::new(), &unstepped) {
             Ended::Memory(_) => {}
             other => return Err(format!("`limits.memory` does not hold for one memory: {other:?}")),
         }
     }
     if limits.steps.is_some() {
         // The least that a policy can ask for ends it long before its depth does.
-        match run(GROWS, Vec::new(), &Interpreter { steps: Some(10), memory: None, ..limits.clone() }) {
+        match run(&module(ENDLESS), Vec::new(), &Interpreter { steps: Some(10), memory: None, ..limits.clone() }) {
             Ended::Steps(_) => {}
             other => return Err(format!("`language.steps` does not hold: {other:?}")),
         }

@@ -16,9 +16,12 @@ use crate::workload::{Interpreter, Workload};
 pub(super) fn takes(backend: &str, what: &Workload, tier: TierChoice) -> bool {
     match what {
         Workload::Nothing => tier == TierChoice::Fixed(Tier::Language),
-        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Code(_) | Workload::Script(_) => {
-            source(what).is_ok_and(|source| source.backend() == backend)
-        }
+        Workload::Argv(_)
+        | Workload::Shell
+        | Workload::Agent(_)
+        | Workload::Image
+        | Workload::Code(_)
+        | Workload::Script(_) => source(what).is_ok_and(|source| source.backend() == backend),
     }
 }
 

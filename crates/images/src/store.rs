@@ -440,10 +440,6 @@ impl Store {
         flock(&self.dir, name, how).map_err(|errno| self.io(name, errno))
     }
 
-    pub(crate) const fn dir(&self) -> &Dir {
-        &self.dir
-    }
-
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -8,7 +8,14 @@ use rustix::io::Errno;
 
 use super::{Entry, Probe, errno, rest};
 
-pub(super) const PROBES: &[Entry] = &[("say", say), ("hello", hello), ("question", question), ("datagram", datagram)];
+pub(super) const PROBES: &[Entry] = &[
+    ("say", say),
+    ("hello", hello),
+    ("question", question),
+    ("datagram", datagram),
+    ("crowd", crowd),
+    ("flood", flood),
+];
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(900);
@@ -188,4 +195,26 @@ fn datagram(probe: &Probe) {
     });
     rest(Duration::from_millis(300));
     probe.saw("datagram", sent.map_err(|error| errno(&error)));
+}
+
+/// `TO HELLO COUNT TOKEN`: holds so many connections, of which the first says what is allowed, and says the token on one more.
+fn crowd(probe: &Probe) {
+    let to = probe.word(0);
+    let open = || TcpStream::connect_timeout(&resolved(&to)?, PATIENCE);
+    let first = open().and_then(|mut stream| stream.write_all(probe.word(1).as_bytes()).map(|()| stream));
+    let mut held: Vec<TcpStream> = first.into_iter().collect();
+    held.extend((1..probe.number(2).min(64)).filter_map(|_| open().ok()));
+    rest(Duration::from_millis(200));
+    probe.read("one connection more", said(&to, &[probe.word(3).into_bytes()]));
+    drop(held);
+}
+
+/// `TO HELLO KIB TOKEN`: what is allowed, then so many bytes more, then the token.
+fn flood(probe: &Probe) {
+    let kib = usize::try_from(probe.number(2).min(200)).unwrap_or(0);
+    let much = vec![b'x'; kib << 10];
+    probe.read(
+        "after so many bytes",
+        said(&probe.word(0), &[probe.word(1).into_bytes(), much, probe.word(3).into_bytes()]),
+    );
 }

@@ -119,6 +119,15 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
             let range = |cidr: &str| format!("{{ cidr = \"{cidr}\", ports = [{port}] }}");
             (port, vec![rule(NAME, port, ""), range("192.0.2.0/24")])
         }
+        "few" | "little" => {
+            let limit = if detail == "few" { ("net.connections", "4") } else { ("net.bytes", "100K") };
+            scene.set.push((limit.0.to_owned(), limit.1.to_owned()));
+            (9000, vec![rule(NAME, 9000, "")])
+        }
+        "denied" => {
+            scene.set.push(("net.deny".to_owned(), format!("[{{ host = \"{OTHER}\" }}]")));
+            (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, "")])
+        }
         "secret" | "secret-elsewhere" => {
             if detail == "secret" {
                 scene.judge = Judge::GivenBack;

@@ -27,6 +27,8 @@ pub(super) struct Shown {
     pub(super) at: PathBuf,
     pub(super) write: bool,
     noexec: bool,
+    /// With what is mounted below it.
+    whole: bool,
 }
 
 /// A tmpfs of the host in the run's own mount namespace.
@@ -114,10 +116,10 @@ impl Bundle {
                 self.made.push(Made::Link(path(at), path(target)));
             }
             Op::Symlink { .. } => {}
-            Op::Bind { source, path: at, attrs, file: _ } => self.show(sources, *source, &path(at), *attrs)?,
+            Op::Bind { source, path: at, attrs, file: _ } => self.show(sources, *source, (&path(at), true), *attrs)?,
             Op::Overlay { lowers, path: at, size: 0, attrs, .. } => {
                 let source = lowers.iter().next().unwrap_or(u32::MAX);
-                self.show(sources, source, &path(at), *attrs)?;
+                self.show(sources, source, (&path(at), false), *attrs)?;
             }
             Op::Tmpfs { path: at, size, inodes, mode, attrs, export } => {
                 let (bytes, inodes, mode, noexec) = (*size, *inodes, *mode, has(*attrs, Attrs::NOEXEC));
@@ -142,13 +144,19 @@ impl Bundle {
         Ok(())
     }
 
-    fn show(&mut self, sources: &[Source], source: u32, at: &Path, attrs: Attrs) -> Result<(), StartError> {
+    fn show(
+        &mut self,
+        sources: &[Source],
+        source: u32,
+        (at, whole): (&Path, bool),
+        attrs: Attrs,
+    ) -> Result<(), StartError> {
         let found = usize::try_from(source).ok().and_then(|index| sources.get(index));
         let Some(Source::Path { path: from, is }) = found else {
             return Err(StartError::Internal(format!("{} has no source", at.display())));
         };
         let (write, noexec) = (!has(attrs, Attrs::RDONLY), has(attrs, Attrs::NOEXEC));
-        self.shown.push(Shown { from: path(from), is: *is, at: at.to_owned(), write, noexec });
+        self.shown.push(Shown { from: path(from), is: *is, at: at.to_owned(), write, noexec, whole });
         Ok(())
     }
 
@@ -236,7 +244,9 @@ impl Bundle {
     fn document(&self) -> Value {
         let mut mounts = vec![json!({ "destination": "/proc", "type": "proc", "source": "proc" })];
         for (at, write, noexec) in self.mounts() {
-            let mut options = vec!["rbind", "nosuid", "nodev", if write { "rw" } else { "ro" }];
+            let below = self.shown.iter().any(|shown| shown.at == at && shown.whole);
+            let mut options =
+                vec![if below { "rbind" } else { "bind" }, "nosuid", "nodev", if write { "rw" } else { "ro" }];
             options.extend(noexec.then_some("noexec"));
             let source = self.source(&at);
             mounts.push(

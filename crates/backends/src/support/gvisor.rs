@@ -5,7 +5,7 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    by_group, cpu_time, cpus, file_size, held, held_with, idle, no_controller, of_language, tools, unmet, watched, when,
+    by_group, cpu_time, cpus, file_size, held, held_with, idle, network, no_controller, of_language, tools, unmet, watched, when,
     when_some,
 };
 use crate::host::{Capabilities, Missing};
@@ -117,6 +117,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             let asked = policy.net.mode == NetMode::Allow && policy.clause(id).is_some();
             when(asked, || no_broker("net/gvisor"))
         }
+        ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections if policy.net.mode != NetMode::Allow => {
+            network::metered(policy, id)
+        }
         ClauseId::NetCa
         | ClauseId::NetPrograms
         | ClauseId::NetProxy
@@ -207,7 +210,6 @@ fn tier(host: &Capabilities) -> Support {
         Control::NoDescriptors,
         Control::Undumpable,
         Control::Session,
-        Control::Rlimit { resource: Resource::LockedMemory, value: 0 },
     ];
     held_with(
         Control::OwnKernel { platform: engine.platform },

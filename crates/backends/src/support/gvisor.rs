@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    by_group, cpu_time, cpus, file_size, held, held_with, idle, network, no_controller, of_language, tools, unmet, watched, when,
-    when_some,
+    by_group, cpu_time, cpus, file_size, held, held_with, idle, network, no_controller, of_language, tools, unmet,
+    watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::native::identity::INSIDE;

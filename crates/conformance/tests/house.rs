@@ -28,6 +28,8 @@ const ROOMS: [Room; 18] = [
             "globset",
             // What `serde-saphyr` reads YAML with: its events carry the place of every key.
             "granit-parser",
+            // Logins of proxies are written as in URLs.
+            "percent-encoding",
             "regex",
             "schemars",
             "serde",

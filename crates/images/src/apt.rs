@@ -13,6 +13,8 @@ use crate::error::ImageError;
 use crate::layout::architecture;
 use crate::made::write;
 
+/// Its folder in ours.
+const FOLDER: &str = "apt";
 const APT_GET: &str = "/usr/bin/apt-get";
 /// Longest that one call may take.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -44,6 +46,10 @@ Dir::Cache::pkgcache \"\";
 Dir::Cache::srcpkgcache \"\";
 ";
 
+fn at(name: &str) -> String {
+    format!("{FOLDER}/{name}")
+}
+
 /// A state of apt's in a folder of ours.
 pub(crate) struct Apt {
     path: PathBuf,
@@ -58,15 +64,17 @@ impl Apt {
             return Err(packages(why, "use a host with apt, or `fumehood image pull` and `import`"));
         }
         let failed = |errno| ImageError::Io { path: path.to_owned(), errno };
-        let folders = ["apt", "apt/state", "apt/state/lists", "apt/cache", "apt/cache/archives", "apt/log", "apt/tmp"];
-        for folder in folders.into_iter().chain(["apt/state/lists/partial", "apt/cache/archives/partial"]) {
+        let below =
+            ["state", "state/lists/", "state/lists/partial", "cache", "cache/archives/", "cache/archives/partial"];
+        for folder in [FOLDER.to_owned()].into_iter().chain(below.iter().chain(&["log", "tmp"]).map(|name| at(name))) {
+            let folder = folder.trim_end_matches('/');
             let (up, name) = folder.rsplit_once('/').unwrap_or((".", folder));
             above.enter(up, Cross::No).and_then(|up| up.make(name, Mode::RWXU)).map_err(failed)?;
         }
-        write(above, "apt/settings", SETTINGS.as_bytes()).map_err(failed)?;
+        write(above, &at("settings"), SETTINGS.as_bytes()).map_err(failed)?;
         // Nothing is installed there.
-        write(above, "apt/status", b"").map_err(failed)?;
-        let apt = Self { path: path.join("apt"), suite: suite.map(str::to_owned) };
+        write(above, &at("status"), b"").map_err(failed)?;
+        let apt = Self { path: path.join(FOLDER), suite: suite.map(str::to_owned) };
         apt.run(&["update"])?;
         apt.has_suite()?;
         Ok(apt)
@@ -78,7 +86,7 @@ impl Apt {
         // What a package may need without saying so. Debian's names of processors are those of images.
         let essential = format!("?and(?essential,?architecture({}))", architecture());
         self.run(&[&["install", "--download-only", "--", &essential], &wanted[..]].concat())?;
-        Ok(self.path.join("cache/archives"))
+        Ok(self.path.join("cache").join("archives"))
     }
 
     fn has_suite(&self) -> Result<(), ImageError> {

@@ -119,8 +119,8 @@ impl ImageError {
             | Self::Entry { .. }
             | Self::Digest { .. }
             | Self::TooLarge { .. }
-            | Self::Changed { .. }
             | Self::Packages { .. }
+            | Self::Changed { .. }
             | Self::Dockerfile { .. } => true,
             Self::State(_)
             | Self::None { .. }
@@ -134,83 +134,62 @@ impl ImageError {
 
     /// What, where, why and fix.
     #[must_use]
-    #[expect(clippy::too_many_lines, reason = "a table: one arm per error")]
     pub fn fault(&self) -> Fault {
-        let say = |id, place: String, why: String, fix: &str| Fault::of(self, id, place, &why, fix);
+        let say = |id, place: String, why: &str| Fault::of(self, id, place, why, self.fix());
         match self {
             Self::State(error) => error.fault(),
-            Self::NotAnImage { path, why } => say(
-                "image/not-an-image",
-                show_path(path),
-                why.clone(),
-                "name the folder or the uncompressed archive of an OCI layout, or what `docker save` writes",
-            ),
-            Self::Entry { entry, why } => say(
-                "image/entry",
-                show_text(entry),
-                why.clone(),
-                "make the image without this entry; nothing of it was kept",
-            ),
-            Self::Digest { what, why } => {
-                say("image/digest", show_text(what), why.clone(), "get the image again; nothing of it was kept")
+            Self::NotAnImage { path, why } => say("image/not-an-image", show_path(path), why),
+            Self::Entry { entry, why } => say("image/entry", show_text(entry), why),
+            Self::Digest { what, why } => say("image/digest", show_text(what), why),
+            Self::TooLarge { .. } => {
+                let why = "at most 20 GiB, and 200 times the packed size, unless said";
+                say("image/too-large", "its layers".to_owned(), why)
             }
-            Self::TooLarge { .. } => say(
-                "image/too-large",
-                "its layers".to_owned(),
-                "at most 20 GiB, and 200 times the packed size, unless said".to_owned(),
-                "say `--max-size SIZE` if you know the image; nothing of it was kept",
-            ),
-            Self::None { reference } => say(
-                "image/none",
-                show_text(reference),
-                "no image of the store has this name or digest".to_owned(),
-                "take one from `fumehood image ls`, or import it",
-            ),
-            Self::InUse { reference } => say(
-                "image/in-use",
-                show_text(reference),
-                "a run has its tree".to_owned(),
-                "wait until that run has ended",
-            ),
-            Self::Changed { digest } => say(
-                "image/changed",
-                digest.clone(),
-                "what lies in the store is not what was unpacked".to_owned(),
-                "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
-            ),
-            Self::Packages { why, fix } => say("image/packages", "apt".to_owned(), why.clone(), fix),
-            Self::Name { name } => say(
-                "image/name",
-                show_text(name),
-                "a name begins with a letter or digit, has at most 255 characters of a-z, A-Z, 0-9 and `._:/@+-`, and does not \
-                 look like a digest"
-                    .to_owned(),
-                "use another name, as `work:1`",
-            ),
-            Self::Dockerfile { line, what: _, why } => say(
-                "image/dockerfile",
-                format!("line {line}"),
-                why.clone(),
-                "write it otherwise; nothing was kept (docs/concepts/images.md has what is known)",
-            ),
-            Self::Step { line, what: _, why } => say(
-                "image/step",
-                format!("line {line}"),
-                why.clone(),
-                "look at what it said (RUN makes no new names directly in `/`: a WORKDIR before it does); steps before it are kept",
-            ),
-            Self::Exists { path } => say(
-                "image/exists",
-                show_path(path),
-                "nothing is written over".to_owned(),
-                "name a path that is not there, or remove what is",
-            ),
-            Self::Io { path, errno } => say(
-                "image/io",
-                show_path(path),
-                errno.to_string().to_lowercase(),
-                "look at the room, the owner and the mode of what lies there",
-            ),
+            Self::None { reference } => {
+                say("image/none", show_text(reference), "no image of the store has this name or digest")
+            }
+            Self::InUse { reference } => say("image/in-use", show_text(reference), "a run has its tree"),
+            Self::Changed { digest } => {
+                say("image/changed", digest.clone(), "what lies in the store is not what was unpacked")
+            }
+            Self::Packages { why, fix: _ } => say("image/packages", "apt".to_owned(), why),
+            Self::Name { name } => {
+                let why = "a name begins with a letter or digit, has at most 255 characters of a-z, A-Z, 0-9 and \
+                           `._:/+-`, and does not look like a digest";
+                say("image/name", show_text(name), why)
+            }
+            Self::Dockerfile { line, what: _, why } => say("image/dockerfile", format!("line {line}"), why),
+            Self::Step { line, what: _, why } => say("image/step", format!("line {line}"), why),
+            Self::Exists { path } => say("image/exists", show_path(path), "nothing is written over"),
+            Self::Io { path, errno } => say("image/io", show_path(path), &errno.to_string().to_lowercase()),
+        }
+    }
+
+    const fn fix(&self) -> &'static str {
+        match self {
+            // The state folder says it itself.
+            Self::State(_) => "",
+            Self::NotAnImage { .. } => {
+                "name the folder or the uncompressed archive of an OCI layout, or what `docker save` writes"
+            }
+            Self::Entry { .. } => "make the image without this entry; nothing of it was kept",
+            Self::Digest { .. } => "get the image again; nothing of it was kept",
+            Self::TooLarge { .. } => "say `--max-size SIZE` if you know the image; nothing of it was kept",
+            Self::None { .. } => "take one from `fumehood image ls`, or pull or import it",
+            Self::InUse { .. } => "wait until that run has ended",
+            Self::Changed { .. } => {
+                "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder"
+            }
+            Self::Packages { fix, .. } => fix,
+            Self::Name { .. } => "use another name, as `work:1`",
+            Self::Dockerfile { .. } => {
+                "write it otherwise; nothing was kept (docs/concepts/images.md has what is known)"
+            }
+            Self::Step { .. } => {
+                "look at what it said (RUN makes no new names directly in `/`: a WORKDIR before it does); steps before it are kept"
+            }
+            Self::Exists { .. } => "name a path that is not there, or remove what is",
+            Self::Io { .. } => "look at the room, the owner and the mode of what lies there",
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::layout::{NAME, architecture};
 use crate::pack::{Digested, file_header, pack, padding};
 use crate::store::Store;
 
-const BLOBS: &str = "blobs/sha256";
+const BLOBS: &str = concat!("blobs", "/sha256");
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

@@ -10,12 +10,13 @@ const USUAL_TOO: &str = "index.docker.io";
 const USUAL_FOLDER: &str = "library";
 const USUAL_TAG: &str = "latest";
 
-/// Whether an image may be called this. A name never looks like a digest.
+/// Whether an image may be called this. A name never looks like a digest, and has none in it: only who has compared it may say
+/// so.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte))
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/+-".contains(&byte))
         && !name.starts_with("sha256:")
 }
 

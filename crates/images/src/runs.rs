@@ -24,7 +24,11 @@ const MAX_PASSWD: u64 = 1 << 20;
 impl Images for OfCaller {
     fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking> {
         let state = State::open(places).map_err(|error| lacking(error.fault()))?;
-        let found = Store::open(&state).and_then(|store| packed(&store, meant(name)));
+        // A digest of an index names what was pulled by it, and only a pull gives such names.
+        let found = Store::open(&state).and_then(|store| match packed(&store, name) {
+            Err(ImageError::None { .. }) => packed(&store, meant(name)),
+            found => found,
+        });
         found.map_err(|error| {
             if !matches!(error, ImageError::None { .. }) {
                 return lacking(error.fault());

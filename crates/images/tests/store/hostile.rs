@@ -236,7 +236,7 @@ fn documents_that_lie_are_refused() {
     refused("no digests", &bench, &at, not, "1 layers and 0 digests");
     said("rootfs", json!({ "diff_ids": ["sha512:00"] }));
     refused("another hash", &bench, &at, not, "no digest of SHA-256");
-    for name in ["", "-rm", "a b", "a\u{1b}[2J", "../x", "sha256:0", &"n".repeat(300)] {
+    for name in ["", "-rm", "a b", "a\u{1b}[2J", "../x", "sha256:0", "app@sha256:0", &"n".repeat(300)] {
         Layout::with(&at, &layers, &config(&layers), name);
         refused(name, &bench, &at, not, "cannot be the name");
     }

@@ -507,6 +507,7 @@ impl Control {
     }
 
     /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     const fn hold(&self) -> (Strength, Threat, Option<&'static str>) {
         use Strength::{Broker, Kernel, Supervisor};
         use Threat::{Hostile, Mistakes};
@@ -522,9 +523,7 @@ impl Control {
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
-            Self::Proxy => {
-                (Broker, Hostile, Some("a name leads wherever the proxy resolves it to, private addresses included"))
-            }
+            Self::Proxy => (Broker, Hostile, Some("a name leads where the proxy resolves it to, private or not")),
             Self::Filter(Filter::SharedFiles { locks: false }) => {
                 (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
             }

@@ -72,6 +72,16 @@ fn by_tag_by_digest_and_through_an_index_the_same_image_comes() {
         assert!(again.names.contains(&"work:1".to_owned()));
     }
     assert_eq!(bench.store.list().unwrap().len(), 1);
+    // By the digest of an index it is found where it was pulled by it, and nowhere else.
+    let indexed = wanted(&registry, &format!("me/app@{}", registry.index));
+    pull(&bench.store, &indexed).unwrap();
+    assert_eq!(bench.store.find(&indexed.reference).unwrap().about.digest, registry.manifest);
+    let blobs = registry.asked().iter().filter(|line| line.contains("/blobs/")).count();
+    assert_eq!(blobs, 2, "what is there does not come again");
+    // Unless somebody changed it.
+    std::fs::write(root.join("hello"), "other").unwrap();
+    pull(&bench.store, &wanted(&registry, "me/app:1")).unwrap();
+    assert_eq!(std::fs::read_to_string(root.join("hello")).unwrap(), "there");
 }
 
 #[test]

@@ -162,7 +162,6 @@ impl Proof<'_> {
             | Control::Environment
             | Control::ProtectedAtApply
             | Control::Watch(_)
-            | Control::ImageTree(_)
             | Control::Audit
             | Control::CommandGate
             | Control::ToolGate => self.native.evidence(control),

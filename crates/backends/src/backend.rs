@@ -198,7 +198,7 @@ pub trait Running: Debug + Send {
 }
 
 /// The backends of this version, weakest tier first.
-pub const ALL: &[&dyn Backend] = &[&crate::native::Process, &crate::native::Container];
+pub const ALL: &[&dyn Backend] = &[&crate::native::Process, &crate::native::Container, &crate::qemu::Qemu];
 
 /// The backend that made a plan.
 ///

@@ -49,6 +49,7 @@ pub struct Capabilities {
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
+    machine: OnceLock<Result<crate::qemu::Emulation, Missing>>,
     /// Others than those, when the service manager gave some.
     groups_given: OnceLock<Option<Result<sys::cgroup::Hierarchies, String>>>,
 }
@@ -116,6 +117,7 @@ impl Capabilities {
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
+            machine: OnceLock::new(),
             groups_given: OnceLock::new(),
         }
     }
@@ -149,6 +151,7 @@ impl Capabilities {
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
+            machine: OnceLock::new(),
             groups_given: OnceLock::new(),
         }
     }
@@ -183,6 +186,18 @@ impl Capabilities {
             return Ok(());
         }
         self.namespaces.get_or_init(|| namespaces(self.root())).clone()
+    }
+
+    /// What emulates machines here, and the kernel that was prepared for them.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn machine(&self) -> Result<&crate::qemu::Emulation, Missing> {
+        let found = self.machine.get_or_init(|| match self.assumed {
+            Some(_) => Ok(crate::qemu::Emulation::assumed()),
+            None => crate::qemu::Emulation::probe(),
+        });
+        found.as_ref().map_err(Missing::clone)
     }
 
     /// Whether a time namespace can be entered with offsets: it exists (5.6, if built in), and a child that shares our

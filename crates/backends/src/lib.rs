@@ -9,6 +9,7 @@ mod backend;
 mod error;
 mod host;
 mod native;
+mod qemu;
 mod support;
 
 pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
@@ -18,4 +19,5 @@ pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
     Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
 };
+pub use qemu::{Emulation, Kernel, MODULES, Qemu, find_module};
 pub use support::unmet_rules;

@@ -241,6 +241,8 @@ const fn variant(control: &Control) -> &'static str {
         Control::Broker => "Broker",
         Control::Secrets => "Secrets",
         Control::HostNetwork => "HostNetwork",
+        Control::Machine(_) => "Machine",
+        Control::InMachine(_) => "InMachine",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
         Control::ToolGate => "ToolGate",

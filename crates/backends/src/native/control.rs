@@ -19,7 +19,7 @@ const GO: u32 = 1;
 
 /// The supervisor's end.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     socket: OwnedFd,
     bytes: Vec<u8>,
     frames: VecDeque<FromGuest>,
@@ -34,13 +34,13 @@ impl Control {
 
     /// The descriptor to wait on.
     #[must_use]
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Whether the guest closed its end.
     #[must_use]
-    pub(super) const fn closed(&self) -> bool {
+    pub(crate) const fn closed(&self) -> bool {
         self.closed
     }
 
@@ -48,7 +48,7 @@ impl Control {
     ///
     /// # Errors
     /// The guest is gone, or the frame is one that has no place on this channel.
-    pub(super) fn send(&self, frame: ToGuest<'_>) -> Result<(), StartError> {
+    pub(crate) fn send(&self, frame: ToGuest<'_>) -> Result<(), StartError> {
         let at = Address { channel: 0, request: if frame.asks() { GO } else { 0 } };
         let mut buffer = [0; frames::MAX_OWN];
         let bytes = frame.encode(at, &mut buffer).and_then(|length| buffer.get(..length));
@@ -61,12 +61,12 @@ impl Control {
     ///
     /// # Errors
     /// Bytes that are no frame: the guest is not ours any more.
-    pub(super) fn read(&mut self) -> Result<(), StartError> {
+    pub(crate) fn read(&mut self) -> Result<(), StartError> {
         self.fill(true)
     }
 
     /// The next frame that has arrived.
-    pub(super) fn take(&mut self) -> Option<FromGuest> {
+    pub(crate) fn take(&mut self) -> Option<FromGuest> {
         self.frames.pop_front()
     }
 

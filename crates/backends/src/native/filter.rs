@@ -9,9 +9,9 @@ use crate::StartError;
 
 /// A filter, and what the kernel must answer when it is in force.
 #[derive(Clone, Debug)]
-pub(super) struct Built {
+pub(crate) struct Built {
     profile: Profile,
-    pub(super) program: Vec<u8>,
+    pub(crate) program: Vec<u8>,
     pub(super) probes: Vec<Probe>,
 }
 
@@ -85,7 +85,7 @@ const UNDUMPABLE: (&str, [u64; 6]) = ("prctl", [4, 2, 0, 0, 0, 0]);
 const UNCOUNTED: (&str, [u64; 6]) = ("mmap", [0, 0, 0, 0x21, NO_DESCRIPTOR, 0]);
 
 /// Compiles the filter. It takes microseconds, so nothing is compiled ahead. `None`: the plan has none.
-pub(super) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> {
+pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> {
     let failed = |e: ProfileError| StartError::Profile { why: e.to_string() };
     let Some(name) = &blueprint.profile else { return Ok(None) };
     let surroundings = Surroundings {

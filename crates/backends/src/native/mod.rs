@@ -5,14 +5,14 @@
 //! # Does not promise
 //! Protection from bugs of the kernel: see SECURITY.md.
 
-mod blueprint;
+pub(crate) mod blueprint;
 mod capacity;
-mod control;
+pub(crate) mod control;
 mod devices;
-mod environment;
+pub(crate) mod environment;
 mod etc;
 mod etc_cache;
-mod filter;
+pub(crate) mod filter;
 pub(crate) mod identity;
 pub(crate) mod label;
 mod landlock;

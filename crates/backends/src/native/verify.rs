@@ -251,6 +251,7 @@ impl Proof<'_> {
             Control::HostNetwork => must(!self.started.prepared.blueprint.no_inet && !self.container(), || {
                 "it is not for this plan".to_owned()
             }),
+            Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Copy { size: None, .. }
             | Control::Broker
             | Control::Secrets

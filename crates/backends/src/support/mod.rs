@@ -3,11 +3,13 @@
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
 mod container;
+mod machine;
 mod network;
 pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
+pub(crate) use machine::{OVERHEAD as MACHINE_OVERHEAD, memory_of as machine_memory, probe as machine_probe, support as machine};
 pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};

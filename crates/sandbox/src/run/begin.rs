@@ -99,8 +99,9 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let secrets = super::secrets::read(plan, environment)?;
     let mut home = journal(recorded, policy)?;
     let tmp = match plan.tier {
-        Tier::Process => Some(own_folder(&mut home, recorded)?),
-        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => None,
+        // What a machine is made of lies there.
+        Tier::Process | Tier::Vm => Some(own_folder(&mut home, recorded)?),
+        Tier::Language | Tier::Container | Tier::Gvisor => None,
     };
     let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
@@ -128,7 +129,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     };
     let mut written = None;
     if let Some((name, bytes)) = program.file {
-        match &tmp {
+        match tmp.as_ref().filter(|_| plan.tier == Tier::Process) {
             Some(tmp) => {
                 write_file(&tmp.join("fumehood"), &name, &bytes)?;
                 written = Some(name);

@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod environment;
 mod explain;
 pub mod load;
+mod machine;
 pub mod mcp;
 pub mod program;
 pub mod run;

@@ -22,6 +22,7 @@ mod house;
 mod image;
 mod keys;
 mod live;
+mod machine;
 mod man;
 mod mcp;
 mod mcp_fetch;
@@ -107,6 +108,7 @@ pub const COMMANDS: &[&Spec] = &[
     &image::LS,
     &image::RM,
     &image::INSPECT,
+    &machine::PREPARE,
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,

@@ -65,6 +65,7 @@ fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed
     let clause: Option<Clause<'_>> = policy.clause(id);
     let Some(clause) = clause else { return "asks for nothing".to_owned() };
     match backend.support(&clause, &policy, &Capabilities::assumed(assumed)) {
+        Support::NotAsked if id == ClauseId::Backend => "the planner's: it asks no other".to_owned(),
         Support::NotAsked if matches!(id, ClauseId::Threat | ClauseId::Enforcer) => {
             "the planner's: it judges the answers of the others".to_owned()
         }

@@ -24,6 +24,8 @@ macro_rules! clauses {
 clauses! {
     /// Strength class of isolation.
     Tier = "tier";
+    /// What implements the tier.
+    Backend = "backend";
     /// Adversary.
     Threat = "threat";
     /// Who may hold the limits.

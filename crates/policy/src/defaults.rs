@@ -22,6 +22,7 @@ impl Policy {
         Self {
             name: name.to_owned(),
             tier: TierChoice::Fixed(Tier::Container),
+            backend: None,
             threat: Threat::Hostile,
             enforcer: EnforcerDemand::Any,
             prefer: BTreeSet::new(),

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use crate::clause::ClauseId;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::value::{
-    Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Root, Secret, Sockets, Sync,
-    Threat, Threshold, TierChoice, Unknown, Workspace, WorkspaceMode,
+    BackendName, Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Root, Secret,
+    Sockets, Sync, Threat, Threshold, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
 /// All that is writable together, in bytes, and who shares it.
@@ -58,6 +58,8 @@ pub struct Files<'a> {
 pub enum Clause<'a> {
     /// `tier`
     Tier(TierChoice),
+    /// `backend`
+    Backend(BackendName),
     /// `threat`
     Threat(Threat),
     /// `enforcer`
@@ -190,6 +192,7 @@ impl Clause<'_> {
     pub const fn id(&self) -> ClauseId {
         match self {
             Self::Tier(_) => ClauseId::Tier,
+            Self::Backend(_) => ClauseId::Backend,
             Self::Threat(_) => ClauseId::Threat,
             Self::Enforcer(_) => ClauseId::Enforcer,
             Self::FsRoot(_) => ClauseId::FsRoot,
@@ -283,6 +286,7 @@ impl Policy {
         let (open, metered) = (net.mode == NetMode::Allow, net.mode != NetMode::None);
         match id {
             ClauseId::Tier => Some(Clause::Tier(self.tier)),
+            ClauseId::Backend => self.backend.map(Clause::Backend),
             ClauseId::Threat => Some(Clause::Threat(self.threat)),
             ClauseId::Enforcer => Some(Clause::Enforcer(self.enforcer)),
             ClauseId::FsRoot => Some(Clause::FsRoot(&fs.root)),
@@ -389,6 +393,7 @@ impl Clause<'_> {
                 list.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", ")
             }
             other @ (Self::Tier(_)
+            | Self::Backend(_)
             | Self::Threat(_)
             | Self::Enforcer(_)
             | Self::FsRoot(_)

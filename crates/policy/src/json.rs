@@ -11,8 +11,8 @@ use crate::demand::Clause;
 use crate::net;
 use crate::units::Millis;
 use crate::value::{
-    Content, EnforcerDemand, Grant, Input, InputType, NetMode, Over, Protocol, Root, Sockets, Sync, Threat, Threshold,
-    Tier, TierChoice, TlsUse, Unknown, Workspace, WorkspaceMode,
+    BackendName, Content, EnforcerDemand, Grant, Input, InputType, NetMode, Over, Protocol, Root, Sockets, Sync,
+    Threat, Threshold, Tier, TierChoice, TlsUse, Unknown, Workspace, WorkspaceMode,
 };
 
 macro_rules! words {
@@ -37,6 +37,10 @@ macro_rules! words {
 
 words! {
     Tier { Language = "language", Process = "process", Container = "container", Gvisor = "gvisor", Vm = "vm" }
+    BackendName {
+        Native = "native", Crun = "crun", Runc = "runc", Runsc = "runsc", Docker = "docker", Podman = "podman",
+        Qemu = "qemu", Firecracker = "firecracker", Monty = "monty", Wasm = "wasm",
+    }
     Threat { Mistakes = "mistakes", Hostile = "hostile", MultiTenant = "multi-tenant" }
     EnforcerDemand { Any = "any", Kernel = "kernel" }
     Sockets { Pairs = "false", Own = "own", Host = "true" }
@@ -269,6 +273,7 @@ impl Clause<'_> {
     pub fn value_json(&self) -> Value {
         match self {
             Self::Tier(tier) => Value::String(tier.to_string()),
+            Self::Backend(name) => json!(name.as_str()),
             Self::Threat(threat) => json!(threat.as_str()),
             Self::Enforcer(who) => json!(who.as_str()),
             Self::FsRoot(value) => root(value),

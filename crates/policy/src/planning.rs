@@ -11,7 +11,7 @@ use crate::demand::Clause;
 use crate::json::digest;
 use crate::load::Loaded;
 use crate::plan::{Derived, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
-use crate::value::{EnforcerDemand, Policy, Threat, Tier, TierChoice};
+use crate::value::{BackendName, EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
 /// What a backend says to each demand. Closures are answers.
 pub trait Answers {
@@ -70,7 +70,8 @@ pub const fn first_tier(loaded: &Loaded) -> Tier {
     }
 }
 
-/// Plans on the tier that the policy names, or, for `auto`, on the weakest that fits threat and every clause.
+/// Plans on the tier that the policy names, or, for `auto`, on the weakest that fits threat and every clause; by the one
+/// `backend` that the policy names, or by any.
 ///
 /// # Errors
 /// A refusal with every unmet clause; for `auto` that of the weakest tier that is meant against the threat.
@@ -79,8 +80,9 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
         TierChoice::Fixed(tier) => (tier, true),
         TierChoice::Auto => (least_tier(loaded.policy.threat), false),
     };
-    let mut fit: Vec<&Candidate<'_>> =
-        candidates.iter().filter(|c| if exact { c.tier == least } else { c.tier >= least }).collect();
+    let named = |c: &&Candidate<'_>| loaded.policy.backend.is_none_or(|backend| backend.as_str() == c.backend);
+    let on_tier = |c: &&Candidate<'_>| if exact { c.tier == least } else { c.tier >= least };
+    let mut fit: Vec<&Candidate<'_>> = candidates.iter().filter(named).filter(on_tier).collect();
     fit.sort_by_key(|candidate| candidate.tier);
     let mut first = None;
     let mut passed_over = Vec::new();
@@ -93,7 +95,39 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
             }
         }
     }
-    Err(first.unwrap_or_else(|| no_backend(loaded, least, exact)))
+    Err(first.unwrap_or_else(|| {
+        let reason = match loaded.policy.backend {
+            Some(backend) => not_by(loaded, backend, candidates),
+            None => no_backend(loaded, least, exact),
+        };
+        Refusal { tier: least.as_str().to_owned(), demanded: loaded.policy.clauses().count(), refused: vec![reason] }
+    }))
+}
+
+/// Why the backend that the policy names is none of those that could be asked.
+fn not_by(loaded: &Loaded, backend: BackendName, candidates: &[Candidate<'_>]) -> Reason {
+    let of_that_name = candidates.iter().filter(|candidate| candidate.backend == backend.as_str());
+    let tiers: Vec<String> = of_that_name.map(|candidate| format!("`{}`", candidate.tier)).collect();
+    let (id, why, fix) = if tiers.is_empty() {
+        let mut known: Vec<String> = candidates.iter().map(|candidate| format!("`{}`", candidate.backend)).collect();
+        known.dedup();
+        let fix = format!("drop `backend`, or name one of {}", known.join(", "));
+        ("backend/not-built", "this version has no backend of that name".to_owned(), fix)
+    } else {
+        let Policy { tier, threat, .. } = &loaded.policy;
+        let tiers = tiers.join(", ");
+        let why = format!("it implements tier {tiers}, and the policy asks for `{tier}` against threat `{threat}`");
+        ("backend/other-tier", why, format!("set `tier` to {tiers}, or drop `backend`"))
+    };
+    Reason {
+        id: id.to_owned(),
+        clause: ClauseId::Backend,
+        what: format!("`backend` = {backend}"),
+        at: loaded.origins.of(ClauseId::Backend).to_owned(),
+        why,
+        fix,
+        weaker: None,
+    }
 }
 
 fn clause_list(refusal: &Refusal) -> String {
@@ -116,7 +150,7 @@ fn reason_for(loaded: &Loaded, plan: &Plan, passed_over: &[String]) -> String {
     }
 }
 
-fn no_backend(loaded: &Loaded, least: Tier, exact: bool) -> Refusal {
+fn no_backend(loaded: &Loaded, least: Tier, exact: bool) -> Reason {
     let (what, why) = if exact {
         (format!("tier `{least}`"), format!("no backend on this host implements tier `{least}`"))
     } else {
@@ -126,7 +160,7 @@ fn no_backend(loaded: &Loaded, least: Tier, exact: bool) -> Refusal {
             format!("threat `{threat}` needs tier `{least}` or stronger, and no backend here implements one"),
         )
     };
-    let reason = Reason {
+    Reason {
         id: "tier/no-backend".to_owned(),
         clause: ClauseId::Tier,
         what,
@@ -134,8 +168,7 @@ fn no_backend(loaded: &Loaded, least: Tier, exact: bool) -> Refusal {
         why,
         fix: "name a tier that `fumehood doctor` shows as available, e.g. --tier container".to_owned(),
         weaker: None,
-    };
-    Refusal { tier: least.as_str().to_owned(), demanded: loaded.policy.clauses().count(), refused: vec![reason] }
+    }
 }
 
 /// Puts every demand to one backend.

@@ -35,6 +35,31 @@ pub enum TierChoice {
     Auto,
 }
 
+/// What implements a tier, by name. Which of them this version has, and for which tier, the backends say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendName {
+    /// Fumehood itself.
+    Native,
+    /// The OCI runtime `crun`.
+    Crun,
+    /// The OCI runtime `runc`.
+    Runc,
+    /// gVisor's OCI runtime.
+    Runsc,
+    /// Docker Engine.
+    Docker,
+    /// Podman.
+    Podman,
+    /// A virtual machine of QEMU.
+    Qemu,
+    /// A virtual machine of Firecracker.
+    Firecracker,
+    /// A subset of Python.
+    Monty,
+    /// WebAssembly.
+    Wasm,
+}
+
 /// Against whom the run is to be isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Threat {
@@ -62,6 +87,8 @@ pub struct Policy {
     pub name: String,
     /// Requested tier.
     pub tier: TierChoice,
+    /// The one backend that may implement it; else the first that can.
+    pub backend: Option<BackendName>,
     /// Adversary.
     pub threat: Threat,
     /// Who may hold the limits.

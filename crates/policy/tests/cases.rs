@@ -46,7 +46,7 @@ fn cases(text: &str) -> Vec<Case> {
 fn backend(tier: Tier) -> impl Fn(&Clause<'_>) -> Support {
     let held = |control: Control| Support::Held(control.into());
     move |clause| match clause {
-        Clause::Tier(_) | Clause::Threat(_) | Clause::Enforcer(_) => Support::NotAsked,
+        Clause::Tier(_) | Clause::Backend(_) | Clause::Threat(_) | Clause::Enforcer(_) => Support::NotAsked,
         Clause::LimitsDisk(disk) if disk.reaches_host() => Support::Unmet(Unmet {
             id: "limits.disk/rw-without-quota",
             why: "no quota on the file system of `/srv/work`".to_owned(),

@@ -86,6 +86,7 @@ impl Beyond<'_> {
         let Policy {
             name: _,
             tier,
+            backend,
             threat,
             enforcer,
             prefer,
@@ -103,6 +104,7 @@ impl Beyond<'_> {
             audit,
         } = ceiling;
         self.hold(ClauseId::Tier, is_tier_at_least(*tier, asked.tier));
+        self.hold(ClauseId::Backend, backend.is_none() || asked.backend == *backend);
         self.hold(ClauseId::Threat, asked.threat >= *threat);
         self.hold(ClauseId::Enforcer, *enforcer == EnforcerDemand::Any || asked.enforcer == EnforcerDemand::Kernel);
         if let Some(more) = asked.prefer.difference(prefer).next() {

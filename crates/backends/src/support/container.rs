@@ -20,7 +20,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let filter = |part| held(Control::Filter(part));
     match id {
         ClauseId::Tier => tier(policy, host),
-        ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => root_image(&fs.root)
             .unwrap_or_else(|| held_with(Control::Namespace(Namespace::Mount), [Control::Root(fs.root.clone())])),
         ClauseId::FsRead => mounts(&fs.read, false, layer()),

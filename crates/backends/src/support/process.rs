@@ -21,7 +21,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let filter = |part| held(Control::Filter(part));
     match id {
         ClauseId::Tier => tier(policy, host),
-        ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => match (root_image(&fs.root), &fs.root) {
             (Some(answer), _) => answer,
             (None, Root::Host) => held(layer()),

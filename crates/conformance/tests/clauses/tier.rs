@@ -1,4 +1,4 @@
-//! `tier`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
+//! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
 use conformance::case::{BOTH, CONTAINER, PROCESS};
 use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
@@ -23,6 +23,18 @@ pub(crate) const CASES: &[Case] = &[
         backends: BOTH,
         sentence: "a tier that no backend implements is refused",
         cell: Cell::Refused(&["tier=gvisor"], "tier/no-backend"),
+    },
+    Case {
+        clause: ClauseId::Backend,
+        backends: BOTH,
+        sentence: "the backend of the policy is the one that runs",
+        cell: Cell::Enforced(by_name),
+    },
+    Case {
+        clause: ClauseId::Backend,
+        backends: BOTH,
+        sentence: "a backend that this version has not is refused",
+        cell: Cell::Refused(&["backend=firecracker"], "backend/not-built"),
     },
     Case {
         clause: ClauseId::Threat,
@@ -104,6 +116,11 @@ fn end(live: conformance::Live) -> Held {
     // A killed one would leave its groups to a start that never comes.
     live.signal(15)?;
     live.end().map(drop)
+}
+
+fn by_name(scene: &Fixture) -> Held {
+    let ended = scene.shell(&["backend=native"], "exit 5")?;
+    check(ended.code == Some(5) && ended.text("/backend") == "native", || ended.said())
 }
 
 fn against_mistakes(scene: &Fixture) -> Held {

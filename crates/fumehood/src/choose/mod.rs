@@ -7,7 +7,7 @@ mod need;
 use backends::Capabilities;
 use policy::Loaded;
 use policy::plan::Entry;
-use policy::value::{Threat, Tier};
+use policy::value::{BackendName, Threat, Tier};
 use sandbox::{PolicyLayer, Workload};
 use serde_json::{Value, json};
 
@@ -98,8 +98,9 @@ fn of_tier(
     let row = |backend: Option<&'static str>| {
         let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy)).collect();
         refused.extend(backend.and_then(|_| too_weak(tier, threat)));
+        refused.extend(backend.and_then(|name| not_named(name, asked.policy.backend)));
         let mut held = 0;
-        match backend.map(|_| plan(tier, layers, environment, host)) {
+        match backend.map(|name| plan((tier, name), layers, environment, host)) {
             None => refused.push(no_backend(tier)),
             Some(Err(stop)) => refused.extend(reasons(&stop)),
             Some(Ok(plan)) => {
@@ -126,13 +127,14 @@ fn of_tier(
 }
 
 fn plan(
-    tier: Tier,
+    (tier, backend): (Tier, &'static str),
     layers: &[PolicyLayer],
     environment: &Environment,
     host: &Capabilities,
 ) -> Result<policy::Plan, Failure> {
     let mut layers = layers.to_vec();
     layers.push(PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() });
+    layers.push(PolicyLayer::Flag { name: "--set".to_owned(), value: format!("backend={backend}") });
     let loaded = load::policy_alone(&layers, environment)?;
     let plan = sandbox::plan(loaded, Workload::Nothing, host)?.plan;
     // What a start would refuse is no choice.
@@ -153,6 +155,12 @@ fn too_weak(tier: Tier, threat: Threat) -> Option<Value> {
         let why = format!("threat `{threat}` needs the tier `{least}` or a stronger one");
         reason("tier", tier.as_str(), &why, "say `--threat mistakes` where the code is honest and may only be wrong")
     })
+}
+
+/// The policy names another backend.
+fn not_named(backend: &str, asked: Option<BackendName>) -> Option<Value> {
+    let other = asked.filter(|asked| asked.as_str() != backend)?;
+    Some(reason("backend", backend, &format!("the policy names the backend `{other}`"), "drop `backend`"))
 }
 
 fn no_backend(tier: Tier) -> Value {

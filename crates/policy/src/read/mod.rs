@@ -23,7 +23,7 @@ use crate::danger;
 use crate::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
 use crate::document::{Format, Kind, Node, Place, Source, Value};
 use crate::load::Caller;
-use crate::value::{EnforcerDemand, Policy, Threat, Tier, TierChoice};
+use crate::value::{BackendName, EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
 /// Keys of the whole document.
 pub(crate) const TOP: &[&str] = &[
@@ -31,6 +31,7 @@ pub(crate) const TOP: &[&str] = &[
     "name",
     "extends",
     "tier",
+    "backend",
     "threat",
     "enforcer",
     "prefer",
@@ -208,6 +209,9 @@ impl<'a> Reader<'a> {
             ("auto", TierChoice::Auto),
         ];
         self.put(tree, "tier", &mut policy.tier, |r, p, n| r.word(p, n, TIERS));
+        self.put(tree, "backend", &mut policy.backend, |r, p, n| {
+            r.limit(p, n, |r, p, n| r.word(p, n, BackendName::WORDS))
+        });
         self.put(tree, "threat", &mut policy.threat, |r, p, n| r.word(p, n, Threat::WORDS));
         self.put(tree, "enforcer", &mut policy.enforcer, |r, p, n| r.word(p, n, EnforcerDemand::WORDS));
         self.put(tree, "prefer", &mut policy.prefer, Self::prefer);

@@ -36,7 +36,7 @@ impl Drop for Folder {
 ///
 /// # Errors
 /// What is missing or went wrong.
-pub fn prepare(environment: &Environment, package: Option<&Path>) -> Result<Kernel, Box<Fault>> {
+pub(crate) fn prepare(environment: &Environment, package: Option<&Path>) -> Result<Kernel, Box<Fault>> {
     if environment.euid != 0 {
         return Err(fault("machine/not-root", "machines start from a kernel that only root can have prepared", "run it as root"));
     }

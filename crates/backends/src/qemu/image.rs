@@ -22,9 +22,28 @@ const BLOCK: u64 = 4096;
 /// Bytes of an inode.
 const INODE: u64 = 256;
 
-/// Makes the image of a folder as a new file.
-pub(super) fn make(folder: &Path, file: &Path) -> Result<(), StartError> {
-    let (bytes, entries) = size(folder)?;
+/// An image that could be made.
+#[derive(Debug)]
+pub(super) struct Planned<'a> {
+    folder: &'a Path,
+    bytes: u64,
+    entries: u64,
+}
+
+impl<'a> Planned<'a> {
+    /// Of a folder.
+    pub(super) fn of(folder: &'a Path) -> Result<Self, StartError> {
+        let (bytes, entries) = size(folder)?;
+        Ok(Self { folder, bytes, entries })
+    }
+
+    /// Makes it as a new file.
+    pub(super) fn make(&self, file: &Path) -> Result<(), StartError> {
+        make(self, file)
+    }
+}
+
+fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Result<(), StartError> {
     let failed = |why: String| StartError::system("making the image of the root", why);
     let program = PROGRAMS.iter().map(Path::new).find(|path| path.exists());
     let program = program.ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
@@ -34,7 +53,8 @@ pub(super) fn make(folder: &Path, file: &Path) -> Result<(), StartError> {
     let made = std::fs::File::options().write(true).create_new(true).open(file);
     made.and_then(|made| made.set_len(total.next_multiple_of(BLOCK))).map_err(|error| failed(error.to_string()))?;
     let output = sys::command::Command::new(program)
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal,^metadata_csum,^resize_inode"])
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-I", "256"])
+        .args(["-O", "^has_journal,^metadata_csum,^resize_inode"])
         .args(["-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"])
         .arg("-N")
         .arg(inodes.to_string())

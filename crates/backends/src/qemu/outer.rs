@@ -54,8 +54,8 @@ pub(super) fn plan(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> R
 fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
     let limits = &plan.policy.limits;
     // Where no control group can be had, the machine's memory is bounded by the emulator's words alone.
-    let memory = match host.controller("memory") {
-        Some(_) => json!(machine_memory(&plan.policy).saturating_add(MACHINE_OVERHEAD)),
+    let memory = match limits.memory.filter(|_| host.controller("memory").is_some()) {
+        Some(limit) => json!(format!("{}B", limit.0.saturating_add(MACHINE_OVERHEAD))),
         None => json!("none"),
     };
     let mut document = json!({

@@ -34,11 +34,11 @@ pub(super) struct Prepared {
     pub(super) program: Program,
 }
 
-/// Prepares a plan. What the machine is made of lies in the run's own folder, which the caller made and takes away.
+/// Prepares a plan. What the machine is made of lies in the run's own folder, which the caller made and takes away; without one
+/// nothing is made, and nothing can be started.
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let missing = |missing: crate::Missing| StartError::system("looking for the emulator", missing.why);
     let emulation = host.machine().map_err(missing)?.clone();
-    let folder = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
     let refused = |what: &str| Err(StartError::Internal(format!("{what} cannot go into a machine")));
     if !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
         return refused("a file or folder of the host");
@@ -50,27 +50,36 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let blueprint = Blueprint::in_machine(plan);
     let machine = inside(&blueprint, &plan.policy, launch)?;
     let built = filter::build(&blueprint)?.ok_or_else(|| StartError::Internal("no filter is planned".to_owned()))?;
-    let (kernel, mut initial) = emulation.kernel.files().map_err(|why| StartError::system("reading the kernel", why))?;
-    initial.extend(own_archive(&machine, &built.program, launch)?);
-    write(&folder.join(outer::KERNEL), &kernel)?;
-    write(&folder.join(outer::INITIAL), &initial)?;
-    let image = folder.join(outer::ROOT);
-    image::make(root, &image)?;
+    let image = image::Planned::of(root)?;
+    if let Some(folder) = &launch.tmp {
+        let files = emulation.kernel.files();
+        let (kernel, mut initial) = files.map_err(|why| StartError::system("reading the kernel", why))?;
+        initial.extend(own_archive(&machine, &built.program, launch)?);
+        write(&folder.join(outer::KERNEL), &kernel)?;
+        write(&folder.join(outer::INITIAL), &initial)?;
+        image.make(&folder.join(outer::ROOT))?;
+    }
     let outer = outer::plan(plan, &emulation, host)?;
     let words = outer::words(plan, &emulation);
-    let emulator = Container.prepare(&outer, host, &around(launch, folder, &words))?;
+    let emulator = Container.prepare(&outer, host, &around(launch, &words))?;
     let program = program(launch)?;
     Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program })
 }
 
 /// How the emulator is started.
-fn around(launch: &Launch, folder: &Path, words: &[std::ffi::OsString]) -> Launch {
-    let show = |name: &&str| Grant { from: folder.join(name), to: Path::new(outer::SHOWN).join(name), dangerous: false };
+fn around(launch: &Launch, words: &[std::ffi::OsString]) -> Launch {
+    let all = [outer::KERNEL, outer::INITIAL, outer::ROOT];
+    let grant = |folder: &Path, name: &str| Grant {
+        from: folder.join(name),
+        to: Path::new(outer::SHOWN).join(name),
+        dangerous: false,
+    };
+    let show = launch.tmp.iter().flat_map(|folder| all.iter().map(|name| grant(folder, name)));
     Launch {
         run: launch.run.clone(),
         argv: words.to_vec(),
         program: None,
-        show: [outer::KERNEL, outer::INITIAL, outer::ROOT].iter().map(show).collect(),
+        show: show.collect(),
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),

@@ -73,8 +73,8 @@ impl backend::Started for Started {
 
     fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
         let Self { emulator, prepared } = *self;
-        // Every control of its own plan has left its evidence then; the supervisor's parts are the outer plan's.
-        let mut emulator = emulator.verify(&[])?.go()?;
+        // Every control of its own plan has left its evidence then.
+        let mut emulator = emulator.verify(armed)?.go()?;
         let streams = emulator.take_streams();
         let (Some(to), Some(from)) = (streams.input, streams.output) else {
             return Err(StartError::Internal("the emulator has no standard streams".to_owned()));

@@ -36,7 +36,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let inside = || in_machine(container(id, policy, host));
     match id {
         ClauseId::Tier => tier(policy, host),
-        ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => root(&fs.root),
         ClauseId::FsRead => when(!fs.read.is_empty(), || grants("fs.read/not-in-a-machine")),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || grants("fs.write/not-in-a-machine")),
@@ -239,5 +239,7 @@ fn memory(limit: Bytes, host: &Capabilities) -> Support {
         version,
         limit: CgroupLimit::Memory(limit.0.saturating_add(OVERHEAD)),
     });
-    held_with(Control::Machine(Machine::Memory(limit.0)), group)
+    // The group does not count the locks of what got out of the emulator.
+    let locks = group.is_some().then(|| watched(Watch::Locks(super::MAX_LOCKS)));
+    held_with(Control::Machine(Machine::Memory(limit.0)), group.into_iter().chain(locks))
 }

@@ -11,6 +11,8 @@ pub enum Tier {
     Process,
     /// Namespaces.
     Container,
+    /// A machine of its own.
+    Vm,
 }
 
 /// Who runs the product.
@@ -46,7 +48,8 @@ impl BackendId {
         let named = |backend: &&dyn backends::Backend| match backend.tier() {
             policy::value::Tier::Process => Ok(Self { tier: Tier::Process, name: backend.name() }),
             policy::value::Tier::Container => Ok(Self { tier: Tier::Container, name: backend.name() }),
-            tier @ (policy::value::Tier::Language | policy::value::Tier::Gvisor | policy::value::Tier::Vm) => {
+            policy::value::Tier::Vm => Ok(Self { tier: Tier::Vm, name: backend.name() }),
+            tier @ (policy::value::Tier::Language | policy::value::Tier::Gvisor) => {
                 Err(format!("no case can name tier {}", tier.as_str()).into())
             }
         };
@@ -67,6 +70,9 @@ pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
 /// The native backend on the container tier.
 pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
 
+/// A machine by QEMU.
+pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];
+
 impl Tier {
     /// As policies spell it.
     #[must_use]
@@ -74,6 +80,7 @@ impl Tier {
         match self {
             Self::Process => "process",
             Self::Container => "container",
+            Self::Vm => "vm",
         }
     }
 }

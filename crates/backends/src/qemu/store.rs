@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use super::cpio::Archive;
 use crate::host::Missing;
 
 /// Where it lies.
-pub(super) const FOLDER: &str = "/var/lib/fumehood/machine";
+pub(super) const FOLDER: &str = "/var/lib/fumehood-machine";
 /// What it is.
 const ABOUT: &str = "about.json";
 /// Largest kernel, or modules together, bytes.
@@ -116,7 +116,9 @@ impl Kernel {
         };
         let about = serde_json::to_vec(&kept).map_err(|error| error.to_string())?;
         let all = || -> std::io::Result<()> {
-            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
+            std::fs::create_dir_all(FOLDER)?;
+            // Whatever the caller's mask is: everybody starts machines from it.
+            std::fs::set_permissions(FOLDER, std::fs::Permissions::from_mode(0o755))?;
             place(&kept.kernel, kernel)?;
             place(&kept.modules, &modules)?;
             place(ABOUT, &about)?;
@@ -141,6 +143,7 @@ fn place(name: &str, bytes: &[u8]) -> std::io::Result<()> {
     drop(std::fs::remove_file(&new));
     let mut file = File::options().write(true).create_new(true).mode(0o644).open(&new)?;
     file.write_all(bytes)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
     file.sync_all()?;
     std::fs::rename(&new, folder.join(name))
 }

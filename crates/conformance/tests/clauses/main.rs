@@ -18,6 +18,7 @@ mod process;
 mod streams;
 mod tier;
 mod usage;
+mod vm;
 mod workspace;
 
 use std::collections::BTreeSet;
@@ -27,12 +28,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::case::Found;
 use conformance::fixture::root;
-use conformance::{BackendId, Case, Fixture, Tally, Who, product};
+use conformance::{BackendId, Case, Fixture, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 14] = [
+    let groups: [&[Case]; 15] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -47,6 +48,7 @@ fn cases() -> Vec<Case> {
         audit::CASES,
         streams::CASES,
         end::CASES,
+        vm::CASES,
     ];
     groups.concat()
 }
@@ -125,16 +127,22 @@ fn prove(chosen: &[(Case, BackendId, Who)]) -> Tally {
 
 fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
     let name = format!("{} {} {}: {}", case.clause, backend.tier.as_str(), who.as_str(), case.sentence);
-    let result = if who == Who::Rootful && !root() {
-        None
+    let missing = if who == Who::Rootful && !root() {
+        Some("the test is not run as root".to_owned())
+    } else if backend.tier == Tier::Vm {
+        vm::missing()
     } else {
-        Some(Fixture::new(backend, who).and_then(|scene| case.prove(&scene)))
+        None
+    };
+    let result = match &missing {
+        Some(_) => None,
+        None => Some(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))),
     };
     let Ok(mut tally) = tally.lock() else { return };
     match result {
         None => {
             tally.skipped += 1;
-            println!("skip: {name}: the test is not run as root");
+            println!("skip: {name}: {}", missing.unwrap_or_default());
         }
         Some(Ok(Found::Enforced)) => {
             tally.enforced += 1;

@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::Threat,
         backends: BOTH,
         sentence: "what only a stronger tier could hold is refused",
-        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant"], "tier/no-backend"),
+        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/not-in-a-machine"),
     },
     Case {
         clause: ClauseId::Enforcer,

@@ -13,7 +13,7 @@ pub(super) const PREPARE: Spec = Spec {
     about: "Prepare the kernel that machines of the vm tier start from",
     usage: "[--package FILE]",
     more: "As root, once on a host: Debian's newest kernel for virtual machines is fetched by apt, which checks its signature, and unpacked;\n\
-           none of its scripts is run. Kernel and modules are kept by digest in /var/lib/fumehood/machine, and checked at each start.\n\
+           none of its scripts is run. Kernel and modules are kept by digest in /var/lib/fumehood-machine, and checked at each start.\n\
            Exit code 0; 125 if it cannot be had or kept.",
     tables: &[&[Flag::new("package", Some("FILE"), To::Ours, "A kernel package of Debian for amd64 that is here already")]],
     words: Words::Mixed(0),

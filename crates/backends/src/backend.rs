@@ -86,10 +86,10 @@ pub trait Started: Debug {
     /// A step of the start failed.
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError>;
 
-    /// Whether it waits until paths are covered in its layer.
+    /// Whether it waits until paths are covered in its layer, or an earlier run's changes are in it.
     fn waits(&self) -> bool;
 
-    /// The copy is complete, or what is hidden is covered.
+    /// The copy is complete, or what is hidden is covered, and an earlier run's changes are there.
     ///
     /// # Errors
     /// It is gone.
@@ -198,7 +198,8 @@ pub trait Running: Debug + Send {
 }
 
 /// The backends of this version, weakest tier first.
-pub const ALL: &[&dyn Backend] = &[&crate::native::Process, &crate::native::Container, &crate::qemu::Qemu];
+pub const ALL: &[&dyn Backend] =
+    &[&crate::native::Process, &crate::native::Container, &crate::gvisor::Gvisor, &crate::qemu::Qemu];
 
 /// The backend that made a plan.
 ///

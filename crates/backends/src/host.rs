@@ -45,6 +45,7 @@ pub struct Capabilities {
     manager: Option<Manager>,
     given: OnceLock<CgroupSource>,
     time_namespace: OnceLock<bool>,
+    runsc: OnceLock<Result<crate::gvisor::Engine, Missing>>,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
@@ -113,6 +114,7 @@ impl Capabilities {
             manager: None,
             given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
+            runsc: OnceLock::from(Ok(crate::gvisor::Engine::assumed())),
             assumed: Some(assumed),
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -147,6 +149,7 @@ impl Capabilities {
             manager: None,
             given: OnceLock::new(),
             time_namespace: OnceLock::new(),
+            runsc: OnceLock::new(),
             assumed: None,
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -198,6 +201,20 @@ impl Capabilities {
             None => crate::qemu::Emulation::probe(),
         });
         found.as_ref().map_err(Missing::clone)
+    }
+
+    /// gVisor's runtime, which is looked for and asked once.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn runsc(&self) -> Result<&crate::gvisor::Engine, Missing> {
+        self.runsc.get_or_init(crate::gvisor::Engine::find).as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether this host is not asked but spoken of.
+    #[must_use]
+    pub(crate) const fn is_assumed(&self) -> bool {
+        self.assumed.is_some()
     }
 
     /// Whether a time namespace can be entered with offsets: it exists (5.6, if built in), and a child that shares our

@@ -7,6 +7,7 @@
 
 mod backend;
 mod error;
+mod gvisor;
 mod host;
 mod native;
 mod qemu;
@@ -14,10 +15,11 @@ mod support;
 
 pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
 pub use error::{Shut, StartError};
+pub use gvisor::{Engine, Gvisor, Known, known_faults};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, Launch, OwnProgram, Process, Protect, Sample, Stdio,
-    Streams, TMP_SLOT, Trust, Unseen, sweep_cache,
+    Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
 };
 pub use qemu::{Emulation, Kernel, MODULES, Qemu, find_module};
 pub use support::unmet_rules;

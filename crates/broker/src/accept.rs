@@ -15,10 +15,12 @@ use crate::copy;
 use crate::meter;
 use crate::resolver::Resolved;
 use crate::run::{Open, Place, Run};
-use crate::{names, outside, web};
+use crate::{names, outside, proxy, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
+/// When there is no way out by then, from the name to the connection, the program is told so.
+pub(crate) const WAY_OUT: Duration = Duration::from_millis(2800);
 
 /// Why a connection ends before its time.
 #[derive(Debug)]
@@ -158,6 +160,7 @@ async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, Stop> {
 async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) -> Result<(), Stop> {
     let server = reached(run, aim).await?;
     run.passed();
+    run.seen(&aim.to, aim.port, None);
     let through = async {
         copy::all(&server, already).await?;
         run.meter.count(meter::Way::Out, already.len());
@@ -172,23 +175,41 @@ async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) ->
 
 /// A connection to where the name (or the address) really is, judged anew.
 pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
+    let late = |_| Err(Stop::Failed(format!("{} cannot be reached in time", aim.to)));
+    tokio::time::timeout(WAY_OUT, out(run, aim)).await.unwrap_or_else(late)
+}
+
+async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
     let (rules, port) = (run.rules(), aim.port);
-    let addresses = match (aim.way.pin, &aim.to) {
-        (Some(pin), _) => {
-            rules.not_denied(pin.ip(), pin.port()).map_err(Stop::Denied)?;
-            vec![pin]
-        }
-        (None, To::Address(address)) => fitting(run, &[*address], port)?,
-        (None, To::Name(name)) => match run.resolver.find(name).await {
-            Resolved::Addresses(addresses) => fitting(run, &addresses, port)?,
-            Resolved::NoName => return Err(Stop::Failed(format!("there is no {name} any more"))),
-            Resolved::Failed(why) => return Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
-        },
-    };
+    if let (None, To::Name(name), Some(by)) = (aim.way.pin, &aim.to, &rules.net().proxy) {
+        // Where it leads is the proxy's to say: nothing of it could be judged anew when rules change.
+        return proxy::connect(run, by, (name, port)).await;
+    }
+    let addresses = addresses(run, (&aim.to, port), aim.way.pin).await?;
     let connected = outside::connect(&addresses).await;
     let stream = connected.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
     aim.open.leads_to(stream.peer_addr()?);
     Ok(stream)
+}
+
+/// Where it really is, judged.
+pub(crate) async fn addresses(
+    run: &Run,
+    (to, port): (&To, u16),
+    pin: Option<SocketAddr>,
+) -> Result<Vec<SocketAddr>, Stop> {
+    match (pin, to) {
+        (Some(pin), _) => {
+            run.rules().not_denied(pin.ip(), pin.port()).map_err(Stop::Denied)?;
+            Ok(vec![pin])
+        }
+        (None, To::Address(address)) => fitting(run, &[*address], port),
+        (None, To::Name(name)) => match run.resolver.find(name).await {
+            Resolved::Addresses(addresses) => fitting(run, &addresses, port),
+            Resolved::NoName => Err(Stop::Failed(format!("there is no {name} any more"))),
+            Resolved::Failed(why) => Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
+        },
+    }
 }
 
 /// The addresses that a name may lead to.

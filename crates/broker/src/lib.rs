@@ -12,9 +12,12 @@ mod accept;
 mod control;
 mod copy;
 mod error;
+mod flows;
 mod meter;
 mod names;
+mod observed;
 mod outside;
+mod proxy;
 mod records;
 mod resolver;
 mod run;
@@ -29,11 +32,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use egress::judge::Rules;
+use egress::judge::{NAMES_PORT, Rules};
 use egress::wire::{FromBroker, ToBroker};
 use tokio::task::LocalSet;
 
 use crate::control::Line;
+use crate::observed::Observed;
 use crate::run::Run;
 use crate::secrets::Secrets;
 use crate::sockets::Sockets;
@@ -70,19 +74,22 @@ pub fn serve_with(socket: OwnedFd, resolvers: &Path) -> Result<(), BrokerError> 
 fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
     let (orders, came) = control::orders(socket)?;
     let rules = Rules::read(&orders.net).map_err(BrokerError::Rules)?;
-    let low = orders.sockets.iter().filter(|socket| !socket.kind.is_spare()).map(|socket| socket.port).collect();
+    let bound = orders.sockets.iter().filter(|socket| !socket.kind.is_spare());
+    let bound = bound.map(|socket| (socket.kind.is_udp(), socket.port)).collect();
     let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
     let secrets = Secrets::read(&orders.secrets)?;
     let tls = orders.opening.as_ref().map(tls::Tls::new).transpose().map_err(BrokerError::Rules)?;
+    let credentials = orders.proxy_login.as_ref().map(proxy::Credentials::new);
+    let observed = Observed::new(orders.observe);
     drop(orders);
     let resolver = resolver::Resolver::new(PathBuf::from(resolvers));
-    let run = Run::new((rules, tls, secrets), resolver, spares, low);
+    let run = Run::new((rules, tls, secrets), observed, (resolver, credentials), spares, bound);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
         let rules = run.rules();
         if let Some(port) = run.unheard(&rules) {
-            return Err(BrokerError::Rules(format!("port {port} has no socket among the orders")));
+            return Err(BrokerError::Rules(format!("{port} has no socket among the orders")));
         }
         if !run.opens(&rules) {
             return Err(BrokerError::Rules("no authority came with which TLS could be opened".to_owned()));
@@ -91,12 +98,17 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
         all.extend(run.listen_for_ranges(&rules)?);
         names::listen(&run, all);
         let slots = names::slots();
-        for socket in datagrams {
+        for (port, socket) in datagrams {
             let run = Rc::clone(&run);
             let slots = std::sync::Arc::clone(&slots);
             tokio::task::spawn_local(async move {
-                if let Err(error) = names::datagrams(Rc::clone(&run), socket, slots).await {
-                    run.records.say(FromBroker::Failed { what: "look-ups".to_owned(), why: error.to_string() });
+                let (what, ended) = if port == NAMES_PORT {
+                    ("look-ups", names::datagrams(Rc::clone(&run), socket, slots).await)
+                } else {
+                    ("datagrams", flows::serve(Rc::clone(&run), port, socket).await)
+                };
+                if let Err(error) = ended {
+                    run.records.say(FromBroker::Failed { what: what.to_owned(), why: error.to_string() });
                 }
             });
         }
@@ -152,10 +164,13 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
 fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     let rules = Rules::read(net)?;
     if let Some(port) = run.unheard(&rules) {
-        return Err(format!("port {port} is below 1024 and nobody listens on it inside: a new sandbox can have it"));
+        return Err(format!("nobody listens inside for {port}: a new sandbox can have it"));
     }
     if !run.opens(&rules) {
         return Err("`methods` and `paths` for this host need TLS to be opened, which the run does not trust: a new sandbox does".to_owned());
+    }
+    if rules.net().proxy != run.rules().net().proxy {
+        return Err("`net.proxy` is another one: it is told at the start, with its login".to_owned());
     }
     // First what can fail: rules that are refused change nothing.
     let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;

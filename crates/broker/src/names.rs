@@ -10,6 +10,7 @@ use egress::denial::{Reason, To};
 use egress::dns::{self, Answer, NoQuestion, Question};
 use egress::judge::LookUp;
 use egress::names::is_given;
+use sys::datagram::Came;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -40,27 +41,11 @@ enum Said {
 /// # Errors
 /// The socket broke, or cannot say whom a datagram was for.
 pub(crate) async fn datagrams(run: Rc<Run>, socket: OwnedFd, slots: Arc<Semaphore>) -> std::io::Result<()> {
-    let socket = std::net::UdpSocket::from(socket);
-    let v6 = socket.local_addr()?.is_ipv6();
-    sys::datagram::ask_for_destination(&socket, v6).map_err(std::io::Error::other)?;
-    // An answer leaves from the address that was asked, which the sandbox has by its route alone.
-    if v6 {
-        rustix::net::sockopt::set_ipv6_freebind(&socket, true)?;
-    }
-    socket.set_nonblocking(true)?;
-    let socket = Rc::new(UdpSocket::from_std(socket)?);
+    let socket = Rc::new(datagram_socket(socket)?);
     let mut buffer = vec![0; QUESTION_AT_MOST];
     loop {
-        socket.readable().await?;
-        let receive =
-            || sys::datagram::receive(&*socket, &mut buffer).map_err(|error| std::io::Error::from(error.errno));
-        // Nothing after all, or an error of a datagram before (nobody took its answer).
-        let Ok(came) = socket.try_io(Interest::READABLE, receive) else { continue };
+        let Some(came) = next_datagram(&socket, &mut buffer).await? else { continue };
         let bytes = buffer.get(..came.count).unwrap_or_default();
-        // The sandbox's own loopback is its own.
-        if came.to.to_canonical().is_loopback() {
-            continue;
-        }
         let question = match dns::question(bytes) {
             Ok(question) => question,
             Err(NoQuestion::Silence) => continue,
@@ -82,6 +67,34 @@ pub(crate) async fn datagrams(run: Rc<Run>, socket: OwnedFd, slots: Arc<Semaphor
             drop(slot);
         });
     }
+}
+
+/// A socket of datagrams for the runtime, which says whom each was for.
+///
+/// # Errors
+/// It cannot.
+pub(crate) fn datagram_socket(socket: OwnedFd) -> std::io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::from(socket);
+    let v6 = socket.local_addr()?.is_ipv6();
+    sys::datagram::ask_for_destination(&socket, v6).map_err(std::io::Error::other)?;
+    // An answer leaves from the address that was asked, which the sandbox has by its route alone.
+    if v6 {
+        rustix::net::sockopt::set_ipv6_freebind(&socket, true)?;
+    }
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}
+
+/// The next datagram, in `buffer`; none: there was nothing after all, or what the sandbox's own loopback has, which is its own.
+///
+/// # Errors
+/// The socket broke.
+pub(crate) async fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<Option<Came>> {
+    socket.readable().await?;
+    let receive = || sys::datagram::receive(socket, buffer).map_err(|error| std::io::Error::from(error.errno));
+    // An error may be of a datagram before: nobody took its answer.
+    let came = socket.try_io(Interest::READABLE, receive).ok();
+    Ok(came.filter(|came| !came.to.to_canonical().is_loopback()))
 }
 
 /// Serves one connection of look-ups, one after the other.
@@ -132,6 +145,8 @@ async fn say(run: &Rc<Run>, question: &Question) -> Said {
     match run.look_up(name) {
         LookUp::Denied(reason) => denied(&reason),
         LookUp::Ask | LookUp::Known { pinned: true } => give(run, question, name),
+        // The proxy resolves it.
+        LookUp::Known { pinned: false } if run.rules().net().proxy.is_some() => give(run, question, name),
         LookUp::Known { pinned: false } => match run.resolver.find(name).await {
             Resolved::NoName => Said::NoName,
             Resolved::Failed(why) => Said::Failed(why),
@@ -147,6 +162,7 @@ async fn say(run: &Rc<Run>, question: &Question) -> Said {
 fn inside(run: &Run, name: &str, addresses: &[IpAddr]) -> Option<Reason> {
     let (rules, to) = (run.rules(), To::Name(name.to_owned()));
     let ports = rules.ports(&to);
+    // What only datagrams are sent to is judged when they are.
     let mut last = None;
     for port in ports {
         let pinned = matches!(rules.connect(&to, port), egress::judge::Connect::Way(way) if way.pin.is_some());

@@ -1,7 +1,7 @@
 //! The state of one run, shared by all tasks of the broker's one thread.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,11 +11,13 @@ use egress::denial::{Reason, To};
 use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
-use policy::value::Target;
+use policy::value::{Protocol, Target};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::meter::Meter;
+use crate::observed::Observed;
+use crate::proxy::Credentials;
 use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::secrets::Secrets;
@@ -37,8 +39,11 @@ pub(crate) struct Run {
     bound: RefCell<HashSet<SocketAddr>>,
     pub(crate) secrets: Secrets,
     pub(crate) records: Records,
+    observed: Observed,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// By what the proxy of `net.proxy` knows us.
+    pub(crate) credentials: Option<Credentials>,
     /// What opens TLS, where rules need it.
     pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
@@ -48,8 +53,8 @@ pub(crate) struct Run {
     next: Cell<u64>,
     connections: Cell<u64>,
     pub(crate) lookups: Cell<u64>,
-    /// Low ports on which the guest listens.
-    listening: RefCell<HashSet<u16>>,
+    /// Ports on which the guest's sockets wait, for all addresses; whether they are of datagrams.
+    listening: HashSet<(bool, u16)>,
     /// Connections for look-ups; the next waits.
     pub(crate) lookup_connections: Semaphore,
 }
@@ -59,6 +64,8 @@ pub(crate) struct Run {
 pub(crate) struct Open {
     to: To,
     port: u16,
+    /// Of datagrams, and where a rule says that it really is.
+    datagrams: Option<Option<SocketAddr>>,
     /// A person allowed it; rules did not.
     asked: Cell<bool>,
     /// How it is treated, once that is judged.
@@ -109,7 +116,12 @@ impl Open {
             Connect::Ask => self.asked.get(),
             Connect::Denied(_) => false,
         };
-        let pinned = self.way.get().is_some_and(|way| way.pin.is_some());
+        let way = match self.datagrams {
+            Some(pin) => rules.datagrams(&self.to, self.port) == Ok(pin),
+            None => way,
+        };
+        let pinned =
+            self.datagrams.is_some_and(|pin| pin.is_some()) || self.way.get().is_some_and(|way| way.pin.is_some());
         let real = match self.real.get() {
             None => true,
             Some(real) if pinned => rules.not_denied(real.ip(), real.port()).is_ok(),
@@ -122,9 +134,10 @@ impl Open {
 impl Run {
     pub(crate) fn new(
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
-        resolver: Resolver,
+        observed: Observed,
+        (resolver, credentials): (Resolver, Option<Credentials>),
         spares: Spares,
-        listening: HashSet<u16>,
+        listening: HashSet<(bool, u16)>,
     ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         Rc::new(Self {
@@ -134,8 +147,10 @@ impl Run {
             bound: RefCell::default(),
             secrets,
             records: Records::default(),
+            observed,
             meter,
             resolver: Rc::new(resolver),
+            credentials,
             tls,
             open: RefCell::default(),
             asks: RefCell::default(),
@@ -143,7 +158,7 @@ impl Run {
             next: Cell::new(1),
             connections: Cell::new(0),
             lookups: Cell::new(0),
-            listening: RefCell::new(listening),
+            listening,
             lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
         })
     }
@@ -188,6 +203,16 @@ impl Run {
         self.connections.set(self.connections.get().saturating_add(1));
     }
 
+    /// Whether somebody asked what is let through.
+    pub(crate) const fn is_observed(&self) -> bool {
+        self.observed.is_asked()
+    }
+
+    /// Something was let through.
+    pub(crate) fn seen(&self, to: &To, port: u16, request: Option<(&str, &str)>) {
+        self.observed.see(&self.records, (to, port), request);
+    }
+
     /// Whom an address inside stands for.
     pub(crate) fn meant(&self, address: IpAddr) -> To {
         self.names.borrow().of(address).map_or(To::Address(address), |name| To::Name(name.to_owned()))
@@ -195,6 +220,23 @@ impl Run {
 
     /// A place among the open connections; the reason where there is none.
     pub(crate) fn place(self: &Rc<Self>, to: &To, port: u16) -> Result<Place, Reason> {
+        self.place_of((to, port), None)
+    }
+
+    /// The same for datagrams to where a rule may say that it really is.
+    pub(crate) fn place_for_datagrams(
+        self: &Rc<Self>,
+        at: (&To, u16),
+        pin: Option<SocketAddr>,
+    ) -> Result<Place, Reason> {
+        self.place_of(at, Some(pin))
+    }
+
+    fn place_of(
+        self: &Rc<Self>,
+        (to, port): (&To, u16),
+        datagrams: Option<Option<SocketAddr>>,
+    ) -> Result<Place, Reason> {
         let most = self.rules().net().connections.unwrap_or(CONNECTIONS_AT_MOST);
         let open = self.open.borrow().len();
         if u32::try_from(open).unwrap_or(u32::MAX) >= most {
@@ -207,6 +249,7 @@ impl Run {
         let open = Rc::new(Open {
             to: to.clone(),
             port,
+            datagrams,
             asked: Cell::new(false),
             way: Cell::new(None),
             real: Cell::new(None),
@@ -223,8 +266,12 @@ impl Run {
     pub(crate) fn give(&self, name: &str) -> Result<(Pair, Vec<TcpListener>), Reason> {
         let given = self.names.borrow_mut().give(name);
         let Some((pair, _)) = given else { return Err(Reason::Names) };
-        let mut listeners = Vec::new();
-        for port in self.rules().ports(&To::Name(name.to_owned())) {
+        let (rules, mut listeners) = (self.rules(), Vec::new());
+        let named = rules.ports(&To::Name(name.to_owned()));
+        if named.is_empty() && self.observed.is_asked() {
+            listeners = self.listen_for_unnamed(&rules, pair);
+        }
+        for port in named {
             for address in [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)] {
                 listeners.extend(
                     self.listen(SocketAddr::new(address, port)).map_err(|error| Reason::Listener(error.to_string()))?,
@@ -232,6 +279,13 @@ impl Run {
             }
         }
         Ok((pair, listeners))
+    }
+
+    /// Listeners for the high ports of other names' rules, as far as there are sockets: who learns is to hear of them.
+    fn listen_for_unnamed(&self, rules: &Rules, pair: Pair) -> Vec<TcpListener> {
+        let ports: BTreeSet<u16> = rules.net().rules().flat_map(|rule| rule.ports.iter().copied()).collect();
+        let at = |port| [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)].map(|address| SocketAddr::new(address, port));
+        ports.into_iter().flat_map(at).filter_map(|at| self.listen(at).ok().flatten()).collect()
     }
 
     /// Listens on an address inside with a high port, once.
@@ -260,7 +314,7 @@ impl Run {
 
     fn each_range(&self, rules: &Rules) -> std::io::Result<Vec<TcpListener>> {
         let mut listeners = Vec::new();
-        for rule in rules.net().rules() {
+        for rule in rules.net().rules().filter(|rule| rule.protocol == Protocol::Tcp) {
             let Target::Cidr(range) = &rule.to else { continue };
             let any = if range.first.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
             let address = if range.is_single() { range.first } else { any };
@@ -271,14 +325,15 @@ impl Run {
         Ok(listeners)
     }
 
-    /// A low port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later.
-    pub(crate) fn unheard(&self, rules: &Rules) -> Option<u16> {
-        let listening = self.listening.borrow();
-        rules
-            .net()
-            .rules()
-            .flat_map(|rule| rule.ports.iter().copied())
-            .find(|port| *port < LOW && !listening.contains(port))
+    /// A port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later. High ports of connections
+    /// are not of these: names have their own.
+    pub(crate) fn unheard(&self, rules: &Rules) -> Option<String> {
+        let heard = |udp: bool, port: u16| (!udp && port >= LOW) || self.listening.contains(&(udp, port));
+        rules.net().rules().find_map(|rule| {
+            let udp = rule.protocol == Protocol::Udp;
+            let port = rule.ports.iter().find(|port| !heard(udp, **port))?;
+            Some(format!("port {port}{}", if udp { " of UDP" } else { "" }))
+        })
     }
 
     /// Whether TLS can be opened for everything that these rules open: who trusts what is settled at the start.

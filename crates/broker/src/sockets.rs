@@ -19,7 +19,8 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     pub(crate) listeners: Vec<OwnedFd>,
-    pub(crate) datagrams: Vec<OwnedFd>,
+    /// With their ports.
+    pub(crate) datagrams: Vec<(u16, OwnedFd)>,
     pub(crate) spares: Spares,
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn sorted(named: &[Socket], came: Vec<OwnedFd>) -> Result<Sockets, Br
         fits(*socket, &fd).map_err(|why| BrokerError::Orders(format!("a socket {socket:?}: {why}")))?;
         match socket.kind {
             SocketKind::Tcp4 | SocketKind::Tcp6 => sockets.listeners.push(fd),
-            SocketKind::Udp4 | SocketKind::Udp6 => sockets.datagrams.push(fd),
+            SocketKind::Udp4 | SocketKind::Udp6 => sockets.datagrams.push((socket.port, fd)),
             SocketKind::SpareTcp4 => sockets.spares.v4.push(fd),
             SocketKind::SpareTcp6 => sockets.spares.v6.push(fd),
             SocketKind::SpareUdp4 | SocketKind::SpareUdp6 => {

@@ -11,6 +11,8 @@ pub enum Tier {
     Process,
     /// Namespaces.
     Container,
+    /// Another kernel in user space.
+    Gvisor,
     /// A machine of its own.
     Vm,
 }
@@ -48,10 +50,9 @@ impl BackendId {
         let named = |backend: &&dyn backends::Backend| match backend.tier() {
             policy::value::Tier::Process => Ok(Self { tier: Tier::Process, name: backend.name() }),
             policy::value::Tier::Container => Ok(Self { tier: Tier::Container, name: backend.name() }),
+            policy::value::Tier::Gvisor => Ok(Self { tier: Tier::Gvisor, name: backend.name() }),
             policy::value::Tier::Vm => Ok(Self { tier: Tier::Vm, name: backend.name() }),
-            tier @ (policy::value::Tier::Language | policy::value::Tier::Gvisor) => {
-                Err(format!("no case can name tier {}", tier.as_str()).into())
-            }
+            tier @ policy::value::Tier::Language => Err(format!("no case can name tier {}", tier.as_str()).into()),
         };
         backends::ALL.iter().map(named).collect()
     }
@@ -70,6 +71,14 @@ pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
 /// The native backend on the container tier.
 pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
 
+/// gVisor by `runsc`.
+pub const GVISOR: &[BackendId] = &[RUNSC];
+/// Every backend.
+pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), RUNSC];
+/// Those that show a tree of their own.
+pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), RUNSC];
+
+const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
 /// A machine by QEMU.
 pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];
 
@@ -80,6 +89,7 @@ impl Tier {
         match self {
             Self::Process => "process",
             Self::Container => "container",
+            Self::Gvisor => "gvisor",
             Self::Vm => "vm",
         }
     }
@@ -151,6 +161,10 @@ impl Case {
     /// # Errors
     /// Why it does not hold.
     pub fn prove(&self, scene: &Fixture) -> Result<Found, Wrong> {
+        // The tier is root's: for everybody else each of its cells is that refusal.
+        if (scene.tier, scene.who) == (Tier::Gvisor, Who::Rootless) {
+            return refused(scene, &[], "gvisor/needs-root").map(|()| Found::Refused);
+        }
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),
             Cell::Refused(values, id) => refused(scene, values, id).map(|()| Found::Refused),

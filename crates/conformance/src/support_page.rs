@@ -52,7 +52,10 @@ fn load(text: &str) -> Result<Loaded, Wrong> {
     let mut layers = Layers::new(caller);
     let none = |_: &Path| Err("no such file".to_owned());
     layers.document("example", &format!("version = 1\n{text}\n"), Format::Toml, Path::new("/srv"), &none);
-    layers.finish().map_err(|mistakes| format!("{text}: {mistakes}").into())
+    let mut loaded = layers.finish().map_err(|mistakes| format!("{text}: {mistakes}"))?;
+    // Where an image is named, it is in the store.
+    loaded.set_image(Ok(policy::load::Packed::default()));
+    Ok(loaded)
 }
 
 fn held(by: &Controls) -> String {

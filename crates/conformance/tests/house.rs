@@ -109,11 +109,11 @@ const ROOMS: [Room; 17] = [
             "zeroize",
         ]),
     },
-    // Unpacks what others packed: no engine but the state folder's.
+    // Unpacks what others packed, and says what its images are to a run: it starts nothing.
     Room {
         package: "fumehood-images",
-        rooms: &["fumehood-sandbox", "fumehood-sys"],
-        others: Some(&["flate2", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
+        rooms: &["fumehood-policy", "fumehood-sandbox", "fumehood-sys"],
+        others: Some(&["flate2", "globset", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
     },
     Room {
         package: "fumehood-egress",

@@ -100,10 +100,18 @@ pub struct NotBuilt {
 pub fn not_built(net: &Net) -> Vec<NotBuilt> {
     let any = |fits: fn(&NetRule) -> bool| net.rules().any(fits);
     let parts = [
-        (!net.programs.is_empty(), "net.programs", "which program a connection is of cannot be told yet"),
-        (net.proxy.is_some(), "net.proxy", "the broker cannot go out by a proxy yet"),
+        (
+            !net.programs.is_empty(),
+            "net.programs",
+            "which program a connection is of can change before anybody has looked",
+        ),
+        (
+            net.denied_out_of_sight().is_some(),
+            "net.deny",
+            "a proxy resolves names, so that no `cidr` can be denied to them",
+        ),
         (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
-        (any(|rule| rule.protocol == Protocol::Udp), "net.allow", "`protocol = \"udp\"` cannot be passed on yet"),
+        (net.datagrams_by_proxy().is_some(), "net.allow", "a proxy of HTTP passes no datagrams on"),
         (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),
         (any(|rule| rule.ports.contains(&NAMES_PORT)), "net.allow", "port 53 is where the broker itself answers names"),
     ];
@@ -181,7 +189,7 @@ impl Rules {
         }
         let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
         if fitting.is_empty() || self.net.mode != NetMode::Allow {
-            return self.unknown(to);
+            return self.unknown(to, Protocol::Tcp);
         }
         let pin = fitting.iter().find_map(|rule| rule.address);
         let reading = match to {
@@ -193,8 +201,27 @@ impl Rules {
         Connect::Way(Way { pin, reading })
     }
 
-    fn unknown(&self, to: &To) -> Connect {
-        let known = self.naming(to).next().is_some();
+    /// Whether datagrams may be sent there, and where that really is if a rule says so. Nobody is asked about them.
+    ///
+    /// # Errors
+    /// They may not.
+    pub fn datagrams(&self, to: &To, port: u16) -> Result<Option<SocketAddr>, Reason> {
+        if self.denies(to, port) {
+            return Err(Reason::Denied);
+        }
+        let fitting: Vec<&NetRule> =
+            self.rules_of(to, Protocol::Udp).filter(|rule| rule.ports.contains(&port)).collect();
+        if !fitting.is_empty() && self.net.mode == NetMode::Allow {
+            return Ok(fitting.iter().find_map(|rule| rule.address));
+        }
+        match self.unknown(to, Protocol::Udp) {
+            Connect::Denied(reason) => Err(reason),
+            Connect::Way(_) | Connect::Ask => Err(Reason::UnknownName),
+        }
+    }
+
+    fn unknown(&self, to: &To, protocol: Protocol) -> Connect {
+        let known = self.rules_of(to, protocol).next().is_some();
         match (known, self.net.unknown, to) {
             (true, ..) => Connect::Denied(Reason::Port),
             (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow => Connect::Ask,
@@ -258,13 +285,18 @@ impl Rules {
         if globs.into_iter().any(|glob| pattern::path(glob, &path)) { Ok(()) } else { Err(Reason::Path(path)) }
     }
 
-    /// Rules that name it, whatever the port.
+    /// Rules that name it, whatever the port and the protocol.
     fn naming<'a>(&'a self, to: &'a To) -> impl Iterator<Item = &'a NetRule> {
-        self.net.rules().filter(|rule| rule.protocol == Protocol::Tcp && names(&rule.to, to))
+        self.net.rules().filter(|rule| names(&rule.to, to))
     }
 
+    fn rules_of<'a>(&'a self, to: &'a To, protocol: Protocol) -> impl Iterator<Item = &'a NetRule> {
+        self.naming(to).filter(move |rule| rule.protocol == protocol)
+    }
+
+    /// Rules of connections that name it with this port.
     fn fitting<'a>(&'a self, to: &'a To, port: u16) -> impl Iterator<Item = &'a NetRule> {
-        self.naming(to).filter(move |rule| rule.ports.contains(&port))
+        self.rules_of(to, Protocol::Tcp).filter(move |rule| rule.ports.contains(&port))
     }
 
     /// Whether requests to it are judged by the same rules as by these others.
@@ -273,10 +305,11 @@ impl Rules {
         self.fitting(to, port).eq(others.fitting(to, port))
     }
 
-    /// The ports of rules that name it.
+    /// The ports of rules of connections that name it.
     #[must_use]
     pub fn ports(&self, to: &To) -> Vec<u16> {
-        let mut ports: Vec<u16> = self.naming(to).flat_map(|rule| rule.ports.iter().copied()).collect();
+        let mut ports: Vec<u16> =
+            self.rules_of(to, Protocol::Tcp).flat_map(|rule| rule.ports.iter().copied()).collect();
         ports.sort_unstable();
         ports.dedup();
         ports

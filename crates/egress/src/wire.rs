@@ -63,6 +63,10 @@ pub struct Orders {
     pub secrets: Secrets,
     /// With what TLS is opened, where rules judge requests.
     pub opening: Option<Opening>,
+    /// `USER:PASSWORD` for the proxy that `net` names.
+    pub proxy_login: Option<Hidden>,
+    /// What is let through is to be said too ([`FromBroker::Seen`]), and names that no rule has are heard on every port of the rules.
+    pub observe: bool,
 }
 
 /// The secrets of a run.
@@ -173,6 +177,15 @@ pub enum SocketKind {
 }
 
 impl SocketKind {
+    /// Whether it is of datagrams.
+    #[must_use]
+    pub fn is_udp(self) -> bool {
+        match self {
+            Self::Udp4 | Self::Udp6 | Self::SpareUdp4 | Self::SpareUdp6 => true,
+            Self::Tcp4 | Self::Tcp6 | Self::SpareTcp4 | Self::SpareTcp6 => false,
+        }
+    }
+
     /// Whether the broker has still to bind it.
     #[must_use]
     pub fn is_spare(self) -> bool {
@@ -213,6 +226,8 @@ pub enum FromBroker {
     /// Something was stopped. One record for each kind: the first is said at once, what follows of its kind is counted and said
     /// again with the count so far.
     Denied(Denied),
+    /// Something was let through, where the orders ask to be told: once for each kind.
+    Seen(Seen),
     /// What was used so far; at most once a second, and at the end.
     Usage(Usage),
     /// A person is to answer: `unknown = "ask"`.
@@ -260,6 +275,20 @@ pub struct Denied {
     pub count: u64,
 }
 
+/// A connection that was passed on, or a request that was read on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seen {
+    /// The name, or the address where none was looked up.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The method of a request; none: the bytes were not read.
+    pub method: Option<String>,
+    /// Its path without the query; empty where it is longer than [`TEXT_AT_MOST`].
+    pub path: Option<String>,
+}
+
 /// What was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -292,6 +321,12 @@ impl FromBroker {
                 host: cut(denied.host),
                 port: denied.port,
                 count: denied.count,
+            }),
+            Self::Seen(seen) => Self::Seen(Seen {
+                host: cut(seen.host),
+                port: seen.port,
+                method: seen.method.map(cut),
+                path: seen.path.map(cut),
             }),
             Self::Usage(usage) => Self::Usage(usage),
             Self::Ask { id, host, port } => Self::Ask { id, host: cut(host), port },
@@ -390,6 +425,8 @@ mod tests {
             sockets: vec![Socket { kind: SocketKind::Udp6, port: 53 }, Socket { kind: SocketKind::SpareTcp4, port: 0 }],
             secrets: Secrets::default(),
             opening: None,
+            proxy_login: None,
+            observe: false,
         }));
         let mut bytes = encode(&orders).unwrap();
         let whole = bytes.len();

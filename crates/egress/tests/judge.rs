@@ -278,6 +278,44 @@ fn requests_are_for_the_host_of_their_connection() {
 }
 
 #[test]
+fn datagrams() {
+    let all = rules(&json!({
+        "allow": [
+            {"host": "*.a.example", "ports": [123], "protocol": "udp"},
+            {"host": "b.example", "ports": [443]},
+            {"host": "b.example", "ports": [5000], "protocol": "udp", "address": "10.0.0.1:5001"},
+            {"cidr": "192.0.2.0/24", "ports": [123], "protocol": "udp"},
+        ],
+        "deny": [{"host": "no.a.example"}, {"cidr": "192.0.2.9/32"}],
+        "unknown": "ask",
+    }));
+    for (target, port, said) in [
+        ("x.a.example", 123, "yes"),
+        ("x.a.example", 124, "net.allow/port"),
+        ("no.a.example", 123, "net.deny/denied"),
+        ("b.example", 443, "net.allow/port"),
+        ("b.example", 5000, "at 10.0.0.1:5001"),
+        ("192.0.2.1", 123, "yes"),
+        ("192.0.2.9", 123, "net.deny/denied"),
+        ("198.51.100.1", 123, "net.allow/unknown-address"),
+        // Nobody is asked about datagrams.
+        ("c.example", 123, "net.allow/unknown-name"),
+    ] {
+        let found = match all.datagrams(&to(target), port) {
+            Ok(None) => "yes".to_owned(),
+            Ok(Some(pin)) => format!("at {pin}"),
+            Err(reason) => id(&reason),
+        };
+        assert_eq!(found, said, "{target} {port}");
+    }
+    // A name of UDP alone is looked up, and no connection to it is made.
+    assert_eq!(looked_up(&all, "x.a.example"), "known");
+    assert_eq!(connected(&all, "x.a.example", 123), "ask");
+    assert_eq!(connected(&all, "b.example", 5000), "net.allow/port");
+    assert_eq!(all.ports(&to("b.example")), [443]);
+}
+
+#[test]
 fn methods_and_paths_of_all_rules_count() {
     let some = rules(&json!({"allow": [
         {"host": "a.example", "ports": [443], "methods": ["GET", "HEAD"], "paths": ["/simple/**"]},
@@ -333,9 +371,15 @@ fn records_say_what_why_and_what_instead() {
 fn what_is_not_built_is_not_taken() {
     for (net, key) in [
         (json!({"allow": [{"host": "a.example"}], "programs": {"/usr/bin/git": ["a.example"]}}), "net.programs"),
-        (json!({"allow": [{"host": "a.example"}], "proxy": "http://p.example:3128"}), "net.proxy"),
+        (
+            json!({"allow": [{"host": "a.example"}], "proxy": "http://p.example:3128", "deny": [{"cidr": "9.9.9.9/32"}]}),
+            "net.deny",
+        ),
         (json!({"allow": [{"host": "a.example", "ports": [53]}]}), "net.allow"),
-        (json!({"allow": [{"host": "a.example", "ports": [123], "protocol": "udp"}]}), "net.allow"),
+        (
+            json!({"allow": [{"host": "a.example", "ports": [123], "protocol": "udp"}], "proxy": "http://p.example:3128"}),
+            "net.allow",
+        ),
         (json!({"allow": [{"host": "a.example"}], "connections": 1501}), "net.connections"),
         (json!({"allow": [{"cidr": "10.1.0.0/16"}]}), "net.allow"),
         (json!({"allow": [{"cidr": "fd00::7"}]}), "net.allow"),

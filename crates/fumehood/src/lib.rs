@@ -4,6 +4,7 @@
 //! looks at the host (`doctor`). What surrounds a run lies in the crate `sandbox`.
 #![forbid(unsafe_code)]
 
+mod agents;
 mod approvals;
 mod changes;
 mod choose;
@@ -11,6 +12,7 @@ pub mod cli;
 pub mod doctor;
 pub mod environment;
 mod explain;
+pub mod learn;
 pub mod load;
 mod machine;
 pub mod mcp;

@@ -38,7 +38,11 @@ impl Drop for Folder {
 /// What is missing or went wrong.
 pub(crate) fn prepare(environment: &Environment, package: Option<&Path>) -> Result<Kernel, Box<Fault>> {
     if environment.euid != 0 {
-        return Err(fault("machine/not-root", "machines start from a kernel that only root can have prepared", "run it as root"));
+        return Err(fault(
+            "machine/not-root",
+            "machines start from a kernel that only root can have prepared",
+            "run it as root",
+        ));
     }
     let folder = folder().map_err(|why| failed(&why))?;
     let proxies = ["http_proxy", "https_proxy", "no_proxy"];
@@ -95,11 +99,16 @@ fn run(program: &str, words: &[&str], at: &Path, variables: &[String], limit: Du
 fn download(folder: &Path, proxies: &[String]) -> Result<PathBuf, String> {
     let known = run("apt-cache", &["depends", NEWEST], folder, &[], SHORT)?;
     let known = String::from_utf8_lossy(&known).into_owned();
-    let depends = |line: &str| line.trim().strip_prefix("Depends: ").filter(|name| name.starts_with("linux-image-")).map(str::to_owned);
+    let depends = |line: &str| {
+        line.trim().strip_prefix("Depends: ").filter(|name| name.starts_with("linux-image-")).map(str::to_owned)
+    };
     let name = known.lines().find_map(depends).ok_or_else(|| format!("apt knows no package `{NEWEST}`"))?;
     run("apt-get", &["download", "-q", &name], folder, proxies, DOWNLOAD)?;
     let listed = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
-    let found = listed.filter_map(Result::ok).map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let found = listed
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"));
     found.ok_or_else(|| format!("apt left no file of `{name}`"))
 }
 
@@ -114,11 +123,12 @@ fn unpack(folder: &Path, file: &Path) -> Result<Kernel, String> {
     run("dpkg-deb", &["-x", text, "tree"], folder, &[], SHORT)?;
     let tree = folder.join("tree");
     let listed = std::fs::read_dir(tree.join("boot")).map_err(|error| format!("the package has no kernel: {error}"))?;
-    let release = listed.filter_map(Result::ok).find_map(|entry| {
-        entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)
-    });
+    let release = listed
+        .filter_map(Result::ok)
+        .find_map(|entry| entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned));
     let release = release.ok_or("the package has no kernel")?;
-    let kernel = std::fs::read(tree.join("boot").join(format!("vmlinuz-{release}"))).map_err(|error| error.to_string())?;
+    let kernel =
+        std::fs::read(tree.join("boot").join(format!("vmlinuz-{release}"))).map_err(|error| error.to_string())?;
     let places = ["lib/modules", "usr/lib/modules"].map(|place| tree.join(place).join(&release));
     let modules = places.iter().find(|place| place.is_dir()).ok_or("the package has no modules")?;
     let built_in = std::fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();

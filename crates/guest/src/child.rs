@@ -172,7 +172,7 @@ fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
         }
         None => 3,
     };
-    bare::close_range(beyond, u32::MAX).map_err(&setup)?;
+    bare::close_range(beyond, bare::LAST_FD).map_err(&setup)?;
     bare::block_all(false).map_err(&setup)
 }
 

@@ -5,17 +5,17 @@
 
 use sys::bare::{self, Errno, Fd, Owned, Ruleset, Stack, Together, Within, Witness};
 
-use crate::config::{Identity, Ids, MAX_SOURCES, Mode, Probe, Source, View};
+use crate::config::{Identity, Ids, MAX_SOURCES, Mode, Op, Probe, Source, View};
 use crate::frames::{Address, FromGuest, Posture, ProbeErrnos, ToGuest};
 use crate::link::{Inbox, Link};
 use crate::mounts::{Tree, wants_scratch};
 use crate::paths::Decimal;
 use crate::step::Step;
-use crate::{child, init, layers, posture};
+use crate::{child, door, init, layers, posture};
 
 /// Descriptors that are always there: the payload's three, the control socket, the config.
-const CONTROL: u32 = 3;
-const CONFIG: u32 = 4;
+pub(crate) const CONTROL: u32 = 3;
+pub(crate) const CONFIG: u32 = 4;
 
 /// What the guest itself still calls once the filter is on, for whoever writes filters: each must be allowed.
 pub const CALLS_AFTER_SECCOMP: &[&str] = &[
@@ -147,7 +147,12 @@ const ORDER: &[(Step, Action)] = &[
 #[must_use]
 pub fn run() -> i32 {
     let link = Link::new(Fd::new(CONTROL));
-    let view = match read_config(link) {
+    let came_in = match door::pass() {
+        Ok(came_in) => came_in,
+        // The control socket is not in its place yet.
+        Err(fault) => return fail(Link::new(Fd::new(0)), Step::Config, fault),
+    };
+    let view = match read_config(link, came_in) {
         Ok(view) => view,
         Err(fault) => return fail(link, Step::Config, fault),
     };
@@ -193,8 +198,10 @@ fn fail(link: Link, step: Step, fault: Fault) -> i32 {
 }
 
 /// The config may still be on its way: until it is sealed, the supervisor has said nothing on the socket either.
-fn read_config(link: Link) -> Taken<View<'static>> {
+fn read_config(link: Link, came_in: bool) -> Taken<View<'static>> {
     let bytes = match bare::map_sealed(Fd::new(CONFIG)) {
+        // Another kernel than the one that sealed it need not know of seals.
+        _ if came_in => door::read_all(Fd::new(CONFIG))?,
         Err(Errno::EPERM) => {
             while bare::poll_readable([link.socket(), link.socket()]) == Err(Errno::EINTR) {}
             bare::map_sealed(Fd::new(CONFIG))?
@@ -225,7 +232,7 @@ fn descriptors(guest: &mut Guest<'_>) -> Taken {
     if !guest.view.close_descriptors {
         return Ok(());
     }
-    bare::close_range(last.saturating_add(1), u32::MAX)?;
+    bare::close_range(last.saturating_add(1), bare::LAST_FD)?;
     for number in (CONFIG..last).filter(|number| named().all(|name| name != *number)) {
         bare::close(Fd::new(number));
     }
@@ -247,8 +254,8 @@ fn session(guest: &mut Guest<'_>) -> Taken {
     }
     match guest.view.mode {
         // Whoever is not init here could neither reap orphans nor kill them all.
-        Mode::Container if bare::pid() != 1 => Err(Fault { errno: 0, detail: 1 }),
-        Mode::Container => Ok(()),
+        Mode::Container | Mode::Bundle if bare::pid() != 1 => Err(Fault { errno: 0, detail: 1 }),
+        Mode::Container | Mode::Bundle => Ok(()),
         Mode::Process => bare::become_subreaper().map_err(Fault::from),
     }
 }
@@ -261,7 +268,7 @@ fn mapped(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn sources(guest: &mut Guest<'_>) -> Taken {
-    if !guest.view.ops.is_empty() {
+    if !guest.view.ops.is_empty() && guest.view.mode != Mode::Bundle {
         bare::make_all_private()?;
     }
     for (at, source) in guest.view.sources.iter().enumerate() {
@@ -289,7 +296,7 @@ fn creation_ids(guest: &mut Guest<'_>) -> Taken {
     match guest.view.mode {
         Mode::Container => take_ids(guest),
         // In the host's tree nothing is created; the ids change when everything that needs root is done.
-        Mode::Process => Ok(()),
+        Mode::Process | Mode::Bundle => Ok(()),
     }
 }
 
@@ -317,7 +324,12 @@ fn may_set_caps() -> bare::Result<bool> {
 
 fn mounts(guest: &mut Guest<'_>) -> Taken {
     for (at, op) in guest.view.ops.iter().enumerate() {
-        guest.tree.apply(&op).at(at)?;
+        match (guest.view.mode, op) {
+            // The root stands, and what the runtime mounted is empty.
+            (Mode::Bundle, Op::Dir { path, mode }) => bare::make_dir(Fd::CWD, path, mode).at(at)?,
+            (Mode::Bundle, _) => return Err(Errno::EINVAL).at(at),
+            (Mode::Container | Mode::Process, op) => guest.tree.apply(&op).at(at)?,
+        }
     }
     Ok(())
 }
@@ -336,7 +348,7 @@ fn exports(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn pivot(guest: &mut Guest<'_>) -> Taken {
-    if guest.view.ops.is_empty() {
+    if guest.view.ops.is_empty() || guest.view.mode == Mode::Bundle {
         return Ok(());
     }
     bare::change_dir_to(guest.tree.root()?).at(0)?;
@@ -457,7 +469,7 @@ fn terminal(guest: &mut Guest<'_>) -> Taken {
     let master = match (bare::open_device(c"/dev/pts/ptmx"), guest.view.mode) {
         // The host's own may be closed to all (`ptmxmode=000`, as systemd mounts it), with a node elsewhere that is not.
         (Err(_), Mode::Process) => bare::open_device(c"/dev/ptmx")?,
-        (opened, Mode::Process | Mode::Container) => opened?,
+        (opened, Mode::Process | Mode::Container | Mode::Bundle) => opened?,
     };
     bare::unlock_terminal(master.fd())?;
     let slave = bare::terminal_of(master.fd())?;
@@ -493,7 +505,7 @@ fn keyring(guest: &mut Guest<'_>) -> Taken {
 
 fn ids(guest: &mut Guest<'_>) -> Taken {
     // In a container they were taken before anything was made; the posture tells them.
-    if guest.view.mode == Mode::Container {
+    if guest.view.mode != Mode::Process {
         return Ok(());
     }
     take_ids(guest)?;
@@ -505,7 +517,8 @@ fn ids(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn capabilities(guest: &mut Guest<'_>) -> Taken {
-    if !guest.view.drop_capabilities {
+    // In a bundle there is none to drop, and a kernel that is not Linux need not know the questions; the posture tells.
+    if !guest.view.drop_capabilities || guest.view.mode == Mode::Bundle {
         return Ok(());
     }
     /// NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE on, KEEP_CAPS off, all four locked.
@@ -526,7 +539,7 @@ fn no_new_privs(guest: &mut Guest<'_>) -> Taken {
     match guest.view.mode {
         // Without capabilities and a way to get any: from here on nothing can mount. The supervisor looks while we go on.
         Mode::Container => guest.link.tell(&FromGuest::Settled, &[]).map_err(Fault::from),
-        Mode::Process => Ok(()),
+        Mode::Process | Mode::Bundle => Ok(()),
     }
 }
 
@@ -536,7 +549,7 @@ fn dumpable(guest: &mut Guest<'_>) -> Taken {
     // control socket is the sign, and the guest kills all before it goes.
     let signal = match guest.view.mode {
         Mode::Container => bare::SIGKILL.unsigned_abs(),
-        Mode::Process => 0,
+        Mode::Process | Mode::Bundle => 0,
     };
     bare::set_death_signal(signal).map_err(Fault::from)
 }

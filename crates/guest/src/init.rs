@@ -190,7 +190,7 @@ impl Init<'_, '_> {
     /// Everybody but us. In a pid namespace -1 means its processes; in the process tier it means those within our Landlock
     /// signal scope, and only if that scope was proven. The filter need not allow the question who we are.
     fn kill_all(&self) {
-        if self.guest.view.mode == Mode::Container && self.guest.posture.pid == 1 || self.guest.scope_proven {
+        if self.guest.view.mode != Mode::Process && self.guest.posture.pid == 1 || self.guest.scope_proven {
             let _nobody_left = bare::kill(-1, bare::SIGKILL);
         }
     }

@@ -15,6 +15,7 @@
 mod child;
 pub mod config;
 mod confine;
+mod door;
 pub mod frames;
 mod init;
 mod layers;

@@ -2,6 +2,7 @@
 
 use sys::bare::{self, Errno, Owned};
 
+use crate::config::Mode;
 use crate::confine::Guest;
 use crate::frames::{Capabilities, MAX_LABEL, MAX_RLIMITS, Posture};
 use crate::text::Text;
@@ -39,7 +40,8 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
             // Only what is both permitted and inheritable can be ambient (capabilities(7)): else 42 needless questions.
             ambient: if permitted & inheritable == 0 { 0 } else { bare::ambient()? },
         },
-        securebits: bare::securebits()?,
+        securebits: securebits(guest.view.mode)?,
+        umask: bare::umask(),
         hostname: Text::new(name.get(..len).unwrap_or(&[])),
         label: Text::default(),
         rlimits,
@@ -56,6 +58,14 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         variables: count(guest.view.env.len()),
         probes: crate::frames::ProbeErrnos::default(),
     })
+}
+
+/// A kernel that is not Linux need not know of them.
+fn securebits(mode: Mode) -> bare::Result<u32> {
+    match (mode, bare::securebits()) {
+        (Mode::Bundle, Err(Errno::EINVAL)) => Ok(0),
+        (Mode::Bundle | Mode::Container | Mode::Process, bits) => bits,
+    }
 }
 
 fn count(number: usize) -> u32 {

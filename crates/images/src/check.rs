@@ -1,6 +1,7 @@
 //! One digest of a whole tree: names, kinds, modes, contents and targets. Two trees with the same digest are the same for
 //! whoever reads them; sizes, times and numbers of files take no part.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -30,6 +31,15 @@ pub(crate) fn sum(root: &Dir) -> Result<Sum, Errno> {
     Ok(Sum { digest: hex(&walk.hash.finalize()), ..walk.sum })
 }
 
+/// Puts one entry that is no folder into a digest.
+pub(crate) fn sum_of(dir: &Dir, name: &OsStr, hash: &mut Sha256) -> Result<(), Errno> {
+    let mut walk = Walk { hash: Sha256::new(), sum: Sum::default(), buffer: vec![0; 128 << 10] };
+    let Some(stat) = dir.stat(name)? else { return Err(Errno::STALE) };
+    walk.entry(dir, name, stat.st_mode)?;
+    hash.update(walk.hash.finalize());
+    Ok(())
+}
+
 struct Walk {
     hash: Sha256,
     sum: Sum,
@@ -46,27 +56,32 @@ impl Walk {
     fn folder(&mut self, dir: &Dir) -> Result<(), Errno> {
         for name in dir.names()? {
             let Some(stat) = dir.stat(&name)? else { return Err(Errno::STALE) };
-            self.text(name.as_bytes());
-            self.hash.update((stat.st_mode).to_le_bytes());
-            self.sum.files = self.sum.files.saturating_add(1);
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => self.folder(&dir.enter(Path::new(&name), Cross::No)?)?,
-                FileType::RegularFile => self.file(dir.open_file(&name, OFlags::RDONLY, Mode::empty())?)?,
-                FileType::Symlink => {
-                    let target = rustix::fs::readlinkat(dir, Path::new(&name), Vec::new())?;
-                    self.text(target.as_bytes());
-                }
-                // Nothing of ours: its kind alone makes another digest.
-                FileType::Fifo
-                | FileType::Socket
-                | FileType::CharacterDevice
-                | FileType::BlockDevice
-                | FileType::Unknown => {}
-            }
+            self.entry(dir, &name, stat.st_mode)?;
         }
         // The end of a folder: no name is so long.
         self.hash.update(u64::MAX.to_le_bytes());
         Ok(())
+    }
+
+    fn entry(&mut self, dir: &Dir, name: &OsStr, mode: u32) -> Result<(), Errno> {
+        self.text(name.as_bytes());
+        self.hash.update(mode.to_le_bytes());
+        self.sum.files = self.sum.files.saturating_add(1);
+        match FileType::from_raw_mode(mode) {
+            FileType::Directory => self.folder(&dir.enter(Path::new(name), Cross::No)?),
+            FileType::RegularFile => self.file(dir.open_file(name, OFlags::RDONLY, Mode::empty())?),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(dir, Path::new(name), Vec::new())?;
+                self.text(target.as_bytes());
+                Ok(())
+            }
+            // Nothing of ours: its kind alone makes another digest.
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Ok(()),
+        }
     }
 
     fn file(&mut self, mut file: File) -> Result<(), Errno> {

@@ -75,6 +75,12 @@ pub struct Defaults {
     /// Its arguments, or what runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cmd: Option<Vec<String>>,
+    /// What is said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Ports that it says it listens on: told, and opened by nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
 }
 
 /// The hexadecimal part of a digest that can be checked here; `None` for others.

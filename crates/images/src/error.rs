@@ -60,6 +60,38 @@ pub enum ImageError {
         /// Its digest.
         digest: String,
     },
+    /// No image can have this name.
+    #[error("`{}` cannot be the name of an image", show_text(name))]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A Dockerfile has what is not known here, or asks for what cannot be done.
+    #[error("the Dockerfile is refused in line {line}: `{}`", show_text(what))]
+    Dockerfile {
+        /// From 1.
+        line: usize,
+        /// What stands there.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// What a step of a Dockerfile runs did not end well.
+    #[error("the step in line {line} failed: `{}`", show_text(what))]
+    Step {
+        /// From 1.
+        line: usize,
+        /// What stands there.
+        what: String,
+        /// How it ended.
+        why: String,
+    },
+    /// What would be written is there.
+    #[error("{} is there already", show_path(path))]
+    Exists {
+        /// What.
+        path: PathBuf,
+    },
     /// The kernel refused.
     #[error("{} cannot be read or written", show_path(path))]
     Io {
@@ -79,8 +111,15 @@ impl ImageError {
             | Self::Entry { .. }
             | Self::Digest { .. }
             | Self::TooLarge { .. }
-            | Self::Changed { .. } => true,
-            Self::State(_) | Self::None { .. } | Self::InUse { .. } | Self::Io { .. } => false,
+            | Self::Changed { .. }
+            | Self::Dockerfile { .. } => true,
+            Self::State(_)
+            | Self::None { .. }
+            | Self::InUse { .. }
+            | Self::Step { .. }
+            | Self::Name { .. }
+            | Self::Exists { .. }
+            | Self::Io { .. } => false,
         }
     }
 
@@ -135,6 +174,32 @@ impl ImageError {
                 digest.clone(),
                 "what lies in the store is not what was unpacked".to_owned(),
                 "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
+            ),
+            Self::Name { name } => say(
+                "image/name",
+                show_text(name),
+                "a name begins with a letter or digit, has at most 255 characters of a-z, A-Z, 0-9 and `._:/@+-`, and does not \
+                 look like a digest"
+                    .to_owned(),
+                "use another name, as `work:1`",
+            ),
+            Self::Dockerfile { line, what: _, why } => say(
+                "image/dockerfile",
+                format!("line {line}"),
+                why.clone(),
+                "write it otherwise; nothing was kept (docs/concepts/images.md has what is known)",
+            ),
+            Self::Step { line, what: _, why } => say(
+                "image/step",
+                format!("line {line}"),
+                why.clone(),
+                "look at what it said; steps before it are kept for the next build",
+            ),
+            Self::Exists { path } => say(
+                "image/exists",
+                show_path(path),
+                "nothing is written over".to_owned(),
+                "name a path that is not there, or remove what is",
             ),
             Self::Io { path, errno } => say(
                 "image/io",

@@ -17,7 +17,11 @@ const MAX_LAYERS: usize = 512;
 const MAX_NAMES: usize = 64;
 /// Indexes in indexes.
 const MAX_DEPTH: usize = 4;
-const NAME: &str = "org.opencontainers.image.ref.name";
+/// The annotation that names an image.
+pub(crate) const NAME: &str = "org.opencontainers.image.ref.name";
+
+/// Where BuildKit and containerd say the whole name; their other annotation has the tag alone.
+const WHOLE_NAME: &str = "io.containerd.image.name";
 
 /// One image, its documents read and checked; its layers not yet.
 #[derive(Debug)]
@@ -43,6 +47,10 @@ pub(crate) struct Layer {
 pub(crate) fn images(source: &Source) -> Result<Vec<Image>, ImageError> {
     // What newer versions of `docker save` write is both; only this half has the names whole.
     let found = if let Some(text) = source.document("manifest.json")? {
+        if text.trim_ascii_start().starts_with(b"{") {
+            return Err(source
+                .wrong("it is a folder of skopeo's kind `dir:`, and its kinds `oci:` and `docker-archive:` are read"));
+        }
         let saved: Vec<Saved> = parse(source, "manifest.json", &text)?;
         enough(source, saved.len())?;
         saved.into_iter().map(|image| of_saved(source, image)).collect::<Result<Vec<_>, _>>()?
@@ -68,7 +76,7 @@ fn enough(source: &Source, count: usize) -> Result<(), ImageError> {
 }
 
 /// What images call this processor.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -86,12 +94,14 @@ fn parse<T: DeserializeOwned>(source: &Source, name: &str, text: &[u8]) -> Resul
 }
 
 fn of_descriptor(source: &Source, top: &Descriptor) -> Result<Image, ImageError> {
-    let name = top.annotations.as_ref().and_then(|all| all.get(NAME)).cloned();
+    let names = top.annotations.iter().flat_map(|all| [all.get(NAME), all.get(WHOLE_NAME)]);
+    let mut names: Vec<String> = names.flatten().cloned().collect();
+    names.dedup();
     let mut chosen = top.clone();
     for _ in 0..MAX_DEPTH {
         let text = blob(source, &chosen)?;
         if !is_index(&chosen.media_type) {
-            return of_manifest(source, &chosen.digest, name, &text);
+            return of_manifest(source, &chosen.digest, names, &text);
         }
         let index: Index = parse(source, &chosen.digest, &text)?;
         let ours = index.manifests.into_iter().find(is_ours);
@@ -107,7 +117,7 @@ fn is_index(media_type: &str) -> bool {
     )
 }
 
-fn of_manifest(source: &Source, digest: &str, name: Option<String>, text: &[u8]) -> Result<Image, ImageError> {
+fn of_manifest(source: &Source, digest: &str, names: Vec<String>, text: &[u8]) -> Result<Image, ImageError> {
     let manifest: Manifest = parse(source, digest, text)?;
     let config = blob(source, &manifest.config)?;
     let packed: Vec<_> = manifest
@@ -115,7 +125,7 @@ fn of_manifest(source: &Source, digest: &str, name: Option<String>, text: &[u8])
         .iter()
         .map(|layer| Ok((path_of(source, &layer.digest)?, Some((layer.digest.clone(), layer.size)))))
         .collect::<Result<_, ImageError>>()?;
-    finish(source, digest.to_owned(), name.into_iter().collect(), &config, packed)
+    finish(source, digest.to_owned(), names, &config, packed)
 }
 
 fn of_saved(source: &Source, saved: Saved) -> Result<Image, ImageError> {

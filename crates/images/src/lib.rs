@@ -12,19 +12,29 @@
 //! use: that user wrote the policy, too.
 #![forbid(unsafe_code)]
 
+mod build;
 mod check;
 mod config;
 mod decode;
+mod dockerfile;
 mod error;
+mod export;
+mod host;
 mod layout;
+mod made;
 mod members;
+mod pack;
 mod resolve;
+mod runs;
 mod source;
 mod store;
 mod tree;
 mod unpack;
 
+pub use build::{Build, Run, Steps};
 pub use config::Defaults;
 pub use error::ImageError;
+pub use host::FromHost;
+pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};

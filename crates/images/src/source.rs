@@ -27,7 +27,14 @@ pub(crate) type Part<'a> = (Box<dyn Read + 'a>, u64);
 
 enum Parts {
     Folder(Dir),
-    Archive { file: File, members: BTreeMap<String, (u64, u64)> },
+    Archive { file: File, members: BTreeMap<String, Lies> },
+}
+
+/// What an archive has under a name.
+enum Lies {
+    At(u64, u64),
+    /// What older versions of `docker save` write for a layer that they have written already.
+    LikeOther(String),
 }
 
 impl Source {
@@ -71,10 +78,17 @@ impl Source {
                 }
                 Err(errno) => Err(ImageError::Io { path: self.path.join(name), errno }),
             },
-            Parts::Archive { file, members } => Ok(members.get(name).map(|(at, size)| {
-                let section: Box<dyn Read> = Box::new(Section { file, at: *at, left: *size });
-                (section, *size)
-            })),
+            Parts::Archive { file, members } => {
+                let lies = match members.get(name) {
+                    Some(Lies::LikeOther(other)) => members.get(other),
+                    found => found,
+                };
+                match lies {
+                    Some(Lies::At(at, size)) => Ok(Some((Box::new(Section { file, at: *at, left: *size }), *size))),
+                    Some(Lies::LikeOther(_)) => Err(self.wrong(format!("`{name}` is a link to a link"))),
+                    None => Ok(None),
+                }
+            }
         }
     }
 
@@ -96,7 +110,7 @@ impl Source {
 }
 
 /// Where the files of an archive lie in it.
-fn members_of(file: &File) -> Result<BTreeMap<String, (u64, u64)>, String> {
+fn members_of(file: &File) -> Result<BTreeMap<String, Lies>, String> {
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut found = BTreeMap::new();
     let mut members = Members::new(Section { file, at: 0, left: length });
@@ -106,10 +120,12 @@ fn members_of(file: &File) -> Result<BTreeMap<String, (u64, u64)>, String> {
         // A member that is none of an image is never asked for.
         let Ok(name) = String::from_utf8(member.name) else { continue };
         let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
-        if member.kind != Kind::File {
-            continue;
-        }
-        if found.insert(name.clone(), (member.at, member.size)).is_some() {
+        let lies = match member.kind {
+            Kind::File => Lies::At(member.at, member.size),
+            Kind::Symlink(target) | Kind::Link(target) => Lies::LikeOther(other_of(&target)),
+            Kind::Folder | Kind::Other(_) => continue,
+        };
+        if found.insert(name.clone(), lies).is_some() {
             return Err(format!("it has `{name}` twice"));
         }
         if found.len() > MAX_MEMBERS {
@@ -117,6 +133,12 @@ fn members_of(file: &File) -> Result<BTreeMap<String, (u64, u64)>, String> {
         }
     }
     Ok(found)
+}
+
+/// The member that a link in an archive means: all lie in it, or in folders right below.
+fn other_of(target: &[u8]) -> String {
+    let target = String::from_utf8_lossy(target);
+    target.strip_prefix("../").unwrap_or(&target).to_owned()
 }
 
 /// A part of a file.

@@ -73,7 +73,7 @@ pub struct Listed {
 pub struct Lease {
     about: About,
     path: PathBuf,
-    _held: OwnedFd,
+    held: OwnedFd,
 }
 
 impl Lease {
@@ -90,11 +90,33 @@ impl Lease {
     }
 }
 
+/// What keeps the tree in the store.
+impl From<Lease> for OwnedFd {
+    fn from(lease: Lease) -> Self {
+        lease.held
+    }
+}
+
 /// The store, open.
 #[derive(Debug)]
 pub struct Store {
     dir: Dir,
     path: PathBuf,
+}
+
+/// A tree that is being made, with room beside it for what is needed meanwhile.
+pub(crate) struct Stage {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) dir: Dir,
+    pub(crate) root: Dir,
+}
+
+/// An image whose tree is made; without a stage, it was there.
+pub(crate) struct Staged {
+    pub(crate) stage: Option<String>,
+    pub(crate) digest: String,
+    pub(crate) names: Vec<String>,
 }
 
 type Names = BTreeMap<String, String>;
@@ -118,9 +140,14 @@ impl Store {
     /// # Errors
     /// Why nothing was kept.
     pub fn import(&self, path: &Path, limit: Option<u64>) -> Result<Vec<Listed>, ImageError> {
+        self.alone(|| self.staged_and_kept(path, limit))
+    }
+
+    /// Whatever makes trees: one at a time, and what is left unfinished goes.
+    pub(crate) fn alone<T>(&self, make: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
         let _importing = self.lock(IMPORT, FlockOperation::LockExclusive)?;
         self.sweep()?;
-        let done = self.staged_and_kept(path, limit);
+        let done = make();
         self.sweep()?;
         done
     }
@@ -131,15 +158,20 @@ impl Store {
         let mut staged = Vec::new();
         for image in found {
             let name = self.stage(&source, &image, limit)?;
-            staged.push((name, image));
+            staged.push(Staged { stage: name, digest: image.digest, names: image.names });
         }
+        self.keep_all(staged)
+    }
+
+    /// Puts staged trees into their places, all or none of them.
+    pub(crate) fn keep_all(&self, staged: Vec<Staged>) -> Result<Vec<Listed>, ImageError> {
         let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
         let mut names = self.names()?;
         let mut kept = Vec::new();
-        for (stage, image) in staged {
-            self.keep(stage.as_deref(), &image.digest)?;
-            names.extend(image.names.into_iter().map(|name| (name, image.digest.clone())));
-            kept.push(image.digest);
+        for Staged { stage, digest, names: called } in staged {
+            self.keep(stage.as_deref(), &digest)?;
+            names.extend(called.into_iter().map(|name| (name, digest.clone())));
+            kept.push(digest);
         }
         self.write_names(&names)?;
         kept.iter().map(|digest| self.listed(&names, digest)).collect()
@@ -147,36 +179,58 @@ impl Store {
 
     /// Unpacks an image beside the others; `None` if it is there and as it was.
     fn stage(&self, source: &Source, image: &Image, limit: Option<u64>) -> Result<Option<String>, ImageError> {
-        if self.about(&image.digest)?.is_some_and(|about| self.is_whole(&about)) {
+        if self.has(&image.digest)? {
             return Ok(None);
         }
-        let mut random = [0; 8];
-        if !sys::random::fill(&mut random) {
-            return Err(ImageError::State(sandbox::state::StateError::NoRandom));
-        }
-        let stage = format!("{UNFINISHED}{}", hex(&random));
-        let io = |errno| self.io(&stage, errno);
-        self.dir.make(&stage, Mode::RWXU).map_err(io)?;
-        let dir = self.dir.enter(&stage, Cross::No).map_err(io)?;
+        let stage = self.new_stage()?;
+        let told = unpack(source, image, &stage.root, limit)?;
+        let layers = image.layers.iter().map(|layer| layer.unpacked.clone()).collect();
+        self.describe(&stage, &image.digest, layers, &image.defaults, told)?;
+        Ok(Some(stage.name))
+    }
+
+    /// Whether an image is there, and as it was.
+    pub(crate) fn has(&self, digest: &str) -> Result<bool, ImageError> {
+        Ok(self.about(digest)?.is_some_and(|about| self.is_whole(&about)))
+    }
+
+    /// An empty tree beside the others.
+    pub(crate) fn new_stage(&self) -> Result<Stage, ImageError> {
+        let name = unfinished(UNFINISHED)?;
+        let io = |errno| self.io(&name, errno);
+        self.dir.make(&name, Mode::RWXU).map_err(io)?;
+        let dir = self.dir.enter(&name, Cross::No).map_err(io)?;
         dir.make(ROOT, Mode::from_raw_mode(0o755)).map_err(io)?;
         let root = dir.enter(ROOT, Cross::No).map_err(io)?;
         // Whatever the caller's umask is.
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755)).map_err(io)?;
-        let told = unpack(source, image, &root, limit)?;
-        let sum = sum(&root).map_err(io)?;
+        let path = self.path.join(&name);
+        Ok(Stage { name, path, dir, root })
+    }
+
+    /// Writes down what a staged tree is.
+    pub(crate) fn describe(
+        &self,
+        stage: &Stage,
+        digest: &str,
+        layers: Vec<String>,
+        config: &Defaults,
+        told: Told,
+    ) -> Result<(), ImageError> {
+        let io = |errno| self.io(&stage.name, errno);
+        let sum = sum(&stage.root).map_err(io)?;
         let about = About {
             schema: 1,
-            digest: image.digest.clone(),
+            digest: digest.to_owned(),
             tree: sum.digest,
             files: sum.files,
             bytes: sum.bytes,
-            layers: image.layers.iter().map(|layer| layer.unpacked.clone()).collect(),
-            config: image.defaults.clone(),
+            layers,
+            config: config.clone(),
             told,
         };
-        write(&dir, ABOUT, &about).map_err(io)?;
-        write(&dir, LEASE, &()).map_err(io)?;
-        Ok(Some(stage))
+        write(&stage.dir, ABOUT, &about).map_err(io)?;
+        write(&stage.dir, LEASE, &()).map_err(io)
     }
 
     /// Puts a staged tree into its place.
@@ -272,8 +326,18 @@ impl Store {
         if !self.is_whole(&about) {
             return Err(changed(&about.digest));
         }
-        let path = self.path.join(self.place(&about.digest)?).join(ROOT);
-        Ok(Lease { about, path, _held: held })
+        let path = self.tree(&about.digest)?;
+        Ok(Lease { about, path, held })
+    }
+
+    /// Its folder.
+    pub(crate) const fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Where the tree of an image lies.
+    pub(crate) fn tree(&self, digest: &str) -> Result<PathBuf, ImageError> {
+        Ok(self.path.join(self.place(digest)?).join(ROOT))
     }
 
     fn digest(&self, names: &Names, reference: &str) -> Result<String, ImageError> {
@@ -354,6 +418,15 @@ impl Store {
     fn io(&self, below: &str, errno: Errno) -> ImageError {
         ImageError::Io { path: self.path.join(below), errno }
     }
+}
+
+/// A name that nothing has.
+pub(crate) fn unfinished(before: &str) -> Result<String, ImageError> {
+    let mut random = [0; 8];
+    if !sys::random::fill(&mut random) {
+        return Err(ImageError::State(sandbox::state::StateError::NoRandom));
+    }
+    Ok(format!("{before}{}", hex(&random)))
 }
 
 fn changed(digest: &str) -> ImageError {

@@ -40,6 +40,9 @@ pub struct Told {
     pub set_id: u64,
     /// Entries that lost extended attributes, capabilities of files among them.
     pub attributes: u64,
+    /// Entries of the host that were not taken, since not everybody there may read them or no image holds their kind.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// Unpacks an image into an empty folder. `limit`: the most bytes, if somebody said so.

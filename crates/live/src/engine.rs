@@ -55,6 +55,10 @@ impl Run for Engine {
         self.files.network(&self.handle, net)
     }
 
+    fn rules(&self) -> Result<Value, Failure> {
+        Ok(self.files.rules())
+    }
+
     fn apply(&self, wanted: &Apply) -> Result<Taken, Failure> {
         self.files.apply(&self.handle, wanted)
     }

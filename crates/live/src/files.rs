@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent::words::{Code, Failure};
 use policy::Policy;
@@ -15,6 +16,7 @@ use sandbox::{Error, Handle};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::create::Layer;
 use crate::restore::Kept;
 use crate::words::{Apply, Changed, Left, Replaced, Snapshotted, Taken};
 
@@ -31,6 +33,16 @@ pub(crate) struct Files {
     kept: Kept,
     /// The workspace on the host, for people.
     workspace: String,
+    /// The rules of its network.
+    rules: Mutex<Present>,
+}
+
+/// The rules of a network as they are now.
+#[derive(Debug)]
+struct Present {
+    net: Net,
+    /// They are not those of its plan any more.
+    replaced: bool,
 }
 
 impl Files {
@@ -44,7 +56,17 @@ impl Files {
             fumehood_keys: whole(&places.fumehood_keys),
             ..places.clone()
         };
-        Self { places, log, kept: Kept::default(), workspace }
+        let rules = Mutex::new(Present { net: policy.net.clone(), replaced: false });
+        Self { places, log, kept: Kept::default(), workspace, rules }
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rules of its network, as a document has them.
+    pub(crate) fn rules(&self) -> Value {
+        self.present().net.document()
     }
 
     /// With what a snapshot is to say.
@@ -78,9 +100,14 @@ impl Files {
             let body = json!({ "state": what, "digest": digest, "rules": read.document(), "why": more });
             self.log.append(handle.id(), &Kind::egress_rules(), &body).map_err(|error| failure(error.into()))
         };
+        // One after the other: what holds at the end is what the broker said last.
+        let mut present = self.present();
         record("asked", "")?;
         match handle.replace_rules(&read) {
-            Ok(digest) => record("taken", "").map(|_| Replaced { digest }),
+            Ok(digest) => {
+                *present = Present { net: read.clone(), replaced: true };
+                record("taken", "").map(|_| Replaced { digest })
+            }
             Err(error) => {
                 let failure = failure(error);
                 record("refused", &failure.message)?;
@@ -98,7 +125,14 @@ impl Files {
         let failed = |message: &str| Failure { code: Code::Failed, message: message.to_owned() };
         let run = handle.id().parse().map_err(|_odd| failed("the id of the run cannot be read"))?;
         let state = State::open(&self.places).map_err(|error| failure(error.into()))?;
-        let writer = begin(state, &run, Wish { name, layers: json!(Kept { labels, ..self.kept.clone() }) });
+        let mut kept = Kept { labels, ..self.kept.clone() };
+        // What begins as this begins under its rules as they are now, and not as they were once.
+        let present = self.present();
+        if present.replaced {
+            kept.layers.extend(present.net.layers().into_iter().map(Layer::Set));
+        }
+        drop(present);
+        let writer = begin(state, &run, Wish { name, layers: json!(kept) });
         let snapshot = writer.map_err(Error::from).and_then(|writer| handle.snapshot(writer)).map_err(failure)?;
         let about = snapshot.about();
         let left_out = u64::try_from(about.left_out.len()).unwrap_or(u64::MAX);

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::state::{Cross, Dir, Owner, State, errno_of};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ const ALL: &str = "lock";
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// No record is longer.
 const MAX_RECORD: u64 = 8 << 20;
+/// Bytes that are kept free for the next one.
+const RESERVED: u64 = 16 << 10;
 /// How long an id is, in characters.
 const ID: usize = 20;
 /// Ended sandboxes are known for so long.
@@ -339,9 +341,22 @@ fn is_locked(folder: &Dir) -> bool {
 fn write(folder: &Dir, info: &Info) -> Result<(), Errno> {
     let record = Record { schema: 1, owner: Owner::this(), info: info.clone() };
     let text = serde_json::to_vec(&record).or(Err(Errno::INVAL))?;
-    let mut file = folder.open_file(NEW_RECORD, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC, MODE)?;
+    // Not emptied before: what is there is the room for it.
+    let mut file = folder.open_file(NEW_RECORD, OFlags::WRONLY | OFlags::CREATE, MODE)?;
     file.write_all(&text).map_err(|error| errno_of(&error))?;
-    rustix::fs::renameat(folder, NEW_RECORD, folder, RECORD)
+    rustix::fs::ftruncate(&file, u64::try_from(text.len()).unwrap_or(u64::MAX))?;
+    rustix::fs::renameat(folder, NEW_RECORD, folder, RECORD)?;
+    if info.state != Doing::Ended {
+        reserve(folder);
+    }
+    Ok(())
+}
+
+/// Room for the next record: how a sandbox ends is written down on a disk that is full by then too.
+fn reserve(folder: &Dir) {
+    let file = folder.open_file(NEW_RECORD, OFlags::WRONLY | OFlags::CREATE, MODE);
+    // Where there is none, the next record needs its own.
+    drop(file.and_then(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVED)));
 }
 
 /// The place of a sandbox, held by its supervisor. Dropped without a record, it is removed.

@@ -158,6 +158,8 @@ pub enum Ask {
         /// The whole `[net]` table, resolved (`policy::value::Net::document`).
         net: serde_json::Value,
     },
+    /// The rules of its network as they are now. End: the whole `[net]` table, as [`Ask::Network`] takes it.
+    Rules {},
     /// Takes changes to the host, as they are now, while everything inside stands still. End: [`Taken`]; `unsupported` as above.
     Apply(Apply),
     /// Keeps its files as a snapshot, of one moment. End: [`Snapshotted`]; `unsupported` as above, `exists` where the name is

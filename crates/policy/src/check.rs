@@ -358,6 +358,14 @@ impl Check<'_, '_> {
             ),
             NetMode::None | NetMode::Loopback | NetMode::Allow => {}
         }
+        if net.mode == NetMode::Allow && net.proxy.is_some() {
+            let what = "`net.proxy` resolves the names of `net`";
+            let (why, fix) = (
+                "the broker does not see where a name leads: it may be a private address that the proxy reaches",
+                "let the proxy refuse private addresses, or name places by `address`",
+            );
+            self.lint(ClauseId::NetProxy, "net/proxy-resolves", what, why, fix);
+        }
         let several = |rule: &&NetRule| rule.address.is_some() && rule.ports.len() > 1;
         if let Some(rule) = net.allow.iter().find(several) {
             let what = format!("`{}` has several ports and one `address`", rule.to);
@@ -368,6 +376,12 @@ impl Check<'_, '_> {
             Target::Host(pattern) => pattern == host || host_matches(pattern, host),
             Target::Cidr(_) => false,
         };
+        let plain = self.policy.secrets.iter().find(|(_, secret)| secret.ports.contains(&80));
+        if let Some((name, _)) = plain {
+            let what = format!("`secrets.{name}` is for port 80");
+            let why = "there it goes over plain HTTP, and who stands on the way can read it";
+            self.lint(ClauseId::Secrets, "secrets/plain", what, why, "leave port 80 out of its `ports`");
+        }
         let unmet = self.policy.secrets.iter().find_map(|(name, secret)| {
             let host = secret.hosts.iter().find(|host| !net.rules().any(|rule| meant(rule, host)))?;
             Some(format!("`secrets.{name}` is for `{host}`, which no rule of `net` names"))

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::clause::ClauseId;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::value::{
-    BackendName, Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Root, Secret,
+    BackendName, Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Proxy, Root, Secret,
     Sockets, Sync, Threat, Threshold, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
@@ -141,12 +141,12 @@ pub enum Clause<'a> {
     /// `net.ca`, not empty, only with mode `allow`
     NetCa(&'a [PathBuf]),
     /// `net.proxy`, only with mode `allow`
-    NetProxy(&'a str),
-    /// `net.bandwidth`, not with mode `none`
+    NetProxy(&'a Proxy),
+    /// `net.bandwidth`
     NetBandwidth(BytesPerSecond),
-    /// `net.bytes`, not with mode `none`
+    /// `net.bytes`
     NetBytes(Bytes),
-    /// `net.connections`, not with mode `none`
+    /// `net.connections`
     NetConnections(u32),
     /// `env.pass`; empty demands that nothing of the caller's environment goes in
     EnvPass(&'a [String]),
@@ -271,7 +271,7 @@ impl Policy {
     /// Whether a tree of the host is shown writable without a layer of ours between.
     #[must_use]
     pub fn writes_to_host(&self) -> bool {
-        self.workspace.mode == WorkspaceMode::Rw || !self.fs.write.is_empty()
+        self.workspace.mode == WorkspaceMode::Rw || !self.fs.write.is_empty() || self.fs.root.is_built()
     }
 
     /// Every demand, in `ClauseId` order. What is not set, empty, or the absence of a wish is left out.
@@ -283,7 +283,7 @@ impl Policy {
     #[must_use]
     pub fn clause(&self, id: ClauseId) -> Option<Clause<'_>> {
         let (fs, limits, net, process, audit) = (&self.fs, &self.limits, &self.net, &self.process, &self.audit);
-        let (open, metered) = (net.mode == NetMode::Allow, net.mode != NetMode::None);
+        let open = net.mode == NetMode::Allow;
         match id {
             ClauseId::Tier => Some(Clause::Tier(self.tier)),
             ClauseId::Backend => self.backend.map(Clause::Backend),
@@ -329,10 +329,10 @@ impl Policy {
             ClauseId::NetPrograms => full_map(&net.programs).filter(|_| open).map(Clause::NetPrograms),
             ClauseId::NetDns => open.then_some(Clause::NetDns(&net.dns)),
             ClauseId::NetCa => full(&net.ca).filter(|_| open).map(Clause::NetCa),
-            ClauseId::NetProxy => net.proxy.as_deref().filter(|_| open).map(Clause::NetProxy),
-            ClauseId::NetBandwidth => net.bandwidth.filter(|_| metered).map(Clause::NetBandwidth),
-            ClauseId::NetBytes => net.bytes.filter(|_| metered).map(Clause::NetBytes),
-            ClauseId::NetConnections => net.connections.filter(|_| metered).map(Clause::NetConnections),
+            ClauseId::NetProxy => net.proxy.as_ref().filter(|_| open).map(Clause::NetProxy),
+            ClauseId::NetBandwidth => net.bandwidth.map(Clause::NetBandwidth),
+            ClauseId::NetBytes => net.bytes.map(Clause::NetBytes),
+            ClauseId::NetConnections => net.connections.map(Clause::NetConnections),
             ClauseId::EnvPass => Some(Clause::EnvPass(&self.env.pass)),
             ClauseId::EnvSet => full_map(&self.env.set).map(Clause::EnvSet),
             ClauseId::Inputs => full_map(&self.inputs).map(Clause::Inputs),

@@ -58,7 +58,7 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", Seen(&self.what))?;
         let gap = if self.at.excerpt.is_empty() { "" } else { "   " };
-        writeln!(f, "  --> {}{gap}{}", Seen(&self.at.to_string()), Seen(&self.at.excerpt))?;
+        writeln!(f, "  --> {}{gap}{}", Seen(&self.at.to_string()), Seen(&without_login(&self.at.excerpt)))?;
         writeln!(f, "  why: {}", Seen(&self.why))?;
         write!(f, "  fix: {}", Seen(&self.fix))
     }
@@ -135,6 +135,28 @@ pub fn quote(text: &str) -> String {
     out
 }
 
+/// A text without what stands before `@` in URLs: a message repeats no password.
+pub(crate) fn without_login(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        out.push_str(before);
+        out.push_str("://");
+        let end = after.find(['"', '\'', '`', ' ', ',', '\n']).unwrap_or(after.len());
+        let (url, more) = after.split_at_checked(end).unwrap_or((after, ""));
+        match url.rsplit_once('@') {
+            Some((_, place)) => {
+                out.push_str("***@");
+                out.push_str(place);
+            }
+            None => out.push_str(url),
+        }
+        rest = more;
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Marks that turn the direction of text or cannot be seen: a message must show what is there.
 pub(crate) const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -162,6 +184,18 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_before_the_at_of_a_url_is_not_repeated() {
+        for (text, shown) in [
+            ("proxy = \"http://u:p%40w@proxy:3128\", x", "proxy = \"http://***@proxy:3128\", x"),
+            ("http://u:a@b@proxy:1 http://other:2", "http://***@proxy:1 http://other:2"),
+            ("mail a@b.example", "mail a@b.example"),
+            ("://@", "://***@"),
+        ] {
+            assert_eq!(without_login(text), shown);
+        }
+    }
 
     #[test]
     fn a_near_word_is_found_and_a_long_one_costs_nothing() {

@@ -225,7 +225,7 @@ fn root(root: &Root) -> Value {
         Root::Host => json!("host"),
         Root::Empty => json!("empty"),
         Root::Dir(path) => Value::String(format!("dir:{}", path.to_string_lossy())),
-        Root::Image(name) => Value::String(format!("image:{name}")),
+        Root::Image(image) => Value::String(format!("image:{}", image.written())),
     }
 }
 
@@ -309,8 +309,8 @@ impl Clause<'_> {
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
             Self::Secrets(map) => net::secrets_document(map),
             Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
+            Self::NetProxy(proxy) => json!(proxy.to_string()),
             Self::NetDns(text)
-            | Self::NetProxy(text)
             | Self::ProcessUser(text)
             | Self::ProcessHostname(text)
             | Self::ProcessLabel(text)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
 use crate::lint::Lint;
-use crate::value::{Policy, Tier};
+use crate::value::{Found, Lacking, Policy, Root, Tier};
 
 /// What the caller knows and this crate may not ask for.
 #[derive(Clone, Debug, Default)]
@@ -118,6 +118,45 @@ impl Loaded {
         }
     }
 
+    /// What the image that is the root means here, and what it says of how it is run: that counts where no layer says
+    /// anything. A user 0 of an image is nobody's wish.
+    pub fn set_image(&mut self, means: Result<Packed, Lacking>) {
+        let at = self.origins.of(ClauseId::FsRoot).to_owned();
+        let unsaid = self.origins.of(ClauseId::ProcessUser).starts_with("preset ");
+        let policy = &mut self.policy;
+        let Root::Image(image) = &mut policy.fs.root else { return };
+        let packed = match means {
+            Ok(packed) => packed,
+            Err(lacking) => {
+                image.found = Err(lacking);
+                return;
+            }
+        };
+        let Packed { mut found, env, user, people } = packed;
+        let origin = format!("image:{} ({at})", image.name);
+        let wish = user.filter(|_| unsaid).and_then(|user| person(&user, &people));
+        if let Some((name, number)) = wish {
+            (policy.process.user, found.user) = (name, Some(number));
+            self.origins.add(ClauseId::ProcessUser, &origin);
+        } else {
+            found.user =
+                people.iter().find(|(name, number)| *name == policy.process.user && *number != 0).map(|one| one.1);
+        }
+        image.found = Ok(found);
+        let said = |name: &str| {
+            let secrets = policy.secrets.values().filter_map(|secret| secret.env.as_deref());
+            policy.env.pass.iter().map(String::as_str).chain(secrets).any(|known| known == name)
+                || (name.starts_with("INPUT_") && !policy.inputs.is_empty())
+        };
+        let before = policy.env.set.len();
+        for (name, value) in env.into_iter().filter(|(name, _)| !said(name)) {
+            policy.env.set.entry(name).or_insert(value);
+        }
+        if policy.env.set.len() > before {
+            self.origins.add(ClauseId::EnvSet, &origin);
+        }
+    }
+
     /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path.
     #[must_use]
     pub fn policy_on(&self, tier: Tier) -> Cow<'_, Policy> {
@@ -129,6 +168,41 @@ impl Loaded {
         policy.workspace.at = at;
         Cow::Owned(policy)
     }
+}
+
+/// An image as it lies in a store, and what it says of how it is run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// What its name means.
+    pub found: Found,
+    /// Variables.
+    pub env: Vec<(String, String)>,
+    /// `NAME` or `NUMBER`, with `:GROUP` or without.
+    pub user: Option<String>,
+    /// Names and numbers of its `passwd`.
+    pub people: Vec<(String, u32)>,
+}
+
+/// Name and number of whom an image wants to be run as; none for user 0, and for a name that it does not have.
+fn person(user: &str, people: &[(String, u32)]) -> Option<(String, u32)> {
+    let user = user.split(':').next().unwrap_or_default();
+    let known = match user.parse::<u32>() {
+        Ok(number) => {
+            let name = people.iter().find(|(_, known)| *known == number).map(|(name, _)| name.as_str());
+            Some((name.unwrap_or("user").to_owned(), number))
+        }
+        Err(_no_number) => people.iter().find(|(name, _)| name == user).cloned(),
+    };
+    known.filter(|(name, number)| *number != 0 && *number < u32::MAX && is_user_name(name))
+}
+
+/// Whether a user inside may have this name.
+pub(crate) fn is_user_name(name: &str) -> bool {
+    let first = |c: char| c.is_ascii_lowercase() || c == '_';
+    name.len() <= 32
+        && name.starts_with(first)
+        && name.chars().all(|c| first(c) || c.is_ascii_digit() || c == '-')
+        && name != "root"
 }
 
 /// Tiers without a mount namespace cannot move the workspace.

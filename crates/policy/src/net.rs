@@ -69,14 +69,55 @@ pub struct Net {
     pub dns: String,
     /// Files of more root certificates, absolute.
     pub ca: Vec<PathBuf>,
-    /// The broker's way out: `http://HOST:PORT`.
-    pub proxy: Option<String>,
+    /// The broker's way out.
+    pub proxy: Option<Proxy>,
     /// Rate over the broker, both directions together.
     pub bandwidth: Option<BytesPerSecond>,
     /// Bytes over the broker, both directions together, of the whole run.
     pub bytes: Option<Bytes>,
     /// Connections open at once.
     pub connections: Option<u32>,
+}
+
+/// `net.proxy`: the HTTP proxy by which the broker goes out, for all that no rule pins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// A name, or an address without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// By what it knows the broker.
+    pub login: Option<Login>,
+}
+
+impl Proxy {
+    /// `http://HOST:PORT`, without the login: as documents of plans, reports and logs have it.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("http://{}", self.authority())
+    }
+
+    fn authority(&self) -> String {
+        let of_ipv6 = self.host.parse::<Ipv6Addr>().is_ok();
+        if of_ipv6 { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
+    }
+}
+
+impl std::fmt::Display for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let login = if self.login.is_some() { "***@" } else { "" };
+        write!(f, "http://{login}{}", self.authority())
+    }
+}
+
+/// `USER:PASSWORD` of a proxy, as it is sent; nothing shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login(pub String);
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login")
+    }
 }
 
 /// One allowed destination.
@@ -306,7 +347,24 @@ impl Net {
         self.rules().filter(|rule| rule.is_opened() && rule.tls == TlsUse::Auto)
     }
 
-    /// The table as a document has it, presets replaced by their rules: what the broker is told.
+    /// A denied range of addresses that could not be held: a proxy resolves names where nobody of ours sees to what.
+    #[must_use]
+    pub fn denied_out_of_sight(&self) -> Option<&NetDenial> {
+        let by_name = self.unknown == Unknown::Ask
+            || self.rules().any(|rule| rule.address.is_none() && matches!(rule.to, Target::Host(_)));
+        let range = |denial: &&NetDenial| matches!(denial.to, Target::Cidr(_));
+        self.deny.iter().find(range).filter(|_| by_name && self.proxy.is_some())
+    }
+
+    /// A rule for datagrams to a name, which no proxy of HTTP passes on.
+    #[must_use]
+    pub fn datagrams_by_proxy(&self) -> Option<&NetRule> {
+        let by_name = |rule: &&NetRule| rule.address.is_none() && matches!(rule.to, Target::Host(_));
+        self.rules().filter(by_name).find(|rule| rule.protocol == Protocol::Udp && self.proxy.is_some())
+    }
+
+    /// The table as a document has it, presets replaced by their rules: what the broker is told. The login of a proxy is no
+    /// part of it.
     #[must_use]
     pub fn document(&self) -> Value {
         let mut map = Map::new();
@@ -318,13 +376,36 @@ impl Net {
         map.insert("dns".to_owned(), json!(self.dns));
         map.insert("ca".to_owned(), self.ca.iter().map(|path| json!(path.to_string_lossy())).collect());
         let limits = [
-            ("proxy", self.proxy.clone().map(Value::String)),
+            ("proxy", self.proxy.as_ref().map(|proxy| json!(proxy.place()))),
             ("bandwidth", self.bandwidth.map(|rate| json!(format!("{}B/s", rate.0)))),
             ("bytes", self.bytes.map(|bytes| json!(format!("{}B", bytes.0)))),
             ("connections", self.connections.map(|count| json!(count))),
         ];
         map.extend(limits.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
         Value::Object(map)
+    }
+
+    /// The same as clauses, `CLAUSE=VALUE` as `--set` has it, that take the place of all below them; roots and proxy, which
+    /// are told at a start alone, are left as they are below.
+    #[must_use]
+    pub fn layers(&self) -> Vec<String> {
+        let list = |values: Vec<Value>| {
+            toml::Value::try_from(values).map_or_else(|_| "[]".to_owned(), |list| list.to_string())
+        };
+        let limit = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+        [
+            ("mode", self.mode.as_str().to_owned()),
+            ("presets", "[]".to_owned()),
+            ("allow", list(self.rules().map(rule).collect())),
+            ("deny", list(self.deny.iter().map(denial).collect())),
+            ("unknown", self.unknown.as_str().to_owned()),
+            ("bandwidth", limit(self.bandwidth.map(|rate| format!("{}B/s", rate.0)))),
+            ("bytes", limit(self.bytes.map(|bytes| format!("{}B", bytes.0)))),
+            ("connections", limit(self.connections.map(|count| count.to_string()))),
+        ]
+        .into_iter()
+        .map(|(key, value)| format!("net.{key}={value}"))
+        .collect()
     }
 
     /// Reads what [`Net::document`] wrote, by the reader of policies and as strictly.

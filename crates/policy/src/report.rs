@@ -83,7 +83,7 @@ pub struct Usage {
     pub cpu_system: f64,
     /// Highest memory of the tree, bytes.
     pub memory_peak: u64,
-    /// Most processes and threads at once.
+    /// Most processes and threads at once; 0 = a kernel inside counts them and does not tell.
     pub pids_peak: u64,
     /// Bytes read from block devices.
     pub io_read: u64,

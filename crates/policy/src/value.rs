@@ -1,13 +1,13 @@
 //! The policy: the validated, normalised value. Every clause is set, every unit resolved, every path absolute.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
-    Cidr, Net, NetDenial, NetMode, NetRule, Protocol, Secret, SecretSource, SecretUse, Target, TlsUse, Unknown,
-    host_matches, secrets_document, secrets_from_document,
+    Cidr, Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Target, TlsUse,
+    Unknown, host_matches, secrets_document, secrets_from_document,
 };
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 
@@ -141,8 +141,88 @@ pub enum Root {
     Empty,
     /// A directory, read-only.
     Dir(PathBuf),
-    /// An image by reference (refused until a backend can).
-    Image(String),
+    /// An image of the caller's store.
+    Image(Image),
+}
+
+impl Root {
+    /// Whether it is an image that is being built.
+    #[must_use]
+    pub fn is_built(&self) -> bool {
+        matches!(self, Self::Image(Image { name: _, found: Ok(found) }) if found.built)
+    }
+
+    /// Where the tree lies on the host, if there is one.
+    #[must_use]
+    pub fn tree(&self) -> Option<&Path> {
+        match self {
+            Self::Host => Some(Path::new("/")),
+            Self::Dir(path) => Some(path),
+            Self::Image(image) => image.found.as_ref().ok().map(|found| found.tree.as_path()),
+            Self::Empty => None,
+        }
+    }
+}
+
+/// An image, and what its name means here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// As the policy names it.
+    pub name: String,
+    /// What it means. It was looked up, and is demanded by its digest when something starts.
+    pub found: Result<Found, Lacking>,
+}
+
+impl Image {
+    /// Its name, and the digest that was found for it: a policy may say both.
+    #[must_use]
+    pub fn written(&self) -> String {
+        match &self.found {
+            Ok(found) if found.built => format!("{} (built in {})", self.name, found.tree.display()),
+            Ok(found) if !self.name.ends_with(&found.digest) => format!("{}@{}", self.name, found.digest),
+            Ok(_) | Err(_) => self.name.clone(),
+        }
+    }
+}
+
+/// An image as its store has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// `sha256:HEX`: which image.
+    pub digest: String,
+    /// Where its tree lies.
+    pub tree: PathBuf,
+    /// The number that its `passwd` gives to whom the program runs as; otherwise 1000.
+    pub user: Option<u32>,
+    /// Where a program begins that has no workspace.
+    pub workdir: Option<PathBuf>,
+    /// What runs where nobody says what.
+    pub command: Vec<String>,
+    /// It is being built: what programs write stays in the tree, which nobody has read yet. No document can say so.
+    pub built: bool,
+}
+
+/// Why a name means no image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// Stable id; `fumehood explain` knows it.
+    pub id: &'static str,
+    /// In words.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl Lacking {
+    /// Of a name that nobody has looked up.
+    #[must_use]
+    pub fn unasked() -> Self {
+        Self {
+            id: "fs.root/no-images",
+            why: "whoever reads this policy has no store of images".to_owned(),
+            fix: "use `fs.root = \"host\"`, or start it by `fumehood run`".to_owned(),
+        }
+    }
 }
 
 /// `[fs]`

@@ -30,7 +30,7 @@ fn what_the_broker_reads_is_what_was_written() {
         deny = ["d.a.test", { cidr = "2001:db8::/32", ports = [25] }]
         programs = { "/usr/bin/git" = ["a.test"] }
         ca = ["corp.pem"]
-        proxy = "http://proxy.corp:3128"
+        proxy = "http://us%40er:pass-word@Proxy.corp:3128"
         bandwidth = "10MB/s"
         bytes = "1000001B"
         connections = 7
@@ -39,10 +39,47 @@ fn what_the_broker_reads_is_what_was_written() {
     let mut expected = written.clone();
     expected.allow = written.rules().cloned().collect();
     expected.presets.clear();
+    // The login goes another way.
+    assert!(expected.proxy.take_if(|proxy| proxy.login.is_some()).is_some());
+    assert!(!written.document().to_string().contains("pass-word") && !format!("{written:?}").contains("pass-word"));
+    let place = read.proxy.as_ref().map(ToString::to_string);
+    assert_eq!(place.as_deref(), Some("http://proxy.corp:3128"));
+    expected.proxy.clone_from(&read.proxy);
     assert_eq!(read, expected);
     assert_eq!(read.document(), written.document());
     let closed = Net::closed();
     assert_eq!(Net::from_document(&closed.document()).unwrap(), closed);
+}
+
+#[test]
+fn rules_as_clauses_take_the_place_of_all_below() {
+    let under = |below: &str, rules: &Net| {
+        let caller = Caller { dir: PathBuf::from("/srv"), home: None, profiles: Vec::new() };
+        let mut layers = Layers::new(caller);
+        let none = |_: &Path| Err("no such file".to_owned());
+        layers.document("p.toml", &format!("version = 1\n{below}\n"), Format::Toml, Path::new("/srv"), &none);
+        layers.flag("--allow-host", "before.test");
+        rules.layers().iter().for_each(|layer| layers.set(layer));
+        layers.finish().unwrap().policy.net
+    };
+    let wide = r#"net = { mode = "allow", presets = ["npm"], allow = ["wide.test"], deny = ["d.test"], unknown = "ask",
+        bandwidth = "1M/s", bytes = "1G", connections = 9, ca = ["corp.pem"], proxy = "http://u:p@proxy.corp:3128" }"#
+        .replace('\n', " ");
+    let rules = net(r#"net = { mode = "allow", presets = ["go"], deny = [{ cidr = "192.0.2.0/24", ports = [25] }], bytes = "1000001B",
+        allow = ["a.test", { host = "b.test", ports = [8443], methods = ["GET"], paths = ["/x/\"y\"/**"] },
+            { host = "db.corp", ports = [5432], address = "[::1]:6432" }] }"#.replace('\n', " ").as_str());
+    for narrow in [&rules, &Net::closed()] {
+        let read = under(&wide, narrow);
+        let below = net(&wide);
+        let expected = Net {
+            allow: narrow.rules().cloned().collect(),
+            presets: std::collections::BTreeMap::new(),
+            ca: below.ca,
+            proxy: below.proxy,
+            ..narrow.clone()
+        };
+        assert_eq!(read, expected);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use crate::image::Images;
 use crate::state::Places;
 
 /// For whom and from where something is run.
@@ -22,7 +23,18 @@ pub struct Environment {
     /// An executable that is the broker when its first argument is [`crate::run::BROKER_WORD`]; without one no run reaches
     /// hosts.
     pub broker: Option<PathBuf>,
+    /// The store of images; without one no run has an image as its root.
+    pub images: Option<&'static dyn Images>,
 }
+
+/// Two callers are the same whatever store serves them: a program has one.
+impl PartialEq for dyn Images {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for dyn Images {}
 
 impl Environment {
     /// The caller with these variables in this directory. Empty variables and relative XDG folders count as unset.
@@ -38,13 +50,19 @@ impl Environment {
             home: home.clone(),
             euid,
         };
-        Self { cwd, home, euid, env, state, broker: None }
+        Self { cwd, home, euid, env, state, broker: None, images: None }
     }
 
     /// The same caller, with this program as the broker of runs.
     #[must_use]
     pub fn with_broker(self, broker: Option<PathBuf>) -> Self {
         Self { broker, ..self }
+    }
+
+    /// The same caller, with this store of images.
+    #[must_use]
+    pub fn with_images(self, images: Option<&'static dyn Images>) -> Self {
+        Self { images, ..self }
     }
 
     /// A variable.

@@ -14,6 +14,7 @@ mod environment;
 mod error;
 pub mod fault;
 mod identity;
+mod image;
 mod links;
 mod load;
 pub mod protect;
@@ -26,9 +27,10 @@ mod workload;
 pub use backends::Capabilities;
 pub use environment::Environment;
 pub use error::Error;
+pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
-    Asker, Event, Finished, Handle, Options, Parked, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin, Stdio,
-    Visitor, hints, park, plan, run_here, start,
+    Asker, Event, Finished, Handle, Options, Parked, Passed, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin,
+    Stdio, Visitor, hints, park, plan, run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

@@ -14,6 +14,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::identity;
+use crate::image;
 use crate::links;
 
 /// One layer of a policy, as the user gave it.
@@ -63,6 +64,7 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
     calls_exist(&loaded)?;
     links::lead_nowhere_dangerous(&loaded, environment)?;
     identity::take(&mut loaded, environment);
+    image::take(&mut loaded, environment);
     Ok(loaded)
 }
 

@@ -17,6 +17,8 @@ pub enum Workload {
     Shell,
     /// The agent of a live sandbox: a static executable of ours, which starts what callers ask for.
     Agent(&'static [u8]),
+    /// What the image that is the root runs (its ENTRYPOINT and CMD).
+    Image,
     /// Nothing: it is only planned.
     Nothing,
 }

@@ -4,17 +4,57 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use policy::Control;
 use policy::control::Evidence;
-use sandbox::{Capabilities, Environment, Error, Inputs, Options, PolicyLayer, Sandbox, Stdio, Workload};
+use policy::load::Packed;
+use policy::value::{Found, Lacking};
+use sandbox::fault::Fault;
+use sandbox::state::Places;
+use sandbox::{
+    Capabilities, Environment, Error, Images, Inputs, LeasedTree, Options, PolicyLayer, Sandbox, Stdio, Workload,
+};
+
+/// A store with one image, whose tree is one static program. An image `lost` is not there any more when it is demanded, and
+/// `moved` lies elsewhere.
+#[derive(Debug)]
+struct OneTree;
+
+static TREE: OnceLock<tempfile::TempDir> = OnceLock::new();
+
+fn tree() -> PathBuf {
+    let made = TREE.get_or_init(|| {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(tree.path().join("bin")).unwrap();
+        std::fs::copy("/bin/busybox", tree.path().join("bin/ls")).unwrap();
+        tree
+    });
+    made.path().to_owned()
+}
+
+impl Images for OneTree {
+    fn find(&self, _: &Places, name: &str) -> Result<Packed, Lacking> {
+        Ok(Packed { found: Found { digest: name.to_owned(), tree: tree(), ..Found::default() }, ..Packed::default() })
+    }
+
+    fn lease(&self, _: &Places, digest: &str) -> Result<LeasedTree, Fault> {
+        let tree = if digest == "moved" { PathBuf::from("/usr") } else { tree() };
+        let held = std::fs::File::open(&tree).unwrap().into();
+        let say = |words: &str| words.to_owned();
+        let (what, place, why, fix) = (say("the tree was changed"), say("store"), say("somebody wrote"), say("look"));
+        let lost = Fault { id: "image/changed", what, place, why, fix };
+        if digest == "lost" { Err(lost) } else { Ok(LeasedTree { tree, held }) }
+    }
+}
 
 fn start(set: &[String], place: &Path, without: Option<Control>) -> (Vec<Control>, Result<Sandbox, Error>) {
     let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", place.join("state"))];
     let env: BTreeMap<OsString, OsString> =
         variables.into_iter().map(|(name, value)| (name.into(), value.into_os_string())).collect();
     let environment = Environment::new(Some(place.to_owned()), env, rustix::process::geteuid().as_raw());
+    let environment = environment.with_images(Some(&OneTree));
     let host = Capabilities::probe();
     let mut layers = vec![PolicyLayer::Document("strict".to_owned())];
     layers.extend(set.iter().cloned().map(PolicyLayer::Set));
@@ -84,5 +124,17 @@ fn in_the_process_tier_each_missing_one_is_noticed() {
     let names = each(&[&WATCHED[..], &["tier=process", "threat=mistakes", "workspace.mode=copy"]].concat());
     for name in ["Watch(Tmp", "Watch(Disk", "Copy", "Audit", "ProtectedAtApply"] {
         assert!(names.iter().any(|found| found.starts_with(name)), "{name} in {names:?}");
+    }
+}
+
+#[test]
+fn an_image_is_demanded_by_its_digest() {
+    let names = each(&["fs.root=image:there"]);
+    assert!(names.iter().any(|found| found.starts_with("ImageTree(\"there\")")), "{names:?}");
+    let place = tempfile::tempdir().unwrap();
+    for (image, words) in [("lost", "the tree was changed"), ("moved", "cannot be had")] {
+        let (_, started) = start(&[format!("fs.root=image:{image}")], place.path(), None);
+        let Err(Error::Refused(faults)) = started else { panic!("{image} was started") };
+        assert!(faults[0].what.contains(words), "{faults:?}");
     }
 }

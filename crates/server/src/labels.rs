@@ -35,6 +35,12 @@ pub(crate) fn is_of(key: &Key, labels: &BTreeMap<String, String>) -> bool {
     labels.get(KEY).is_some_and(|owner| *owner == key.mark())
 }
 
+/// The key that created the sandbox of these labels, by its name and a part of its digest.
+#[must_use]
+pub fn owner(labels: &BTreeMap<String, String>) -> Option<&str> {
+    labels.get(KEY).map(String::as_str)
+}
+
 /// The caller's own labels.
 pub(crate) fn metadata(info: &Info) -> BTreeMap<String, String> {
     let theirs = info.labels.iter().filter(|(key, _)| !key.starts_with(PREFIX));

@@ -28,4 +28,7 @@ mod record;
 mod snapshots;
 mod templates;
 mod tokens;
+pub mod traces;
 mod v1;
+
+pub use labels::owner;

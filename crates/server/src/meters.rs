@@ -38,7 +38,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Control => "control",
             Self::Native => "native",
@@ -164,6 +164,10 @@ pub(crate) async fn answer(desk: &Desk, request: &Parts) -> Result<Response<Body
         page.sample("sandboxes", &[("state", state)], count);
     }
     page.counted(&desk.meters);
+    if let Some(tracer) = &desk.tracer {
+        let help = "Spans that did not fit the queue or could not be delivered.";
+        page.one("spans_dropped_total", "counter", help, tracer.dropped());
+    }
     if let Some(pool) = &desk.pool {
         page.pool(&pool());
     }

@@ -146,6 +146,7 @@ impl Command {
             cgroup: None,
             tasks: &[],
             cgroup_namespace: false,
+            mounts: &[],
             maps: None,
             time_offsets: None,
             ambient: 0,

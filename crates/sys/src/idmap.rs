@@ -73,6 +73,7 @@ fn user_namespace(uid: (u32, u32), gid: (u32, u32)) -> Result<OwnedFd> {
         cgroup: None,
         tasks: &[],
         cgroup_namespace: false,
+        mounts: &[],
         id_maps: IdMaps::Later,
         time_offsets: None,
         ambient: 0,

@@ -144,9 +144,6 @@ def test_code_over_a_server(house):
             assert other.id in [one.id for one in box.list_code_contexts()]
             box.restart_code_context(other)
             box.remove_code_context(other)
-            for refused in (box.fork, box.snapshot):
-                with pytest.raises(UnsupportedException):
-                    refused()
     finally:
         server.terminate()
         server.wait(30)

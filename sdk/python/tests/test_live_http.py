@@ -107,6 +107,15 @@ class Handler(BaseHTTPRequestHandler):
         place = self.server.root / path.lstrip("/")
         if what == "" and self.command == "DELETE":
             info["state"] = "ended"
+        elif what == "snapshots":
+            asked = json.loads(body)
+            return self.say(201, {"id": "s-1", "bytes": 3, "left_out": 0, **asked})
+        elif what == "fork":
+            if info.get("frozen") is False:
+                return self.problem(501, "serve/not-enforceable", "nothing can be frozen")
+            copy = {**info, "id": f"fork{len(self.server.boxes)}".ljust(20, "x")}
+            self.server.boxes[copy["id"]] = copy
+            return self.say(201, {"sandboxes": [copy], "refused": []})
         elif what in ("pause", "resume"):
             info["state"] = {"pause": "paused", "resume": "running"}[what]
         elif what == "timeout":
@@ -250,3 +259,26 @@ def test_in_an_event_loop(server):
         assert server.boxes[box.sandbox_id]["state"] == "ended"
 
     asyncio.run(whole())
+
+
+def test_snapshots_and_forks_of_a_server(server):
+    with Sandbox(timeout=60, metadata={"a": "b"}, url=server.url, key=KEY) as box:
+        kept = box.snapshot("base")
+        assert (kept.snapshot_id, kept.name, kept.size, kept.left_out) == ("s-1", "base", 3, 0)
+        assert box.snapshot().name is None
+        other = box.fork()
+        assert other.sandbox_id != box.sandbox_id and other.get_info().metadata == {"a": "b"}
+        again = Sandbox(snapshot="base", timeout=60, url=server.url, key=KEY)
+        assert server.boxes[again.sandbox_id]["asked"]["from"] == "base"
+        server.boxes[box.sandbox_id]["frozen"] = False
+        with pytest.raises(FumehoodError):
+            box.fork()
+        with pytest.raises(UnsupportedException):
+            box.diff()
+
+    async def main():
+        async with AsyncSandbox(snapshot="base", timeout=60, url=server.url, key=KEY) as box:
+            assert (await box.snapshot("x")).name == "x"
+            assert (await box.fork()).sandbox_id != box.sandbox_id
+
+    asyncio.run(main())

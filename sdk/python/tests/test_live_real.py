@@ -354,6 +354,13 @@ def test_a_real_server(house):
                 box.commands.run("sleep 30", timeout=0.5)
             assert box.commands.run(["no-such"], check=False).exit_code == 127
             assert Sandbox.connect(box.sandbox_id, **there).is_running()
+            try:
+                kept = box.snapshot("base")
+            except FumehoodError as error:
+                assert "freez" in str(error)
+            else:
+                with Sandbox(snapshot=kept.snapshot_id, timeout=60, **there) as again, box.fork() as other:
+                    assert again.files.read("/tmp/f") == other.files.read("/tmp/f") == big
             serving.kill()
             serving.wait()
             box.close()

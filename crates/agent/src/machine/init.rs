@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -24,7 +25,7 @@ use crate::words::{Code, Ended};
 /// How long a device may take to appear.
 const DEVICES: Duration = Duration::from_secs(60);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// Which step failed, and why.
 pub(super) struct Fault(String);
@@ -62,10 +63,9 @@ fn live() -> Result<(), Fault> {
     root::mounted("proc", "/proc", own | MountFlags::NODEV, "")?;
     load_modules()?;
     let socket = open_when_there(&port(), OFlags::RDWR)?;
-    let mut config = std::fs::read(Path::new("/").join(CONFIG)).map_err(io("reading the machine's config"))?;
+    let config = std::fs::read(Path::new("/").join(CONFIG)).map_err(io("reading the machine's config"))?;
     let machine: Machine =
         serde_json::from_slice(&config).map_err(|error| Fault(format!("reading the machine's config: {error}")))?;
-    config.clear();
     let filter = std::fs::read(Path::new("/").join(FILTER)).map_err(io("reading the filter"))?;
     let program = rustix::fs::open(Path::new("/").join(PROGRAM), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let program = program.map_err(at("opening the agent"))?;
@@ -116,7 +116,8 @@ fn open_when_there(path: &str, flags: OFlags) -> Result<OwnedFd, Fault> {
     loop {
         match rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()) {
             Ok(fd) => return Ok(fd),
-            Err(_) if began.elapsed() < DEVICES => std::thread::sleep(LOOK),
+            // Nothing says that it is there: it is looked for again.
+            Err(_) if began.elapsed() < DEVICES => drop(rustix::event::poll(&mut [], Some(&LOOK))),
             Err(errno) => return Err(at(path)(errno)),
         }
     }
@@ -159,7 +160,7 @@ fn confine(machine: &Machine, filter: &[u8], socket: &OwnedFd) -> Result<(), Fau
         bare::set_limit(*resource, *value).map_err(call("a resource limit"))?;
     }
     bare::set_umask(machine.umask);
-    std::env::set_current_dir(&machine.cwd).map_err(io(machine.cwd.clone()))?;
+    rustix::process::chdir(&machine.cwd).map_err(at(machine.cwd.clone()))?;
     bare::drop_bounding().map_err(call("the capabilities' bound"))?;
     bare::clear_ambient().map_err(call("the ambient capabilities"))?;
     bare::clear_groups().map_err(call("the groups"))?;

@@ -81,7 +81,7 @@ fn alone(socket: &OwnedFd) -> Option<OwnedFd> {
     let high = high.ok()?;
     let number = u32::try_from(high.as_raw_fd()).ok()?;
     sys::bare::close_range(3, number.checked_sub(1)?).ok()?;
-    sys::bare::close_range(number.checked_add(1)?, u32::MAX).ok()?;
+    sys::bare::close_range(number.checked_add(1)?, sys::bare::LAST_FD).ok()?;
     Some(high)
 }
 

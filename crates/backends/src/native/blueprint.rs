@@ -79,6 +79,8 @@ pub(crate) struct Blueprint {
     pub(crate) shared_locks: bool,
     /// No process becomes undumpable.
     pub(crate) visible: bool,
+    /// Another kernel than the host's answers.
+    pub(crate) own_kernel: bool,
     /// No memory that nobody can count.
     pub(crate) counted_memory: bool,
     pub(crate) cgroup: sys::cgroup::Limits,
@@ -94,7 +96,7 @@ pub(crate) struct Blueprint {
 impl Blueprint {
     /// The parts of a plan; a control can be left out, to see that its lack is noticed.
     pub(crate) fn of(plan: &Plan, without: &[Control]) -> Self {
-        let mut blueprint = Self { container: plan.tier == Tier::Container, ..Self::default() };
+        let mut blueprint = Self { container: plan.tier != Tier::Process, ..Self::default() };
         for entry in &plan.entries {
             for control in entry.controls.iter().filter(|control| !without.contains(control)) {
                 blueprint.add(entry.clause, control);
@@ -166,11 +168,14 @@ impl Blueprint {
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
+            Control::OwnKernel { .. } => self.own_kernel = true,
             // The supervisor's own parts.
             Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::HostNetwork
             | Control::Machine(_)
             | Control::InMachine(_)
+            | Control::Proxy
             | Control::Secrets
             | Control::Watch(_)
             | Control::Audit

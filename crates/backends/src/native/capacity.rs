@@ -11,7 +11,7 @@ use sys::proc::Process;
 
 /// The places, opened when the guest has made them and before its program runs: they can be looked at when it has ended.
 #[derive(Debug, Default)]
-pub(super) struct WatchedMounts(Vec<(String, OwnedFd)>);
+pub(crate) struct WatchedMounts(Vec<(String, OwnedFd)>);
 
 /// A place without room.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,23 +33,23 @@ pub enum ExhaustedResource {
 
 impl WatchedMounts {
     /// A place that cannot be opened is not looked at: this holds no limit, it only tells of one.
-    pub(super) fn of(guest: &Process, places: &[String]) -> Self {
+    pub(crate) fn of(guest: &Process, places: &[String]) -> Self {
         Self(places.iter().filter_map(|place| Some((place.clone(), guest.place_at(place).ok()?))).collect())
     }
 
     /// Bytes and files that a place holds at most.
-    pub(super) fn size_of(&self, place: &str) -> Option<(u64, u64)> {
+    pub(crate) fn size_of(&self, place: &str) -> Option<(u64, u64)> {
         let (_, fd) = self.0.iter().find(|(known, _)| known == place)?;
         fs_stats(fd).ok().map(|stats| (stats.bytes, stats.files))
     }
 
     /// Bytes that all of them hold.
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         let used = |stats: FsStats| stats.bytes.saturating_sub(stats.free_bytes);
         self.0.iter().filter_map(|(_, fd)| fs_stats(fd).ok()).map(used).fold(0, u64::saturating_add)
     }
 
-    pub(super) fn full(&self) -> Vec<Exhausted> {
+    pub(crate) fn full(&self) -> Vec<Exhausted> {
         let lacks = |(place, fd): &(String, OwnedFd)| {
             let FsStats { bytes, free_bytes, files, free_files } = fs_stats(fd).ok()?;
             let of = match (free_bytes, free_files) {

@@ -71,7 +71,7 @@ impl Control {
     }
 
     /// The descriptors that came with the frames read so far.
-    pub(super) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+    pub(crate) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         self.descriptors.drain(..).collect()
     }
 
@@ -79,7 +79,7 @@ impl Control {
     ///
     /// # Errors
     /// No frame came within `limit`, or bytes that are no frame.
-    pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<FromGuest>, StartError> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<FromGuest>, StartError> {
         let until = Instant::now() + limit;
         loop {
             if let Some(frame) = self.take() {

@@ -19,7 +19,8 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
 }
 
 /// Which names of the host's `/etc` (as read by the caller) are shown.
-pub(crate) fn shown(names: &[String]) -> Vec<&str> {
+#[must_use]
+pub fn shown(names: &[String]) -> Vec<&str> {
     let rows: Vec<Row<'_>> = rows().collect();
     let named = |name: &str| {
         rows.iter().any(|row| match row {
@@ -65,6 +66,37 @@ pub(crate) fn synthetic(Names { user, hostname, resolver }: Names<'_>) -> Vec<(&
         ("hostname", format!("{hostname}\n").into_bytes()),
         ("machine-id", Vec::new()),
     ]
+}
+
+/// Whom a run is, in the lists of an image.
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) id: u32,
+}
+
+impl Account {
+    /// `passwd` or `group` of an image, with a line for this one where it has none for the number.
+    #[must_use]
+    pub(crate) fn added(&self, list: &str, has: &[u8]) -> Vec<u8> {
+        let Self { name, id } = self;
+        let number = id.to_string();
+        let known = has
+            .split(|byte| *byte == b'\n')
+            .any(|line| line.split(|byte| *byte == b':').nth(2) == Some(number.as_bytes()));
+        let mut all = has.to_vec();
+        if known {
+            return all;
+        }
+        if !all.is_empty() && !all.ends_with(b"\n") {
+            all.push(b'\n');
+        }
+        let line = match list {
+            "group" => format!("{name}:x:{id}:\n"),
+            _ => format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/sh\n"),
+        };
+        all.extend(line.into_bytes());
+        all
+    }
 }
 
 #[cfg(test)]

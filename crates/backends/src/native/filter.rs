@@ -12,7 +12,7 @@ use crate::StartError;
 pub(crate) struct Built {
     profile: Profile,
     pub(crate) program: Vec<u8>,
-    pub(super) probes: Vec<Probe>,
+    pub(crate) probes: Vec<Probe>,
 }
 
 /// What the guest cannot do without once the filter is on; a run without one of them would start, and not end.
@@ -98,6 +98,7 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         counted_memory: blueprint.counted_memory,
         // A memory file is writable, and no mount option covers it.
         memfd_exec: blueprint.exec.is_none() && !blueprint.noexec,
+        gvisor: blueprint.own_kernel,
     };
     let mut profile = Profile::load(name, &surroundings).map_err(failed)?;
     for name in &blueprint.allow {
@@ -129,37 +130,37 @@ fn probe(profile: &Profile, name: &str, args: [u64; 6]) -> Option<Probe> {
 
 impl Built {
     /// Whether unix sockets by name are among what is refused.
-    pub(super) fn closes_unix(&self) -> bool {
+    pub(crate) fn closes_unix(&self) -> bool {
         self.refuses(UNIX) && self.refuses(DATAGRAMS)
     }
 
     /// Whether limits of other processes are among what is refused.
-    pub(super) fn closes_others(&self) -> bool {
+    pub(crate) fn closes_others(&self) -> bool {
         self.refuses(OTHERS_LIMIT)
     }
 
     /// Whether POSIX message queues can be made.
-    pub(super) fn opens_queues(&self) -> bool {
+    pub(crate) fn opens_queues(&self) -> bool {
         self.says(&["mq_open".to_owned()], true)
     }
 
     /// Whether leases on files are among what is refused.
-    pub(super) fn closes_leases(&self) -> bool {
+    pub(crate) fn closes_leases(&self) -> bool {
         self.refuses(LEASE)
     }
 
     /// Whether locks of whole files are among what is refused.
-    pub(super) fn closes_locks(&self) -> bool {
+    pub(crate) fn closes_locks(&self) -> bool {
         self.refuses(LOCK)
     }
 
     /// Whether becoming undumpable is among what is refused.
-    pub(super) fn closes_undumpable(&self) -> bool {
+    pub(crate) fn closes_undumpable(&self) -> bool {
         self.refuses(UNDUMPABLE)
     }
 
     /// Whether memory that nobody can count is among what is refused.
-    pub(super) fn closes_uncounted(&self) -> bool {
+    pub(crate) fn closes_uncounted(&self) -> bool {
         self.refuses(UNCOUNTED)
     }
 
@@ -168,7 +169,7 @@ impl Built {
     }
 
     /// Whether each of these calls is open, or closed, whatever its arguments.
-    pub(super) fn says(&self, list: &[String], open: bool) -> bool {
+    pub(crate) fn says(&self, list: &[String], open: bool) -> bool {
         list.iter().all(|name| {
             let judged = names::number(name).map(|number| self.profile.judge(number, [0; 6]));
             judged.is_some_and(|action| (action == Action::Allow) == open)
@@ -243,6 +244,7 @@ mod tests {
                     undumpable: bits & 16 != 0,
                     counted_memory: bits & 32 != 0,
                     memfd_exec: bits & 8 == 0,
+                    gvisor: bits & 4 != 0,
                 };
                 let built = Profile::load(profile, &surroundings).unwrap();
                 for name in guest::CALLS_AFTER_SECCOMP {

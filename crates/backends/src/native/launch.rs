@@ -53,6 +53,8 @@ pub struct Launch {
     pub protect: Vec<Protect>,
     /// What is covered inside: what the plan hides, and sockets of the host, as they were found in grants.
     pub covered: Vec<Grant>,
+    /// The caller puts something into the workspace's layer before anything runs: the start waits for it.
+    pub laid: bool,
     /// Values of `env.pass` that the caller has, and what stands for secrets inside.
     pub passed: BTreeMap<OsString, OsString>,
     /// Variables that judged commands must have; nothing of the policy undoes them.
@@ -72,13 +74,13 @@ pub struct Launch {
 
 impl Launch {
     #[cfg(feature = "mutation")]
-    pub(super) fn without(&self) -> &[Control] {
+    pub(crate) fn without(&self) -> &[Control] {
         &self.without
     }
 
     #[cfg(not(feature = "mutation"))]
     #[expect(clippy::unused_self, reason = "the other build has one")]
-    pub(super) const fn without(&self) -> &[Control] {
+    pub(crate) const fn without(&self) -> &[Control] {
         &[]
     }
 }

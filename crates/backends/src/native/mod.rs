@@ -6,7 +6,7 @@
 //! Protection from bugs of the kernel: see SECURITY.md.
 
 pub(crate) mod blueprint;
-mod capacity;
+pub(crate) mod capacity;
 pub(crate) mod control;
 mod devices;
 pub(crate) mod environment;
@@ -14,27 +14,29 @@ mod etc;
 mod etc_cache;
 pub(crate) mod filter;
 pub(crate) mod identity;
+mod image;
 pub(crate) mod label;
 mod landlock;
-mod launch;
+pub(crate) mod launch;
 mod mark;
 mod places;
-mod prepare;
+pub(crate) mod prepare;
 mod proc_view;
 mod process;
 mod readable;
-mod running;
+pub(crate) mod running;
 pub(crate) mod sizes;
-mod source;
-mod spawn;
-mod start;
+pub(crate) mod source;
+pub(crate) mod spawn;
+pub(crate) mod start;
 mod survey;
-mod tree;
+pub(crate) mod tree;
 mod trust;
-mod verify;
+pub(crate) mod verify;
 mod words;
 
 pub use capacity::{Exhausted, ExhaustedResource};
+pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
 pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
 pub use running::{Sample, Streams};

@@ -63,16 +63,18 @@ impl Builder<'_> {
             .unwrap_or_else(|| to.to_owned())
     }
 
-    /// A place below a top-level link of the host (`/bin`), and what it leads to.
+    /// A place below a top-level link of the root tree (`/bin`), and what it leads to.
     fn through_tools(&self, to: &Path) -> Option<PathBuf> {
-        if self.blueprint.root != Some(Root::Host) {
-            return None;
-        }
-        let (link, below) = TOOLS.iter().find_map(|name| {
+        let root = match self.blueprint.root.as_ref()? {
+            Root::Host => Path::new("/"),
+            Root::Image(image) => image.found.as_ref().ok()?.tree.as_path(),
+            Root::Empty | Root::Dir(_) => return None,
+        };
+        let (name, below) = TOOLS.iter().find_map(|name| {
             let link = Path::new("/").join(name);
-            to.strip_prefix(&link).ok().map(|below| (link.clone(), below.to_owned()))
+            to.strip_prefix(&link).ok().map(|below| (name, below.to_owned()))
         })?;
-        let target = Path::new("/").join(std::fs::read_link(link).ok()?);
+        let target = Path::new("/").join(std::fs::read_link(root.join(name)).ok()?);
         Some(if below == Path::new("") { target } else { target.join(below) })
     }
 

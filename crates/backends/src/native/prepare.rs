@@ -24,7 +24,7 @@ const CANARY: &CStr = c"/.landlock-probe";
 
 /// How a protected path is found at the posture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(crate) enum Stands {
     /// It cannot be renamed or removed.
     Fast,
     /// Nothing in it can be changed.
@@ -35,38 +35,38 @@ pub(super) enum Stands {
 
 /// Everything that a start needs.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) config: Config,
-    pub(super) tier: Tier,
-    pub(super) identity: identity::Identity,
-    pub(super) limits: sys::cgroup::Limits,
-    pub(super) run: String,
-    pub(super) stdio: Stdio,
+pub(crate) struct Prepared {
+    pub(crate) config: Config,
+    pub(crate) tier: Tier,
+    pub(crate) identity: identity::Identity,
+    pub(crate) limits: sys::cgroup::Limits,
+    pub(crate) run: String,
+    pub(crate) stdio: Stdio,
     /// The payload itself, where it has no path.
-    pub(super) program: Option<OwnProgram>,
-    pub(super) workspace: Option<PathBuf>,
-    pub(super) rootless: bool,
-    pub(super) blueprint: Blueprint,
+    pub(crate) program: Option<OwnProgram>,
+    pub(crate) workspace: Option<PathBuf>,
+    pub(crate) rootless: bool,
+    pub(crate) blueprint: Blueprint,
     /// What the plan shows of the host, as it was placed.
-    pub(super) placed: Vec<tree::Placed>,
-    pub(super) filter: Option<filter::Built>,
+    pub(crate) placed: Vec<tree::Placed>,
+    pub(crate) filter: Option<filter::Built>,
     /// Protected paths of a writable workspace, as the guest sees them.
-    pub(super) protected: Vec<(PathBuf, Stands)>,
+    pub(crate) protected: Vec<(PathBuf, Stands)>,
     /// What is covered, and where.
-    pub(super) covered: Vec<policy::value::Grant>,
-    pub(super) plan: Plan,
+    pub(crate) covered: Vec<policy::value::Grant>,
+    pub(crate) plan: Plan,
     /// What is to be id-mapped: given to the guest in this order, from `FIRST_EXTRA` on.
-    pub(super) mapped: Vec<tree::Mapped>,
+    pub(crate) mapped: Vec<tree::Mapped>,
     /// Descriptors are passed out after the mounts.
-    pub(super) exports: bool,
+    pub(crate) exports: bool,
     /// Process tier: the folder in which the run writes.
-    pub(super) folder: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
     /// Process tier: where a copy of the workspace is to be made.
-    pub(super) copy_to: Option<PathBuf>,
+    pub(crate) copy_to: Option<PathBuf>,
     /// Keeps the copy of `/etc` from being removed.
-    pub(super) etc: Option<std::fs::File>,
+    pub(crate) etc: Option<std::fs::File>,
     /// The label of the payload's program.
-    pub(super) label: Option<Label>,
+    pub(crate) label: Option<Label>,
 }
 
 impl backend::Prepared for Prepared {
@@ -99,7 +99,7 @@ impl backend::Prepared for Prepared {
 ///
 /// # Errors
 /// A path of the plan cannot be used, or a profile is unknown.
-pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let policy = &plan.policy;
     let blueprint = Blueprint::of(plan, launch.without());
     let identity = identity::choose(policy, host, &launch.run, blueprint.container)?;
@@ -168,18 +168,18 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
 }
 
 /// The descriptor behind those of `mapped` folders.
-fn number_after(mapped: usize) -> u32 {
+pub(crate) fn number_after(mapped: usize) -> u32 {
     FIRST_EXTRA.saturating_add(u32::try_from(mapped).unwrap_or(u32::MAX))
 }
 
-fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &Launch) -> Config {
+pub(crate) fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &Launch) -> Config {
     let text = |value: &OsStr| CString::new(value.as_bytes()).unwrap_or_default();
     let own_network = blueprint.namespaces.contains(&Namespace::Net);
     Config {
         mode: if blueprint.container { Mode::Container } else { Mode::Process },
         // The frame says that the config is there; as root, the id maps too.
         wait_mapped: true,
-        wait_filled: blueprint.hides && blueprint.container,
+        wait_filled: (blueprint.hides || launch.laid) && blueprint.container,
         loopback: blueprint.container && policy.net.mode != NetMode::None,
         // Never in the host's own.
         local_ipv4: own_network && blueprint.local[0],
@@ -237,7 +237,7 @@ fn inside(host: &Capabilities, identity: &identity::Identity, blueprint: &Bluepr
     host.root().then_some(Ids { uid: identity.uid, gid: identity.gid })
 }
 
-fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> {
+pub(crate) fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> {
     let home = match (&launch.tmp, container) {
         // One folder is both: each is the run's own, bounded together, and gone with it.
         (Some(tmp), false) => tmp.clone().into_os_string().into_vec(),

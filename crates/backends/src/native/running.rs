@@ -27,7 +27,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub(super) fn set_terminal(&mut self, master: OwnedFd) {
+    pub(crate) fn set_terminal(&mut self, master: OwnedFd) {
         self.terminal = Some(master);
     }
 }
@@ -57,6 +57,8 @@ pub struct Sample {
     pub oom_kills: u64,
     /// Buffers of TCP and UDP have what they may have; more is thrown away.
     pub sockets_full: bool,
+    /// Another kernel counts the program's processes, and does not tell: [`Self::pids`] is 0 then.
+    pub uncounted_pids: bool,
     /// Forks refused by the process limit.
     pub pids_refused: u64,
     /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.
@@ -67,12 +69,12 @@ pub struct Sample {
 
 /// A payload that runs.
 #[derive(Debug)]
-pub(super) struct Running {
-    pub(super) held: Held,
+pub(crate) struct Running {
+    pub(crate) held: Held,
     /// Frames to and from the guest.
-    pub(super) control: Control,
-    pub(super) streams: Streams,
-    pub(super) label: Option<Label>,
+    pub(crate) control: Control,
+    pub(crate) streams: Streams,
+    pub(crate) label: Option<Label>,
 }
 
 impl Running {
@@ -86,7 +88,8 @@ impl Running {
         } else {
             super::survey::tree(self.held.child.pid, &self.held.scope)
         };
-        sample(counted, &tree)
+        let sample = sample(counted, &tree);
+        if self.held.own_kernel { Sample { pids: 0, pids_peak: 0, uncounted_pids: true, ..sample } } else { sample }
     }
 }
 
@@ -210,6 +213,7 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey) -> Sample 
         io_written: counted.io_written.unwrap_or(0),
         oom_kills: counted.oom_kills.unwrap_or(0),
         sockets_full: counted.sockets_full,
+        uncounted_pids: false,
         pids_refused: counted.pids_refused.unwrap_or(0),
         unlinked: tree.unlinked,
         unseen: tree.unseen,

@@ -22,7 +22,7 @@ const AMBIENT: u64 =
 
 /// What the guest's process is made of, all of it open before it is made.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(crate) struct Order {
     container: bool,
     namespaces: Namespaces,
     cgroup_namespace: bool,
@@ -35,22 +35,22 @@ pub(super) struct Order {
     mapped: Vec<OwnedFd>,
     /// The payload, where it is one of ours.
     payload: Option<OwnedFd>,
-    pub(super) group: Option<Group>,
+    pub(crate) group: Option<Group>,
 }
 
 /// What the supervisor keeps of it.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) config: sys::memfd::Later,
-    pub(super) control: Control,
-    pub(super) streams: Streams,
+pub(crate) struct Kept {
+    pub(crate) config: sys::memfd::Later,
+    pub(crate) control: Control,
+    pub(crate) streams: Streams,
     /// The inode of the payload's own program, where it has no path.
-    pub(super) program: Option<u64>,
+    pub(crate) program: Option<u64>,
 }
 
 impl Order {
     /// Makes everything that the process is made of, its groups with their limits last.
-    pub(super) fn of(
+    pub(crate) fn of(
         prepared: &Prepared,
         host: &Capabilities,
         mapped: Vec<OwnedFd>,
@@ -88,7 +88,7 @@ impl Order {
     }
 
     /// Makes the process. `meanwhile` runs while it is on its way to its program.
-    pub(super) fn carry_out<R>(&self, meanwhile: impl FnOnce(i32) -> R) -> Result<(Child, R), SpawnError> {
+    pub(crate) fn carry_out<R>(&self, meanwhile: impl FnOnce(i32) -> R) -> Result<(Child, R), SpawnError> {
         let [input, output, errors] = &self.inner;
         let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![
             (input.as_fd(), 0),
@@ -105,6 +105,7 @@ impl Order {
             cgroup: self.group.as_ref().and_then(Group::birthplace),
             tasks: &tasks,
             cgroup_namespace: self.cgroup_namespace,
+            mounts: &[],
             id_maps: self.id_maps,
             time_offsets: self.time.then(from_zero),
             ambient: if self.container { AMBIENT } else { 0 },
@@ -116,13 +117,13 @@ impl Order {
     }
 
     /// There is no process: what was made for it goes. What cannot be removed stays in the journal, for `gc`.
-    pub(super) fn undo(self) {
+    pub(crate) fn undo(self) {
         drop(self.group.map(|group| group.end(START_TIMEOUT)));
     }
 }
 
 /// The payload's program as a descriptor.
-fn own_program(program: &OwnProgram) -> Result<OwnedFd, StartError> {
+pub(crate) fn own_program(program: &OwnProgram) -> Result<OwnedFd, StartError> {
     match program {
         OwnProgram::Bytes(bytes) => sys::memfd::program(c"fumehood-agent", bytes)
             .map_err(|e| StartError::system("making the agent's memory file", e)),
@@ -132,7 +133,7 @@ fn own_program(program: &OwnProgram) -> Result<OwnedFd, StartError> {
     }
 }
 
-fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<Group>, StartError> {
+pub(crate) fn group(prepared: &Prepared, host: &Capabilities) -> Result<Option<Group>, StartError> {
     let Ok(hierarchies) = host.cgroups() else { return Ok(None) };
     let made = hierarchies.create(GROUPS, &prepared.run, &prepared.limits);
     made.map(Some).map_err(|e| StartError::system("making the control groups", e))

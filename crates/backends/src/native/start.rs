@@ -26,7 +26,7 @@ use crate::backend::{self, Prepared as _};
 use crate::host::Capabilities;
 
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
-pub(super) const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// EAGAIN, of clone(2): there is a process too many.
 const AGAIN: i32 = 11;
@@ -37,34 +37,36 @@ pub const GROUPS: &str = "fumehood";
 
 /// A guest that is on its way. Dropping it kills it and removes its groups.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub(super) child: Held,
-    pub(super) control: Control,
-    pub(super) streams: Streams,
-    pub(super) prepared: Prepared,
+pub(crate) struct Started {
+    pub(crate) child: Held,
+    pub(crate) control: Control,
+    pub(crate) streams: Streams,
+    pub(crate) prepared: Prepared,
     terminal: Option<OwnedFd>,
     /// What was seen of it from outside.
-    pub(super) seen: Seen,
+    pub(crate) seen: Seen,
 }
 
 /// The guest's process and groups: killed, reaped and removed when dropped.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) child: Child,
-    pub(super) group: Option<sys::cgroup::Group>,
-    pub(super) reaped: bool,
+pub(crate) struct Held {
+    pub(crate) child: Child,
+    pub(crate) group: Option<sys::cgroup::Group>,
+    pub(crate) reaped: bool,
     /// Everything was told to die.
     ending: bool,
     /// What is looked at where no control group counts.
-    pub(super) scope: Scope,
+    pub(crate) scope: Scope,
     /// Places in memory, to be asked whether they are full.
-    pub(super) watched: WatchedMounts,
+    pub(crate) watched: WatchedMounts,
     /// The kernel holds the memory limit.
-    pub(super) memory_limited: bool,
+    pub(crate) memory_limited: bool,
+    /// Another kernel runs inside: the tasks of the group are not the program's.
+    pub(crate) own_kernel: bool,
     /// The run, where its processes carry its mark.
-    pub(super) marked: Option<String>,
+    pub(crate) marked: Option<String>,
     /// Held until nothing shows the copy of `/etc` any more.
-    pub(super) _etc: Option<std::fs::File>,
+    pub(crate) _etc: Option<std::fs::File>,
 }
 
 impl Drop for Held {
@@ -78,7 +80,7 @@ impl Drop for Held {
 
 impl Held {
     /// Tells whatever is left to die, and does not wait for it: that takes the kernel longest of all.
-    pub(super) fn begin_end(&mut self) {
+    pub(crate) fn begin_end(&mut self) {
         if self.ending {
             return;
         }
@@ -92,7 +94,7 @@ impl Held {
 
     /// Kills whatever is left, reaps the guest and removes its groups. Failures have no reader here: what could not be
     /// removed stays in the journal, and `gc` takes it.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.reaped = true;
         self.begin_end();
         let reaped = sys::pidfd::wait(&self.child.pidfd);
@@ -103,16 +105,16 @@ impl Held {
 
 /// The guest has confined itself; its posture is not judged yet.
 #[derive(Debug)]
-pub(super) struct Confined {
-    pub(super) started: Started,
-    pub(super) posture: Posture,
+pub(crate) struct Confined {
+    pub(crate) started: Started,
+    pub(crate) posture: Posture,
 }
 
 /// Starts the guest.
 ///
 /// # Errors
 /// The host refused namespaces, a cgroup or a descriptor.
-pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+pub(crate) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let (order, kept) = Order::of(&prepared, host, mapped(&prepared)?)?;
     let Kept { config, control, streams, program } = kept;
     if let Err(error) = streams_to_payload(&prepared, &streams) {
@@ -135,7 +137,7 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
 }
 
 impl Held {
-    fn new(child: Child, group: Option<sys::cgroup::Group>) -> Self {
+    pub(crate) fn new(child: Child, group: Option<sys::cgroup::Group>) -> Self {
         Self {
             child,
             group,
@@ -144,6 +146,7 @@ impl Held {
             scope: Scope::default(),
             watched: WatchedMounts::default(),
             memory_limited: false,
+            own_kernel: false,
             marked: None,
             _etc: None,
         }
@@ -151,7 +154,7 @@ impl Held {
 }
 
 impl Started {
-    fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
+    pub(crate) fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
         held.scope = scope(&prepared);
         held.memory_limited = prepared.limits.memory.is_some();
         held.marked = prepared.blueprint.mark.then(|| prepared.run.clone());
@@ -216,7 +219,7 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
         .collect()
 }
 
-fn refused(error: sys::spawn::SpawnError) -> StartError {
+pub(crate) fn refused(error: sys::spawn::SpawnError) -> StartError {
     let words = format!("{}: {}", error.step.words(), error.errno);
     if error.step == sys::spawn::Step::Scheduling {
         return StartError::RealTime { why: words };
@@ -326,7 +329,7 @@ impl Started {
         }
     }
 
-    fn expect(&mut self) -> Result<FromGuest, StartError> {
+    pub(crate) fn expect(&mut self) -> Result<FromGuest, StartError> {
         match self.control.wait(START_TIMEOUT)? {
             Some(FromGuest::Failed { step, errno, detail }) => Err(self.failed(step, errno, detail)),
             Some(frame) => Ok(frame),
@@ -399,15 +402,15 @@ impl Started {
     }
 }
 
-fn unexpected(frame: &FromGuest) -> StartError {
+pub(crate) fn unexpected(frame: &FromGuest) -> StartError {
     StartError::system("reading the guest's frames", format!("it says {} at the wrong time", words::frame(frame)))
 }
 
 /// The descriptors for the payload's three streams.
-pub(super) type Inner = [OwnedFd; 3];
+pub(crate) type Inner = [OwnedFd; 3];
 
 impl Streams {
-    pub(super) fn make(stdio: Stdio) -> Result<(Self, Inner), StartError> {
+    pub(crate) fn make(stdio: Stdio) -> Result<(Self, Inner), StartError> {
         let error = |e| StartError::system("making the pipes", e);
         let null = || sys::channel::dev_null().map_err(|e| StartError::system("opening /dev/null", e));
         if let Stdio::Terminal(..) = stdio {

@@ -11,7 +11,7 @@ use sys::proc::{Mapped, Process, Unlinked};
 
 /// What is looked at besides times and memory that is mapped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Scope {
+pub(crate) struct Scope {
     /// Where file systems of ours are mounted whose bytes are memory.
     pub(super) in_memory: Vec<String>,
     /// Files without a name, sockets, and what waits in them.

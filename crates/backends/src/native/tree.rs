@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
-use policy::value::{Grant, Root};
+use policy::value::{Found, Grant, Image, Root};
 
 use super::blueprint::{Blueprint, How};
 use super::identity::Identity as Identities;
@@ -21,7 +21,7 @@ use crate::StartError;
 use crate::host::Capabilities;
 
 /// Top-level names of the host that hold its tools.
-pub(super) const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+pub(crate) const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Bytes of the root tmpfs: `/etc` and mount points only; it is read-only before anything runs.
 const ROOT_BYTES: u64 = 4 << 20;
 const ROOT_INODES: u64 = 8192;
@@ -29,9 +29,9 @@ const ROOT_INODES: u64 = 8192;
 const TERMINALS: u32 = 64;
 
 /// Where the home folder really lies.
-pub(super) const HOME: &str = "/tmp/.home";
+pub(crate) const HOME: &str = "/tmp/.home";
 /// Where files of the run itself are shown.
-const OURS: &str = "/run/fumehood";
+pub(crate) const OURS: &str = "/run/fumehood";
 
 /// The slot under which the workspace layer is handed out.
 pub(crate) const WORKSPACE_SLOT: u32 = 0;
@@ -114,9 +114,9 @@ pub(crate) fn build(
 
 /// Sizes of what can be written. The layers of git's folders are taken out of the workspace's layer, or of `/tmp` where the
 /// workspace has none.
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     tmp: Option<Size>,
-    pub(super) workspace: Option<Size>,
+    pub(crate) workspace: Option<Size>,
     git: Size,
 }
 
@@ -145,21 +145,21 @@ impl Sizes {
 }
 
 /// Whether folders of git's get layers; else they are read-only.
-pub(super) fn can_layer(host: &Capabilities) -> bool {
+pub(crate) fn can_layer(host: &Capabilities) -> bool {
     host.root() || host.overlay_on_tmpfs()
 }
 
-pub(super) struct Builder<'a> {
-    pub(super) blueprint: &'a Blueprint,
-    pub(super) host: &'a Capabilities,
-    pub(super) sizes: Sizes,
-    pub(super) tree: Tree,
-    pub(super) identity: Identities,
-    launch: &'a Launch,
+pub(crate) struct Builder<'a> {
+    pub(crate) blueprint: &'a Blueprint,
+    pub(crate) host: &'a Capabilities,
+    pub(crate) sizes: Sizes,
+    pub(crate) tree: Tree,
+    pub(crate) identity: Identities,
+    pub(crate) launch: &'a Launch,
 }
 
 impl Builder<'_> {
-    pub(super) fn op(&mut self, op: Op) {
+    pub(crate) fn op(&mut self, op: Op) {
         self.tree.ops.push(op);
     }
 
@@ -168,38 +168,38 @@ impl Builder<'_> {
         u32::try_from(self.tree.sources.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn resolved(&mut self, r: &Resolved) -> u32 {
+    pub(crate) fn resolved(&mut self, r: &Resolved) -> u32 {
         self.source(Source::Path { path: text(&r.path), is: r.identity() })
     }
 
-    pub(super) fn bind(&mut self, r: &Resolved, to: &Path, attrs: Attrs) {
+    pub(crate) fn bind(&mut self, r: &Resolved, to: &Path, attrs: Attrs) {
         let source = self.resolved(r);
         self.op(Op::Bind { source, path: text(to), attrs, file: !r.dir });
     }
 
-    pub(super) fn allow(&mut self, path: &Path, access: Access, dir: bool) {
+    pub(crate) fn allow(&mut self, path: &Path, access: Access, dir: bool) {
         self.tree.rules.add(path, access, dir);
     }
 
     /// Execution is granted where the policy does not name the only executables.
-    pub(super) fn readable(&self) -> Access {
+    pub(crate) fn readable(&self) -> Access {
         if self.blueprint.exec.is_some() { Access::READ } else { Access::READ | Access::EXECUTE }
     }
 
-    pub(super) fn writable(&self) -> Access {
+    pub(crate) fn writable(&self) -> Access {
         let run = if self.blueprint.noexec { Access::NONE } else { Access::EXECUTE };
         Access::READ | Access::WRITE | run
     }
 
-    pub(super) fn user(&self) -> &str {
+    pub(crate) fn user(&self) -> &str {
         self.blueprint.user.as_ref().map_or("user", |(name, _)| name)
     }
 
-    pub(super) fn placed(&mut self, at: &Path, point: &Path, dir: bool) {
+    pub(crate) fn placed(&mut self, at: &Path, point: &Path, dir: bool) {
         self.tree.placed.push(Placed { at: at.to_owned(), point: point.to_owned(), dir });
     }
 
-    pub(super) fn writable_attrs(&self) -> Attrs {
+    pub(crate) fn writable_attrs(&self) -> Attrs {
         let attrs = Attrs::NOSUID | Attrs::NODEV;
         if self.blueprint.noexec { attrs | Attrs::NOEXEC } else { attrs }
     }
@@ -210,11 +210,15 @@ impl Builder<'_> {
                 self.tools()?;
                 self.etc()
             }
-            Root::Empty | Root::Image(_) => {
+            Root::Empty => {
                 self.synthetic_etc();
                 Ok(())
             }
             Root::Dir(path) => self.directory(&path),
+            Root::Image(Image { name: _, found: Ok(found) }) => self.image(&found),
+            Root::Image(Image { name, found: Err(_) }) => {
+                Err(StartError::Internal(format!("a plan with an image `{name}` that was not found")))
+            }
         }
     }
 
@@ -331,7 +335,7 @@ impl Builder<'_> {
         etc_cache::copy(cache, self.names()).ok()
     }
 
-    fn names(&self) -> etc::Names<'_> {
+    pub(super) fn names(&self) -> etc::Names<'_> {
         etc::Names { user: self.user(), hostname: self.hostname(), resolver: self.blueprint.resolver }
     }
 
@@ -427,9 +431,23 @@ impl Builder<'_> {
         // The home folder is part of /tmp, so that one limit holds both.
         let home = Path::new("/home").join(self.user());
         self.op(Op::Dir { path: text(Path::new(HOME)), mode: 0o700 });
-        self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
-        self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        // What is made in an image that is being built would stay there.
+        if !self.found().is_some_and(|found| found.built) {
+            self.op(Op::Symlink { path: text(&home), target: text(Path::new(HOME)) });
+            self.op(Op::Symlink { path: c"/var/tmp".into(), target: c"/tmp".into() });
+        }
         self.tree.cwd = PathBuf::from("/tmp");
+        if let Some(found) = self.found().cloned() {
+            self.begins_at(&found);
+        }
+    }
+
+    /// The image that is the root.
+    pub(super) fn found(&self) -> Option<&Found> {
+        match self.blueprint.root.as_ref()? {
+            Root::Image(image) => image.found.as_ref().ok(),
+            Root::Host | Root::Empty | Root::Dir(_) => None,
+        }
     }
 
     fn git(&mut self, part: &GitPart) -> Result<(), StartError> {
@@ -502,12 +520,12 @@ impl Builder<'_> {
     }
 
     /// Folders of the workspace and of git are mapped; a file is only read, for which its owner does not count.
-    pub(super) fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
+    pub(crate) fn workspace_source(&mut self, resolved: &Resolved) -> u32 {
         if resolved.dir { self.own_source(resolved) } else { self.resolved(resolved) }
     }
 
     /// A source whose files are the run's own.
-    pub(super) fn own_source(&mut self, resolved: &Resolved) -> u32 {
+    pub(crate) fn own_source(&mut self, resolved: &Resolved) -> u32 {
         if !self.identity.must_map(resolved.uid) {
             return self.resolved(resolved);
         }

@@ -24,11 +24,11 @@ use crate::backend::{self, Prepared as _};
 /// SECBIT_NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7)).
 const SECUREBITS: u32 = 0b1110_1111;
 /// Limits of memory come back as whole pages.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// What was seen from outside while the guest was on its way: later it cannot be traced, and nobody may look.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Kinds of namespace that are not ours.
     namespaces: Vec<Namespace>,
     /// The limits of its group, as the kernel has them; `None` = it is in no group of ours.
@@ -40,12 +40,12 @@ pub(super) struct Seen {
     /// Its network namespace.
     network: Option<u64>,
     /// Why something could not be seen.
-    blind: Vec<String>,
+    pub(crate) blind: Vec<String>,
 }
 
 impl Seen {
     /// What is settled when the guest begins and nothing of it changes later: its namespaces and its control groups.
-    pub(super) fn born(&mut self, held: &Held, plan: &Plan) {
+    pub(crate) fn born(&mut self, held: &Held, plan: &Plan) {
         let kind = |control: &Control| if let Control::Namespace(kind) = control { Some(*kind) } else { None };
         let mut demanded: Vec<Namespace> = plan.controls().filter_map(kind).collect();
         demanded.sort_unstable();
@@ -65,7 +65,7 @@ impl Seen {
     }
 
     /// The sockets that came out, before they are the broker's.
-    pub(super) fn sockets(&mut self, sockets: &[std::os::fd::OwnedFd]) {
+    pub(crate) fn sockets(&mut self, sockets: &[std::os::fd::OwnedFd]) {
         for socket in sockets {
             match sys::inlet::look(socket) {
                 Ok(inlet) => self.sockets.push(inlet),
@@ -92,7 +92,7 @@ impl Seen {
     }
 
     /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
-    pub(super) fn settled(&mut self, held: &mut Held) {
+    pub(crate) fn settled(&mut self, held: &mut Held) {
         let seen = Process::open(held.child.pid).and_then(|process| Ok((process.mounts()?, process)));
         match seen {
             Ok((mounts, process)) => {
@@ -119,7 +119,7 @@ const fn of_kernel(kind: Namespace) -> sys::proc::Namespace {
 
 /// A posture that equals the plan. Only this can go.
 #[derive(Debug)]
-pub(super) struct Verified {
+pub(crate) struct Verified {
     confined: Confined,
 }
 
@@ -128,7 +128,7 @@ impl Confined {
     ///
     /// # Errors
     /// Every control without evidence, by clause; the guest is killed.
-    pub(super) fn verify(self, armed: &[Control]) -> Result<Verified, StartError> {
+    pub(crate) fn verify(self, armed: &[Control]) -> Result<Verified, StartError> {
         // A label that the host's own policy does not enforce is the caller's to change: a refusal.
         if let Some(label) = &self.started.prepared.label
             && let Some(why) = label.differs(self.posture.label.as_bytes())
@@ -149,17 +149,17 @@ impl Confined {
 }
 
 /// All that is known of the guest that waits.
-struct Proof<'a> {
-    started: &'a Started,
-    posture: &'a Posture,
-    status: Status,
-    armed: &'a [Control],
+pub(crate) struct Proof<'a> {
+    pub(crate) started: &'a Started,
+    pub(crate) posture: &'a Posture,
+    pub(crate) status: Status,
+    pub(crate) armed: &'a [Control],
 }
 
 /// Evidence, or why there is none.
-type Evident = Result<(), String>;
+pub(crate) type Evident = Result<(), String>;
 
-fn must(holds: bool, found: impl FnOnce() -> String) -> Evident {
+pub(crate) fn must(holds: bool, found: impl FnOnce() -> String) -> Evident {
     if holds { Ok(()) } else { Err(found()) }
 }
 
@@ -176,7 +176,7 @@ impl Proof<'_> {
     }
 
     #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
-    fn evidence(&self, control: &Control) -> Evident {
+    pub(crate) fn evidence(&self, control: &Control) -> Evident {
         let p = self.posture;
         match control {
             Control::Namespace(kind) => self.namespace(*kind),
@@ -248,15 +248,18 @@ impl Proof<'_> {
                 "a foreign address does not lead to the sandbox itself".to_owned()
             }),
             Control::Inlets(inlets) => self.inlets(inlets),
+            Control::OwnKernel { .. } => Err("it is not this backend's".to_owned()),
             Control::HostNetwork => must(!self.started.prepared.blueprint.no_inet && !self.container(), || {
                 "it is not for this plan".to_owned()
             }),
             Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Copy { size: None, .. }
             | Control::Broker
+            | Control::Proxy
             | Control::Secrets
             | Control::Hide(_)
             | Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::Watch(
                 Watch::Wall(_)
                 | Watch::CpuTime { .. }

@@ -51,7 +51,9 @@ fn version(program: &Path) -> Result<String, Missing> {
     };
     let asked = |argument: &str| {
         let output = sys::command::Command::new(program).arg(argument).arg("help").output(&[], 1 << 16, SAYS);
-        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).map_err(|error| unusable(error.to_string()))
+        output
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .map_err(|error| unusable(error.to_string()))
     };
     if !asked("-accel")?.lines().any(|line| line.trim() == "tcg") {
         return Err(unusable("it has no software processor (tcg)".to_owned()));

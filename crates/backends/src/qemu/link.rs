@@ -121,7 +121,11 @@ impl Link {
     }
 
     /// Asks, and waits for the end: what it says, and the data before it. Nothing else may be open.
-    pub(super) fn ask<T: DeserializeOwned>(&mut self, request: &Request, limit: Duration) -> Result<(T, Vec<u8>), String> {
+    pub(super) fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        limit: Duration,
+    ) -> Result<(T, Vec<u8>), String> {
         let until = Instant::now() + limit;
         let stream = self.open(request)?;
         let mut data = Vec::new();

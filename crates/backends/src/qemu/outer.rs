@@ -46,7 +46,8 @@ pub(super) fn plan(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> R
     };
     let on = Candidate { tier: Tier::Container, backend: Container.name(), answers: &answers };
     policy::make_plan(&loaded, on).map_err(|refusal| {
-        let all: Vec<String> = refusal.refused.iter().map(|reason| format!("{}: {}", reason.clause, reason.why)).collect();
+        let all: Vec<String> =
+            refusal.refused.iter().map(|reason| format!("{}: {}", reason.clause, reason.why)).collect();
         broken(all.join("; "))
     })
 }
@@ -74,8 +75,8 @@ fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
         "syscalls": { "profile": "default" },
     });
     let mut limit = |name: &str, value: Value| {
-        if let Some(limits) = document.get_mut("limits") {
-            limits[name] = value;
+        if let Some(limits) = document.get_mut("limits").and_then(Value::as_object_mut) {
+            limits.insert(name.to_owned(), value);
         }
     };
     if let Some(share) = limits.cpus {

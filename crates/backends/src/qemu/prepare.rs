@@ -40,10 +40,11 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let missing = |missing: crate::Missing| StartError::system("looking for the emulator", missing.why);
     let emulation = host.machine().map_err(missing)?.clone();
     let refused = |what: &str| Err(StartError::Internal(format!("{what} cannot go into a machine")));
-    if !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
+    if launch.laid || !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
         return refused("a file or folder of the host");
     }
-    if launch.trust.is_some() || launch.program.is_some() || matches!(launch.stdio, Stdio::Socket | Stdio::Terminal(..)) {
+    if launch.trust.is_some() || launch.program.is_some() || matches!(launch.stdio, Stdio::Socket | Stdio::Terminal(..))
+    {
         return refused("a terminal, an authority or a live sandbox's agent");
     }
     let Root::Dir(root) = &plan.policy.fs.root else { return refused("a root that is no folder") };
@@ -85,6 +86,7 @@ fn around(launch: &Launch, words: &[std::ffi::OsString]) -> Launch {
         covered: Vec::new(),
         files: Vec::new(),
         trust: None,
+        laid: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::Pipes,
@@ -140,14 +142,8 @@ fn own_archive(machine: &Machine, filter: &[u8], launch: &Launch) -> Result<Vec<
 }
 
 fn program(launch: &Launch) -> Result<Program, StartError> {
-    let argv = launch.argv.iter().map(|word| {
-        word.to_str().map(str::to_owned).ok_or_else(|| not_text("an argument"))
-    });
-    Ok(Program {
-        argv: argv.collect::<Result<_, _>>()?,
-        stdin: launch.stdio != Stdio::NoInput,
-        ..Program::default()
-    })
+    let argv = launch.argv.iter().map(|word| word.to_str().map(str::to_owned).ok_or_else(|| not_text("an argument")));
+    Ok(Program { argv: argv.collect::<Result<_, _>>()?, stdin: launch.stdio != Stdio::NoInput, ..Program::default() })
 }
 
 fn text(value: &CString) -> Result<String, StartError> {
@@ -155,14 +151,19 @@ fn text(value: &CString) -> Result<String, StartError> {
 }
 
 fn not_text(what: &str) -> StartError {
-    StartError::system("describing the program to the machine", format!("{what} is not UTF-8, and the agent takes text alone"))
+    StartError::system(
+        "describing the program to the machine",
+        format!("{what} is not UTF-8, and the agent takes text alone"),
+    )
 }
 
 /// A new file that everybody may read: its folder is the run's alone.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
     let file = std::fs::File::options().write(true).create_new(true).mode(0o444).open(path);
     let written = file.and_then(|mut file| file.write_all(bytes));
-    written.map_err(|error| StartError::system("writing what the machine starts from", format!("{}: {error}", path.display())))
+    written.map_err(|error| {
+        StartError::system("writing what the machine starts from", format!("{}: {error}", path.display()))
+    })
 }
 
 impl backend::Prepared for Prepared {

@@ -90,7 +90,9 @@ impl Proof<'_> {
                     format!("inside it is {}", self.inside.release)
                 })
             }
-            Machine::Memory(bytes) => must(self.inside.memory <= *bytes, || format!("inside it is {}", self.inside.memory)),
+            Machine::Memory(bytes) => {
+                must(self.inside.memory <= *bytes, || format!("inside it is {}", self.inside.memory))
+            }
             Machine::NoNetwork => {
                 self.emulator.clone()?;
                 must(self.inside.devices == ["lo"], || format!("it has {}", self.inside.devices.join(", ")))
@@ -110,7 +112,9 @@ impl Proof<'_> {
             }
             Control::Hostname(name) => must(inside.hostname == *name, || format!("it is {}", inside.hostname)),
             Control::Umask(mask) => must(status.umask == Some(*mask), || format!("it is {:?}", status.umask)),
-            Control::NoInnerNamespaces => must(inside.namespaces == "0", || format!("{} can be made", inside.namespaces)),
+            Control::NoInnerNamespaces => {
+                must(inside.namespaces == "0", || format!("{} can be made", inside.namespaces))
+            }
             Control::NoNewPrivs => must(status.no_new_privs, || "it is not set".to_owned()),
             Control::NoCapabilities => bare(status),
             Control::NoGroups => must(status.groups.is_empty(), || format!("it has {:?}", status.groups)),

@@ -94,7 +94,9 @@ impl Relay {
             let ready: Vec<Source> = {
                 let (interests, sources) = self.interests();
                 match sys::channel::wait(&interests, None) {
-                    Ok(ready) => sources.into_iter().zip(ready).filter(|(_, is)| *is).map(|(source, _)| source).collect(),
+                    Ok(ready) => {
+                        sources.into_iter().zip(ready).filter(|(_, is)| *is).map(|(source, _)| source).collect()
+                    }
                     Err(_) => return,
                 }
             };

@@ -160,7 +160,11 @@ fn whole(path: &Path) -> std::io::Result<Vec<u8>> {
     let named = path.symlink_metadata()?;
     let file = File::open(path)?;
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.uid() != 0 || meta.mode() & 0o022 != 0 || (named.dev(), named.ino()) != (meta.dev(), meta.ino()) {
+    if !meta.is_file()
+        || meta.uid() != 0
+        || meta.mode() & 0o022 != 0
+        || (named.dev(), named.ino()) != (meta.dev(), meta.ino())
+    {
         return Err(refused("it is not a file that only root can write"));
     }
     if meta.len() > LARGEST {
@@ -185,9 +189,11 @@ pub fn find_module(tree: &Path, name: &str) -> Option<PathBuf> {
             let path = entry.path();
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(path);
-            } else if entry.file_name().to_str().is_some_and(|file| {
-                file.strip_suffix(".ko").or_else(|| file.strip_suffix(".ko.xz")) == Some(name)
-            }) {
+            } else if entry
+                .file_name()
+                .to_str()
+                .is_some_and(|file| file.strip_suffix(".ko").or_else(|| file.strip_suffix(".ko.xz")) == Some(name))
+            {
                 return Some(path);
             }
         }

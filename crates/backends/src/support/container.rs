@@ -5,11 +5,10 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, pids,
-    root_image, tools, unmet, unmet_but, watched, when, when_some,
+    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, pids, tools,
+    unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
-use crate::native::identity::INSIDE;
 use crate::native::sizes::{self, Size};
 
 /// Answers for one clause.
@@ -21,14 +20,20 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => root_image(&fs.root)
-            .unwrap_or_else(|| held_with(Control::Namespace(Namespace::Mount), [Control::Root(fs.root.clone())])),
+        ClauseId::FsRoot => super::root(&fs.root),
         ClauseId::FsRead => mounts(&fs.read, false, layer()),
         ClauseId::FsWrite => mounts(&fs.write, true, layer()),
         ClauseId::FsHide => when(!fs.hide.is_empty(), || hide(policy)),
         ClauseId::FsSockets => sockets(policy, host),
         ClauseId::FsLandlock => landlock(policy, host).unwrap_or_else(|| held(layer())),
         ClauseId::FsExec => when_some(fs.exec.clone(), |files| {
+            if matches!(fs.root, Root::Image(_)) {
+                return unmet(
+                    "fs.exec/no-list",
+                    "the kernel's list of executables is made for the host's own tree, and this root is an image",
+                    "remove `fs.exec`, or use `fs.root = \"host\"`",
+                );
+            }
             held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecMounts])
         }),
         ClauseId::FsNoexec => when(fs.noexec, || held(Control::NoexecMounts)),
@@ -71,13 +76,14 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             network::rules(policy, id)
         }
         ClauseId::NetCa => network::roots(policy),
-        ClauseId::NetPrograms | ClauseId::NetProxy => network::not_yet(policy, id),
+        ClauseId::NetPrograms => network::programs(policy, id),
+        ClauseId::NetProxy => network::proxy(policy, id),
         ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections => network::metered(policy, id),
         ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
         ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
         ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
         ClauseId::Secrets => network::secrets(policy),
-        ClauseId::ProcessUser => held(Control::User { name: process.user.clone(), id: INSIDE }),
+        ClauseId::ProcessUser => held(super::user(policy)),
         ClauseId::ProcessHostname => held(Control::Hostname(process.hostname.clone())),
         ClauseId::ProcessUmask => held(Control::Umask(process.umask)),
         ClauseId::ProcessTty => when(process.tty, || held(Control::Terminal { instance: true })),

@@ -8,8 +8,7 @@ use policy::value::{NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{Bytes, ClauseId, Support, Unmet};
 
 use super::{
-    base_rlimits, container, cpus, cpuset, held, held_with, idle, io, network, root_image, tools, unmet, watched, when,
-    when_some,
+    base_rlimits, container, cpus, cpuset, held, held_with, idle, io, network, tools, unmet, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 
@@ -123,7 +122,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             not_built("process.label/not-in-a-machine", "the machine's kernel has no policy of a security module")
         }),
         ClauseId::Commands => when(policy.commands.is_some(), || {
-            not_built("commands/not-in-a-machine", "the list of executables is held by Landlock, and a machine has none")
+            not_built(
+                "commands/not-in-a-machine",
+                "the list of executables is held by Landlock, and a machine has none",
+            )
         }),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
@@ -197,12 +199,13 @@ fn in_machine(answer: Support) -> Support {
 }
 
 fn root(root: &Root) -> Support {
-    let other = |why| unmet("fs.root/not-in-a-machine", why, "use `fs.root = \"dir:PATH\"`: the folder goes in as an image");
-    match (root_image(root), root) {
-        (Some(answer), _) => answer,
-        (None, Root::Dir(_)) => held(inner(Control::Root(root.clone()))),
-        (None, Root::Empty) => other("a machine has no empty root in this version"),
-        (None, Root::Host | Root::Image(_)) => other("the host's own tree does not go into a machine: it would have to be copied"),
+    let other =
+        |why| unmet("fs.root/not-in-a-machine", why, "use `fs.root = \"dir:PATH\"`: the folder goes in as an image");
+    match root {
+        Root::Dir(_) => held(inner(Control::Root(root.clone()))),
+        Root::Empty => other("a machine has no empty root in this version"),
+        Root::Image(_) => other("images do not go into machines in this version"),
+        Root::Host => other("the host's own tree does not go into a machine: it would have to be copied"),
     }
 }
 
@@ -211,7 +214,11 @@ fn not_built(id: &'static str, why: &str) -> Support {
 }
 
 fn grants(id: &'static str) -> Support {
-    unmet(id, "no file of the host goes into a machine in this version but its root", "put it into the root (`fs.root = \"dir:PATH\"`), or use `--tier container`")
+    unmet(
+        id,
+        "no file of the host goes into a machine in this version but its root",
+        "put it into the root (`fs.root = \"dir:PATH\"`), or use `--tier container`",
+    )
 }
 
 fn usage(id: &'static str) -> Support {
@@ -219,7 +226,10 @@ fn usage(id: &'static str) -> Support {
 }
 
 fn network_refused() -> Support {
-    not_built("net.mode/not-in-a-machine", "the broker reaches into network namespaces of the host, and not into a machine")
+    not_built(
+        "net.mode/not-in-a-machine",
+        "the broker reaches into network namespaces of the host, and not into a machine",
+    )
 }
 
 fn open_files(count: u32, inside: impl FnOnce() -> Support) -> Support {
@@ -235,10 +245,9 @@ fn open_files(count: u32, inside: impl FnOnce() -> Support) -> Support {
 
 /// All programs of a machine together have the machine's memory, and the control group bounds the emulator with it.
 fn memory(limit: Bytes, host: &Capabilities) -> Support {
-    let group = host.controller("memory").map(|version| Control::Cgroup {
-        version,
-        limit: CgroupLimit::Memory(limit.0.saturating_add(OVERHEAD)),
-    });
+    let group = host
+        .controller("memory")
+        .map(|version| Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0.saturating_add(OVERHEAD)) });
     // The group does not count the locks of what got out of the emulator.
     let locks = group.is_some().then(|| watched(Watch::Locks(super::MAX_LOCKS)));
     held_with(Control::Machine(Machine::Memory(limit.0)), group.into_iter().chain(locks))

@@ -3,16 +3,20 @@
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
 mod container;
+mod gvisor;
 mod machine;
 mod network;
 pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
-pub(crate) use machine::{OVERHEAD as MACHINE_OVERHEAD, memory_of as machine_memory, probe as machine_probe, support as machine};
+pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
+pub(crate) use machine::{
+    OVERHEAD as MACHINE_OVERHEAD, memory_of as machine_memory, probe as machine_probe, support as machine,
+};
 pub(crate) use process::{probe as process_probe, support as process};
 
-use policy::control::{CgroupLimit, Control, Controls, Filter, Resource, Watch};
+use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};
 use policy::units::{ranges, spans};
 use policy::value::{Policy, Root, Threat};
 use policy::{ClauseId, Support, Unmet};
@@ -20,6 +24,7 @@ use policy::{ClauseId, Support, Unmet};
 use sys::machine::Labels;
 
 use crate::host::Capabilities;
+use crate::native::identity::INSIDE;
 use crate::native::label::Label;
 
 /// Held by one control.
@@ -244,7 +249,7 @@ pub(crate) fn commands(policy: &Policy, host: &Capabilities, noexec: Control) ->
     if matches!(policy.fs.root, Root::Empty | Root::Image(_)) {
         return unmet(
             "commands/no-tree",
-            "programs are looked up before the run, and this root has none that could be",
+            "programs are looked up before the run: an empty root has none, and in an image they are not looked up yet",
             "use `fs.root = \"host\"` or `\"dir:PATH\"`",
         );
     }
@@ -304,13 +309,25 @@ pub(crate) fn idle(policy: &Policy) -> Support {
     })
 }
 
-pub(crate) fn root_image(root: &Root) -> Option<Support> {
-    match root {
-        Root::Image(name) => Some(unmet(
-            "fs.root/no-images",
-            format!("images can be imported, and `image:{name}` cannot be a root yet"),
-            "unpack it and use `fs.root = \"dir:PATH\"`, or use `host`",
-        )),
+/// The root tree of the container tier. An image is read when something starts: before that nobody knows whether it is whole.
+pub(crate) fn root(root: &Root) -> Support {
+    let tree = [Control::Root(root.clone())];
+    let image = match root {
+        Root::Image(image) => match &image.found {
+            Ok(found) if found.built => None,
+            Ok(found) => Some(Control::ImageTree(found.digest.clone())),
+            Err(lacking) => return unmet(lacking.id, lacking.why.clone(), lacking.fix.clone()),
+        },
         Root::Host | Root::Empty | Root::Dir(_) => None,
-    }
+    };
+    held_with(Control::Namespace(Namespace::Mount), tree.into_iter().chain(image))
+}
+
+/// The number of the user inside: an image may know it by another one.
+pub(crate) fn user(policy: &Policy) -> Control {
+    let known = match &policy.fs.root {
+        Root::Image(image) => image.found.as_ref().ok().and_then(|found| found.user),
+        Root::Host | Root::Empty | Root::Dir(_) => None,
+    };
+    Control::User { name: policy.process.user.clone(), id: known.unwrap_or(INSIDE) }
 }

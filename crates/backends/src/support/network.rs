@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use policy::control::{Control, Inlet, Namespace};
+use policy::control::{Control, Filter, Inlet, Namespace};
 use policy::value::{
     Net, NetMode, NetRule, Policy, Protocol, Secret, SecretUse, Target, TlsUse, Unknown, host_matches,
 };
@@ -25,15 +25,13 @@ const MOST_INLETS: usize = 512;
 /// What answers for a clause, whatever the host.
 type Answer = fn(&Policy, ClauseId) -> Support;
 /// Clauses that the broker holds by its rules, and who answers for each.
-const RULES: [(ClauseId, Answer); 11] = [
+const RULES: [(ClauseId, Answer); 9] = [
     (ClauseId::NetPresets, rules),
     (ClauseId::NetAllow, rules),
     (ClauseId::NetDeny, rules),
     (ClauseId::NetUnknown, rules),
     (ClauseId::NetDns, rules),
-    (ClauseId::NetPrograms, not_yet),
-    (ClauseId::NetCa, not_yet),
-    (ClauseId::NetProxy, not_yet),
+    (ClauseId::NetPrograms, programs),
     (ClauseId::NetBandwidth, metered),
     (ClauseId::NetBytes, metered),
     (ClauseId::NetConnections, metered),
@@ -74,14 +72,31 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
     let of_presets = id == ClauseId::NetPresets;
     let mut asked: Vec<&NetRule> = policy.net.presets.values().flatten().filter(|_| of_presets).collect();
     asked.extend(policy.net.allow.iter().filter(|_| id == ClauseId::NetAllow));
-    if let Some(rule) = asked.iter().find(|rule| rule.protocol == Protocol::Udp) {
+    if let Some(rule) = policy.net.datagrams_by_proxy().filter(|rule| asked.contains(rule)) {
         return unmet(
-            "net.allow/no-udp",
-            format!("`{}` is for UDP, which this version of the broker does not pass on", rule.to),
-            "use TCP, or leave the rule out",
+            "net.allow/udp-by-proxy",
+            format!("`{}` is for UDP, and `net.proxy` passes no datagrams on", rule.to),
+            "say by `address` where it is, use TCP, or leave the rule out",
         );
     }
-    held(Control::Broker)
+    if id == ClauseId::NetDeny
+        && let Some(denial) = policy.net.denied_out_of_sight()
+    {
+        return unmet(
+            "net.deny/by-proxy",
+            format!("`net.proxy` resolves names, and whether one leads to `{}` is not seen here", denial.to),
+            "deny names, let the proxy refuse these addresses, or leave out `net.proxy`",
+        );
+    }
+    let asks = id == ClauseId::NetUnknown && policy.net.unknown == Unknown::Ask;
+    let by_name = asks || asked.iter().any(|rule| rule.address.is_none() && matches!(rule.to, Target::Host(_)));
+    let proxied = policy.net.proxy.as_ref().filter(|_| by_name).map(|_| Control::Proxy);
+    held_with(Control::Broker, proxied)
+}
+
+/// The broker's way out.
+pub(super) fn proxy(policy: &Policy, id: ClauseId) -> Support {
+    when(policy.clause(id).is_some(), || held_with(Control::Broker, [Control::Proxy]))
 }
 
 /// More roots: for the broker's own TLS, and shown inside.
@@ -100,11 +115,17 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
             Support::NotAsked | Support::Held(_) => None,
         })
         .collect();
+    found.extend(fixed(before, &policy.net));
+    // Its secrets stay those of the start, whose hosts must stay readable.
+    if let Support::Unmet(unmet) = secrets(policy) {
+        found.push(unmet);
+    }
     let has_socket = |rule: &NetRule, port: u16| {
         let asked = before.unknown == Unknown::Ask && rule.protocol == Protocol::Tcp && ASKED.contains(&port);
         asked
             || before.rules().any(|known| {
-                let same = port < FIRST_UNPRIVILEGED || known.to == rule.to;
+                let everywhere = port < FIRST_UNPRIVILEGED || rule.protocol == Protocol::Udp;
+                let same = everywhere || known.to == rule.to;
                 same && known.protocol == rule.protocol && known.ports.contains(&port)
             })
     };
@@ -121,32 +142,67 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
     found
 }
 
-/// What the broker does not do yet.
-pub(super) fn not_yet(policy: &Policy, id: ClauseId) -> Support {
+/// What is told at the start alone: programs inside were shown the roots, the broker the proxy with its login.
+fn fixed(before: &Net, net: &Net) -> Vec<Unmet> {
+    let same_proxy = match (&before.proxy, &net.proxy) {
+        (None, None) => true,
+        // Documents have no login: without one, that of the start is meant.
+        (Some(old), Some(new)) => {
+            old.place() == new.place() && new.login.as_ref().is_none_or(|login| old.login.as_ref() == Some(login))
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    let other = |id, clause: ClauseId, why: &str| Unmet {
+        id,
+        why: format!("`{clause}` is not as it was at the start: {why}"),
+        fix: format!("ask for the same `{clause}`, or create another sandbox with this one"),
+        weaker: None,
+    };
+    let ca = other("net.ca/fixed", ClauseId::NetCa, "the files were read then, and programs inside were shown them");
+    let proxy = other("net.proxy/fixed", ClauseId::NetProxy, "the broker was told the proxy and its login then");
+    [(before.ca == net.ca, ca), (same_proxy, proxy)].into_iter().filter(|(same, _)| !same).map(|(_, one)| one).collect()
+}
+
+/// Hosts of one program.
+pub(super) fn programs(policy: &Policy, id: ClauseId) -> Support {
     when(policy.clause(id).is_some(), || {
-        let (name, why) = if id == ClauseId::NetPrograms {
-            ("net.programs/not-held", "this version does not know which program opens a connection")
-        } else {
-            ("net.proxy/not-held", "this version of the broker goes out by itself alone")
-        };
-        unmet(name, why, format!("leave `{id}` out"))
+        unmet(
+            "net.programs/not-held",
+            "which program a connection is of can change before anybody has looked: nobody can hold it",
+            format!("leave `{id}` out, and run the program in a sandbox of its own with these hosts"),
+        )
     })
 }
 
-/// How much passes the broker.
+/// How much passes the broker. Where no socket can be made, nothing does. With an own `lo` it could be meant for what programs
+/// inside say to each other, which nobody meters.
 pub(super) fn metered(policy: &Policy, id: ClauseId) -> Support {
     when(policy.clause(id).is_some(), || match policy.net.mode {
         NetMode::Allow => held(Control::Broker),
-        NetMode::None | NetMode::Loopback => unmet(
-            "net.bandwidth/no-broker",
-            "only the broker meters the network, and without `net.mode = \"allow\"` there is none",
-            format!("leave `{id}` out: no byte leaves"),
-        ),
+        NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
+        NetMode::Loopback => {
+            let name = if id == ClauseId::NetBytes {
+                "net.bytes/no-broker"
+            } else if id == ClauseId::NetConnections {
+                "net.connections/no-broker"
+            } else {
+                "net.bandwidth/no-broker"
+            };
+            unmet(
+                name,
+                "the sandbox's own `lo` passes no broker, which alone meters",
+                format!("leave `{id}` out: no byte leaves; or use `net.mode = \"allow\"`"),
+            )
+        }
     })
 }
 
-/// Every clause of `[net]` but the mode, on the tier without a network namespace of its own.
+/// Every clause of `[net]` but the mode, on the tier without a network namespace of its own. Limits hold where no socket can be
+/// made.
 pub(super) fn without_namespace(policy: &Policy, id: ClauseId) -> Support {
+    if policy.net.mode == NetMode::None && policy.clause(id).is_some() {
+        return held(Control::Filter(Filter::NoInet));
+    }
     when(policy.clause(id).is_some() && policy.net.mode != NetMode::None, || {
         unmet(
             "net.mode/allow-needs-container",
@@ -205,7 +261,8 @@ pub(super) fn secrets_without_broker(policy: &Policy) -> Support {
 }
 
 /// The sockets that rules need. Below 1024 one on all addresses for each port; from there on ports belong to programs inside
-/// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for.
+/// too, and so each name gets sockets of its own, but for ranges of addresses, of which nobody knows which will be asked for,
+/// and for datagrams, whose socket is one for all.
 pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
     let mut everywhere = BTreeSet::from([(false, DNS), (true, DNS)]);
     if net.unknown == Unknown::Ask {
@@ -220,7 +277,7 @@ pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
             Target::Host(_) | Target::Cidr(_) => 1,
         };
         for port in &rule.ports {
-            if *port < FIRST_UNPRIVILEGED || names == 0 {
+            if udp || *port < FIRST_UNPRIVILEGED || names == 0 {
                 everywhere.insert((udp, *port));
             } else {
                 spares = spares.saturating_add(names);
@@ -268,12 +325,45 @@ mod tests {
         );
         assert_eq!(ids("[]"), [""; 0]);
         assert_eq!(ids(r#"["a.test:22"]"#), ["net.allow/no-socket"]);
+        assert_eq!(ids(r#"[{ host = "a.test", ports = [443], protocol = "udp" }]"#), ["net.allow/no-socket"]);
         assert_eq!(ids(r#"["c.test:8443"]"#), ["net.allow/no-socket"], "a high port is one name's");
         assert_eq!(
             ids(r#"[{ host = "a.test", ports = [443], methods = ["GET"] }]"#),
             [""; 0],
             "the broker knows what it can open"
         );
+    }
+
+    #[test]
+    fn roots_and_proxy_are_told_at_the_start_alone() {
+        let of = |more: &str| read(&format!("version = 1\nnet = {{ mode = 'allow', allow = ['a.test']{more} }}\n")).net;
+        let start = of(", ca = ['/a.pem'], proxy = 'http://u:p@proxy.test:1'");
+        let ids = |more: &str| {
+            let policy = Policy { net: of(more), ..strict() };
+            unmet_rules(&start, &policy).iter().map(|unmet| unmet.id).collect::<Vec<_>>()
+        };
+        for same in ["http://proxy.test:1", "http://u:p@proxy.test:1"] {
+            assert_eq!(ids(&format!(", ca = ['/a.pem'], proxy = '{same}'")), [""; 0], "{same}");
+        }
+        for other in ["http://proxy.test:2", "http://u:q@proxy.test:1"] {
+            assert_eq!(ids(&format!(", ca = ['/a.pem'], proxy = '{other}'")), ["net.proxy/fixed"], "{other}");
+        }
+        assert_eq!(ids(""), ["net.ca/fixed", "net.proxy/fixed"]);
+    }
+
+    #[test]
+    fn a_host_of_a_secret_stays_readable() {
+        let text = |tls: &str| {
+            format!(
+                "version = 1\nnet = {{ mode = 'allow', allow = [{{ host = 'a.test', ports = [443]{tls} }}] }}\n\
+                 secrets.x = {{ from = 'env:X', hosts = ['a.test'] }}\n"
+            )
+        };
+        let start = read(&text(""));
+        let passed = Policy { net: read(&text(", tls = 'pass'")).net, ..start.clone() };
+        let ids: Vec<&str> = unmet_rules(&start.net, &passed).iter().map(|unmet| unmet.id).collect();
+        assert_eq!(ids, ["secrets/passed"]);
+        assert!(unmet_rules(&start.net, &start).is_empty());
     }
 
     #[test]
@@ -290,6 +380,11 @@ mod tests {
         assert_eq!(high.iter().filter(|(_, _, port)| *port == 0).count(), 4);
         let range = of(r#"[{ cidr = "192.0.2.0/24", ports = [8443] }]"#, false);
         assert!(range.contains(&(false, false, 8443)) && !range.contains(&(false, false, 0)));
+        // One socket of datagrams for all names, low and high.
+        let udp = of(r#"[{ host = "a.test", ports = [123, 5000], protocol = "udp" }]"#, true);
+        for inlet in [(false, true, 123), (true, true, 123), (false, true, 5000), (true, true, 5000)] {
+            assert!(udp.contains(&inlet) && !udp.contains(&(inlet.0, true, 0)), "{inlet:?} {udp:?}");
+        }
         let wildcard = of(r#"["*.a.test:8443"]"#, false);
         assert_eq!(wildcard.iter().filter(|(_, _, port)| *port == 0).count(), NAMES_OF_WILDCARD);
     }

@@ -6,7 +6,7 @@ use policy::{ClauseId, Support};
 
 use super::{
     commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory, network, pids,
-    root_image, tools, unmet, unmet_but, watched, when, when_some,
+    tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 
@@ -22,10 +22,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => match (root_image(&fs.root), &fs.root) {
-            (Some(answer), _) => answer,
-            (None, Root::Host) => held(layer()),
-            (None, Root::Empty | Root::Dir(_) | Root::Image(_)) => container_only(
+        ClauseId::FsRoot => match &fs.root {
+            Root::Host => held(layer()),
+            Root::Empty | Root::Dir(_) | Root::Image(_) => container_only(
                 "fs.root/needs-container",
                 "another root tree needs a mount namespace, and this tier has none",
             ),

@@ -195,6 +195,8 @@ impl Proxy {
         if let Err(reason) = request::judge(&self.run.rules(), &self.aim, &request) {
             return Ok(self.denied(StatusCode::FORBIDDEN, &reason));
         }
+        let parts = || (request.method().as_str().to_owned(), request.uri().path().to_owned());
+        let asked = self.run.is_observed().then(parts);
         let trailers = self.two && request::wants_trailers(request.headers());
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         // Where its TLS was opened, ours to the server is verified before the request is sent.
@@ -211,6 +213,9 @@ impl Proxy {
             Err(Stop::Failed(why)) => return Ok(unreached(&why)),
             Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
         };
+        if let Some((method, path)) = asked {
+            self.run.seen(&self.aim.to, self.aim.port, Some((&method, &path)));
+        }
         match server {
             Server::Two(_) => request::in_two(&mut request, trailers),
             Server::One(_) => request::in_one(&mut request),

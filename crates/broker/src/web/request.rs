@@ -20,9 +20,9 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Headers by which some servers take another method or path than the request line's. `_` is written as `-`: gateways that make
+/// Headers by which some servers take another method, host or path than the request line's. `_` is written as `-`: gateways that make
 /// variables of headers take both.
-const OVERRIDES: [&str; 9] = [
+const OVERRIDES: [&str; 22] = [
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
@@ -32,6 +32,19 @@ const OVERRIDES: [&str; 9] = [
     "x-original-url",
     "x-rewrite-url",
     "x-forwarded-uri",
+    "x-original-path",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-forwarded-host",
+    "x-forwarded-server",
+    "x-envoy-original-path",
+    "x-envoy-original-host",
+    "x-envoy-original-method",
+    "x-original-host",
+    "x-host",
+    "http-method-override",
+    "x-http-path-override",
+    "x-override-url",
 ];
 
 /// Whether a request may be handed on, by the rules as they are now.
@@ -181,11 +194,19 @@ mod tests {
 
     #[test]
     fn what_would_say_another_method_or_path_is_left_out_where_they_are_judged() {
-        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 4)] {
+        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 12)] {
             let mut asked = request(&[
                 ("X-HTTP-Method-Override", "DELETE"),
                 ("X_Original_URL", "/secret"),
                 ("x-rewrite-url", "/secret"),
+                ("X-Original-Path", "/secret"),
+                ("X-Forwarded-Path", "/secret"),
+                ("X_Forwarded_Prefix", "/secret"),
+                ("X-Forwarded-Host", "b.example"),
+                ("X-Envoy-Original-Path", "/secret"),
+                ("X-HTTP-Method", "DELETE"),
+                ("HTTP-Method-Override", "DELETE"),
+                ("X-Host", "b.example"),
                 ("X-Other", "1"),
             ]);
             prepare(&mut asked, reading);

@@ -9,6 +9,8 @@
     reason = "a test says what it saw by failing"
 )]
 
+mod flows;
+mod proxy;
 mod secrets;
 mod stage;
 mod tls;
@@ -552,7 +554,10 @@ fn orders_that_do_not_fit_are_refused() {
     staged("orders_that_do_not_fit_are_refused", |stage| {
         for (net, why) in [
             (json!({"allow": [{"host": "a.example", "ports": [25]}]}), "port 25 has no socket"),
-            (json!({"allow": [{"host": "a.example"}], "proxy": "http://proxy.example:3128"}), "by a proxy"),
+            (
+                json!({"allow": [{"host": "a.example"}], "proxy": "http://p.example:3128", "deny": [{"cidr": "9.9.9.9/32"}]}),
+                "a proxy resolves names",
+            ),
             (json!({"allow": [{"host": "a.example"}], "colour": 1}), "the rules"),
         ] {
             let mut engine = stage.broker(&net);

@@ -53,6 +53,8 @@ pub(crate) struct Stage {
     pub(crate) authority: crate::tls::World,
     /// The authority of the run that was begun last, as programs inside trust it.
     pub(crate) trusted: std::cell::RefCell<Option<String>>,
+    /// What the next broker is given for its proxy.
+    pub(crate) login: std::cell::RefCell<Option<String>>,
 }
 
 /// A network namespace, held by a process that waits.
@@ -117,7 +119,15 @@ impl Stage {
         let mut resolvers = tempfile::NamedTempFile::new().unwrap();
         writeln!(resolvers, "search nowhere.example\nnameserver {}", resolver.local_addr().unwrap()).unwrap();
         std::thread::spawn(move || resolve(&resolver));
-        Self { world, sandbox, resolvers, authority: crate::tls::World::new(), trusted: std::cell::RefCell::default() }
+        let authority = crate::tls::World::new();
+        Self {
+            world,
+            sandbox,
+            resolvers,
+            authority,
+            trusted: std::cell::RefCell::default(),
+            login: std::cell::RefCell::default(),
+        }
     }
 
     /// A server outside; each connection is handed to `serve` in a thread of its own.
@@ -127,6 +137,18 @@ impl Stage {
             for stream in listener.incoming() {
                 let serve = serve.clone();
                 std::thread::spawn(move || serve(stream.unwrap()));
+            }
+        });
+    }
+
+    /// A server of datagrams outside, which says back what it is sent, and to whom that was.
+    pub(crate) fn datagrams(&self, at: ([u8; 4], u16)) {
+        let socket = self.world.inside(|| UdpSocket::bind(SocketAddr::from(at)).unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok((count, from)) = socket.recv_from(&mut buffer) {
+                // Who is gone is nobody's loss.
+                drop(socket.send_to(&buffer[..count], from));
             }
         });
     }
@@ -161,7 +183,9 @@ impl Stage {
         self.trusted.replace(opening.as_ref().map(|opening| opening.certificate.clone()));
         let named = sockets.iter().map(|(socket, _)| *socket).collect();
         let (version, run, net) = (wire::VERSION, "r-test".to_owned(), full(net));
-        let orders = Orders { version, run, net, sockets: named, opening, secrets };
+        let login = self.login.borrow().clone();
+        let proxy_login = login.map(|login| egress::wire::Hidden(zeroize::Zeroizing::new(login)));
+        let orders = Orders { version, run, net, sockets: named, opening, secrets, proxy_login, observe: false };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, fd)| fd.as_fd()).collect();
         engine.send_with(&ToBroker::Orders(Box::new(orders)), &fds);
         drop(sockets);
@@ -207,6 +231,10 @@ fn sockets(ports: &[u16]) -> Vec<(Socket, OwnedFd)> {
     }
     add(SocketKind::Udp4, AddressFamily::INET, SocketType::DGRAM, Some(53));
     add(SocketKind::Udp6, AddressFamily::INET6, SocketType::DGRAM, Some(53));
+    for port in [123, 9999] {
+        add(SocketKind::Udp4, AddressFamily::INET, SocketType::DGRAM, Some(port));
+        add(SocketKind::Udp6, AddressFamily::INET6, SocketType::DGRAM, Some(port));
+    }
     for _ in 0..4 {
         add(SocketKind::SpareTcp4, AddressFamily::INET, SocketType::STREAM, None);
         add(SocketKind::SpareTcp6, AddressFamily::INET6, SocketType::STREAM, None);

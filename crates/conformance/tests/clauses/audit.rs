@@ -1,6 +1,6 @@
 //! The log: where it lies, what is kept and redacted, when it reaches the disk, and that no run goes without it.
 
-use conformance::case::BOTH;
+use conformance::case::EVERY;
 use conformance::fixture::{text, there};
 use conformance::{Case, Cell, Fixture, Held, Who, check};
 use policy::ClauseId;
@@ -8,31 +8,31 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::AuditPath,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "the log lies where it was asked, holds, and shows an edit",
         cell: Cell::Enforced(path),
     },
     Case {
         clause: ClauseId::AuditPath,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a log that cannot be written refuses the run",
         cell: Cell::Enforced(unwritable),
     },
     Case {
         clause: ClauseId::AuditRedact,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "what matches is in no file of ours",
         cell: Cell::Enforced(redact),
     },
     Case {
         clause: ClauseId::AuditContent,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "arguments are kept whole, as a hash, or not at all",
         cell: Cell::Enforced(content),
     },
     Case {
         clause: ClauseId::AuditSync,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "`each` calls for the disk at every event, `none` never",
         cell: Cell::Enforced(sync),
     },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{CONTAINER, EVERY, PROCESS};
 use conformance::live::until;
 use conformance::{Case, Cell, Fixture, Held, Live, check, product};
 use policy::ClauseId;
@@ -10,13 +10,13 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a daemon that leaves its session dies with the run",
         cell: Cell::Enforced(orphans),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a supervisor killed by SIGKILL leaves no process, and the next start removes the rest",
         cell: Cell::Enforced(killed_supervisor),
     },

@@ -1,25 +1,25 @@
 //! Variables, inputs, secrets where there is no broker.
 
-use conformance::case::BOTH;
+use conformance::case::{BOTH, EVERY};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::EnvPass,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "nothing of the caller's environment goes in but what is named",
         cell: Cell::Enforced(pass),
     },
     Case {
         clause: ClauseId::EnvSet,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a set variable stands above all others",
         cell: Cell::Enforced(set),
     },
     Case {
         clause: ClauseId::Inputs,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "an input is checked, then a variable",
         cell: Cell::Enforced(inputs),
     },

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
 use conformance::fixture::{root, text, there};
 use conformance::{Case, Cell, Fixture, Held, Who, check};
 use policy::ClauseId;
@@ -11,13 +11,13 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsRead,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a granted file is read and not written",
         cell: Cell::Enforced(read),
     },
     Case {
         clause: ClauseId::FsRead,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "a grant is seen where it was moved to, and nowhere else",
         cell: Cell::Enforced(moved),
     },
@@ -71,7 +71,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsSockets,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a unix socket of the host below a read grant hears nobody",
         cell: Cell::Enforced(socket_below_read),
     },
@@ -107,7 +107,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsProtect,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "what a copy planted is not applied",
         cell: Cell::Enforced(protect_copy),
     },

@@ -2,95 +2,100 @@
 
 use std::time::Duration;
 
-use conformance::case::{BOTH, CONTAINER};
+use conformance::case::{BOTH, EVERY, TREES};
 use conformance::live::until;
 use conformance::{Case, Cell, Ended, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { clause: ClauseId::LimitsWall, backends: BOTH, sentence: "the run ends in time", cell: Cell::Enforced(wall) },
+    Case {
+        clause: ClauseId::LimitsWall,
+        backends: EVERY,
+        sentence: "the run ends in time",
+        cell: Cell::Enforced(wall),
+    },
     Case {
         clause: ClauseId::LimitsCpuTime,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "processor time of all children together ends the run",
         cell: Cell::Enforced(cpu_time),
     },
     Case {
         clause: ClauseId::LimitsCpuTime,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "children that are gone still count",
         cell: Cell::Enforced(cpu_time_of_the_dead),
     },
     Case {
         clause: ClauseId::LimitsCpus,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a busy tree gets its share and no more",
         cell: Cell::Controller("cpu", &["limits.cpus=0.05"], "limits.cpus/no-controller", cpus),
     },
     Case {
         clause: ClauseId::LimitsCpuset,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "the tree runs on the named core alone",
         cell: Cell::Controller("cpuset", &["limits.cpuset=0"], "limits.cpuset/no-controller", cpuset),
     },
     Case {
         clause: ClauseId::LimitsMemory,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "memory of one process ends the run and is not called a signal",
         cell: Cell::Enforced(memory),
     },
     Case {
         clause: ClauseId::LimitsMemory,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "memory of children counts together",
         cell: Cell::Enforced(memory_of_children),
     },
     Case {
         clause: ClauseId::LimitsMemory,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "an anonymous file counts",
         cell: Cell::Enforced(memory_of_memfd),
     },
     Case {
         clause: ClauseId::LimitsMemory,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "an anonymous shared mapping counts",
         cell: Cell::Enforced(memory_of_shared_mapping),
     },
     Case {
         clause: ClauseId::LimitsMemory,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "what is written to /tmp counts",
         cell: Cell::Enforced(memory_of_tmpfs),
     },
     Case {
         clause: ClauseId::LimitsPids,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "processes stop at the limit",
         cell: Cell::Enforced(pids),
     },
-    Case { clause: ClauseId::LimitsPids, backends: BOTH, sentence: "threads count", cell: Cell::Enforced(threads) },
+    Case { clause: ClauseId::LimitsPids, backends: EVERY, sentence: "threads count", cell: Cell::Enforced(threads) },
     Case {
         clause: ClauseId::LimitsOpenFiles,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "descriptors stop at the limit",
         cell: Cell::Enforced(open_files),
     },
     Case {
         clause: ClauseId::LimitsFileSize,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a file stops at its size",
         cell: Cell::Enforced(file_size),
     },
     Case {
         clause: ClauseId::LimitsDisk,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "bytes in all that is writable stop at the limit",
         cell: Cell::Enforced(disk),
     },
     Case {
         clause: ClauseId::LimitsFiles,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "files in all that is writable stop at the limit",
         cell: Cell::Enforced(files),
     },
@@ -381,7 +386,7 @@ print(os.path.getsize(path))"
 /// Everything together, in every place that can be written.
 fn fill(scene: &Fixture, piece: &str) -> String {
     let places = match scene.tier {
-        Tier::Container | Tier::Vm => "['/tmp', '/dev/shm', '/run']",
+        Tier::Container | Tier::Gvisor | Tier::Vm => "['/tmp', '/dev/shm', '/run']",
         Tier::Process => "[os.environ['TMPDIR'], os.environ['HOME']]",
     };
     format!(
@@ -403,7 +408,7 @@ print(done, flush=True)"
 
 fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> Held {
     match scene.tier {
-        Tier::Container | Tier::Vm => {
+        Tier::Container | Tier::Gvisor | Tier::Vm => {
             let done: u32 = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
             check(ended.out().contains("errno 28") && done <= most, || ended.said())
         }

@@ -1,7 +1,7 @@
 //! Every clause, on every backend, for both callers: enforced or refused. No third cell.
 //!
 //! Prints a line for each cell and a count at the end. `cargo test -p fumehood-conformance --test clauses memory` runs
-//! the cases whose clause or sentence contains the word.
+//! the cases whose clause or sentence contains the word; `tier=gvisor` those of one tier.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the lines are the report of the test")]
 
@@ -10,6 +10,7 @@ mod end;
 mod environment;
 mod files;
 mod git;
+mod gvisor;
 mod held;
 mod limits;
 mod network;
@@ -48,6 +49,7 @@ fn cases() -> Vec<Case> {
         audit::CASES,
         streams::CASES,
         end::CASES,
+        gvisor::CASES,
         vm::CASES,
     ];
     groups.concat()
@@ -83,13 +85,19 @@ fn main() -> ExitCode {
         }
     };
     let cases = cases();
-    let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let (tiers, wanted): (Vec<&String>, Vec<&String>) =
+        words.iter().filter(|word| !word.starts_with('-')).partition(|word| word.starts_with("tier="));
+    let of_tier = |backend: &BackendId| {
+        tiers.is_empty() || tiers.iter().any(|word| word.strip_prefix("tier=") == Some(backend.tier.as_str()))
+    };
     let chosen: Vec<(Case, BackendId, Who)> = cases
         .iter()
         .filter(|case| {
             wanted.is_empty() || wanted.iter().any(|w| case.clause.path().contains(*w) || case.sentence.contains(*w))
         })
-        .flat_map(|case| case.backends.iter().flat_map(|backend| Who::ALL.map(|who| (*case, *backend, who))))
+        .flat_map(|case| case.backends.iter().map(move |backend| (*case, *backend)))
+        .filter(|(_, backend)| of_tier(backend))
+        .flat_map(|(case, backend)| Who::ALL.map(|who| (case, backend, who)))
         .collect();
     let mut tally = prove(&chosen);
     let gaps = if wanted.is_empty() { gaps(&cases, &backends) } else { Vec::new() };
@@ -129,30 +137,29 @@ fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
     let name = format!("{} {} {}: {}", case.clause, backend.tier.as_str(), who.as_str(), case.sentence);
     let missing = if who == Who::Rootful && !root() {
         Some("the test is not run as root".to_owned())
+    } else if backend.tier == Tier::Gvisor {
+        backends::Capabilities::probe().runsc().err().map(|missing| missing.why)
     } else if backend.tier == Tier::Vm {
         vm::missing()
     } else {
         None
     };
-    let result = match &missing {
-        Some(_) => None,
-        None => Some(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))),
-    };
+    let result = missing.map_or_else(|| Ok(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))), Err);
     let Ok(mut tally) = tally.lock() else { return };
     match result {
-        None => {
+        Err(why) => {
             tally.skipped += 1;
-            println!("skip: {name}: {}", missing.unwrap_or_default());
+            println!("skip: {name}: {why}");
         }
-        Some(Ok(Found::Enforced)) => {
+        Ok(Ok(Found::Enforced)) => {
             tally.enforced += 1;
             println!("enforced {name}");
         }
-        Some(Ok(Found::Refused)) => {
+        Ok(Ok(Found::Refused)) => {
             tally.refused += 1;
             println!("refused  {name}");
         }
-        Some(Err(why)) => {
+        Ok(Err(why)) => {
             tally.failed += 1;
             println!("FAILED {name}\n    {why}");
         }

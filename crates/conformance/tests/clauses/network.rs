@@ -2,20 +2,20 @@
 
 use std::net::TcpListener;
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{CONTAINER, EVERY, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetMode,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "none: no socket of any internet family can be made, and a listener of the host hears nobody",
         cell: Cell::Enforced(none),
     },
     Case {
         clause: ClauseId::NetMode,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "loopback: its own works, the host's hears nobody",
         cell: Cell::Enforced(loopback),
     },
@@ -58,10 +58,20 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetAllow,
         backends: CONTAINER,
-        sentence: "rules for UDP are refused",
+        sentence: "datagrams reach a host whose rule says UDP, and no other place",
+        cell: Cell::Enforced(datagrams),
+    },
+    Case {
+        clause: ClauseId::NetAllow,
+        backends: CONTAINER,
+        sentence: "no proxy of HTTP passes datagrams on",
         cell: Cell::Refused(
-            &["net.mode=allow", "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]"],
-            "net.allow/no-udp",
+            &[
+                "net.mode=allow",
+                "net.proxy=http://proxy.example.org:3128",
+                "net.allow=[{ host = \"example.org\", ports = [123], protocol = \"udp\" }]",
+            ],
+            "net.allow/udp-by-proxy",
         ),
     },
     Case {
@@ -72,7 +82,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetDns,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "no name is resolved, and no question leaves",
         cell: Cell::Enforced(dns),
     },
@@ -85,8 +95,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetBandwidth,
         backends: CONTAINER,
-        sentence: "without a broker nobody meters",
+        sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetBandwidth,
+        backends: BOTH,
+        sentence: "without a network no socket can be made, and so the limit holds",
+        cell: Cell::Enforced(no_byte),
     },
     Case {
         clause: ClauseId::NetBytes,
@@ -97,8 +113,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetBytes,
         backends: CONTAINER,
-        sentence: "without a broker nobody meters",
-        cell: Cell::Refused(&["net.mode=loopback", "net.bytes=1G"], "net.bandwidth/no-broker"),
+        sentence: "what programs inside say to each other nobody meters",
+        cell: Cell::Refused(&["net.mode=loopback", "net.bytes=1G"], "net.bytes/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetBytes,
+        backends: BOTH,
+        sentence: "without a network no socket can be made, and so the limit holds",
+        cell: Cell::Enforced(no_byte),
     },
     Case {
         clause: ClauseId::NetConnections,
@@ -109,8 +131,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetConnections,
         backends: CONTAINER,
-        sentence: "without a broker nobody meters",
-        cell: Cell::Refused(&["net.mode=loopback", "net.connections=64"], "net.bandwidth/no-broker"),
+        sentence: "what programs inside say to each other nobody meters",
+        cell: Cell::Refused(&["net.mode=loopback", "net.connections=64"], "net.connections/no-broker"),
+    },
+    Case {
+        clause: ClauseId::NetConnections,
+        backends: BOTH,
+        sentence: "without a network no socket can be made, and so the limit holds",
+        cell: Cell::Enforced(no_byte),
     },
     Case {
         clause: ClauseId::NetConnections,
@@ -193,7 +221,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetPrograms,
         backends: CONTAINER,
-        sentence: "which program it is cannot be told yet",
+        sentence: "which program a connection is of nobody can hold",
         cell: Cell::Refused(
             &["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"],
             "net.programs/not-held",
@@ -208,10 +236,36 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::NetProxy,
         backends: CONTAINER,
-        sentence: "the broker goes out by itself yet",
-        cell: Cell::Refused(&["net.mode=allow", "net.proxy=http://proxy.example.org:3128"], "net.proxy/not-held"),
+        sentence: "a name is reached by the proxy and not without, and what `address` pins goes straight there",
+        cell: Cell::Enforced(proxied),
+    },
+    Case {
+        clause: ClauseId::NetDeny,
+        backends: CONTAINER,
+        sentence: "addresses cannot be denied to names that a proxy resolves",
+        cell: Cell::Refused(
+            &[
+                "net.mode=allow",
+                "net.allow=[\"example.org\"]",
+                "net.proxy=http://proxy.example.org:3128",
+                "net.deny=[\"192.0.2.0/24\"]",
+            ],
+            "net.deny/by-proxy",
+        ),
     },
 ];
+
+/// A listener of the host hears nobody where the network has limits and no mode.
+fn no_byte(scene: &Fixture) -> Held {
+    let (listener, code) = listener()?;
+    let limits = ["syscalls.profile=default", "net.bandwidth=1M/s", "net.bytes=1G", "net.connections=64"];
+    let ended = scene.python(&limits, &code)?;
+    check(ended.code == Some(1) && listener.accept().is_err(), || ended.said())?;
+    let planned = scene.plan(&limits)?;
+    check(planned.code == Some(0) && planned.out().contains("\"net.bytes\""), || planned.said())?;
+    scene.control_python(&code)?;
+    check(listener.accept().is_ok(), || "the control was not heard".to_owned())
+}
 
 fn listener() -> Result<(TcpListener, String), conformance::Wrong> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -293,7 +347,7 @@ fn with_rule(
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let rule =
-        format!("net.allow=[{{ host = \"served.test\", ports = [7001], address = \"127.0.0.1:{port}\"{keys} }}]");
+        format!("net.allow=[{{ host = \"served.test\", ports = [80, 7001], address = \"127.0.0.1:{port}\"{keys} }}]");
     let values: Vec<&str> =
         ["syscalls.profile=default", "net.mode=allow", &rule].into_iter().chain(more.iter().copied()).collect();
     let over = std::sync::atomic::AtomicBool::new(false);
@@ -345,16 +399,20 @@ fn seen(mut stream: std::net::TcpStream) {
 fn secret(scene: &Fixture) -> Held {
     let code = "
 import http.client, os
-c = http.client.HTTPConnection('served.test', 7001, timeout=9); c.request('GET', '/'); said = c.getresponse().read().decode()
+c = http.client.HTTPConnection('served.test', PORT, timeout=9); c.request('GET', '/'); said = c.getresponse().read().decode()
 print(said.startswith('seen'), 'canary-' + 'of-the-caller' in said + str(os.environ))";
-    let from = "from=\"env:CONFORM_CANARY\",hosts=[\"served.test\"],ports=[7001]";
+    let (code, other) = (code.replace("PORT", "80"), code.replace("PORT", "7001"));
+    let from = "from=\"env:CONFORM_CANARY\",hosts=[\"served.test\"],ports=[80, 7001]";
     let held = format!("secrets={{canary={{{from}}}}}");
-    let ended = with_rule(scene, seen, "", &[&held], code)?;
+    let ended = with_rule(scene, seen, "", &[&held], &code)?;
     check(ended.out() == "True False", || ended.said())?;
+    // On a port of its own a secret goes over TLS alone.
+    let plain = with_rule(scene, seen, "", &[&held], &other)?;
+    check(plain.out() == "False False", || plain.said())?;
     // Without it the same server is sent nothing; and what a program has itself is said back.
-    let none = with_rule(scene, seen, "", &[], code)?;
+    let none = with_rule(scene, seen, "", &[], &code)?;
     check(none.out() == "False False", || none.said())?;
-    let own = with_rule(scene, seen, "", &["env.pass=[\"CONFORM_CANARY\"]"], code)?;
+    let own = with_rule(scene, seen, "", &["env.pass=[\"CONFORM_CANARY\"]"], &code)?;
     check(own.out() == "False True", || own.said())
 }
 
@@ -448,6 +506,67 @@ print('goes on', got < 32768)";
     check(ended.out() == "goes on True", || ended.said())?;
     let free = with_server(scene, &[], code)?;
     check(free.out() == "goes on False", || free.said())
+}
+
+fn datagrams(scene: &Fixture) -> Held {
+    let server = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    let port = server.local_addr()?.port();
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        let mut bytes = [0; 64];
+        while let Ok((count, from)) = server.recv_from(&mut bytes) {
+            drop(bytes.get(..count).map(|bytes| server.send_to(bytes, from)));
+        }
+    });
+    let code = "
+import socket
+def ask(host, port):
+    s = socket.socket(2, 2); s.settimeout(1)
+    try: s.connect((host, port)); s.send(b'tick'); return s.recv(9).decode()
+    except socket.gaierror: return 'no name'
+    except ConnectionRefusedError: return 'refused'
+    except TimeoutError: return 'dropped'
+print([ask(*to) for to in [('clock.test', 123), ('served.test', 123), ('other.test', 123), ('clock.test', 443), ('192.0.2.1', 123)]])";
+    let rule =
+        format!(" }}, {{ host = \"clock.test\", ports = [123], protocol = \"udp\", address = \"127.0.0.1:{port}\"");
+    let ended = with_rule(scene, answer, &rule, &[], code)?;
+    check(ended.out() == "['tick', 'dropped', 'no name', 'refused', 'dropped']", || ended.said())?;
+    check(ended.violations().iter().any(|id| id.starts_with("net.allow/unknown")), || ended.said())?;
+    let without = with_rule(scene, answer, "", &[], code)?;
+    check(without.out() == "['no name', 'refused', 'no name', 'no name', 'refused']", || without.said())
+}
+
+/// Answers a CONNECT, and then as [`answer`] does what is connected to.
+fn tunnel(mut stream: std::net::TcpStream) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && std::io::Read::read(&mut stream, &mut byte).is_ok_and(|read| read == 1) {
+        head.extend_from_slice(&byte);
+    }
+    let asked = head.starts_with(b"CONNECT only.test:22 HTTP/1.1\r\n");
+    let login = String::from_utf8_lossy(&head).contains("\r\nProxy-Authorization: Basic dTpwYXNzLXdvcmQ=\r\n");
+    let said: &[u8] = if asked && login { b"HTTP/1.1 200 OK\r\n\r\n" } else { b"HTTP/1.1 403 no\r\n\r\n" };
+    if std::io::Write::write_all(&mut stream, said).is_ok() && asked {
+        answer(stream);
+    }
+}
+
+fn proxied(scene: &Fixture) -> Held {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| drop(std::thread::spawn(|| tunnel(stream))))
+    });
+    let code = format!(
+        "{TRY}\nprint([attempt(*to) for to in [('only.test', 22), ('other.test', 22), ('served.test', 7001)]])"
+    );
+    let by = format!("net.proxy=http://u:pass-word@127.0.0.1:{port}");
+    let only = " }, { host = \"only.test\", ports = [22]";
+    let ended = with_rule(scene, answer, only, &[&by], &code)?;
+    check(ended.out() == "['hello', 'no name', 'hello']", || ended.said())?;
+    // The login is nowhere in what is told.
+    check(!ended.report.to_string().contains("pass-word"), || "the login is told".to_owned())?;
+    let without = with_rule(scene, answer, only, &[], &code)?;
+    check(without.out() == "['no name', 'no name', 'hello']", || without.said())
 }
 
 fn deny(scene: &Fixture) -> Held {

@@ -1,25 +1,25 @@
 //! The root, the places that can be written, their sizes, and what may be executed.
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, EVERY, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsRoot,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a file of the host outside the root cannot be read",
         cell: Cell::Enforced(secret),
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "a folder as root shows itself and nothing of the host",
         cell: Cell::Enforced(folder_as_root),
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "an empty root has no programs",
         cell: Cell::Enforced(empty_root),
     },
@@ -31,9 +31,27 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: BOTH,
+        backends: CONTAINER,
+        sentence: "an image as root shows itself and nothing of the host",
+        cell: Cell::Enforced(image_as_root),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        backends: CONTAINER,
+        sentence: "an image that is not in the store is refused",
+        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/no-such-image"),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        backends: PROCESS,
         sentence: "an image is refused",
-        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/no-images"),
+        cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/needs-container"),
+    },
+    Case {
+        clause: ClauseId::FsExec,
+        backends: CONTAINER,
+        sentence: "a list of executables in an image is refused",
+        cell: Cell::Refused(&["fs.root=image:debian", "fs.exec=[\"/bin/sh\"]"], "fs.exec/no-list"),
     },
     Case {
         clause: ClauseId::FsLandlock,
@@ -55,20 +73,25 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsNoexec,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a written program cannot be executed, and a loader that maps it is stopped or named in the plan",
         cell: Cell::Enforced(noexec),
     },
-    Case { clause: ClauseId::FsTmp, backends: BOTH, sentence: "/tmp ends at its size", cell: Cell::Enforced(tmp_size) },
+    Case {
+        clause: ClauseId::FsTmp,
+        backends: EVERY,
+        sentence: "/tmp ends at its size",
+        cell: Cell::Enforced(tmp_size),
+    },
     Case {
         clause: ClauseId::FsShm,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "/dev/shm ends at its size",
         cell: Cell::Enforced(shm_size),
     },
     Case {
         clause: ClauseId::FsRun,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "/run ends at its size",
         cell: Cell::Enforced(run_size),
     },
@@ -121,6 +144,34 @@ fn folder_as_root(scene: &Fixture) -> Held {
         &["/bin/busybox", "sh", "-c", "/bin/busybox cat /mark; /bin/busybox ls /etc/debian_version"],
     )?;
     check(ended.out() == "canary-7788" && ended.code == Some(1), || ended.said())
+}
+
+fn image_as_root(scene: &Fixture) -> Held {
+    let static_shell =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::fixture::there(path.as_ref()));
+    let busybox = static_shell.ok_or("busybox-static is needed: scripts/setup installs it")?;
+    let tree = scene.dir("tree")?;
+    std::fs::write(tree.join("mark"), "canary-9911")?;
+    std::fs::copy(busybox, tree.join("busybox"))?;
+    let (tree, saved) = (tree.display().to_string(), scene.dir("saved")?);
+    let packed = |words: &[&str]| scene.bare(words).and_then(|ended| check(ended.code == Some(0), || ended.said()));
+    let layer = saved.join("layer.tar");
+    packed(&["/bin/tar", "-C", &tree, "-cf", &layer.display().to_string(), "mark", "busybox"])?;
+    let id = policy::json::sha256_hex(&std::fs::read(&layer)?);
+    let arch = if std::env::consts::ARCH == "x86_64" { "amd64" } else { "arm64" };
+    let config =
+        format!(r#"{{"architecture":"{arch}","os":"linux","config":{{}},"rootfs":{{"diff_ids":["sha256:{id}"]}}}}"#);
+    std::fs::write(saved.join("config.json"), config)?;
+    let manifest = r#"[{"Config":"config.json","RepoTags":["mark:1"],"Layers":["layer.tar"]}]"#;
+    std::fs::write(saved.join("manifest.json"), manifest)?;
+    let (folder, archive) =
+        (saved.display().to_string(), scene.dir("archive")?.join("saved.tar").display().to_string());
+    packed(&["/bin/tar", "-C", &folder, "-cf", &archive, "config.json", "manifest.json", "layer.tar"])?;
+    let imported = scene.product(&["image", "import", &archive])?.end()?;
+    check(imported.code == Some(0), || imported.said())?;
+    let script = "/busybox cat /mark; /busybox ls /etc/debian_version";
+    let ended = scene.run(&Fixture::values(&["fs.root=image:mark:1"]), &["/busybox", "sh", "-c", script])?;
+    check(ended.out() == "canary-9911" && ended.code == Some(1), || ended.said())
 }
 
 fn empty_root(scene: &Fixture) -> Held {
@@ -195,7 +246,7 @@ fn noexec(scene: &Fixture) -> Held {
     let ended = scene.python(&["fs.noexec=true"], &copy("__import__('os').environ['TMPDIR'] + '/sleep'"))?;
     check(ended.code == Some(0) && ended.out().starts_with("errno 13 "), || ended.said())?;
     match scene.tier {
-        Tier::Container | Tier::Vm => check(!ended.out().ends_with(" 0"), || ended.said()),
+        Tier::Container | Tier::Gvisor | Tier::Vm => check(!ended.out().ends_with(" 0"), || ended.said()),
         // Landlock does not see what a loader maps: the plan says so, and that is the promise.
         Tier::Process => {
             let list = ended.report.get("enforcers").map(ToString::to_string).unwrap_or_default();
@@ -230,7 +281,7 @@ fn tmp_size(scene: &Fixture) -> Held {
     check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
     let ended = scene.python(&values, &code(20))?;
     match scene.tier {
-        Tier::Container | Tier::Vm => {
+        Tier::Container | Tier::Gvisor | Tier::Vm => {
             check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said())
         }
         // Sampled: the run ends.

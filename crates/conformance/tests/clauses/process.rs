@@ -1,13 +1,13 @@
 //! Who the program is, its terminal, its system calls, and what a later version judges.
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::ProcessUser,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "uid and gid are 1000 under the name that was asked",
         cell: Cell::Enforced(user),
     },
@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessHostname,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "the name inside is ours and the host's stays",
         cell: Cell::Enforced(hostname),
     },
@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessUmask,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "new files have the mode that it leaves",
         cell: Cell::Enforced(umask),
     },
@@ -55,19 +55,19 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::SyscallsProfile,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a call outside the profile fails, and one of a foreign architecture kills",
         cell: Cell::Enforced(profile),
     },
     Case {
         clause: ClauseId::SyscallsAllow,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a named call works beside the profile's",
         cell: Cell::Enforced(allow),
     },
     Case {
         clause: ClauseId::SyscallsDeny,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a named call fails though the profile has it",
         cell: Cell::Enforced(deny),
     },
@@ -85,7 +85,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Tools,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "no channel leads to a tool: no listener of the host, no descriptor that was left open",
         cell: Cell::Enforced(tools),
     },

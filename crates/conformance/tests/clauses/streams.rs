@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 
-use conformance::case::BOTH;
+use conformance::case::{BOTH, EVERY};
 use conformance::fixture::there;
 use conformance::{Case, Cell, Fixture, Held, check, product};
 use policy::ClauseId;
@@ -11,49 +11,49 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "exit codes pass, and each of ours has its own word",
         cell: Cell::Enforced(exit_codes),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "the caller's descriptors do not go in",
         cell: Cell::Enforced(descriptors),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "stdin comes through a pipe, and its end too",
         cell: Cell::Enforced(stdin),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "closed standard descriptors are nothing to read and nothing to write",
         cell: Cell::Enforced(closed),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "arguments of 1 MiB arrive whole",
         cell: Cell::Enforced(long_arguments),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "more arguments than the kernel takes are told, and nothing is left",
         cell: Cell::Enforced(too_long_arguments),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a signal of the caller reaches the program's own handler",
         cell: Cell::Enforced(forwarded),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a program that ignores signals ends at the third",
         cell: Cell::Enforced(insistent),
     },

@@ -1,6 +1,6 @@
 //! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, CONTAINER, GVISOR, PROCESS};
 use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::Tier,
         backends: BOTH,
         sentence: "a tier that no backend implements is refused",
-        cell: Cell::Refused(&["tier=gvisor"], "tier/no-backend"),
+        cell: Cell::Refused(&["tier=language"], "tier/no-backend"),
     },
     Case {
         clause: ClauseId::Backend,
@@ -50,9 +50,15 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Threat,
+        backends: GVISOR,
+        sentence: "against tenants that are hostile to each other `auto` takes the gvisor tier",
+        cell: Cell::Enforced(against_tenants),
+    },
+    Case {
+        clause: ClauseId::Threat,
         backends: BOTH,
         sentence: "what only a stronger tier could hold is refused",
-        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/not-in-a-machine"),
+        cell: Cell::Refused(&["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     },
     Case {
         clause: ClauseId::Enforcer,
@@ -129,6 +135,10 @@ fn against_mistakes(scene: &Fixture) -> Held {
 
 fn against_hostile(scene: &Fixture) -> Held {
     auto(scene, "hostile", Tier::Container)
+}
+
+fn against_tenants(scene: &Fixture) -> Held {
+    auto(scene, "multi-tenant", Tier::Gvisor)
 }
 
 fn auto(scene: &Fixture, threat: &str, tier: Tier) -> Held {

@@ -1,55 +1,55 @@
 //! Output, rates, idle time, thresholds.
 
-use conformance::case::BOTH;
+use conformance::case::EVERY;
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::LimitsOutput,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "head and tail are kept, the rest is counted",
         cell: Cell::Enforced(cut),
     },
     Case {
         clause: ClauseId::LimitsOver,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "`kill` ends the run at the limit",
         cell: Cell::Enforced(kill),
     },
     Case {
         clause: ClauseId::LimitsOver,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "`cut` lets the program end by itself",
         cell: Cell::Enforced(cut),
     },
     Case {
         clause: ClauseId::LimitsIoRead,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a rate is held by the controller, or refused without one",
         cell: Cell::Controller("io", &["limits.io_read=4M/s"], "limits.io_read/no-controller", io_read),
     },
     Case {
         clause: ClauseId::LimitsIoWrite,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a rate is held by the controller, or refused without one",
         cell: Cell::Controller("io", &["limits.io_write=4M/s", MISTAKES], "limits.io_write/no-controller", io_write),
     },
     Case {
         clause: ClauseId::LimitsIdle,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "a single run does not idle: refused",
         cell: Cell::Refused(&["limits.idle=10s"], "limits.idle/no-live"),
     },
     Case {
         clause: ClauseId::LimitsWarn,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "usage above it is told, and the run goes on",
         cell: Cell::Enforced(warn),
     },
     Case {
         clause: ClauseId::LimitsKill,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "usage above it ends the run with a reason of its own",
         cell: Cell::Enforced(threshold),
     },

@@ -1,6 +1,6 @@
 //! The workspace: not at all, read-only, directly, or with changes kept aside until they are applied.
 
-use conformance::case::{BOTH, CONTAINER, PROCESS};
+use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS};
 use conformance::fixture::{text, there};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
@@ -8,13 +8,13 @@ use policy::ClauseId;
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Workspace,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "none: the caller's folder is not there",
         cell: Cell::Enforced(none),
     },
     Case {
         clause: ClauseId::Workspace,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "ro: read and not written",
         cell: Cell::Enforced(read_only),
     },
@@ -32,13 +32,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Workspace,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "copy: the host changes by `apply` alone",
         cell: Cell::Enforced(copy),
     },
     Case {
         clause: ClauseId::Workspace,
-        backends: BOTH,
+        backends: EVERY,
         sentence: "`apply` refuses what was changed on the host meanwhile, and takes nothing",
         cell: Cell::Enforced(conflict),
     },

@@ -21,8 +21,8 @@ use crate::{http, pattern};
 pub const LEAST: usize = 8;
 /// Most bytes of a value: it has to fit into a header.
 pub const MOST: usize = 8192;
-/// The one port that is never spoken to without TLS.
-const HTTPS: u16 = 443;
+/// The one port that is spoken to without TLS: who names it in `ports` asks for that.
+const HTTP: u16 = 80;
 /// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is.
 const FRAMING: [&str; 8] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"];
@@ -104,7 +104,7 @@ impl Held {
     /// Whether this request is one that it is put into.
     #[must_use]
     pub fn fits(&self, asked: &Asked<'_>) -> bool {
-        let safe = asked.verified || asked.port != HTTPS;
+        let safe = asked.verified || asked.port == HTTP;
         let methods = &self.secret.methods;
         let by_method = methods.is_empty() || methods.iter().any(|method| method == asked.method);
         safe && self.is_for(asked.to, asked.port) && by_method && self.has_path(asked.path)

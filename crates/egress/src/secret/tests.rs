@@ -81,6 +81,13 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
     ] {
         assert!(!fitting(host, port, verified, method, path), "{host} {port} {verified} {method} {path}");
     }
+    // A port of its own is meant for TLS, and nothing goes to it without.
+    let own = Held { secret: Secret { ports: vec![8443], ..bearer().secret }, ..bearer() };
+    let to = To::Name("api.test".to_owned());
+    for verified in [true, false] {
+        let asked = Asked { to: &to, port: 8443, verified, method: "GET", path: "/v1/a" };
+        assert_eq!(own.fits(&asked), verified);
+    }
     let to = To::Address("192.0.2.1".parse().unwrap());
     assert!(!bearer().is_for(&to, 443), "an address has no name");
 }

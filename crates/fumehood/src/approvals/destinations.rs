@@ -46,7 +46,7 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
         args,
         rule: "net.unknown".to_owned(),
         reason: "no rule of `net` names this host".to_owned(),
-        agent: "sandbox".to_owned(),
+        agent: agent(&state, &question.run),
         session: question.run.clone(),
         approval: Approval::Never,
         by: ApprovalBy::Person,
@@ -56,7 +56,10 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
         let body = json!({ "state": state, "approval": id, "host": question.host, "port": question.port });
         log.append(&question.run, &Kind::egress_asked(), &body).ok()
     };
-    record("asked", parked.id())?;
+    // Where a remembered approval answers, nobody is asked.
+    if parked.known().is_none() {
+        record("asked", parked.id())?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().ok()?;
     let answer = runtime.block_on(parked.wait(PATIENCE));
     let (said, id) = match &answer {
@@ -68,4 +71,15 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
     // What is not written down is not done.
     record(said, id)?;
     Some(answer.is_approved())
+}
+
+/// Who asks, for the store: places for questions and what is remembered are of one agent, and sandboxes of two keys are not
+/// one.
+fn agent(state: &State, run: &str) -> String {
+    let living = live::Home::new(state).and_then(|home| home.list(false)).unwrap_or_default();
+    let labels = living.into_iter().find(|info| info.run == run).map(|info| info.labels);
+    match labels.as_ref().and_then(server::owner) {
+        Some(owner) => format!("sandbox of {owner}"),
+        None => "sandbox".to_owned(),
+    }
 }

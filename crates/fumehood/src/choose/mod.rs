@@ -96,7 +96,7 @@ fn of_tier(
         backends.push(None);
     }
     let row = |backend: Option<&'static str>| {
-        let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy)).collect();
+        let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy, host)).collect();
         refused.extend(backend.and_then(|_| too_weak(tier, threat)));
         refused.extend(backend.and_then(|name| not_named(name, asked.policy.backend)));
         let mut held = 0;

@@ -1,9 +1,9 @@
 //! What somebody needs of a sandbox beside its policy, as demands that a tier holds or refuses.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use policy::value::{NetMode, Policy, Root, Tier};
-use sandbox::PolicyLayer;
+use sandbox::{Capabilities, PolicyLayer};
 use serde_json::{Value, json};
 
 /// Where programs are looked for, as inside without `env.set`.
@@ -72,7 +72,7 @@ impl Need {
     }
 
     /// Why a tier has it not, where no clause says so: as an entry of `refused`.
-    pub(crate) fn missing(self, tier: Tier, policy: &Policy) -> Option<Value> {
+    pub(crate) fn missing(self, tier: Tier, policy: &Policy, host: &Capabilities) -> Option<Value> {
         match self {
             Self::Gpu => Some(self.refused("no tier hands devices to a sandbox yet", "run that part outside")),
             Self::Docker => Some(self.refused(
@@ -89,23 +89,34 @@ impl Need {
             Self::Fork | Self::Snapshot if tier == Tier::Language => {
                 Some(self.refused("an interpreter has no files that could be copied", "take the tier `process` or a stronger one"))
             }
-            Self::Pip | Self::Net | Self::Fork | Self::Snapshot => None,
+            // What is copied must stand still meanwhile.
+            Self::Fork | Self::Snapshot if host.cgroups().map_or(true, |groups| groups.available().kill.is_err()) => Some(
+                self.refused("nothing can be frozen here: there is no control group with a freezer", "`fumehood doctor` says how"),
+            ),
+            Self::Pip => self.program(tier, policy, &["python3"]),
+            Self::Net | Self::Fork | Self::Snapshot => None,
         }
     }
 
-    /// Whether one of these programs is there. What another root holds is not looked into.
+    /// Whether one of these programs is there, and may be executed. What another root holds is not looked into.
     fn program(self, tier: Tier, policy: &Policy, names: &[&str]) -> Option<Value> {
         if tier == Tier::Language {
             return Some(
                 self.refused("an interpreter starts no programs", "take the tier `process` or a stronger one"),
             );
         }
-        let there = |name: &&str| PATH.iter().any(|dir| Path::new(dir).join(name).is_file());
-        if policy.fs.root != Root::Host || names.iter().any(there) {
+        let shown = || names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        let in_path = || names.iter().flat_map(|name| PATH.iter().map(move |dir| Path::new(dir).join(name)));
+        if let Some(only) = &policy.fs.exec
+            && !in_path().any(|path| is_among(only, &path))
+        {
+            let why = format!("`fs.exec` lets other files be executed alone, and {} is none of them", shown());
+            return Some(self.refused(&why, "add it to `fs.exec`, or drop that clause"));
+        }
+        if policy.fs.root != Root::Host || in_path().any(|path| path.is_file()) {
             return None;
         }
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let why = format!("{} is not installed in {}", names.join(" or "), PATH.join(", "));
+        let why = format!("{} is not installed in {}", shown(), PATH.join(", "));
         Some(self.refused(&why, "install it on this machine, or take another `fs.root`"))
     }
 
@@ -119,4 +130,10 @@ impl Need {
             "fix": fix,
         })
     }
+}
+
+/// Whether a program is one of these files, whatever links lead to either.
+fn is_among(files: &[PathBuf], program: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    files.iter().any(|file| file == program || real(file).is_some_and(|file| real(program) == Some(file)))
 }

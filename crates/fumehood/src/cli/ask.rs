@@ -36,6 +36,19 @@ pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
             if shell { "`fumehood run -- bash` reads commands from stdin" } else { "drop `-t`" }.to_owned(),
         ));
     }
+    let on = match call.parsed.value("on").map(|word| word.to_str().and_then(|word| word.parse().ok()).ok_or(word)) {
+        Some(Ok(run)) => Some(run),
+        Some(Err(word)) => {
+            wrong.push(usage(
+                "usage/no-run",
+                format!("`--on {}` names no run", show_bytes(word.as_bytes())),
+                "a run's id begins with `r-`".to_owned(),
+                "`fumehood changes` lists the runs whose changes are kept".to_owned(),
+            ));
+            None
+        }
+        None => None,
+    };
     let code = if wrong.is_empty() { 126 } else { 125 };
     let (mut layers, bad) = layers(flags);
     wrong.extend(bad);
@@ -55,7 +68,9 @@ pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
         verbose,
         json: call.json,
         report: call.parsed.value("report").map(PathBuf::from),
+        on,
         color: call.color,
+        learner: None,
     })
 }
 

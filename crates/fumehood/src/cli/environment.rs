@@ -22,7 +22,8 @@ impl Environment {
             argv0: std::env::args_os().next().map_or_else(|| PathBuf::from("fumehood"), PathBuf::from),
             caller: sandbox::Environment::new(std::env::current_dir().ok(), env, rustix::process::geteuid().as_raw())
                 // One that was removed or replaced meanwhile has no name any more.
-                .with_broker(std::env::current_exe().ok().filter(|program| program.is_file())),
+                .with_broker(std::env::current_exe().ok().filter(|program| program.is_file()))
+                .with_images(Some(&images::OfCaller)),
         }
     }
 }

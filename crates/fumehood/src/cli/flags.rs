@@ -50,6 +50,10 @@ pub const POLICY: &[Flag] = &[
     Flag::new("set", Some("CLAUSE=VALUE"), To::Set, "Any clause, e.g. limits.files=10000"),
 ];
 
+/// Flags of `run` and `shell`: where the workspace begins.
+pub const ON: &[Flag] =
+    &[Flag::new("on", Some("RUN"), To::Ours, "Go on from the changes that this run left in the workspace").once()];
+
 /// Flags of `run` and `plan`, beside those: what to run, and its streams.
 pub const RUN: &[Flag] = &[
     Flag::new("lang", Some("LANGUAGE"), To::Ours, "Language of the code or script"),

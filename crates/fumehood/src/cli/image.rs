@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use images::{ImageError, Listed, Store};
-use policy::units::Bytes;
-use sandbox::fault::{show_bytes, show_text};
+use sandbox::fault::show_text;
 use sandbox::quantity;
 use serde_json::json;
 
 use super::args::{Flag, To, Words, usage};
+use super::image_make::max_size;
 use super::spec::{Call, Spec};
 use crate::changes::state;
 use crate::ui::{Failure, Role, Table, count};
@@ -67,15 +67,28 @@ pub(super) const INSPECT: Spec = Spec {
     run: inspect,
 };
 
-fn failure(error: &ImageError) -> Failure {
+pub(super) const EXPORT: Spec = Spec {
+    path: &["image", "export"],
+    about: "Write an image of the store as an OCI layout",
+    usage: "REF PATH",
+    more: "PATH is made: an archive if it ends in `.tar`, else a folder; `skopeo` and `podman load` read both.\n\
+           One layer, uncompressed, in which all is root's: one tree gives one digest, wherever it is written.\n\
+           Exit code 0; 125 if PATH is there or cannot be written; 126 if the image was changed in the store.",
+    tables: &[],
+    words: Words::Mixed(2),
+    hidden: false,
+    run: export,
+};
+
+pub(super) fn failure(error: &ImageError) -> Failure {
     Failure::Faults { code: if error.is_refusal() { 126 } else { 125 }, faults: vec![error.fault()] }
 }
 
-fn store(call: &Call<'_>) -> Result<Store, Failure> {
+pub(super) fn store(call: &Call<'_>) -> Result<Store, Failure> {
     Store::open(&state(call.environment)?).map_err(|error| failure(&error))
 }
 
-fn missing(what: &str, fix: &str) -> Failure {
+pub(super) fn missing(what: &str, fix: &str) -> Failure {
     Failure::own(usage("usage/no-image", "there is no image to work on".to_owned(), what.to_owned(), fix.to_owned()))
 }
 
@@ -86,15 +99,6 @@ fn references(call: &Call<'_>) -> Result<Vec<String>, Failure> {
     Ok(call.parsed.words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-fn limit(call: &Call<'_>) -> Result<Option<u64>, Failure> {
-    let Some(value) = call.parsed.value("max-size") else { return Ok(None) };
-    let parsed = Bytes::parse(&value.to_string_lossy()).map_err(|error| {
-        let what = format!("`--max-size {}`", show_bytes(value.as_encoded_bytes()));
-        Failure::own(usage("usage/bad-value", what, error.why, "a size as `30G`".to_owned()))
-    });
-    parsed.map(|size| Some(size.0))
-}
-
 fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
     let Some(path) = call.parsed.words.first() else {
         return Err(missing(
@@ -102,11 +106,16 @@ fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
             "`fumehood image import PATH`, with what `docker save` writes or an OCI layout",
         ));
     };
-    let done = store(call)?.import(Path::new(path), limit(call)?).map_err(|error| failure(&error))?;
+    let done = store(call)?.import(Path::new(path), max_size(call)?).map_err(|error| failure(&error))?;
+    made(call, &done)
+}
+
+/// Says what was put into the store, and what is not as it was.
+pub(super) fn made(call: &mut Call<'_>, done: &[Listed]) -> Result<u8, Failure> {
     if call.json {
         return call.console.json(&json!({ "schema": 1, "images": done })).map(|_| 0);
     }
-    for image in &done {
+    for image in done {
         let told = &image.about.told;
         let notes = [
             (told.owners, "entry had another owner", "entries had other owners"),
@@ -116,13 +125,28 @@ fn import(call: &mut Call<'_>) -> Result<u8, Failure> {
                 "files lost set-user-id, set-group-id or their sticky bits",
             ),
             (told.attributes, "entry lost extended attributes", "entries lost extended attributes"),
+            (told.left_out, "entry of the host was left out", "entries of the host were left out"),
         ];
         for (number, one, many) in notes.into_iter().filter(|(number, _, _)| *number > 0) {
             call.console.eprint(&format!("{}\n", count(number, one, many)));
         }
     }
-    let text = table(&done).render(call.console.out, 0, call.console.columns);
+    let text = table(done).render(call.console.out, 0, call.console.columns);
     call.console.data(text.as_bytes()).map(|_| 0)
+}
+
+fn export(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let reference = references(call)?.swap_remove(0);
+    let Some(path) = call.parsed.words.get(1) else {
+        return Err(missing("PATH is missing", "`fumehood image export REF PATH`, with a PATH that is not there"));
+    };
+    let path = Path::new(path);
+    let digest = store(call)?.export(&reference, path).map_err(|error| failure(&error))?;
+    if call.json {
+        let path = path.to_string_lossy();
+        return call.console.json(&json!({ "schema": 1, "path": path, "digest": digest })).map(|_| 0);
+    }
+    call.console.data(format!("{digest}\n").as_bytes()).map(|_| 0)
 }
 
 fn list(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -15,7 +15,12 @@ pub(super) const PREPARE: Spec = Spec {
     more: "As root, once on a host: Debian's newest kernel for virtual machines is fetched by apt, which checks its signature, and unpacked;\n\
            none of its scripts is run. Kernel and modules are kept by digest in /var/lib/fumehood-machine, and checked at each start.\n\
            Exit code 0; 125 if it cannot be had or kept.",
-    tables: &[&[Flag::new("package", Some("FILE"), To::Ours, "A kernel package of Debian for amd64 that is here already")]],
+    tables: &[&[Flag::new(
+        "package",
+        Some("FILE"),
+        To::Ours,
+        "A kernel package of Debian for amd64 that is here already",
+    )]],
     words: Words::Mixed(0),
     hidden: false,
     run: prepare,

@@ -3,6 +3,7 @@
 //! The way is [`args`] (what was typed) -> `target` and `run::request` (what it means) -> one command. [`spec`] is the shape of
 //! a command; [`COMMANDS`] is the list of them.
 
+mod agent;
 mod approvals;
 pub mod args;
 pub mod ask;
@@ -20,7 +21,10 @@ pub mod flags;
 mod gc;
 mod house;
 mod image;
+mod image_build;
+mod image_make;
 mod keys;
+mod learn;
 mod live;
 mod machine;
 mod man;
@@ -54,6 +58,8 @@ pub const COMMANDS: &[&Spec] = &[
     &run::RUN,
     &run::SHELL,
     &run::PLAN,
+    &learn::SPEC,
+    &agent::SPEC,
     &live::CREATE,
     &live::EXEC,
     &live::PS,
@@ -105,6 +111,9 @@ pub const COMMANDS: &[&Spec] = &[
     &template::LS,
     &template::RM,
     &image::IMPORT,
+    &image::EXPORT,
+    &image_build::BUILD,
+    &image_make::FROM_HOST,
     &image::LS,
     &image::RM,
     &image::INSPECT,

@@ -24,12 +24,13 @@ pub(super) const CHECK: Spec = Spec {
     about: "Judge a destination by the `net` of a policy; nothing is connected to",
     usage: "-p POLICY [FLAGS] [--method METHOD] URL|HOST:PORT",
     more: "Exit codes:\n  \
-      0    it would be reached, if it leads to a public address or a rule says by `address` where it is\n  \
+      0    it would be reached, if it leads to a public address or a rule says by `address` where it is; \
+                by `net.proxy`, wherever the proxy resolves it to\n  \
       1    it would be refused; the reason is told, and what to do instead\n  \
       3    somebody would be asked\n  \
       125  a failure of fumehood itself, or bad usage\n  \
       126  the policy is wrong\n\n\
-    Without a port: 443, or the one of the URL's scheme. With --json: {schema, decision, host, port, reason}.\n\
+    Without a port: 443, or the one of the URL's scheme. With --json: {schema, decision, host, port, proxy, reason}.\n\
     Example: `fumehood net check --allow-host example.org https://example.org/index.html`",
     tables: &[POLICY, METHOD],
     words: Words::Mixed(1),
@@ -47,7 +48,8 @@ struct Asked {
 
 /// What the rules say.
 enum Said {
-    Allowed,
+    /// By this proxy, where one resolves the name.
+    Allowed(Option<String>),
     Asked,
     Refused(Reason),
 }
@@ -61,23 +63,24 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let said = judge(&Rules::of(loaded.policy.net), &asked, &method);
     let denied = match &said {
         Said::Refused(reason) => Some(record(reason, &asked, closed)),
-        Said::Allowed | Said::Asked => None,
+        Said::Allowed(_) | Said::Asked => None,
     };
     if call.json {
-        let decision = match said {
-            Said::Allowed => "allow",
-            Said::Asked => "ask",
-            Said::Refused(_) => "deny",
+        let (decision, proxy) = match &said {
+            Said::Allowed(proxy) => ("allow", proxy.as_deref()),
+            Said::Asked => ("ask", None),
+            Said::Refused(_) => ("deny", None),
         };
         let reason = denied.as_ref().map(egress::denial::body);
         let host = asked.to.to_string();
-        call.console
-            .json(&json!({ "schema": 1, "decision": decision, "host": host, "port": asked.port, "reason": reason }))?;
+        call.console.json(&json!({
+            "schema": 1, "decision": decision, "host": host, "port": asked.port, "proxy": proxy, "reason": reason,
+        }))?;
     } else {
         call.console.data(text(call, &asked, denied.as_ref(), &said).as_bytes())?;
     }
     Ok(match said {
-        Said::Allowed => 0,
+        Said::Allowed(_) => 0,
         Said::Refused(_) => 1,
         Said::Asked => 3,
     })
@@ -103,6 +106,7 @@ fn read(word: &str) -> Option<Asked> {
 }
 
 fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
+    let by_name;
     if let To::Name(name) = &asked.to {
         match rules.look_up(name) {
             LookUp::Denied(reason) => return Said::Refused(reason),
@@ -114,6 +118,7 @@ fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
         Connect::Denied(reason) => return Said::Refused(reason),
         Connect::Ask => return Said::Asked,
         Connect::Way(way) => {
+            by_name = way.pin.is_none() && matches!(asked.to, To::Name(_));
             // An address is asked for itself, and what a range allows may still lead inside.
             if let (To::Address(address), None) = (&asked.to, way.pin)
                 && let Err(reason) = rules.outside(*address, asked.port)
@@ -122,13 +127,14 @@ fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
             }
         }
     }
-    let Some(path) = &asked.path else { return Said::Allowed };
+    let proxy = rules.net().proxy.as_ref().filter(|_| by_name).map(policy::value::Proxy::place);
+    let Some(path) = &asked.path else { return Said::Allowed(proxy) };
     let host = match &asked.to {
         To::Address(address) if address.is_ipv6() => format!("[{address}]"),
         to @ (To::Name(_) | To::Address(_)) => to.to_string(),
     };
     let request = Request { method, authority: None, hosts: vec![&host], path };
-    rules.request(&asked.to, asked.port, &request).map_or_else(Said::Refused, |()| Said::Allowed)
+    rules.request(&asked.to, asked.port, &request).map_or_else(Said::Refused, |()| Said::Allowed(proxy))
 }
 
 /// The record of a refusal; without a network there is a simpler reason.
@@ -151,7 +157,11 @@ fn text(call: &Call<'_>, asked: &Asked, denied: Option<&Denied>, said: &Said) ->
     let Some(denied) = denied else {
         return match said {
             Said::Asked => format!("{} {place}\n", paint(Role::Weak, "asked:")),
-            Said::Allowed | Said::Refused(_) => format!("{} {place}\n", paint(Role::Good, "allowed:")),
+            Said::Allowed(Some(proxy)) => {
+                let by = format!("by the proxy {}, which resolves the name", show_text(proxy));
+                format!("{} {place}, {by}\n", paint(Role::Good, "allowed:"))
+            }
+            Said::Allowed(None) | Said::Refused(_) => format!("{} {place}\n", paint(Role::Good, "allowed:")),
         };
     };
     format!(

@@ -4,11 +4,10 @@ use serde_json::json;
 
 use super::args::Words;
 use super::ask::request;
-use super::flags::{POLICY, RUN as PROGRAM, SAYING};
+use super::flags::{ON, POLICY, RUN as PROGRAM, SAYING};
 use super::spec::{Call, Spec};
 use super::target::target;
 use crate::load;
-use crate::program::nothing;
 use crate::run::run as start;
 use crate::ui::{self, Failure};
 use policy::ClauseId;
@@ -36,7 +35,7 @@ pub(super) const RUN: Spec = Spec {
     about: "Run a program, script or code in a sandbox",
     usage: "[FLAGS] -- CMD ARGS... | [FLAGS] SCRIPT ARGS... | [FLAGS] --lang LANGUAGE (--code TEXT | -)",
     more: CODES,
-    tables: &[POLICY, PROGRAM, SAYING],
+    tables: &[POLICY, PROGRAM, ON, SAYING],
     words: Words::EndFlags,
     hidden: false,
     run,
@@ -47,7 +46,7 @@ pub(super) const SHELL: Spec = Spec {
     about: "Open a shell in a sandbox, to look around",
     usage: "[FLAGS]",
     more: "A preset's `limits.wall` does not hold here, one of a document or flag does. Exit code as with `fumehood run`.",
-    tables: &[POLICY, SAYING],
+    tables: &[POLICY, ON, SAYING],
     words: Words::Mixed(0),
     hidden: false,
     run: shell,
@@ -66,9 +65,8 @@ pub(super) const PLAN: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let what = target(&mut call.parsed, std::io::stdin().lock())?;
-    if matches!(what, Workload::Nothing) {
-        return Err(nothing("no program was named"));
-    }
+    // Without words it is what an image runs.
+    let what = if matches!(what, Workload::Nothing) { Workload::Image } else { what };
     start(request(call, what)?, call.environment, call.console)
 }
 

@@ -19,6 +19,7 @@ use server::backend::Wanted;
 use server::desk::Desk;
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, TlsFiles, bind, serve};
+use server::traces::{Traces, Unfit};
 
 use super::approvals::Served;
 use super::args::{Flag, To, Words, usage};
@@ -84,6 +85,10 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let settings = Settings { domain };
     let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
     let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
+    let desk = match traces(call)? {
+        Some(traces) => desk.with_traces(traces),
+        None => desk,
+    };
     let told = Arc::clone(&pool);
     let desk = desk.with_pool(Arc::new(move || told.status()));
     runtime.block_on(async {
@@ -102,6 +107,15 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     runtime.shutdown_background();
     pool.stop();
     Ok(0)
+}
+
+/// Where traces go, by OpenTelemetry's variables.
+fn traces(call: &Call<'_>) -> Result<Option<Traces>, Failure> {
+    let variable = |name: &'static str| call.environment.variable(name).map(|value| show_bytes(value.as_bytes()));
+    Traces::of(&variable).map_err(|Unfit { variable, why, fix }| {
+        let what = format!("traces cannot be sent as `{variable}` asks for");
+        Failure::own(Fault { id: "serve/traces", what, place: variable.to_owned(), why, fix: fix.to_owned() })
+    })
 }
 
 /// What is kept ready. What hinders it is told on stderr, by which a service manager keeps it.

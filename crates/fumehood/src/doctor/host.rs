@@ -21,6 +21,7 @@ pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
     found.extend(cgroups(host));
     found.extend(overlay(host));
     found.extend(labels());
+    found.extend(runsc(host));
     found.extend(state(places));
     found
 }
@@ -199,6 +200,26 @@ fn labels() -> Option<Finding> {
             "SELinux is enforcing",
             "its rules come on top of ours and may deny what a policy grants; denials are in the host's audit log",
             "`ausearch -m avc -ts recent` shows what it denied",
+        )
+    })
+}
+
+/// That there is no `runsc` is said by the tier itself.
+fn runsc(host: &Capabilities) -> Option<Finding> {
+    let engine = host.runsc().ok()?;
+    let known: Vec<String> = backends::known_faults(engine.date).map(|k| format!("{} ({})", k.id, k.what)).collect();
+    (!known.is_empty()).then(|| {
+        finding(
+            "gvisor/old-runsc",
+            Severity::Limits,
+            format!(
+                "{} is release {}, with faults that are mended since: {}",
+                show_text(&engine.path.display().to_string()),
+                show_text(&engine.version),
+                known.join(", ")
+            ),
+            "what a program does with a fault of gVisor's meets the filter and the namespaces around it, and then the host",
+            "gVisor's own newest release as /usr/local/bin/runsc, which is taken before a distribution's",
         )
     })
 }

@@ -216,7 +216,7 @@ fn load(example: &str) -> Option<Loaded> {
 
 /// What a version lacks is no fault of the host.
 fn is_of_the_host(row: &Row) -> bool {
-    let later = ["/not-yet", "/no-broker", "/no-live", "/no-images"];
+    let later = ["/not-yet", "/no-broker", "/no-live"];
     row.id.is_none_or(|id| !later.iter().any(|end| id.ends_with(end)))
 }
 

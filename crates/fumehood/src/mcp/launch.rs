@@ -88,7 +88,7 @@ impl Launcher {
         let without = asked.iter().flat_map(|asked| &asked.unlimited);
         layers.extend(without.map(|clause| PolicyLayer::Set(format!("{}=none", clause.path()))));
         let environment = Environment::new(self.environment.cwd.clone(), env, self.environment.euid);
-        let environment = environment.with_broker(self.environment.broker.clone());
+        let environment = environment.with_broker(self.environment.broker.clone()).with_images(self.environment.images);
         (layers, environment)
     }
 }

@@ -6,21 +6,35 @@ use serde_json::json;
 
 use super::OutputOptions;
 use super::report_file::UNWRITABLE;
+use crate::learn::Proposal;
 use crate::ui::{Console, Detail, Failure, View, fault, report};
 
 /// Tells how a run ended; the exit code.
-pub(super) fn deliver(mut finished: Finished, console: Console, options: &OutputOptions) -> i32 {
+pub(super) fn deliver(
+    mut finished: Finished,
+    proposal: Option<&Proposal>,
+    console: Console,
+    options: &OutputOptions,
+) -> i32 {
     let mut words = String::new();
-    if let Some(Err(stop)) = options.report.as_ref().map(|report| report.write(&finished.to_json())) {
+    let value = |finished: &Finished| {
+        let mut value = finished.to_json();
+        if let (Some(map), Some(proposal)) = (value.as_object_mut(), proposal) {
+            map.insert("proposal".to_owned(), proposal.to_json());
+        }
+        value
+    };
+    if let Some(Err(stop)) = options.report.as_ref().map(|report| report.write(&value(&finished))) {
         finished.failed.extend(stop.into_faults());
     }
     if options.json {
-        match console.json(&finished.to_json()) {
+        match console.json(&value(&finished)) {
             Ok(_) => return code(&finished),
             Err(stop) => finished.failed.extend(stop.into_faults()),
         }
     } else {
         words = told(&finished, console, options);
+        words.extend(proposal.map(|proposal| proposal.text(console.err)));
     }
     words.extend(finished.failed.iter().map(|stop| fault(stop, console.err)));
     if !words.is_empty() {

@@ -9,9 +9,12 @@ pub(crate) mod terminal;
 pub(crate) mod trial;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use sandbox::fault::Fault;
-use sandbox::{Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
+use sandbox::run::Earlier;
+use sandbox::state::{RunId, State};
+use sandbox::{Asker, Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
 use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
 
 use crate::environment::Environment;
@@ -72,8 +75,9 @@ fn through(
         report.judge(&loaded.policy)?;
     }
     terminal::there(&loaded, &request, environment).map_err(recorded)?;
-    let (interactive, what) = (request.interactive, request.what);
+    let (interactive, what, learner) = (request.interactive, request.what, request.learner);
     let planned = sandbox::plan(loaded, what, &host).map_err(recorded)?;
+    let earlier = request.on.map(|run| earlier(&run, environment)).transpose().map_err(recorded)?;
     // Before the guest is there: no signal of the caller may fall between.
     let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {
@@ -81,18 +85,35 @@ fn through(
         false => streams(interactive || !environment.stdin_terminal, options.json),
     };
     let raw = RawMode::of(&stdio).map_err(own_failure)?;
-    let mut how = Options { asker: Some(crate::approvals::asker(environment)), ..Options::new(stdio) };
+    let asker = match &learner {
+        Some(learner) => Arc::clone(learner) as Arc<dyn Asker>,
+        None => crate::approvals::asker(environment),
+    };
+    let mut how = Options { asker: Some(asker), earlier, ..Options::new(stdio) };
     if !options.quiet && !options.json {
         how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
     }
     let mut interrupts = 0;
     let mut ready = |sandbox: &Handle| forward(&signals, &mut interrupts, sandbox);
     let visitor = Visitor { fd: signals.as_fd(), ready: &mut ready };
-    let finished = sandbox::run_here(planned, environment, &host, how, visitor)?;
+    let mut finished = sandbox::run_here(planned, environment, &host, how, visitor)?;
     drop(raw);
     // A signal that ends us from here on finds nothing left.
     drop(signals);
-    Ok(deliver::deliver(finished, console, options))
+    let proposal = learner.and_then(|learner| match learner.end(&mut finished, environment) {
+        Ok(proposal) => Some(proposal),
+        Err(stop) => {
+            finished.failed.extend(stop.into_faults());
+            None
+        }
+    });
+    Ok(deliver::deliver(finished, proposal.as_ref(), console, options))
+}
+
+/// The changes that a run goes on from.
+fn earlier(run: &RunId, environment: &Environment) -> Result<Earlier, sandbox::Error> {
+    let state = State::open(&environment.state)?;
+    Ok(Earlier::load(&state, run)?)
 }
 
 /// Passes signals on. A third one is for a program that ignores them: everything is killed.

@@ -1,9 +1,12 @@
 //! What a call of `run`, `shell` or `plan` asks for, as a value: what the command line hands over.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use sandbox::state::RunId;
 use sandbox::{PolicyLayer, Workload};
 
+use crate::learn::Learner;
 use crate::ui::When;
 
 /// A call of `run`, `shell` or `plan`.
@@ -23,6 +26,10 @@ pub struct Request {
     pub json: bool,
     /// `--report FILE`.
     pub report: Option<PathBuf>,
+    /// `--on RUN`: go on from its changes.
+    pub on: Option<RunId>,
     /// `--color`.
     pub color: When,
+    /// `fumehood learn`: who hears what is reached, and answers.
+    pub learner: Option<Arc<Learner>>,
 }

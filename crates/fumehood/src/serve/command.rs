@@ -38,7 +38,7 @@ impl Commands {
     pub fn new(files: BTreeMap<String, PathBuf>, policy: String, environment: &Environment) -> Self {
         let env = only_needed(&environment.env);
         let own = Environment::new(environment.cwd.clone(), env, environment.euid);
-        let environment = own.with_broker(environment.broker.clone());
+        let environment = own.with_broker(environment.broker.clone()).with_images(environment.images);
         Self { files, how: Arc::new(How { runner: Runner::new(&environment), policy }) }
     }
 

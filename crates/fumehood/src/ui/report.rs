@@ -94,6 +94,7 @@ fn used(view: &View<'_>) -> String {
         None => text,
     };
     let processes = match limits.and_then(|l| l.pids) {
+        _ if pids_peak == 0 => "processes counted inside alone".to_owned(),
         Some(limit) => format!("{pids_peak} of {limit} processes"),
         None => count(pids_peak, "process", "processes"),
     };

@@ -63,6 +63,31 @@ fn a_need_moves_the_choice_up_or_says_what_is_missing() {
 }
 
 #[test]
+fn a_program_that_may_not_be_executed_is_missing() {
+    let house = House::new();
+    let why = |needs: &str, exec: &str| {
+        let json = house.run(&["choose", "--needs", needs, "--set", &format!("fs.exec=[{exec:?}]"), "--json"]).json();
+        row(&json, "container")["refused"].to_string()
+    };
+    assert!(why("shell", "/usr/bin/env").contains("`fs.exec` lets other files be executed alone"));
+    assert!(why("pip", "/usr/bin/env").contains("`python3` is none of them"));
+    // By whatever name: the file that `sh` leads to is the shell.
+    let real = std::fs::canonicalize("/bin/sh").unwrap();
+    assert!(!why("shell", real.to_str().unwrap()).contains("fs.exec"));
+}
+
+#[test]
+fn what_is_to_be_copied_must_be_able_to_stand_still() {
+    let house = House::new();
+    let json = house.run(&["choose", "--needs", "snapshot", "--json"]).json();
+    let refused = row(&json, "container")["refused"].to_string().contains("freezer");
+    // The start itself says what is true on this host.
+    let id = house.run(&["create"]).out.trim_end().to_owned();
+    assert_eq!(house.run(&["snapshot", &id]).code != 0, refused, "{json}");
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+}
+
+#[test]
 fn what_is_mistyped_is_told() {
     let house = House::new();
     let said = house.run(&["choose", "--needs", "shell,pipp"]);

@@ -59,3 +59,19 @@ fn a_disk_that_was_full_at_any_moment_is_no_sign_of_tampering() {
         assert!(said.out.contains("intact: ") && said.out.contains("signed with key "), "{kilobytes}: {said:?}");
     }
 }
+
+/// A live sandbox on a full disk ends, since its log cannot be written, and its record says why; one that cannot be begun leaves
+/// nothing, and as soon as there is room everything is as ever.
+#[test]
+fn a_live_sandbox_says_why_it_ended_on_a_full_disk() {
+    let house = House::new();
+    let text = "id=$(\"$1\" create) || exit; fill; \"$1\" create; echo created $?; \"$1\" exec $id -- true; \"$1\" wait $id; \
+                \"$1\" ps -a --json; \"$1\" kill $id; echo killed $?; rm $disk/fill; echo left $(ls $disk/state/runs | wc -l); \
+                id=$(\"$1\" create) && \"$1\" exec $id -- echo again && \"$1\" kill $id; \"$1\" audit verify; echo verified $?";
+    let Some(said) = on_a_small_disk(&house, "1M", text) else { return };
+    assert!(said.out.contains("created 126\n"), "{said:?}");
+    assert!(said.out.contains("the audit log cannot be written"), "{said:?}");
+    assert!(!said.out.contains("gone without a word"), "{said:?}");
+    assert!(said.out.contains("killed 0\nleft 0\n"), "{said:?}");
+    assert!(said.out.contains("again\n") && said.out.contains("verified 0\n"), "{said:?}");
+}

@@ -91,3 +91,31 @@ fn what_is_missing_or_no_size_is_said() {
     let said = house.run(&["image", "import", at.to_str().unwrap(), "--max-size", "30"]);
     assert!(said.code == 125 && said.err.contains("a size as `30G`"), "{}", said.err);
 }
+
+#[test]
+fn an_image_of_the_host_is_made_exported_and_imported_again() {
+    let house = House::new();
+    let said = house.run(&["image", "from-host", "-t", "tools:1", "--paths", "/usr/bin/env,/usr/bin/id", "--json"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let made = said.json()["images"][0].clone();
+    assert_eq!(made["names"], json!(["tools:1"]));
+    let at = house.path("tools.tar");
+    let said = house.run(&["image", "export", "tools:1", at.to_str().unwrap()]);
+    assert_eq!((said.code, said.out.trim()), (0, made["digest"].as_str().unwrap()), "its digest is its manifest's");
+    house.run(&["image", "rm", "tools:1"]);
+    let again = house.run(&["image", "import", at.to_str().unwrap(), "--json"]).json()["images"][0].clone();
+    assert_eq!((&again["tree"], &again["digest"]), (&made["tree"], &made["digest"]));
+
+    for (words, code, id) in [
+        (&["image", "export", "tools:1", at.to_str().unwrap()][..], 125, "image/exists"),
+        (&["image", "from-host", "-t", "x", "--paths", "/etc/shadow"][..], 126, "image/not-an-image"),
+        (&["image", "from-host", "-t", "x", "--paths", "/usr/bin/env", "--max-size", "10"][..], 126, "image/too-large"),
+        (&["image", "from-host", "-t", "..", "--paths", "/usr/bin/env"][..], 125, "image/name"),
+        (&["image", "from-host"][..], 125, "usage/no-image"),
+    ] {
+        let said = house.run(&[words, &["--json"]].concat());
+        assert_eq!(said.code, code, "{words:?}: {}", said.err);
+        assert!(said.out.contains(id) || said.err.contains(id), "{words:?}: {} {}", said.out, said.err);
+    }
+    assert_eq!(names(&house), [json!(["tools:1"])]);
+}

@@ -1,6 +1,7 @@
 //! The command line as users and programs meet it: a fresh directory and environment, then all of stdout, stderr and status.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails loudly")]
 
+mod agents;
 mod approvals;
 mod attack;
 mod audit;
@@ -9,6 +10,7 @@ mod choose;
 mod commands;
 mod completions;
 mod doctor;
+mod earlier;
 mod ends;
 mod explain;
 mod full;
@@ -17,6 +19,8 @@ mod help;
 mod hosts;
 mod house;
 mod identity;
+mod image_builds;
+mod image_runs;
 mod images;
 mod live;
 mod live_files;

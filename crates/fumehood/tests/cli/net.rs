@@ -84,12 +84,132 @@ print('done')";
     assert_eq!(house.run(&["audit", "verify"]).code, 0);
 }
 
+#[test]
+fn the_login_of_a_proxy_is_told_nowhere() {
+    let house = House::new();
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let by = format!("net.proxy=http://us-er:pass-word@127.0.0.1:{}", proxy.local_addr().unwrap().port());
+    let asked = std::thread::spawn(move || {
+        let mut stream = proxy.accept().unwrap().0;
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+            head.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        answer(stream);
+        String::from_utf8(head).unwrap()
+    });
+    let flags = ["--set", "net.mode=allow", "--set", "net.allow=[\"only.test:80\"]", "--set", &by, "--set"];
+    let flags = words(&flags, &["syscalls.profile=default".to_owned()], &["--memory", "512M"]);
+    let python = "import urllib.request as u; print(u.urlopen('http://only.test/', timeout=9).read().decode())";
+    let ran = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
+    assert_eq!(ran.json()["stdout"], format!("{BODY}\n"), "{ran:?}");
+    // It was sent, so that what follows could have shown it.
+    assert!(asked.join().unwrap().contains("Proxy-Authorization: Basic dXMtZXI6cGFzcy13b3Jk\r\n"));
+    let planned = house.run(&words(&["plan"], &flags, &["--", "true"]));
+    assert!(planned.out.contains("http://***@127.0.0.1:"), "{planned:?}");
+    assert!(planned.out.contains("a name leads wherever the proxy resolves it to"), "{planned:?}");
+    let checked = house.run(&words(&["net", "check"], &flags[..flags.len() - 2], &["http://only.test/"]));
+    assert!(checked.code == 0 && checked.out.contains("by the proxy http://127.0.0.1:"), "{checked:?}");
+    let pinned = "net.allow=[{ host = \"only.test\", address = \"127.0.0.1:1\" }]";
+    let pinned = house.run(&["net", "check", "--set", "net.mode=allow", "--set", pinned, "--set", &by, "only.test"]);
+    assert!(pinned.code == 0 && !pinned.out.contains("proxy"), "{pinned:?}");
+    let shown = house.run(&words(&["policy", "show"], &flags[..flags.len() - 2], &[]));
+    let audit = house.run(&["audit", "show"]);
+    let wrong = house.run(&["policy", "show", "--set", &format!("{by}x")]);
+    assert_eq!(wrong.code, 126, "{wrong:?}");
+    for said in [ran, planned, checked, shown, audit, wrong] {
+        let all = format!("{said:?}");
+        assert!(!all.contains("pass-word") && !all.contains("cGFzcy13b3Jk"), "{all}");
+    }
+}
+
 /// Processes that are brokers now.
 fn brokers() -> Vec<i32> {
     let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let is =
         |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"fumehood\0__broker\0");
     std::fs::read_dir("/proc").unwrap().flatten().filter_map(pid).filter(is).collect()
+}
+
+/// The broker of a run; tests run beside this one: ours is below our child.
+fn broker_of(child: &std::process::Child) -> i32 {
+    let ours = |pid: &i32| {
+        let parent = |pid: i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()
+        };
+        std::iter::successors(Some(*pid), |pid| parent(*pid)).any(|pid| u32::try_from(pid) == Ok(child.id()))
+    };
+    brokers().into_iter().find(ours).unwrap()
+}
+
+/// The files of the control group of a process that say how much memory it may have, and has; none where it has no such group.
+fn memory_of(pid: i32) -> Option<[std::path::PathBuf; 2]> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let found = groups.lines().find_map(|line| {
+        let (of, path) = line.split_once(':')?.1.split_once(':')?;
+        let path = path.trim_start_matches('/').to_owned();
+        let names = |root: &str, names: [&str; 2]| Some(names.map(|name| Path::new(root).join(&path).join(name)));
+        match of {
+            "memory" => names("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.usage_in_bytes"]),
+            "" => names("/sys/fs/cgroup", ["memory.max", "memory.current"]).filter(|files| files[0].exists()),
+            _ => None,
+        }
+    });
+    found.filter(|files| std::fs::read_to_string(&files[0]).is_ok_and(|limit| limit.trim() == "268435456"))
+}
+
+#[test]
+fn a_broker_that_is_exhausted_takes_the_network_along_and_is_told_of() {
+    let (house, flags) = (House::new(), flags(served()));
+    let flags = words(&["--set", "limits.open_files=4096"], &flags, &[]);
+    let code = "
+import socket, sys, time
+held = []
+def head():
+    s = socket.create_connection(('served.test', 80), 9); held.append(s); s.settimeout(9)
+    s.sendall(b'GET / HTTP/1.1\\r\\nHost: served.test\\r\\nX-Long: ' + b'a' * 40000)
+head(); print('reached', flush=True); sys.stdin.readline()
+try:
+    for _ in range(1400): head()
+except OSError: pass
+end = time.monotonic() + 30
+while time.monotonic() < end:
+    try: socket.create_connection(('198.18.0.1', 53), 9).close()
+    except ConnectionRefusedError: print('refused', flush=True); time.sleep(0.5); sys.exit(7)
+    except OSError: pass
+    time.sleep(0.05)
+print('still there', len(held))";
+    let mut child = house
+        .command(&words(&["run", "--report", "r.json"], &flags, &["--", "python3", "-c", code]))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "reached\n");
+    let group = memory_of(broker_of(&child));
+    let root = rustix::process::geteuid().is_root();
+    assert!(group.is_some() || !root || !Path::new("/sys/fs/cgroup/memory").exists(), "its group bounds its memory");
+    // A program needs less to exhaust less; the kernel is the same.
+    if let Some([limit, usage]) = &group {
+        let used: u64 = std::fs::read_to_string(usage).unwrap().trim().parse().unwrap();
+        std::fs::write(limit, (used + (4 << 20)).to_string()).unwrap();
+    }
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    child.wait().unwrap();
+    let Some(_) = group else { return };
+    assert_eq!(rest, "refused\n");
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+    assert_eq!(report["outcome"]["code"], 7, "the run itself goes on: {report}");
+    assert!(report["warnings"].to_string().contains("it needed more memory than 256M"), "{report}");
+    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
 }
 
 #[test]
@@ -113,16 +233,7 @@ while time.monotonic() < end:
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
     assert_eq!(line, "reached\n");
-    // Tests run beside this one: the broker that is ours is below our child.
-    let ours = |pid: &i32| {
-        let parent = |pid: i32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()
-        };
-        std::iter::successors(Some(*pid), |pid| parent(*pid)).any(|pid| u32::try_from(pid) == Ok(child.id()))
-    };
-    let found = brokers().into_iter().find(ours);
-    let pid = rustix::process::Pid::from_raw(found.unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(broker_of(&child)).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
@@ -164,6 +275,19 @@ fn silent() -> u16 {
         }
     });
     port
+}
+
+/// What begins as a sandbox is now begins under its rules as they are now: hosts, and with what asking them ends.
+fn a_fork_begins_so(house: &House, id: &str, asked: [(&str, i32); 2]) {
+    let forked = house.run(&["fork", id]);
+    assert_eq!(forked.code, 0, "{forked:?}");
+    let fork = forked.out.trim_end();
+    for (name, code) in asked {
+        let ask = format!("import urllib.request as u; u.urlopen('http://{name}/x', timeout=9).read()");
+        let said = house.run(&["exec", fork, "--", "python3", "-c", &ask]);
+        assert_eq!(said.code, code, "{name}: {said:?}");
+    }
+    assert_eq!(house.run(&["kill", fork]).code, 0);
 }
 
 #[test]
@@ -212,6 +336,8 @@ except TimeoutError: print('still open')";
         (allow(&[rule("served.test", 80, web).replace(" }", ", methods = [\"GET\"] }")]), "TLS"),
         (["--set", "net.unknown=ask"].map(str::to_owned).to_vec(), "asked"),
         (["--set", "net.mode=loopback"].map(str::to_owned).to_vec(), "lo"),
+        (["--set", "net.proxy=http://127.0.0.1:3128"].map(str::to_owned).to_vec(), "`net.proxy` is not as it was"),
+        (["--set", "net.ca=[\"/etc/hostname\"]"].map(str::to_owned).to_vec(), "`net.ca` is not as it was"),
     ] {
         let said = set(&bad);
         assert!(said.code == 125 && said.err.contains(why), "{said:?}");
@@ -227,6 +353,7 @@ except TimeoutError: print('still open')";
     assert_ne!(fetch("served.test").code, 0);
     let said = fetch("other.test");
     assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
+    a_fork_begins_so(&house, &id, [("served.test", 1), ("other.test", 0)]);
     let none = house.run(&["net", "set", "--net", "none", &id]);
     assert_eq!(none.code, 0, "{none:?}");
     assert_ne!(fetch("other.test").code, 0, "closed");
@@ -351,15 +478,22 @@ for method, path in [('GET', '/x/y'), ('GET', '/y'), ('POST', '/x/y')]:
     }
 }
 
-/// A server of HTTPS on the machine's own loopback; its port, and the certificate of who vouches for it.
 fn served_by_tls() -> (u16, String) {
+    tls_server("served.test", answer)
+}
+
+/// TLS of a server's side.
+pub(super) type Tls = rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>;
+
+/// A server of HTTPS on the machine's own loopback; its port, and the certificate of who vouches for it.
+pub(super) fn tls_server(name: &str, answer: impl Fn(Tls) + Clone + Send + 'static) -> (u16, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, "a company's own");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
     let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
-    let names = vec!["served.test".to_owned()];
+    let names = vec![name.to_owned()];
     let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
@@ -376,6 +510,7 @@ fn served_by_tls() -> (u16, String) {
         for stream in listener.incoming() {
             let connection = rustls::ServerConnection::new(std::sync::Arc::clone(&config)).unwrap();
             let stream = rustls::StreamOwned::new(connection, stream.unwrap());
+            let answer = answer.clone();
             std::thread::spawn(move || answer(stream));
         }
     });
@@ -435,4 +570,92 @@ for method, path in [('GET', '/v1/y'), ('GET', '/v2'), ('POST', '/v1/y')]:
         let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
         assert!(said.json().to_string().contains(wanted), "{wanted}: {said:?}");
     }
+}
+
+/// A program's needs are learned: what a rule allowed and what none did, in the smallest rules, and nothing is obeyed by itself.
+#[test]
+fn what_a_program_needs_is_learned_and_proposed() {
+    let house = House::new();
+    let port = served();
+    let policy = format!(
+        "version = 1\nextends = \"python\"\n\n[net]\nmode = \"allow\"\nallow = [{{ host = \"served.test\", ports = [80], address = \"127.0.0.1:{port}\" }}, \"unused.test\"] # ours\ndeny = [\"bad.invalid\"]\n"
+    );
+    std::fs::write(house.path("work/p.toml"), &policy).unwrap();
+    let code = "
+import socket, urllib.request as u
+print(u.urlopen('http://served.test/x', timeout=9).read().decode())
+for to in [('new.invalid', 443), ('db.invalid', 5432), ('ssh.invalid', 22), ('192.0.2.1', 443), ('169.254.169.254', 80), ('bad.invalid', 443)]:
+    try:
+        s = socket.create_connection(to, 9); s.settimeout(9)
+        s.sendall(f'GET / HTTP/1.1\\r\\nHost: {to[0]}:{to[1]}\\r\\n\\r\\n'.encode()); s.recv(1)
+    except OSError: pass";
+    let learn = |more: &[&str]| {
+        let flags =
+            ["learn", "-p", "p.toml", "--set", "syscalls.profile=default", "--memory", "512M", "--timeout", "60s"];
+        house.run(&[&flags, more, &["--", "python3", "-c", code]].concat())
+    };
+    let said = learn(&["--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("not limited by name"), "{said:?}");
+    let report = said.json();
+    assert!(report["stdout"].as_str().unwrap().contains(BODY), "{report}");
+    assert!(report["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.unknown"), "{report}");
+    let proposed: Vec<(String, String)> = report["proposal"]["allow"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| (rule["host"].as_str().unwrap().to_owned(), rule["ports"].to_string()))
+        .collect();
+    let expected = [("db.invalid", "[5432]"), ("new.invalid", "[443]"), ("ssh.invalid", "[22]")];
+    let expected = expected.map(|(host, ports)| (host.to_owned(), ports.to_owned()));
+    assert_eq!(proposed, expected, "addresses and denied names are not proposed: {report}");
+    let remarks = report["proposal"]["remarks"].to_string();
+    assert!(remarks.contains("unused.test") && !remarks.contains("served.test"), "{remarks}");
+    let ids = report["violations"].to_string();
+    assert!(ids.contains("net.allow/unknown-address") && ids.contains("net.deny/denied"), "{report}");
+    assert_eq!(std::fs::read_to_string(house.path("work/p.toml")).unwrap(), policy, "nothing was asked to be written");
+
+    let said = learn(&["--save", "p.toml"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("+    { host = \"new.invalid\", ports = [443] },"), "{said:?}");
+    let check = |to: &str| house.run(&["net", "check", "-p", "p.toml", to]).code;
+    assert_eq!(["new.invalid:443", "db.invalid:5432", "served.test:80"].map(check), [0, 0, 0]);
+    assert_eq!(["new.invalid:80", "other.invalid:443", "bad.invalid:443"].map(check), [1, 1, 1]);
+    let again = learn(&[]);
+    assert!(again.err.contains("no rule is missing"), "{again:?}");
+    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.learned"));
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    let over = house.run(&[
+        "learn",
+        "--save",
+        "p.toml",
+        "--",
+        "python3",
+        "-c",
+        "import socket\ntry: socket.create_connection(('n.invalid', 443), 9).recv(1)\nexcept OSError: pass",
+    ]);
+    assert!(over.code == 125 && over.err.contains("file exists"), "another file is not overwritten: {over:?}");
+}
+
+/// What a rule lets through is not proposed, and the query of a request is told nowhere.
+#[test]
+fn what_a_rule_has_is_not_learned_again() {
+    let house = House::new();
+    let rule = format!("net.allow=[{{ host = \"*.a.test\", ports = [80], address = \"127.0.0.1:{}\" }}]", served());
+    let code = "import urllib.request as u; u.urlopen('http://x.a.test/x/y?token=1', timeout=9).read()";
+    let flags = ["learn", "--json", "--set", "net.mode=allow", "--set", &rule, "--set", "syscalls.profile=default"];
+    let said = house.run(&[&flags[..], &["--memory", "512M", "--", "python3", "-c", code]].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    // A rule was there: nothing is missing, and what was asked for with it is not told with its query.
+    assert_eq!(said.json()["proposal"]["allow"], serde_json::json!([]), "{said:?}");
+    assert!(!house.run(&["audit", "show", "--net", "--json"]).out.contains("token=1"));
+}
+
+#[test]
+fn a_policy_with_secrets_is_not_learned_under() {
+    let house = House::new();
+    let policy = "version = 1\n[net]\nmode = \"allow\"\nallow = [\"a.test\"]\n[secrets.k]\nfrom = \"env:K\"\nhosts = [\"a.test\"]\nas = { header = \"X-K\" }\n";
+    std::fs::write(house.path("work/p.toml"), policy).unwrap();
+    let said = house.run(&["learn", "-p", "p.toml", "--", "true"]);
+    assert!(said.code == 126 && said.err.contains("not limited by name"), "{said:?}");
 }

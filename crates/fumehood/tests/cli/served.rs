@@ -134,3 +134,37 @@ fn audit_and_approvals_are_seen_by_whom_they_concern() {
     let (status, plan) = served.ask(&one, "POST /v1/plan", &json!({ "policy": "strict" }));
     assert!(status == 200 && !plan["clauses"].as_array().unwrap().is_empty(), "{plan}");
 }
+
+/// Places for questions, and what is remembered, are of one agent: two keys must not be one.
+#[test]
+fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
+    let house = &House::new();
+    let ask = "version = 1\nextends = \"strict\"\nnet = { mode = \"allow\", unknown = \"ask\" }\nlimits.wall = \"5m\"\nsyscalls.profile = \"default\"\n";
+    std::fs::write(house.path("work/ask.toml"), ask).unwrap();
+    let served = Served::new(house);
+    let keys = ["one", "two"].map(|name| served.key(name, &["-p", "ask.toml"]));
+    let net = json!({ "mode": "allow", "unknown": "ask" });
+    let policy = json!({ "extends": "strict", "net": net, "syscalls": { "profile": "default" } });
+    let code =
+        "import socket\ntry: socket.create_connection(('same.invalid', 443), 30).send(b'x')\nexcept OSError: pass";
+    for key in &keys {
+        let (status, made) = served.ask(key, "POST /v1/sandboxes", &json!({ "timeout": "2m", "policy": policy }));
+        assert_eq!(status, 201, "{made}");
+        let line = format!("POST /v1/sandboxes/{}/exec", made["id"].as_str().unwrap());
+        let exec = json!({ "cmd": ["python3", "-c", code], "detach": true });
+        assert!(served.ask(key, &line, &exec).0 < 300);
+    }
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let agents = loop {
+        let listed = house.run(&["approvals", "ls", "--json"]).json();
+        let calls = listed["calls"].as_array().unwrap().iter();
+        let mut agents: Vec<String> = calls.map(|call| call["agent"].as_str().unwrap().to_owned()).collect();
+        agents.sort();
+        if agents.len() == 2 || std::time::Instant::now() > until {
+            break agents;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    assert!(agents.len() == 2 && agents[0].starts_with("sandbox of one "), "{agents:?}");
+    assert!(agents[1].starts_with("sandbox of two "), "{agents:?}");
+}

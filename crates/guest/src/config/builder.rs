@@ -105,6 +105,7 @@ impl Config {
         let mode: u8 = match self.mode {
             Mode::Container => 0,
             Mode::Process => 1,
+            Mode::Bundle => 2,
         };
         mode.put(&mut out);
         self.wait_mapped.put(&mut out);

@@ -30,7 +30,9 @@ pub use view::{Malformed, View};
 /// First bytes of a config.
 pub const MAGIC: [u8; 4] = *b"FHgc";
 /// Version of the layout; the guest refuses any other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
+/// Longest config that is read and not mapped, bytes.
+pub const MAX_CONFIG: usize = 4 << 20;
 /// Most sources that a config may have.
 pub const MAX_SOURCES: usize = 512;
 /// Most descriptors that may be passed out.
@@ -48,6 +50,9 @@ pub enum Mode {
     Container,
     /// No namespaces: the guest is a subreaper, and Landlock's signal scope bounds what it may kill.
     Process,
+    /// A runtime of containers built namespaces, root and mounts: the guest is pid 1 of what it was started in, came in by
+    /// its standard input ([`crate::door`]), and has no capability from the beginning.
+    Bundle,
 }
 
 /// A socket that is made in the sandbox's network namespace and passed out.

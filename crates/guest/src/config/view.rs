@@ -79,7 +79,8 @@ impl<'a> View<'a> {
             mode: match r.u8()? {
                 0 => Mode::Container,
                 1 => Mode::Process,
-                2.. => return None,
+                2 => Mode::Bundle,
+                3.. => return None,
             },
             wait_mapped: r.flag()?,
             wait_filled: r.flag()?,

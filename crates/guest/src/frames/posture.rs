@@ -95,6 +95,8 @@ pub struct Posture {
     pub capabilities: Capabilities,
     /// Securebits.
     pub securebits: u32,
+    /// Umask.
+    pub umask: u32,
     /// Host name.
     pub hostname: Text<64>,
     /// The label that the next program gets, as the kernel says it; empty = none was asked for.
@@ -132,7 +134,9 @@ impl Posture {
         for number in [self.pid, self.session, self.seccomp_mode, self.dumpable, self.death_signal] {
             w.i32(number);
         }
-        for id in [self.uid, self.euid, self.suid, self.gid, self.egid, self.sgid, self.groups, self.securebits] {
+        for id in
+            [self.uid, self.euid, self.suid, self.gid, self.egid, self.sgid, self.groups, self.securebits, self.umask]
+        {
             w.u32(id);
         }
         w.u8(u8::from(self.no_new_privs));
@@ -167,8 +171,8 @@ impl Posture {
 
     pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
         let [pid, session, seccomp_mode, dumpable, death_signal] = [r.i32()?, r.i32()?, r.i32()?, r.i32()?, r.i32()?];
-        let [uid, euid, suid, gid, egid, sgid, groups, securebits] =
-            [r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?];
+        let [uid, euid, suid, gid, egid, sgid, groups, securebits, umask] =
+            [r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?];
         let no_new_privs = r.flag()?;
         let landlock_layers = r.u8()?;
         let signal_scope_proven = r.flag()?;
@@ -213,6 +217,7 @@ impl Posture {
             death_signal,
             capabilities,
             securebits,
+            umask,
             hostname,
             label,
             rlimits,

@@ -130,6 +130,7 @@ impl Sandbox {
             cgroup: None,
             tasks: &[],
             cgroup_namespace: false,
+            mounts: &[],
             id_maps: match who {
                 Who::Rootless if mapped => {
                     IdMaps::BySelf { outside_uid: 1000, outside_gid: 1000, inside_uid: 1000, inside_gid: 1000 }

@@ -156,6 +156,39 @@ fn layouts_and_archives_keep_their_names() {
     assert_eq!(bench.store.list().unwrap().len(), 2);
 }
 
+#[test]
+fn what_older_docker_and_newer_containerd_write_is_read() {
+    let bench = Bench::new();
+    // A layer that occurs twice is a link the second time.
+    let layer = plain(&[file("a", "x")]);
+    let twice = [Layer(layer.0.clone(), layer.1.clone()), layer];
+    let of = |name: &str, body: &[u8]| Entry { body: body.to_vec(), ..file(name, "") };
+    let manifest = r#"[{"Config":"c.json","RepoTags":["app:1"],"Layers":["one/layer.tar","two/layer.tar"]}]"#;
+    let members = |target: &str| {
+        tar(&[
+            of("c.json", config(&twice).to_string().as_bytes()),
+            of("one/layer.tar", &twice[0].1),
+            link(b'2', "two/layer.tar", target),
+            of("manifest.json", manifest.as_bytes()),
+        ])
+    };
+    let at = bench.path("saved.tar");
+    fs::write(&at, members("../one/layer.tar")).unwrap();
+    assert_eq!(bench.store.import(&at, None).unwrap()[0].about.layers.len(), 2);
+    for target in ["two/layer.tar", "/etc/passwd", "../../etc/passwd"] {
+        fs::write(&at, members(target)).unwrap();
+        let bench = Bench::new();
+        assert!(matches!(bench.store.import(&at, None), Err(ImageError::NotAnImage { .. })), "{target}");
+    }
+    // The tag is in one annotation, the whole name in the other.
+    let layout = Layout::new(&bench.path("layout"), &twice);
+    let text = fs::read_to_string(layout.0.join("index.json")).unwrap();
+    let both = r#"{"io.containerd.image.name":"docker.io/library/app:2","org.opencontainers.image.ref.name":"2"}"#;
+    fs::write(layout.0.join("index.json"), text.replace(r#"{"org.opencontainers.image.ref.name":"app:1"}"#, both))
+        .unwrap();
+    assert_eq!(bench.store.import(&layout.0, None).unwrap()[0].names, ["2", "docker.io/library/app:2"]);
+}
+
 /// What somebody does to a tree.
 type Change = fn(&std::path::Path);
 

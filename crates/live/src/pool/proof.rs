@@ -73,7 +73,8 @@ impl Files {
         match root {
             Root::Host | Root::Empty => {}
             Root::Dir(path) => named.push(one(path)?),
-            Root::Image(_) => return None,
+            // Its digest is in that of the policy, and its tree is read for each that is made ready.
+            Root::Image(_) => {}
         }
         for grant in read {
             named.push(one(&grant.from)?);

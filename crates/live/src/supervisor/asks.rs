@@ -88,6 +88,7 @@ impl Hub {
                     | Ask::Pause {}
                     | Ask::Changes {}
                     | Ask::Network { .. }
+                    | Ask::Rules {}
                     | Ask::Apply(_)
                     | Ask::Snapshot { .. }
             )
@@ -155,6 +156,7 @@ impl Hub {
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
             Ask::Network { net } => return self.files((id, stream), move |run| value(run.network(&net))),
+            Ask::Rules {} => return self.files((id, stream), move |run| value(run.rules())),
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
             Ask::Snapshot { name } => {
                 // As they are now: one that was made ready gets them when it is taken.

@@ -41,6 +41,13 @@ pub trait Run: Send + Sync {
     fn network(&self, _net: &Value) -> Result<Replaced, Failure> {
         Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
     }
+    /// The rules of its network as they are now: a whole `[net]` table.
+    ///
+    /// # Errors
+    /// `unsupported` where nobody knows them.
+    fn rules(&self) -> Result<Value, Failure> {
+        Err(Failure { code: Code::Unsupported, message: "this sandbox has no rules of a network".to_owned() })
+    }
     /// Takes changes to the host, which is recorded under the id of the run.
     ///
     /// # Errors

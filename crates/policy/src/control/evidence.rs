@@ -36,6 +36,7 @@ impl Control {
         match self {
             Self::Namespace(_) => Evidence::Outside("/proc/PID/ns differs from ours"),
             Self::Root(_) => Evidence::Outside("mountinfo: one read-only root, no mount that was not planned"),
+            Self::ImageTree(_) => Evidence::Armed("every file of the tree was read; its digest is the image's"),
             Self::User { .. } => Evidence::Guest("getresuid, getresgid; /proc/PID/status outside"),
             Self::Hostname(_) => Evidence::Guest("uname"),
             Self::NoInnerNamespaces => Evidence::Guest("/proc/sys/user/max_*_namespaces read back"),
@@ -73,12 +74,16 @@ impl Control {
             Self::Rlimit { .. } => Evidence::Guest("prlimit"),
             Self::EachFile(_) => Evidence::Guest("prlimit"),
             Self::Watch(_) => Evidence::Armed("the watch is set"),
+            Self::OwnKernel { .. } => Evidence::Outside(
+                "/proc/PID of gVisor's processes: seccomp, namespaces, ids, group; /proc/version inside",
+            ),
             Self::Environment => Evidence::Guest("number of variables"),
             Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),
             Self::Inlets(_) => Evidence::Outside(
                 "SIOCGSKNS, getsockname: each socket is of the sandbox's namespace and waits as planned",
             ),
             Self::Broker => Evidence::Armed("it said the digest of the rules, and holds the sockets"),
+            Self::Proxy => Evidence::Armed("it said the digest of the rules, of which the proxy is one"),
             Self::Secrets => Evidence::Armed("it said the digest of which secrets it holds for which requests"),
             Self::Machine(Machine::Emulator { .. }) => Evidence::Outside(
                 "/proc/PID/cmdline, status of the emulator; every control of the sandbox around it left its own evidence",

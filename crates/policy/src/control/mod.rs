@@ -289,6 +289,8 @@ pub enum Control {
     Namespace(Namespace),
     /// The root tree; the host's is detached, and every mount that is left is one that was planned.
     Root(Root),
+    /// The image with this digest: all of its tree was read and is what was unpacked, and it stays in the store.
+    ImageTree(String),
     /// The user inside, and its id; one user and one group are mapped.
     User {
         /// Name.
@@ -420,6 +422,11 @@ pub enum Control {
     EachFile(Bytes),
     /// The supervisor watches.
     Watch(Watch),
+    /// Another kernel than the host's answers the program: gVisor's, on this platform.
+    OwnKernel {
+        /// `systrap`, `ptrace` or `kvm`.
+        platform: &'static str,
+    },
     /// The environment is the guest's to give: the caller's does not go in.
     Environment,
     /// Every address leads to the sandbox itself: IPv4, and IPv6 where the host has it.
@@ -431,6 +438,8 @@ pub enum Control {
     Inlets(Vec<Inlet>),
     /// The broker: it resolves names, judges each connection by the rules, and passes it on.
     Broker,
+    /// The broker goes out by a proxy, which resolves the names.
+    Proxy,
     /// The broker holds the values of `[secrets]`, which were read outside, and puts them into requests that they are for.
     Secrets,
     /// A part of the virtual machine around the sandbox.
@@ -454,6 +463,7 @@ impl Control {
         let name = match self {
             Self::Namespace(kind) => kind.as_str(),
             Self::Root(_) => "pivot_root",
+            Self::ImageTree(_) => "supervisor:image",
             Self::User { .. } => "userns:map",
             Self::Hostname(_) => "utsns",
             Self::NoInnerNamespaces => "userns:limits",
@@ -494,10 +504,12 @@ impl Control {
             Self::Rlimit { resource, .. } => resource.name(),
             Self::EachFile(_) => "rlimit:fsize",
             Self::Watch(watch) => watch.name(),
+            Self::OwnKernel { platform } => return format!("gvisor:{platform}"),
             Self::Environment => "guest:environment",
             Self::LocalRoutes { .. } => "netns:routes",
             Self::Inlets(_) => "netns:sockets",
             Self::Broker => "broker:net",
+            Self::Proxy => "broker:proxy",
             Self::Secrets => "broker:secrets",
             Self::HostNetwork => "host:net",
             Self::Machine(part) => part.name(),
@@ -528,15 +540,21 @@ impl Control {
     }
 
     /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     const fn hold(&self) -> (Strength, Threat, Option<&'static str>) {
         use Strength::{Broker, Kernel, Supervisor};
         use Threat::{Hostile, Mistakes};
         match self {
             Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
-            Self::Environment | Self::Audit | Self::ProtectedAtApply => (Supervisor, Hostile, None),
+            Self::Environment | Self::Audit | Self::ProtectedAtApply | Self::ImageTree(_) => {
+                (Supervisor, Hostile, None)
+            }
             Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
+            Self::Proxy => {
+                (Broker, Hostile, Some("a name leads wherever the proxy resolves it to, private addresses included"))
+            }
             Self::Filter(Filter::SharedFiles { locks: false }) => {
                 (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
             }
@@ -599,6 +617,7 @@ impl Control {
             | Self::LocalRoutes { .. }
             | Self::Inlets(_)
             | Self::HostNetwork
+            | Self::OwnKernel { .. }
             | Self::Machine(_)
             | Self::InMachine(_)
             | Self::Rule { .. }

@@ -350,7 +350,7 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 /// One line of the document, without its ends, cut at a length that still fits a terminal.
 fn excerpt(line: &str) -> String {
     let mut out = String::new();
-    for c in line.trim().chars().take(100) {
+    for c in crate::diagnostic::without_login(line.trim()).chars().take(100) {
         if c.is_control() || crate::diagnostic::is_invisible(c) {
             // Writing to a `String` cannot fail.
             let written = write!(out, "\\u{{{:x}}}", u32::from(c));

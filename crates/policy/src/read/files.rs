@@ -8,7 +8,7 @@ use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::load::default_at;
-use crate::value::{Fs, Grant, Policy, Root, Sockets, Tier, TierChoice, Workspace, WorkspaceMode};
+use crate::value::{Fs, Grant, Image, Lacking, Policy, Root, Sockets, Tier, TierChoice, Workspace, WorkspaceMode};
 
 /// Why no path is ever matched by this glob, and what to write instead.
 fn matches_nothing(glob: &str) -> Option<(&'static str, String)> {
@@ -86,7 +86,7 @@ impl Reader<'_> {
                 self.judge_root(path, node, &host).then_some(Root::Dir(host))
             }
             Some(("image", name)) if !name.is_empty() && !name.contains(char::is_whitespace) => {
-                Some(Root::Image(name.to_owned()))
+                Some(Root::Image(Image { name: name.to_owned(), found: Err(Lacking::unasked()) }))
             }
             _ => {
                 let what = format!("{} is not a value of `{path}`", quote(&text));

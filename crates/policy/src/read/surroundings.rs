@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Reader, fault, list_words};
 use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{Node, Value};
+use crate::load::is_user_name;
 use crate::value::{Audit, Content, Env, Input, InputType, Process, Sync, Syscalls};
 
 pub(crate) const ENV: &[&str] = &["pass", "set"];
@@ -170,12 +171,8 @@ impl Reader<'_> {
             return;
         }
         self.put(tree, "process.user", &mut process.user, |r, p, n| {
-            let first = |c: char| c.is_ascii_lowercase() || c == '_';
-            let fits = |name: &str| {
-                name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit() || c == '-')
-            };
             let why = "it is the name of uid 1000 inside: lower-case letters, digits, _ and -, not root";
-            r.fitting(p, n, why, "user", |name| name.len() <= 32 && fits(name) && name != "root")
+            r.fitting(p, n, why, "user", is_user_name)
         });
         self.put(tree, "process.hostname", &mut process.hostname, |r, p, n| {
             let label = |label: &str| {

@@ -47,6 +47,8 @@ kinds! {
     live_ended = "live.ended";
     /// A person was asked about a destination, and what came of it.
     egress_asked = "egress.asked";
+    /// `fumehood learn`: what was reached without a rule, or would have been.
+    egress_learned = "egress.learned";
     /// Other rules for the broker of a sandbox that runs: asked for, then taken or refused.
     egress_rules = "egress.rules";
     /// The broker stopped something.

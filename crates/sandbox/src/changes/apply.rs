@@ -214,14 +214,17 @@ fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>
     judged
 }
 
-enum Standing {
+/// How the host stands to one change.
+pub(crate) enum Standing {
+    /// As it was.
     Ready,
     /// It is already so: an `apply` that was ended half-way.
     Done,
+    /// By its id, and why.
     Conflict(&'static str, String),
 }
 
-fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> KernelResult<Standing> {
+pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> KernelResult<Standing> {
     let replaced = entry.base.is_none() && entry.path.ancestors().skip(1).any(|above| removed.contains(above));
     let found = match parent(root, &entry.path) {
         Ok((dir, name)) => Fingerprint::of(&dir, &name)?,

@@ -209,7 +209,7 @@ impl Manifest {
     }
 
     /// Whether something else happened at this very path too.
-    pub(super) fn has_other(&self, path: &Path, change: Change) -> bool {
+    pub(crate) fn has_other(&self, path: &Path, change: Change) -> bool {
         self.entries.iter().any(|entry| entry.path == path && entry.change != change)
     }
 
@@ -303,7 +303,7 @@ pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
 }
 
 /// While a run goes on its supervisor alone knows what it took, and what it shows again.
-pub(super) fn must_have_ended(state: &State, run: &RunId) -> Result<(), ChangesError> {
+pub(crate) fn must_have_ended(state: &State, run: &RunId) -> Result<(), ChangesError> {
     if crate::state::gc::lives(state, run)? { Err(ChangesError::Lives { run: run.to_string() }) } else { Ok(()) }
 }
 

@@ -24,16 +24,16 @@ mod again {
 mod tests;
 mod upper;
 
-pub(crate) use apply::apply_own;
 pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
+pub(crate) use apply::{Standing, apply_own, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;
 pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs,
 };
-pub(crate) use manifest::{read as read_list, target_bytes};
+pub(crate) use manifest::{must_have_ended, read as read_list, target_bytes};
 pub use marks::{Mark, leaves, marks};
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
-pub(crate) use store::{FOREIGN, Timed};
+pub(crate) use store::{FOREIGN, Timed, stream};
 pub use upper::read_upper;

@@ -426,7 +426,7 @@ impl std::io::Write for Length {
 }
 
 /// Copies a file and hashes it on the way; `None` if it has more than `most` bytes.
-pub(super) fn stream(from: &File, to: &mut impl std::io::Write, most: u64) -> KernelResult<Option<(String, u64)>> {
+pub(crate) fn stream(from: &File, to: &mut impl std::io::Write, most: u64) -> KernelResult<Option<(String, u64)>> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 17];
     let mut length: u64 = 0;

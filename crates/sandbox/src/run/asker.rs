@@ -13,6 +13,18 @@ pub struct Question {
     pub port: u16,
 }
 
+/// Something that was let through: a connection, or a request that was read on it. The broker says it, and it is believed in
+/// nothing: its parts are of their form, and no more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Passed {
+    /// The name, or the address where none was looked up.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Method and path of a request; the path is empty where it is too long to be told.
+    pub request: Option<(String, String)>,
+}
+
 /// Takes the answer: whether this connection may be made. Dropped, it is no.
 pub type Reply = Box<dyn FnOnce(bool) + Send>;
 
@@ -20,4 +32,12 @@ pub type Reply = Box<dyn FnOnce(bool) + Send>;
 pub trait Asker: Send + Sync + std::fmt::Debug {
     /// Passes a question on, and does not wait. What is not answered within 30 s is denied by the broker itself.
     fn ask(&self, question: Question, reply: Reply);
+
+    /// Whether it learns what a program needs, and is to hear what is let through.
+    fn observes(&self) -> bool {
+        false
+    }
+
+    /// Something was let through; said only where it observes.
+    fn passed(&self, _passed: Passed) {}
 }

@@ -12,6 +12,7 @@ use policy::{Plan, Policy};
 
 use super::broker::{self, Keeper};
 use super::commands::Forced;
+use super::earlier::Earlier;
 use super::git_layers::GitLayers;
 use super::guard::{Guard, Protected};
 use super::host_resources::HostResources;
@@ -27,6 +28,7 @@ use super::workspace::Layer;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_path};
+use crate::image::LeasedTree;
 use crate::state::{CONTROL_FILE, Dir, Journal, Resource};
 use crate::workload::Workload;
 
@@ -39,6 +41,7 @@ pub(super) struct Begun {
     git: Option<GitLayers>,
     broker: Option<broker::Begun>,
     home: HostResources,
+    image: Option<LeasedTree>,
     watches: Watches,
     armed: Armed,
 }
@@ -60,6 +63,8 @@ pub(super) struct Stage {
     pub(super) watches: Watches,
     /// It goes after the guest and its groups.
     pub(super) home: HostResources,
+    /// What keeps its root tree in the store.
+    pub(super) image: Option<LeasedTree>,
 }
 
 /// A guest whose posture equals the plan, and which waits for *go*. The order of the fields is the order in which it ends.
@@ -75,6 +80,7 @@ pub(super) struct Ready {
     git: Option<GitLayers>,
     watches: Watches,
     home: HostResources,
+    image: Option<LeasedTree>,
 }
 
 impl Ready {
@@ -97,11 +103,13 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let (policy, Wanted { what, forced, options, environment }) = (&plan.policy, wanted);
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
+    let image = crate::image::demand(plan, environment)?;
     let mut home = journal(recorded, policy)?;
-    let tmp = match plan.tier {
+    let (tmp, bundle) = match plan.tier {
         // What a machine is made of lies there.
-        Tier::Process | Tier::Vm => Some(own_folder(&mut home, recorded)?),
-        Tier::Language | Tier::Container | Tier::Gvisor => None,
+        Tier::Process | Tier::Vm => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
+        Tier::Gvisor => (None, Some(own_folder(&mut home, recorded, HostResources::own_bundle)?)),
+        Tier::Language | Tier::Container => (None, None),
     };
     let live = matches!(what, Workload::Agent(_));
     let program = launch::program(what, policy, plan.tier, tmp.as_deref())?;
@@ -118,11 +126,12 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
         files: Vec::new(),
         trust: trust.as_ref().map(|trust| trust.inside.clone()),
+        laid: options.earlier.is_some(),
         passed: super::secrets::variables(policy, &secrets).into_iter().chain(passed(policy, environment)).collect(),
         forced,
         stdio: inner(&options.stdio),
         term: environment.variable("TERM").filter(|_| policy.process.tty).map(OsString::from),
-        tmp: tmp.clone(),
+        tmp: tmp.clone().or(bundle),
         cache: crate::state::cache(environment.euid),
         #[cfg(feature = "mutation")]
         without: options.without().to_vec(),
@@ -147,9 +156,13 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let asker = options.asker.clone();
     let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
-    let armed = Armed::none(options.without().to_vec());
+    let mut armed = Armed::none(options.without().to_vec());
+    let image = image.map(|(demanded, leased)| {
+        armed.there(plan, |control| *control == demanded);
+        leased
+    });
     let (protected, git) = (guard.protected, guard.layers);
-    Ok(Begun { prepared, program: named, protected, git, broker, home, watches, armed })
+    Ok(Begun { prepared, program: named, protected, git, broker, home, image, watches, armed })
 }
 
 /// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has
@@ -180,11 +193,15 @@ fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsSt
         .collect()
 }
 
-/// A 0700 folder for a run of the process tier. Its name is the run's id, which is random, and it must not exist.
-fn own_folder(home: &mut HostResources, recorded: &Recorded) -> Result<PathBuf, Error> {
+/// A 0700 folder of a run: in the process tier the run writes in it, in the gvisor tier the backend does. Its name is the run's id, which is random, and it must not exist.
+fn own_folder(
+    home: &mut HostResources,
+    recorded: &Recorded,
+    own: fn(&mut HostResources, PathBuf),
+) -> Result<PathBuf, Error> {
     let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
     home.note(&Resource::Temp(path.clone()))?;
-    home.own(path.clone());
+    own(home, path.clone());
     make_folder(&path).map(|()| path)
 }
 
@@ -248,17 +265,25 @@ pub(super) fn hand_over(
 
 impl Begun {
     /// Starts the guest, and verifies its posture.
-    pub(super) fn confine(self, planned: &Planned, recorded: &Recorded, host: &Capabilities) -> Result<Ready, Error> {
+    pub(super) fn confine(
+        self,
+        planned: &Planned,
+        recorded: &Recorded,
+        host: &Capabilities,
+        earlier: Option<&Earlier>,
+    ) -> Result<Ready, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
-        let Self { prepared, program, mut protected, mut git, broker, home, watches, mut armed } = self;
+        let Self { prepared, program, mut protected, mut git, broker, home, image, watches, mut armed } = self;
         let mut layer = None;
         let root = prepared.workspace().map(Path::to_owned);
         let owner = prepared.owner();
         if let (Some(to), Some(root)) = (prepared.copy_to().map(Path::to_owned), &root) {
             let copied = |control: &Control| matches!(control, Control::Copy { size: None, .. });
             armed.each(plan, copied, |_| {
-                layer = Some(super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?);
+                let mut made = super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?;
+                earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
+                layer = Some(made);
                 Ok::<(), Error>(())
             })?;
         }
@@ -280,6 +305,7 @@ impl Begun {
             if copy {
                 made.fill(&plan.policy, owner, host)?;
             }
+            earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
             let hidden = |control: &Control| matches!(control, Control::Hide(_));
             armed.each(plan, hidden, |control| {
                 if let Control::Hide(globs) = control { made.hide(globs, &plan.policy, owner, host) } else { Ok(()) }
@@ -293,22 +319,22 @@ impl Begun {
         there_already(&mut armed, planned, layer.is_some());
         armed.watches(&watches, home.tmp().is_some(), protected.is_some());
         let verified = started.verify(armed.controls())?;
-        Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home })
+        Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home, image })
     }
 }
 
 impl Ready {
     /// Lets the payload go.
     pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
-        let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home } = self;
+        let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home, image } = self;
         let mut running = verified.go()?;
         let carried = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
         root.iter().flat_map(unseen).for_each(|note| home.tell(note));
-        layer.iter().flat_map(Layer::not_copied).for_each(|note| home.tell(note));
+        layer.iter().flat_map(Layer::notes).for_each(|note| home.tell(note));
         let started = Instant::now();
-        Ok(Stage { running, broker, carried, home, program, layer, tmp, protected, git, started, watches })
+        Ok(Stage { running, broker, carried, home, image, program, layer, tmp, protected, git, started, watches })
     }
 }
 
@@ -329,9 +355,9 @@ fn brokered(
             Ok::<(), Error>(())
         },
     )?;
-    // It is ready only with the secrets of the plan.
+    // It is ready only with the secrets of the plan, and by rules that name its proxy.
     let ready = keeper.is_some();
-    armed.there(plan, |control| ready && *control == Control::Secrets);
+    armed.there(plan, |control| ready && matches!(control, Control::Secrets | Control::Proxy));
     Ok(keeper)
 }
 

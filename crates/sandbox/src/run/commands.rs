@@ -71,13 +71,13 @@ fn is_bash(what: &Workload) -> bool {
         Workload::Code(Code { interpreter, .. }) | Workload::Script(Script { interpreter, .. }) => {
             interpreter.name == "bash"
         }
-        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Nothing => false,
+        Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => false,
     }
 }
 
 fn judged(judge: &Judge, what: Workload, policy: &Policy, tier: Tier) -> Result<Workload, Error> {
     match what {
-        Workload::Nothing => Ok(Workload::Nothing),
+        Workload::Image | Workload::Nothing => Ok(Workload::Nothing),
         Workload::Agent(_) => Err(Error::refused(live())),
         Workload::Shell => Err(Error::refused(interactive())),
         Workload::Argv(words) => {

@@ -93,6 +93,12 @@ pub(super) fn hidden(root: &Path, policy: &Policy, globs: &[String]) -> Result<V
     Wanted::hidden(globs)?.below(root, policy.workspace.at.as_deref().unwrap_or(root))
 }
 
+/// Whether the globs name a path of a workspace that is shown at `at`, or a folder above it.
+pub(super) fn hides(globs: &[String], at: &Path, path: &Path) -> Result<bool, Error> {
+    let wanted = Wanted::hidden(globs)?;
+    Ok(path.ancestors().any(|path| wanted.matches(at, path)))
+}
+
 fn joined(root: &Path, below: &Path) -> PathBuf {
     // A trailing slash would make a file a folder.
     if below == Path::new("") { root.to_owned() } else { root.join(below) }
@@ -164,6 +170,12 @@ impl Wanted {
         Ok(all)
     }
 
+    fn matches(&self, at: &Path, path: &Path) -> bool {
+        // Names need not be text, and globs match bytes.
+        !path.as_os_str().as_bytes().is_empty()
+            && (self.relative.is_match(path) || self.absolute.is_match(at.join(path)))
+    }
+
     /// Where it is in a tree or file of the host, relative to it; `""` is the file itself.
     fn below(&self, root: &Path, at: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut walk = Walk { root, at, wanted: self, seen: 0, found: Vec::new() };
@@ -205,7 +217,7 @@ impl Walk<'_> {
             }
             let path = below.join(entry.file_name());
             let kind = entry.file_type().map_err(|e| failed(&shown, &e.to_string()))?;
-            if self.matches(&path) || (self.wanted.sockets && kind.is_socket()) {
+            if self.wanted.matches(self.at, &path) || (self.wanted.sockets && kind.is_socket()) {
                 self.found.push(path);
                 continue;
             }
@@ -215,12 +227,6 @@ impl Walk<'_> {
             }
         }
         Ok(())
-    }
-
-    fn matches(&self, path: &Path) -> bool {
-        // Names need not be text, and globs match bytes.
-        !path.as_os_str().as_bytes().is_empty()
-            && (self.wanted.relative.is_match(path) || self.wanted.absolute.is_match(self.at.join(path)))
     }
 }
 

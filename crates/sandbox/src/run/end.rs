@@ -54,7 +54,7 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, broker, carried, mut home, layer, mut protected, git, program, .. } = stage;
+    let Stage { running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -122,6 +122,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     report.audit = told(recorded.ended(&report), &mut failed);
     running.into_iter().for_each(<dyn Running>::end);
     drop(home);
+    drop(image);
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }
 
@@ -200,7 +201,7 @@ pub(super) fn usage(
         cpu_user: seconds(sample.user_us.max(user)),
         cpu_system: seconds(sample.system_us.max(system)),
         memory_peak: if sample.memory_peak > 0 { sample.memory_peak } else { resident },
-        pids_peak: sample.pids_peak.max(1),
+        pids_peak: if sample.uncounted_pids { 0 } else { sample.pids_peak.max(1) },
         io_read: sample.io_read,
         io_written: sample.io_written,
         disk,
@@ -264,7 +265,10 @@ fn in_root(what: &str, policy: &Policy) -> String {
         Root::Dir(folder) => {
             format!("{what} below {}, which is the root here, or grant its folder with `--read`", folder.display())
         }
-        Root::Empty | Root::Image(_) => {
+        Root::Image(image) => {
+            format!("{what} in the image `{}`, which is the root here, or grant its folder with `--read`", show_text(&image.name))
+        }
+        Root::Empty => {
             "this root is empty: grant the program with its libraries and their loader (`--read /usr --read /lib --read \
              /lib64`), or use `fs.root = \"host\"`"
                 .to_owned()

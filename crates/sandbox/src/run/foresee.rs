@@ -32,11 +32,12 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         git: guard.git,
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
+        laid: false,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::NoInput,
         term: None,
-        tmp: (plan.tier == Tier::Process).then(|| PathBuf::from("/tmp")),
+        tmp: matches!(plan.tier, Tier::Process | Tier::Gvisor).then(|| PathBuf::from("/tmp")),
         cache: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use policy::report::Seen;
 use policy::{ClauseId, Policy, Violation};
 
+use super::moment::Moment;
 use super::record::Recorded;
-use super::workspace::{bounds, real_time};
+use super::workspace::bounds;
 use crate::changes::{
     Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, Manifest, Request, Store, apply_own, load, read_upper,
 };
@@ -33,20 +34,20 @@ pub(super) struct GitLayers {
     /// By number.
     paths: Vec<PathBuf>,
     uppers: Vec<Dir>,
-    began: (i64, u64),
+    began: Moment,
 }
 
 impl GitLayers {
     pub(super) fn new(root: PathBuf, paths: Vec<PathBuf>, own: Option<PathBuf>) -> Result<Self, Error> {
         let below = Dir::open(&root).map_err(|errno| unread(&root, &errno.to_string()))?;
-        Ok(Self { root, below, own, paths, uppers: Vec::new(), began: (0, 0) })
+        Ok(Self { root, below, own, paths, uppers: Vec::new(), began: Moment::now() })
     }
 
     /// The upper layers, as the guest handed them out.
     pub(super) fn made(&mut self, mut layers: Vec<(u32, OwnedFd)>) {
         layers.sort_by_key(|(number, _)| *number);
         self.uppers = layers.into_iter().map(|(_, fd)| Dir::from(fd)).collect();
-        self.began = real_time();
+        self.began = Moment::now();
     }
 
     /// After the end. How many paths were taken over, and what was not.
@@ -54,7 +55,7 @@ impl GitLayers {
         let failed = |errno: rustix::io::Errno| unread(&self.root, &errno.to_string());
         let root = &self.below;
         let bounds = bounds(policy);
-        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, self.began, bounds)?;
+        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, self.began.on_files(), bounds)?;
         for (path, upper) in self.paths.iter().zip(&self.uppers) {
             let lower = root.enter(path, Cross::Yes).map_err(failed)?;
             read_upper(&mut store, upper, &lower, path)?;

@@ -13,6 +13,8 @@ use crate::state::{Journal, Resource, StateError};
 pub(super) struct HostResources {
     journal: Option<Journal>,
     tmp: Option<PathBuf>,
+    /// A folder of the backend's.
+    bundle: Option<PathBuf>,
     notes: Vec<String>,
     /// Notes for which there was no room.
     more: usize,
@@ -20,12 +22,12 @@ pub(super) struct HostResources {
 
 impl HostResources {
     pub(super) const fn new(journal: Journal) -> Self {
-        Self { journal: Some(journal), tmp: None, notes: Vec::new(), more: 0 }
+        Self { journal: Some(journal), tmp: None, bundle: None, notes: Vec::new(), more: 0 }
     }
 
     /// Of what is only looked at: nothing can be made with it.
     pub(super) const fn of_nothing() -> Self {
-        Self { journal: None, tmp: None, notes: Vec::new(), more: 0 }
+        Self { journal: None, tmp: None, bundle: None, notes: Vec::new(), more: 0 }
     }
 
     /// Something about the workspace that whoever reads the report should know.
@@ -64,6 +66,11 @@ impl HostResources {
     }
 
     /// From now on this folder is removed with the run; the journal knows it already.
+    pub(super) fn own_bundle(&mut self, bundle: PathBuf) {
+        self.bundle = Some(bundle);
+    }
+
+    /// As [`Self::own_bundle`], of the folder in which the run writes.
     pub(super) fn own(&mut self, tmp: PathBuf) {
         self.tmp = Some(tmp);
     }
@@ -72,7 +79,9 @@ impl HostResources {
 impl Drop for HostResources {
     fn drop(&mut self) {
         let Some(journal) = self.journal.take() else { return };
-        let folder_left = self.tmp.take().is_some_and(|tmp| workspace::remove_tree(&tmp).is_err());
+        let folders = [self.tmp.take(), self.bundle.take()];
+        // All of them, whatever becomes of one.
+        let folder_left = folders.iter().flatten().filter(|path| workspace::remove_tree(path).is_err()).count() > 0;
         if !folder_left {
             // A journal that cannot be removed is found by the next start, which has nothing to do then.
             drop(journal.end());

@@ -5,10 +5,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use backends::OwnProgram;
-use policy::value::{Policy, Root, Tier, WorkspaceMode};
+use policy::value::{Image, Policy, Root, Tier, WorkspaceMode};
 
 use crate::error::Error;
-use crate::fault::{Fault, show_bytes};
+use crate::fault::{Fault, show_bytes, show_text};
 use crate::workload::{Code, Script, Workload};
 
 /// Largest script or piece of code, bytes.
@@ -48,7 +48,23 @@ pub(super) fn program(what: Workload, policy: &Policy, tier: Tier, tmp: Option<&
         Workload::Agent(bytes) => {
             Ok(Program { argv: vec!["fumehood-agent".into()], file: None, own: Some(OwnProgram::Bytes(bytes)) })
         }
-        Workload::Nothing => Err(Error::failed(nothing())),
+        Workload::Image | Workload::Nothing => Err(Error::failed(nothing())),
+    }
+}
+
+/// What an image runs, by its name. An image that is not found is the planner's to refuse.
+pub(super) fn named(what: Workload, policy: &Policy) -> Result<Workload, Error> {
+    let Workload::Image = what else { return Ok(what) };
+    match &policy.fs.root {
+        Root::Image(Image { name: _, found: Err(_) }) => Ok(Workload::Nothing),
+        Root::Image(Image { name, found: Ok(found) }) if found.command.is_empty() => Err(Error::failed(Fault {
+            why: format!("the image `{}` names neither ENTRYPOINT nor CMD", show_text(name)),
+            ..nothing()
+        })),
+        Root::Image(Image { name: _, found: Ok(found) }) => {
+            Ok(Workload::Argv(found.command.iter().map(OsString::from).collect()))
+        }
+        Root::Host | Root::Empty | Root::Dir(_) => Err(Error::failed(nothing())),
     }
 }
 
@@ -117,13 +133,8 @@ pub(super) fn in_workspace(script: &Path, policy: &Policy, tier: Tier) -> Option
 
 /// The first command line whose program exists inside; the first of all when that cannot be known from here.
 fn choose(candidates: &[Vec<OsString>], policy: &Policy) -> Vec<OsString> {
-    let root = match &policy.fs.root {
-        Root::Host => Some(PathBuf::from("/")),
-        Root::Dir(path) => Some(path.clone()),
-        Root::Empty | Root::Image(_) => None,
-    };
     let there = |name: &OsStr| {
-        let Some(root) = &root else { return false };
+        let Some(root) = policy.fs.root.tree() else { return false };
         if Path::new(name).is_absolute() {
             let below = Path::new(name).strip_prefix("/").unwrap_or(Path::new(name));
             return root.join(below).symlink_metadata().is_ok();

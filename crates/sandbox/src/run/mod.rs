@@ -14,6 +14,7 @@ mod begin;
 mod broker;
 mod commands;
 mod covers;
+mod earlier;
 mod end;
 mod foresee;
 mod frozen;
@@ -22,7 +23,9 @@ mod guard;
 mod handle;
 mod host_resources;
 mod launch;
+mod laying;
 mod locks;
+mod moment;
 mod mounts;
 mod options;
 mod outcome;
@@ -46,9 +49,10 @@ use backends::Capabilities;
 use policy::Plan;
 use policy::value::{NetMode, Unknown};
 
-pub use asker::{Asker, Question, Reply};
+pub use asker::{Asker, Passed, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
+pub use earlier::Earlier;
 pub use end::Finished;
 pub use foresee::foresee;
 pub use handle::{Handle, Sandbox, Visitor};
@@ -150,6 +154,7 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             fix: "raise the limit of open files (`ulimit -n`)".to_owned(),
         }));
     }
+    options.earlier.as_ref().map_or(Ok(()), |earlier| earlier.fits(plan))?;
     let net = &plan.policy.net;
     if net.mode == NetMode::Allow && net.unknown == Unknown::Ask && options.asker.is_none() {
         return Err(Error::refused(Fault {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::asker::Asker;
+use super::earlier::Earlier;
 
 /// Where the program reads from.
 #[derive(Debug)]
@@ -82,6 +83,8 @@ pub struct Options {
     pub events: OnEvent,
     /// Who gets questions about the network answered (`net.unknown = "ask"`); without, a run that may ask is refused.
     pub asker: Option<Arc<dyn Asker>>,
+    /// An earlier run, from whose changes this one goes on; its workspace is the plan's, in mode `overlay` or `copy`.
+    pub earlier: Option<Earlier>,
     /// Tests of the proof alone: these controls are left out, and the start must fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<policy::Control>,
@@ -95,6 +98,7 @@ impl Options {
             stdio,
             events: Box::new(|_| ()),
             asker: None,
+            earlier: None,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         }

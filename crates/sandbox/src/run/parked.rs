@@ -45,12 +45,14 @@ pub fn park(
     options: Options,
 ) -> Result<Parked, Error> {
     could_start(&planned.plan, &options).map_err(|stop| refused(stop, environment))?;
-    let recorded = record::open(&planned, environment)?;
+    let recorded = record::open(&planned, environment, options.earlier.as_ref())?;
     let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
     let forced = std::mem::take(&mut planned.judged.forced);
     let wanted = Wanted { what, forced, options: &options, environment };
     let begun = begin::begin(&planned.plan, wanted, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
-    let ready = begun.confine(&planned, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
+    let ready = begun
+        .confine(&planned, &recorded, host, options.earlier.as_ref())
+        .map_err(|stop| recorded.abort(stop, &planned))?;
     Ok(Parked { waiting: Some(Waiting { ready, recorded, planned, options }) })
 }
 

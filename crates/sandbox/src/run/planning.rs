@@ -5,6 +5,7 @@ use policy::value::Tier;
 use policy::{Candidate, Choice, Clause, Loaded, Plan};
 
 use super::commands::{self, Judged};
+use super::launch;
 use crate::error::Error;
 use crate::workload::Workload;
 
@@ -27,6 +28,7 @@ pub struct Planned {
 /// # Errors
 /// Mistakes of the policy, a command that it does not allow, or every clause that cannot be held.
 pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<Planned, Error> {
+    let what = launch::named(what, &loaded.policy)?;
     let judged = commands::judge(&mut loaded, what)?;
     let Choice { plan, why } = choose(&loaded, host)?;
     super::broker::refuse(&plan)?;

@@ -8,6 +8,7 @@ use policy::value::Content;
 use policy::{Report, Violation};
 use serde_json::{Value, json};
 
+use super::earlier::Earlier;
 use super::planning::Planned;
 use crate::audit::{Kind, Log, Options, Redactor};
 use crate::environment::Environment;
@@ -25,12 +26,16 @@ pub(super) struct Recorded {
 }
 
 /// Opens the log. One that cannot be opened for writing refuses the run.
-pub(super) fn open(planned: &Planned, environment: &Environment) -> Result<Recorded, Error> {
+pub(super) fn open(planned: &Planned, environment: &Environment, earlier: Option<&Earlier>) -> Result<Recorded, Error> {
     let (state, id) = (State::open(&environment.state)?, RunId::new(jiff::Timestamp::now())?);
     let audit = &planned.plan.policy.audit;
     let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
     let log = Log::open(&state, audit.path.as_deref(), options)?;
-    Ok(Recorded { state, id, log, what: RefCell::new(Some(what(&planned.judged.what, audit.content))) })
+    let mut what = what(&planned.judged.what, audit.content);
+    if let (Some(map), Some(earlier)) = (what.as_object_mut(), earlier) {
+        map.insert("on".to_owned(), json!({ "run": earlier.run(), "digest": earlier.digest() }));
+    }
+    Ok(Recorded { state, id, log, what: RefCell::new(Some(what)) })
 }
 
 /// Records a refusal as far as there is a log to write to; the refusal stands either way.
@@ -56,7 +61,7 @@ fn what(what: &Workload, content: Content) -> Value {
         Workload::Code(code) => ("code", code.text.clone()),
         Workload::Shell => ("shell", Vec::new()),
         Workload::Agent(_) => ("live", Vec::new()),
-        Workload::Nothing => ("nothing", Vec::new()),
+        Workload::Image | Workload::Nothing => ("nothing", Vec::new()),
     };
     match content {
         Content::None => json!({ "kind": kind }),

@@ -124,9 +124,8 @@ fn shown(policy: &Policy) -> Vec<PathBuf> {
     let workspace = policy.workspace.path.iter().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.from);
     let root = match &policy.fs.root {
-        Root::Dir(path) => vec![path.clone()],
         Root::Host => ["/usr", "/bin", "/sbin", "/lib", "/lib64"].map(PathBuf::from).to_vec(),
-        Root::Empty | Root::Image(_) => Vec::new(),
+        root @ (Root::Dir(_) | Root::Image(_) | Root::Empty) => root.tree().map(Path::to_owned).into_iter().collect(),
     };
     workspace.chain(grants).chain(&root).filter_map(|path| path.canonicalize().ok()).collect()
 }

@@ -12,6 +12,9 @@ use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
+use super::earlier::Earlier;
+use super::laying::{Laying, Stop, cover};
+use super::moment::Moment;
 use super::record::Recorded;
 use super::watches::Watches;
 use crate::changes::{
@@ -19,7 +22,7 @@ use crate::changes::{
     copy_in, read_copy, read_upper,
 };
 use crate::error::Error;
-use crate::fault::{Fault, show_bytes};
+use crate::fault::{Fault, show_bytes, show_path};
 use crate::protect::list;
 use crate::quantity::bytes;
 use crate::state::{Cross, Dir};
@@ -37,10 +40,12 @@ pub(super) struct Layer {
     baseline: Option<Baseline>,
     /// Paths that are hidden from the run: no changes of it.
     hidden: Vec<PathBuf>,
+    /// What of an earlier run is not in it, in words.
+    notes: Vec<String>,
     /// What was applied while the run went on, as the host has it since.
     applied: BTreeMap<PathBuf, Fingerprint>,
-    /// Real time just before the run: what changes on the host afterwards is a conflict.
-    began: (i64, u64),
+    /// Just before the run: what changes on the host afterwards is a conflict.
+    began: Moment,
 }
 
 impl Layer {
@@ -56,8 +61,9 @@ impl Layer {
             folder: None,
             baseline: None,
             hidden: Vec::new(),
+            notes: Vec::new(),
             applied: BTreeMap::new(),
-            began: real_time(),
+            began: Moment::now(),
         }
     }
 
@@ -74,43 +80,21 @@ impl Layer {
         if self.hidden.is_empty() {
             return Ok(());
         }
+        let root = self.source()?;
         let _rights = rights(None, owner, host)?;
+        let mut laying = Laying::new(&root, &self.place, self.baseline.is_some());
         for path in &self.hidden {
-            let name = path.file_name().unwrap_or_default();
-            let told = |e: rustix::io::Errno| failed(&format!("hiding `{}`", path.display()), &e.to_string());
-            let parent = self.parent(path).map_err(told)?;
+            let told = |errno: Errno| failed(&format!("hiding {}", show_path(path)), &errno.to_string());
+            let (parent, name) = laying.parent(path).map_err(|stop| unlaid(path, stop))?;
             match &mut self.baseline {
                 Some(baseline) => {
-                    parent.remove_tree(name).map_err(told)?;
+                    parent.remove_tree(&name).map_err(told)?;
                     baseline.entries.retain(|copied, _| !copied.starts_with(path));
                 }
-                None => {
-                    // A character device 0/0 is overlayfs's mark of a name that is not there.
-                    let (kind, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::empty());
-                    rustix::fs::mknodat(&parent, Path::new(name), kind, mode, 0).map_err(told)?;
-                }
+                None => cover(&parent, Path::new(&name)).map_err(told)?,
             }
         }
-        Ok(())
-    }
-
-    /// The folder of the layer that holds a path; in an overlay's upper it is made as it is below.
-    fn parent(&self, path: &Path) -> rustix::io::Result<Dir> {
-        let mut at = self.place.enter(".", Cross::Yes)?;
-        for part in path.parent().unwrap_or(Path::new("")) {
-            if self.baseline.is_none() {
-                at.make(
-                    part,
-                    rustix::fs::Mode::RWXU
-                        | rustix::fs::Mode::RGRP
-                        | rustix::fs::Mode::XGRP
-                        | rustix::fs::Mode::ROTH
-                        | rustix::fs::Mode::XOTH,
-                )?;
-            }
-            at = at.enter(part, Cross::No)?;
-        }
-        Ok(at)
+        laying.end().map_err(|stop| unlaid(Path::new(""), stop))
     }
 
     /// Copies the workspace into the layer.
@@ -121,10 +105,26 @@ impl Layer {
         Ok(())
     }
 
-    /// What a copy lacks, in words.
-    pub(super) fn not_copied(&self) -> Vec<String> {
+    /// Puts the changes of an earlier run into the layer, over what the host has now. What the host changes from here on is a
+    /// conflict of this run.
+    pub(super) fn go_on(&mut self, earlier: &Earlier, owner: (u32, u32), host: &Capabilities) -> Result<(), Error> {
+        let root = self.source()?;
+        earlier.lay(&root, &self.place, self.baseline.is_some(), &|| rights(None, owner, host))?;
+        for path in earlier.paths() {
+            if let Some((_, copy)) = self.baseline.as_mut().and_then(|baseline| baseline.entries.get_mut(path)) {
+                // It is looked into, whatever its times say.
+                copy.inode = 0;
+            }
+        }
+        self.notes.extend(earlier.left_behind());
+        Ok(())
+    }
+
+    /// What it lacks, in words.
+    pub(super) fn notes(&self) -> Vec<String> {
         let refused = self.baseline.iter().flat_map(|baseline| &baseline.refused);
-        refused.map(|refused| super::mounts::not_copied(&refused.path, &refused.why)).collect()
+        let lacks = refused.map(|refused| super::mounts::not_copied(&refused.path, &refused.why));
+        lacks.chain(self.notes.iter().cloned()).collect()
     }
 
     fn source(&self) -> Result<Dir, Error> {
@@ -152,7 +152,7 @@ impl Layer {
         let covered = if self.baseline.is_none() { self.hidden.iter().cloned().collect() } else { BTreeSet::new() };
         let known = Known { applied: self.applied.clone(), covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
-        let mut store = Store::begin(state, run, &self.root, &root, self.began, bounds)?.knowing(known);
+        let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
         let read = match &self.baseline {
             Some(baseline) => read_copy(&mut store, &self.place, baseline),
             None => read_upper(&mut store, &self.place, &root, Path::new("")),
@@ -225,6 +225,16 @@ impl Layer {
     }
 }
 
+/// Why a path cannot be hidden.
+fn unlaid(path: &Path, stop: Stop) -> Error {
+    let what = format!("hiding {}", show_path(path));
+    match stop {
+        Stop::Conflict(_, why) => failed(&what, &why),
+        Stop::Kernel(_, errno) => failed(&what, &errno.to_string()),
+        Stop::Other(error) => error,
+    }
+}
+
 /// What a report says of changes.
 pub(super) fn told(manifest: &Manifest) -> WorkspaceReport {
     let mut report = WorkspaceReport::default();
@@ -265,12 +275,6 @@ fn rights(from: Option<&Dir>, (uid, gid): (u32, u32), host: &Capabilities) -> Re
     };
     let become_user = if reads_all { sys::fsids::As::user_who_reads_all } else { sys::fsids::As::user };
     become_user(uid, gid).map(Some).map_err(|e| failed("becoming the run's user for its files", &e.to_string()))
-}
-
-/// Seconds and nanoseconds, as file systems have them.
-pub(super) fn real_time() -> (i64, u64) {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    (now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 pub(super) fn bounds(policy: &Policy) -> Bounds {

@@ -1,6 +1,7 @@
 //! What every front door does with sandboxes: whose they are, creating, ending, pausing.
 
 mod rules;
+pub(crate) use rules::Part;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::meters::Meters;
 use crate::page::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
+use crate::traces::{self, Exporter, Tracer, Traces};
 use crate::{ceiling, clock};
 
 /// The longest life that can be asked for.
@@ -106,6 +108,9 @@ pub struct Desk {
     pub(crate) is_recorded: std::sync::atomic::AtomicBool,
     /// What is counted for `/metrics`.
     pub(crate) meters: Arc<Meters>,
+    /// Where spans go, where traces are asked for, and what sends them until it is running.
+    pub(crate) tracer: Option<Tracer>,
+    exporter: Mutex<Option<Exporter>>,
     /// How the pool is doing, where there is one.
     pub(crate) pool: Option<PoolStatus>,
     /// The audit log, once it was opened.
@@ -180,6 +185,8 @@ impl Desk {
             looks: tokio::sync::Semaphore::new(LOOKS),
             is_recorded: std::sync::atomic::AtomicBool::new(true),
             meters: Arc::default(),
+            tracer: None,
+            exporter: Mutex::default(),
             pool: None,
             log: Mutex::default(),
         })
@@ -189,6 +196,18 @@ impl Desk {
     #[must_use]
     pub fn with_approvals(self, approvals: Arc<dyn Approvals>) -> Self {
         Self { approvals: Some(approvals), ..self }
+    }
+
+    /// The same, with traces of its requests.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Self {
+        let (tracer, exporter) = traces::pair(traces);
+        Self { tracer: Some(tracer), exporter: Mutex::new(Some(exporter)), ..self }
+    }
+
+    /// What sends spans, for whoever runs it.
+    pub(crate) fn exporter(&self) -> Option<Exporter> {
+        locked(&self.exporter).take()
     }
 
     /// The same, with a pool whose state `/metrics` tells.

@@ -11,7 +11,7 @@ use url::form_urlencoded;
 
 use super::{all, body, network, objects};
 use crate::answer::{Problem, empty, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS};
+use crate::desk::{Desk, MAX_LIFE_MS, Part};
 use crate::keys::Key;
 use crate::{clock, json as read};
 
@@ -163,7 +163,7 @@ pub(super) async fn network(
     let asked = read::object(&body(request).await?)?;
     let outside = network::of_change(&asked)?;
     let info = desk.own(&key, &id).await?;
-    match desk.set_rules(&key, &info, outside.layers()).await {
+    match desk.set_rules(&key, &info, (outside.layers(), Part::Hosts)).await {
         Ok(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(problems) => match all(problems) {
             problem if problem.status == StatusCode::NOT_IMPLEMENTED && outside.is_closed() => {

@@ -17,11 +17,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode};
 use policy::json::hex;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
 use crate::meters::{self, Meters, Part};
+use crate::traces::Tracer;
 use crate::{e2b, envd, jupyter, page, v1};
 use route::Whose;
 
@@ -70,9 +72,14 @@ impl Server {
         let (parts, body) = request.into_parts();
         let whose = route::whose(&self.desk, &parts).await;
         let part = whose.as_ref().map_or(Part::Other, part);
-        let meters = Arc::clone(&self.desk.meters);
+        let desk = Arc::clone(&self.desk);
+        let traced = desk.tracer.as_ref().and_then(|tracer| Some((tracer, Tracer::begin(&parts, part)?)));
         let mut response = self.routed(whose, parts, body).await;
-        meters.answered(part, &response, began.elapsed());
+        let took = began.elapsed();
+        desk.meters.answered(part, &response, took);
+        if let Some((tracer, begun)) = traced {
+            tracer.end(&begun, part, &response, took);
+        }
         let mut random = [0_u8; 8];
         if sys::random::fill(&mut random)
             && let Ok(id) = HeaderValue::from_str(&hex(&random))
@@ -119,12 +126,20 @@ fn never_fails(answer: Result<Response<Body>, std::convert::Infallible>) -> Resp
 /// Serves until `stop` is done; requests that are on their way then have two seconds more.
 pub async fn serve(listeners: Listeners, server: Server, stop: impl Future<Output = ()> + Send) {
     let desk = Arc::clone(&server.desk);
+    let exporter = desk.exporter();
     let tending = tokio::spawn(async move {
         loop {
             tokio::time::sleep(TEND).await;
             desk.tend().await;
         }
     });
+    let ended = CancellationToken::new();
+    let sending = exporter.map(|exporter| tokio::spawn(exporter.run(ended.clone().cancelled_owned())));
     listeners.serve(server, stop).await;
     tending.abort();
+    ended.cancel();
+    if let Some(sending) = sending {
+        // It ends by itself soon, whoever hears it.
+        drop(sending.await);
+    }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use super::sandbox::{Known, Living};
 use super::{Answer, Refused, body, yes};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS, Once, Order};
+use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part};
 use crate::envd::Query;
 use crate::keys::Key;
 use crate::{json as read, labels, templates};
@@ -223,7 +223,7 @@ pub(super) async fn network(
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["policy"])?;
     let policy = asked.get("policy").ok_or_else(|| Problem::invalid("policy", "`policy` is missing"))?;
-    let replaced = desk.set_rules(&key, &info, layers_of(policy)?).await.map_err(Refused)?;
+    let replaced = desk.set_rules(&key, &info, (layers_of(policy)?, Part::All)).await.map_err(Refused)?;
     Ok(json_response(StatusCode::OK, &json!({ "sandbox": info.id, "digest": replaced.digest })))
 }
 

@@ -297,6 +297,12 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
     {
         assert_eq!(set(&open, body.clone()).await.status, 204, "{body}");
     }
+    // What the request says nothing of stays as it is.
+    let told = std::fs::read_to_string(stage.home.with_extension("rules")).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["allow"][0]["host"], "a.test", "{told}");
+    assert_eq!((&told["deny"][0]["host"], &told["connections"]), (&json!("denied.test"), &json!(7)), "{told}");
+    assert_eq!((&told["bytes"], &told["bandwidth"]), (&json!("1048576B"), &json!("4096B/s")), "{told}");
     assert_eq!(set(&closed, json!({ "denyOut": ["0.0.0.0/0"] })).await.status, 204, "nothing is reached already");
     for (path, body, clause) in [
         (&closed, hosts.clone(), "allowOut"),

@@ -28,6 +28,8 @@ struct Bare {
     frozen: AtomicBool,
     /// It was made with a broker.
     broker: bool,
+    /// Where the rules are written down that it was given last.
+    told: PathBuf,
 }
 
 impl Run for Bare {
@@ -53,7 +55,15 @@ impl Run for Bare {
 
     fn network(&self, net: &Value) -> Result<Replaced, Failure> {
         let none = || Failure { code: Code::Unsupported, message: "it has no broker".to_owned() };
+        std::fs::write(&self.told, net.to_string()).unwrap();
         self.broker.then(|| Replaced { digest: net.to_string() }).ok_or_else(none)
+    }
+
+    fn rules(&self) -> Result<Value, Failure> {
+        let mut present = policy::value::Net::closed().document();
+        let kept = json!({ "deny": ["denied.test"], "bytes": "1048576B", "bandwidth": "4096B/s", "connections": 7 });
+        present.as_object_mut().unwrap().extend(kept.as_object().unwrap().clone());
+        Ok(present)
     }
 }
 
@@ -104,7 +114,8 @@ async fn create(state: Folder, home: PathBuf, wanted: Wanted) -> Info {
     let info = info(claim.id(), &wanted);
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let broker = wanted.layers.contains(&PolicyLayer::Set("net.mode=\"allow\"".to_owned()));
-    let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false), broker });
+    let told = home.with_extension("rules");
+    let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false), broker, told });
     let end = ended(run.end.subscribe());
     std::thread::spawn(move || agent::serve(theirs.into(), &home));
     let setup = Setup {

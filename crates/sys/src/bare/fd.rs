@@ -74,6 +74,9 @@ pub fn close(fd: Fd) {
     let _closed = unsafe { call(__NR_close, [fd.raw()]) };
 }
 
+/// The highest number that a descriptor can have. Linux takes any higher one as well; gVisor does not.
+pub const LAST_FD: u32 = 0x7fff_ffff;
+
 /// Closes all descriptors from `first` to `last`.
 ///
 /// # Errors

@@ -210,6 +210,15 @@ pub fn change_dir_to(dir: Fd) -> Result<()> {
     unsafe { call(__NR_fchdir, [dir.raw()]) }.map(drop)
 }
 
+/// The umask; the call that asks is the one that sets, so it is set twice.
+#[must_use]
+pub fn umask() -> u32 {
+    // SAFETY: numbers only; the call cannot fail.
+    let found = unsafe { call(__NR_umask, [uint(0o777)]) }.map_or(0, |mask| u32::try_from(mask).unwrap_or(0));
+    set_umask(found);
+    found
+}
+
 /// umask(2).
 pub fn set_umask(mask: u32) {
     // SAFETY: numbers only; the call cannot fail.

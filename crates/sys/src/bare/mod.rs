@@ -30,7 +30,7 @@ pub use attempt::{attempt, can_attempt};
 pub use capability::*;
 pub use errno::{Errno, Result};
 pub use exec::{Pointers, execute_descriptor, execve};
-pub use fd::{Fd, Owned, Together, close, close_range, duplicate_to, open_bitmap, poll_readable};
+pub use fd::{Fd, LAST_FD, Owned, Together, close, close_range, duplicate_to, open_bitmap, poll_readable};
 pub use file::*;
 pub use identity::*;
 pub use landlock::*;

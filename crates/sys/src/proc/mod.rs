@@ -236,6 +236,16 @@ impl Process {
         rustix::fs::openat(&self.folder, below.as_str(), flags, Mode::empty()).named("open", || self.path(&below))
     }
 
+    /// A folder that the process sees at an absolute path, to be read and written below.
+    ///
+    /// # Errors
+    /// ENOENT, EACCES, ENOTDIR.
+    pub fn folder_at(&self, path: &str) -> Result<OwnedFd> {
+        let below = format!("root{path}");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.folder, below.as_str(), flags, Mode::empty()).named("open", || self.path(&below))
+    }
+
     /// A small text file of the process, e.g. `limits`, `oom_score_adj`, `uid_map`.
     ///
     /// # Errors

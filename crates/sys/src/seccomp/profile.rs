@@ -42,7 +42,7 @@ mod stored {
 }
 
 /// Profiles that a user may name; the other files are parts of them.
-const NAMED: &[&str] = &["default", "node", "python", "strict"];
+const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
 
 /// Parts that hold a clause by what they refuse: what they speak of cannot be allowed as a whole.
 const NARROWING: &[&str] =
@@ -68,6 +68,8 @@ pub struct Surroundings {
     pub counted_memory: bool,
     /// Memory files may be executed. Off where only named files may: no mount option and no Landlock rule covers them.
     pub memfd_exec: bool,
+    /// The filter is in gVisor's kernel.
+    pub gvisor: bool,
 }
 
 /// A profile cannot be had.
@@ -138,6 +140,7 @@ impl Profile {
             undumpable,
             counted_memory,
             memfd_exec,
+            gvisor,
         } = *surroundings;
         let parts = [
             (unix_sockets, "net/unix"),
@@ -150,6 +153,7 @@ impl Profile {
             (undumpable, "undumpable"),
             (counted_memory, "counted-memory"),
             (!memfd_exec, "no-memfd-exec"),
+            (gvisor, "gvisor"),
         ];
         for (_, part) in parts.iter().filter(|(wanted, _)| *wanted) {
             profile.include(part, 0);

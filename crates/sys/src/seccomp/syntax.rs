@@ -19,7 +19,7 @@ pub struct Rule {
     pub deny: Vec<String>,
     /// More alternatives for a call that an earlier rule allows in some.
     pub also: Vec<String>,
-    /// `allow`, `kill` or an errno.
+    /// `allow`, `kill`, `done` or an errno.
     pub action: String,
     /// `kill` or an errno.
     pub otherwise: String,
@@ -132,11 +132,13 @@ fn parse_value(value: &str) -> Option<Value> {
     }
 }
 
-/// `allow`, `kill`, or the name of an errno that these files use.
+/// `allow`, `kill`, `done`, or the name of an errno that these files use.
 pub fn action(text: &str) -> Option<Action> {
     Some(match text {
         "allow" => Action::Allow,
         "kill" => Action::Kill,
+        // It is not executed, and its caller is told that it was.
+        "done" => Action::Errno(0),
         "EPERM" => Action::Errno(1),
         "EACCES" => Action::Errno(13),
         "EINVAL" => Action::Errno(22),

@@ -118,6 +118,7 @@ fn every_surrounding() -> impl Iterator<Item = Surroundings> {
         shared_files: bits & 64 != 0,
         shared_locks: bits & 64 != 0,
         memfd_exec: bits & 8 != 0,
+        gvisor: false,
         undumpable: bits & 16 != 0,
         counted_memory: bits & 32 != 0,
     })

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use super::Step;
+use super::{InnerMount, Step};
 use crate::arch::{KernelSigaction, system_call};
 
 /// What to execute.
@@ -37,6 +37,7 @@ pub(crate) struct MapTexts {
 pub(super) struct Job<'a> {
     pub(super) tasks: &'a [i32],
     pub(super) cgroup_namespace: bool,
+    pub(super) mounts: &'a [InnerMount<'a>],
     /// What getppid must answer: 0 in a new pid namespace.
     pub(super) parent: i32,
     pub(super) time_offsets: Option<&'a [u8]>,
@@ -86,6 +87,10 @@ pub(super) extern "C" fn run(job: *const Job<'_>) -> ! {
     // Before the groups: one of v1 that has no budget for real-time programs takes none.
     become_ordinary(job);
     attach(job);
+    if !job.mounts.is_empty() {
+        job.at(Step::Mounts);
+        mount_all(job);
+    }
     if let Some(text) = job.time_offsets {
         job.at(Step::TimeOffsets);
         write_file(job, c"/proc/self/timens_offsets", text);
@@ -134,6 +139,16 @@ fn attach(job: &Job<'_>) {
     if job.cgroup_namespace {
         job.at(Step::CgroupNamespace);
         job.must(call(libc::SYS_unshare, [CLONE_NEWCGROUP, 0, 0, 0, 0]));
+    }
+}
+
+/// Private first: else what is mounted here would show in the namespace that this one is a copy of.
+fn mount_all(job: &Job<'_>) {
+    job.must(call(libc::SYS_mount, [0, c"/".as_ptr().addr(), 0, MS_REC | MS_PRIVATE, 0]));
+    for mount in job.mounts {
+        let flags = MS_NOSUID | MS_NODEV | if mount.noexec { MS_NOEXEC } else { 0 };
+        let (kind, at) = (mount.kind.as_ptr().addr(), mount.at.as_ptr().addr());
+        job.must(call(libc::SYS_mount, [kind, at, kind, flags, mount.options.as_ptr().addr()]));
     }
 }
 
@@ -227,6 +242,11 @@ fn execute(job: &Job<'_>) -> ! {
 /// asm-generic/ioctls.h.
 const TIOCSCTTY: usize = 0x540e;
 const AT_FDCWD: usize = 0usize.wrapping_sub(100);
+const MS_NOSUID: usize = 2;
+const MS_NODEV: usize = 4;
+const MS_NOEXEC: usize = 8;
+const MS_REC: usize = 0x4000;
+const MS_PRIVATE: usize = 1 << 18;
 const CLONE_NEWCGROUP: usize = 0x0200_0000;
 const CLOSE_RANGE_CLOEXEC: usize = 4;
 const PR_SET_PDEATHSIG: usize = 1;

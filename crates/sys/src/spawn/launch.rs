@@ -11,7 +11,7 @@ pub use super::child::Session;
 use super::child::{self, Job};
 use super::keeper::Parent;
 use super::trampoline::{self, CLONE_INTO_CGROUP, Sharing};
-use super::{Child, SpawnError, Step, raw};
+use super::{Child, InnerMount, SpawnError, Step, raw};
 use crate::scheduling::DeadlineForks;
 
 /// Targets lie below this number, sources at or above it: placing one never overwrites another.
@@ -34,6 +34,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     pub(crate) tasks: &'a [BorrowedFd<'a>],
     pub(crate) cgroup_namespace: bool,
+    pub(crate) mounts: &'a [InnerMount<'a>],
     pub(crate) maps: Option<&'a MapTexts>,
     pub(crate) time_offsets: Option<&'a [u8]>,
     pub(crate) ambient: u64,
@@ -105,6 +106,7 @@ impl Launch<'_> {
         Job {
             tasks,
             cgroup_namespace: self.cgroup_namespace,
+            mounts: self.mounts,
             parent: if self.own_pid_namespace { 0 } else { rustix::process::getpid().as_raw_nonzero().get() },
             time_offsets: self.time_offsets,
             maps: self.maps,

@@ -41,35 +41,38 @@ pub enum Step {
     Cgroup = 4,
     /// unshare of the cgroup namespace.
     CgroupNamespace = 5,
+    /// A private mount tree, and the file systems in it.
+    Mounts = 6,
     /// Writing `timens_offsets`.
-    TimeOffsets = 6,
+    TimeOffsets = 7,
     /// Writing the child's own id maps.
-    IdMaps = 7,
+    IdMaps = 8,
     /// Raising ambient capabilities.
-    Ambient = 8,
+    Ambient = 9,
     /// Resetting signal dispositions.
-    Signals = 9,
+    Signals = 10,
     /// Changing the working directory.
-    Directory = 10,
+    Directory = 11,
     /// Placing and closing descriptors.
-    Descriptors = 11,
+    Descriptors = 12,
     /// A session of its own.
-    Session = 12,
+    Session = 13,
     /// Taking the terminal.
-    Terminal = 13,
+    Terminal = 14,
     /// The execution itself.
-    Exec = 14,
+    Exec = 15,
 }
 
 impl Step {
     fn from_number(number: u8) -> Self {
-        const ALL: [Step; 15] = [
+        const ALL: [Step; 16] = [
             Step::Prepare,
             Step::Clone,
             Step::DeathSignal,
             Step::Scheduling,
             Step::Cgroup,
             Step::CgroupNamespace,
+            Step::Mounts,
             Step::TimeOffsets,
             Step::IdMaps,
             Step::Ambient,
@@ -93,6 +96,7 @@ impl Step {
             Self::CgroupNamespace => "`unshare` of the cgroup namespace",
             Self::Scheduling => "giving up the real-time scheduling policy",
             Self::DeathSignal => "setting the parent-death signal",
+            Self::Mounts => "mounting in its own namespace",
             Self::TimeOffsets => "writing `timens_offsets`",
             Self::IdMaps => "writing the id maps",
             Self::Ambient => "raising ambient capabilities",
@@ -187,6 +191,20 @@ pub struct TimeOffsets {
     pub boot: i64,
 }
 
+/// A file system that the child mounts in its own mount namespace, before anything of its program. It is `nosuid` and
+/// `nodev`, and gone with the last process of the namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct InnerMount<'a> {
+    /// Its type, e.g. `tmpfs`.
+    pub kind: &'a CStr,
+    /// An existing folder.
+    pub at: &'a CStr,
+    /// Nothing in it can be executed.
+    pub noexec: bool,
+    /// Options of the file system.
+    pub options: &'a CStr,
+}
+
 /// A start, described wholly before anything happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Spawn<'a> {
@@ -198,6 +216,8 @@ pub struct Spawn<'a> {
     pub tasks: &'a [BorrowedFd<'a>],
     /// A new cgroup namespace, made after the attachment so that the own group is its root.
     pub cgroup_namespace: bool,
+    /// Mounted in this order; needs [`Namespaces::MOUNT`], whose tree becomes private.
+    pub mounts: &'a [InnerMount<'a>],
     /// Id maps.
     pub id_maps: IdMaps,
     /// Clock offsets; needs [`Namespaces::TIME`].
@@ -244,6 +264,7 @@ impl Spawn<'_> {
             cgroup: self.cgroup,
             tasks: self.tasks,
             cgroup_namespace: self.cgroup_namespace,
+            mounts: self.mounts,
             maps: maps.as_ref(),
             time_offsets: offsets.as_deref(),
             ambient: self.ambient,

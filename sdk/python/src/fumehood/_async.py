@@ -262,13 +262,14 @@ class AsyncSandbox:
 
     async def snapshot(self, name: str | None = None) -> SnapshotInfo:
         """Keeps its workspace, home folder and ``/tmp``, all of one moment; no memory and no programs."""
-        _sandboxes.here_alone(self._place, "keep")
         asked = {"op": "snapshot"} if name is None else {"op": "snapshot", "name": name}
         return snapshot_of(await self._link.call(asked, timeout=None))
 
     async def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs."""
-        _sandboxes.here_alone(self._place, "fork")
+        if not isinstance(self._place, str):
+            made = await asyncio.to_thread(self._place.fork, self._id)
+            return await type(self).connect(made, url=self._place.url, key=self._place.key)
         answer = await acall(_sandboxes.fork_command(self._id, self._binary))
         return await type(self).connect(_sandboxes.forked(answer), binary=self._binary)
 

@@ -85,6 +85,14 @@ class Server:
         body = {name: value for name, value in asked.items() if value is not None}
         return self.json("POST", "/v1/sandboxes", body, timeout=120)
 
+    def fork(self, sandbox_id: str) -> str:
+        """The id of another sandbox that begins as this one is."""
+        answer = self.json("POST", f"/v1/sandboxes/{_part(sandbox_id)}/fork", {}, timeout=120)
+        made = answer.get("sandboxes")
+        if not isinstance(made, list) or not made or not isinstance(made[0], dict) or "id" not in made[0]:
+            raise ProtocolError("a fork that names no sandbox")
+        return str(made[0]["id"])
+
     def list(self) -> list[Mapping[str, Any]]:
         found = self.json("GET", "/v1/sandboxes").get("sandboxes")
         return [one for one in found or () if isinstance(one, dict)]
@@ -189,6 +197,7 @@ class HttpLink(Link):
             "pause": lambda: json_of("POST", f"{self._base}/pause", {}),
             "resume": lambda: json_of("POST", f"{self._base}/resume", {}),
             "timeout": lambda: self._timeout(asked),
+            "snapshot": lambda: json_of("POST", f"{self._base}/snapshots", asked, timeout=None),
             "programs": lambda: json_of("GET", f"{self._base}/processes"),
             "remove": lambda: json_of("DELETE", self._files(asked)),
             "contexts": lambda: {"contexts": self._contexts("GET", "/contexts")},

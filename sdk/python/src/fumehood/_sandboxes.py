@@ -77,11 +77,10 @@ def order(
         raise InvalidArgumentException("a server has no folder of this machine, and takes no flags: copy files by `box.files`", code="invalid")
     if policy is not None and not isinstance(policy, (str, Mapping)):
         raise InvalidArgumentException("with a server, `policy` is one preset or one mapping", code="invalid")
-    if snapshot is not None:
-        raise UnsupportedException("a server keeps no snapshots", code="unsupported")
     labels = None if metadata is None else dict(metadata)
     return {
-        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "imports": None if imports is None else list(imports), "env": None if envs is None else dict(envs),
+        "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "from": snapshot,
+        "imports": None if imports is None else list(imports), "env": None if envs is None else dict(envs),
     }
 
 
@@ -129,7 +128,7 @@ def ps_command(all_: bool, binary: str | os.PathLike[str] | None) -> list[str]:
 
 
 def here_alone(place: str | Server, verb: str) -> None:
-    """Changes of a workspace, and snapshots, are of this machine."""
+    """Changes of a workspace are taken to folders of this machine."""
     if not isinstance(place, str):
         raise UnsupportedException(f"a sandbox of a server has nothing on this machine to {verb}", code="unsupported")
 

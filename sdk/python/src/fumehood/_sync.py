@@ -257,13 +257,13 @@ class Sandbox:
 
         ``Sandbox(snapshot=...)`` makes another sandbox of it. Raises :class:`UnsupportedException` without a freezer.
         """
-        _sandboxes.here_alone(self._place, "keep")
         asked = {"op": "snapshot"} if name is None else {"op": "snapshot", "name": name}
         return snapshot_of(drive(self._link.call(asked, timeout=None)))
 
     def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs. It lives as long as this one was to."""
-        _sandboxes.here_alone(self._place, "fork")
+        if not isinstance(self._place, str):
+            return type(self).connect(self._place.fork(self._id), url=self._place.url, key=self._place.key)
         return type(self).connect(_sandboxes.forked(call(_sandboxes.fork_command(self._id, self._binary))), binary=self._binary)
 
     def diff(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:

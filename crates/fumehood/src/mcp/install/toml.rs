@@ -1,65 +1,28 @@
-//! One table in a client's TOML file, as text: the rest stays to the byte.
+//! One table in a client's TOML file: put in, replaced or taken out; the rest stays to the byte.
 
-use toml::{Table, Value};
+use toml_edit::{DocumentMut, Item, Table};
 
 /// Puts a server under `[mcp_servers.NAME]`, or takes it out; `None` if it is not there.
 ///
 /// # Errors
 /// Why the file cannot be changed.
-pub(super) fn edit(text: &str, name: &str, entry: Option<&Table>) -> Result<Option<String>, String> {
-    let before: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_lowercase())?;
-    let there = before.get("mcp_servers").and_then(Value::as_table).is_some_and(|servers| servers.contains_key(name));
-    if !there && entry.is_none() {
-        return Ok(None);
-    }
-    let mut made = if there { without(text, name) } else { text.to_owned() };
-    if let Some(entry) = entry {
-        if !made.is_empty() && !made.ends_with('\n') {
-            made.push('\n');
+pub(super) fn edit(text: &str, name: &str, entry: Option<&toml::Table>) -> Result<Option<String>, String> {
+    let mut document: DocumentMut =
+        text.parse().map_err(|error: toml_edit::TomlError| error.message().to_lowercase())?;
+    let mut implicit = Table::new();
+    implicit.set_implicit(true);
+    let servers = document.entry("mcp_servers").or_insert(Item::Table(implicit));
+    let servers = servers.as_table_like_mut().ok_or("`mcp_servers` in it is no table")?;
+    match entry {
+        Some(entry) => {
+            let made: DocumentMut =
+                entry.to_string().parse().map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
+            drop(servers.insert(name, Item::Table(made.as_table().clone())));
         }
-        if !made.is_empty() && !made.ends_with("\n\n") {
-            made.push('\n');
-        }
-        made.push_str(&format!("[mcp_servers.{name}]\n{entry}"));
+        None if servers.remove(name).is_none() => return Ok(None),
+        None => {}
     }
-    let mut wanted = before;
-    let servers = wanted.entry("mcp_servers").or_insert_with(|| Value::Table(Table::new()));
-    if let Some(servers) = servers.as_table_mut() {
-        match entry {
-            Some(entry) => drop(servers.insert(name.to_owned(), Value::Table(entry.clone()))),
-            None => drop(servers.remove(name)),
-        }
-    }
-    if wanted.get("mcp_servers").and_then(Value::as_table).is_some_and(Table::is_empty) && !made.contains("mcp_servers")
-    {
-        wanted.remove("mcp_servers");
-    }
-    let read: Result<Table, _> = made.parse();
-    if read.as_ref() == Ok(&wanted) {
-        Ok(Some(made))
-    } else {
-        Err(format!("`mcp_servers.{name}` is not written as a table of its own there, and cannot be followed"))
-    }
-}
-
-/// The text without the table and what is below it.
-fn without(text: &str, name: &str) -> String {
-    let (table, below) = (format!("[mcp_servers.{name}]"), format!("[mcp_servers.{name}."));
-    let mut out = String::with_capacity(text.len());
-    let mut inside = false;
-    for line in text.split_inclusive('\n') {
-        let word = line.trim();
-        if word.starts_with('[') {
-            inside = word == table || word.starts_with(&format!("{table} ")) || word.starts_with(&below);
-        }
-        if !inside {
-            out.push_str(line);
-        }
-    }
-    while out.ends_with("\n\n") {
-        out.pop();
-    }
-    out
+    Ok(Some(document.to_string()))
 }
 
 #[cfg(test)]
@@ -68,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_table_goes_in_and_out_and_the_rest_stays() {
-        let entry: Table = "command = \"f\"\nargs = [\"x\"]\n".parse().unwrap();
+        let entry: toml::Table = "command = \"f\"\nargs = [\"x\"]\n".parse().unwrap();
         for text in [
             "",
             "model = \"x\" # mine\n",
@@ -85,9 +48,15 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_written_otherwise_is_left_alone() {
-        let entry: Table = "command = \"f\"\n".parse().unwrap();
-        assert!(edit("mcp_servers = { fumehood = { command = \"x\" } }\n", "fumehood", Some(&entry)).is_err());
+    fn an_entry_in_a_line_is_replaced_and_what_is_no_table_is_left_alone() {
+        let entry: toml::Table = "command = \"f\"\n".parse().unwrap();
+        let text = "mcp_servers = { fumehood = { command = \"x\" }, git = { command = \"g\" } } # mine\n";
+        let made = edit(text, "fumehood", Some(&entry)).unwrap().unwrap();
+        let read: toml::Table = made.parse().unwrap();
+        assert_eq!(read["mcp_servers"]["fumehood"]["command"].as_str(), Some("f"), "{made}");
+        assert_eq!(read["mcp_servers"]["git"]["command"].as_str(), Some("g"), "{made}");
+        assert!(made.ends_with("# mine\n"), "{made}");
+        assert!(edit("mcp_servers = 1\n", "fumehood", Some(&entry)).is_err());
         assert!(edit("a = \n", "fumehood", Some(&entry)).is_err());
         assert_eq!(edit("a = 1\n", "fumehood", None), Ok(None));
     }

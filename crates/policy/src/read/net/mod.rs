@@ -7,14 +7,16 @@ mod secrets;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+
 use super::limits::LEAST_RATE;
 use super::scalar::Least;
 use super::{Reader, fault, list_words};
-use crate::diagnostic::{did_you_mean, quote};
+use crate::diagnostic::{did_you_mean, quote, without_login};
 use crate::document::{self, Format, Kind, Node, Source, Value};
 use crate::net_presets::NET_PRESETS;
 use crate::presets::Preset;
-use crate::value::{Net, NetMode, NetRule, Unknown};
+use crate::value::{Login, Net, NetMode, NetRule, Proxy, Unknown};
 
 pub(crate) const NET: &[&str] = &[
     "mode",
@@ -33,7 +35,19 @@ pub(crate) const NET: &[&str] = &[
 /// More rules than this are not meant; each is compared at each connection.
 const MAX_RULES: usize = 1000;
 const MAX_CONNECTIONS: u32 = 65_535;
+/// Most bytes of a user or a password of a proxy.
+const MAX_LOGIN: usize = 1024;
 const LEAST_BYTES: Least = Least { value: 4096, why: "less than a page is not enough for one answer", example: "1G" };
+
+/// `USER:PASSWORD` as it stands in a URL, decoded.
+fn login(text: &str) -> Option<Login> {
+    let decoded = |part: &str| percent_decode_str(part).decode_utf8().ok().map(std::borrow::Cow::into_owned);
+    let (user, password) = text.split_once(':')?;
+    let (user, password) = (decoded(user)?, decoded(password)?);
+    let fits = |part: &str| part.len() <= MAX_LOGIN && !part.chars().any(char::is_control);
+    let whole = !user.is_empty() && !user.contains(':') && fits(&user) && fits(&password);
+    whole.then(|| Login(format!("{user}:{password}")))
+}
 
 impl Reader<'_> {
     pub(crate) fn net(&mut self, tree: &Node, net: &mut Net) {
@@ -151,22 +165,34 @@ impl Reader<'_> {
         Some(files)
     }
 
-    /// `http://HOST:PORT`, the only form: passwords do not belong into a policy, and the way to the proxy is the machine's own.
-    fn proxy(&mut self, path: &str, node: &Node) -> Option<String> {
+    /// `http://HOST:PORT`, or `http://USER:PASSWORD@HOST:PORT`; no message repeats the password.
+    fn proxy(&mut self, path: &str, node: &Node) -> Option<Proxy> {
         let text = self.text(path, node)?;
-        let place = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+        let (before, place) = match text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest)) {
+            Some(rest) => {
+                rest.rsplit_once('@').map_or((None, Some(rest)), |(before, place)| (Some(before), Some(place)))
+            }
+            None => (None, None),
+        };
         let parts = place.and_then(|place| place.rsplit_once(':'));
         let port = parts.and_then(|(_, port)| rule::port_number(port));
         let host = parts.map(|(host, _)| host).filter(|host| host::is_name(host) || host::is_address(host));
-        if let (Some(host), Some(port)) = (host, port) {
-            return Some(format!("http://{}:{port}", host.to_ascii_lowercase()));
-        }
-        let (why, fix) = if place.is_some_and(|place| place.contains('@')) {
-            ("a policy holds no password", "leave out what stands before `@`, and use a proxy that asks for none")
-        } else {
-            ("a proxy is asked by HTTP, at a host and a port", "write proxy = \"http://proxy.example.org:3128\"")
+        let read = before.map(login);
+        let (why, fix) = match (host, port, read) {
+            (Some(_), Some(_), Some(None)) => (
+                "before `@` stand a user and a password, which no control character is part of",
+                "write proxy = \"http://USER:PASSWORD@proxy.example.org:3128\", and other characters as in URLs (%40)",
+            ),
+            (Some(host), Some(port), login) => {
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+                return Some(Proxy { host, port, login: login.flatten() });
+            }
+            (None, ..) | (_, None, _) => {
+                ("a proxy is asked by HTTP, at a host and a port", "write proxy = \"http://proxy.example.org:3128\"")
+            }
         };
-        self.note(path, node.place, fault("net/proxy", format!("`{path}` is {}", quote(&text)), why, fix));
+        let what = format!("`{path}` is {}", quote(&without_login(&text)));
+        self.note(path, node.place, fault("net/proxy", what, why, fix));
         None
     }
 }

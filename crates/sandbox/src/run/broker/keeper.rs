@@ -10,6 +10,7 @@ use backends::Running;
 use egress::wire::{self, FromBroker, ToBroker};
 use sys::channel::Interest;
 
+use super::bounds::Bounds;
 use super::questions::Questions;
 use super::records::Summary;
 use super::rules::{self, Replacing, Rules};
@@ -35,6 +36,7 @@ pub(in crate::run) struct Keeper {
 /// What the thread has.
 struct Listener {
     running: Box<dyn Running>,
+    bounds: Bounds,
     socket: OwnedFd,
     incoming: Incoming,
     over: OwnedFd,
@@ -49,7 +51,7 @@ struct Listener {
 
 impl Keeper {
     pub(super) fn new(
-        running: Box<dyn Running>,
+        (running, bounds): (Box<dyn Running>, Bounds),
         socket: OwnedFd,
         (incoming, folder): (Incoming, Folder),
         (policy, questions): (&policy::Policy, Questions),
@@ -62,6 +64,7 @@ impl Keeper {
         let over = read;
         let mut listener = Listener {
             running,
+            bounds,
             socket,
             incoming,
             over,
@@ -118,20 +121,33 @@ impl Listener {
     fn listen(&mut self) {
         loop {
             let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd(), self.replacing.bell.as_fd()];
-            let ready = sys::channel::wait(&fds.map(|fd| Interest { fd, write: false }), None).unwrap_or_default();
+            let interests = fds.map(|fd| Interest { fd, write: false });
+            let ready = sys::channel::wait(&interests, self.bounds.next()).unwrap_or_default();
             let [said, framed, over, rung] = [0, 1, 2, 3].map(|at| ready.get(at).copied().unwrap_or_default());
             // First what it said: the end of the run comes after what the program did.
-            let goes_on = (!said || self.hear()) && (!framed || self.lives()) && (over || !rung || self.replace());
+            let goes_on = (!said || self.hear())
+                && (!framed || self.lives())
+                && (over || !rung || self.replace())
+                && self.is_in_bounds();
             if over {
                 return self.last_words();
             }
             if !goes_on {
-                let why = "it ended, and the network inside with it";
-                self.summary.lost.get_or_insert(why.to_owned());
+                let why = self.bounds.ended(&self.running.sample());
+                self.summary.lost.get_or_insert(why.unwrap_or("it ended, and the network inside with it".to_owned()));
                 self.lost.store(true, Ordering::Release);
                 return;
             }
         }
+    }
+
+    /// Looks at what it takes of the host, where nobody else does; `false` where that is too much.
+    fn is_in_bounds(&mut self) -> bool {
+        let passed = self.bounds.next().and_then(|_| self.bounds.passed(&self.running.sample()));
+        let Some(why) = passed else { return true };
+        self.running.kill();
+        self.summary.lost.get_or_insert(why);
+        false
     }
 
     /// Takes in what came; `false` when no more can come, or what came is no word of a broker.
@@ -164,6 +180,7 @@ impl Listener {
                 }
                 true
             }
+            FromBroker::Seen(seen) => self.questions.passed(seen),
             FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Failed { .. } => true,
             // Which secrets it holds is said once, before it is ready.
             FromBroker::Holds { .. } => false,

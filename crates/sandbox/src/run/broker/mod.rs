@@ -3,6 +3,7 @@
 //! It is started beside the sandbox and ends after it. What it says is kept as records and believed in nothing else; when it
 //! ends early, its sockets close and the network inside is gone: that is told, and never silent.
 
+mod bounds;
 mod keeper;
 mod plan;
 mod questions;
@@ -16,15 +17,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
-use egress::wire::{self, FromBroker, Opening, Orders, Secrets, SocketKind, ToBroker};
+use egress::wire::{self, FromBroker, Hidden, Opening, Orders, Secrets, SocketKind, ToBroker};
 use policy::Plan;
 use policy::control::{Control, Inlet};
+use zeroize::Zeroizing;
 
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
 pub(super) use rules::Rules;
 pub(super) use trust::{Trust, of as trust};
 
+use bounds::Bounds;
 use questions::Questions;
 
 use super::asker::Asker;
@@ -56,6 +59,7 @@ impl Drop for Folder {
 /// A broker that could be started.
 pub(super) struct Begun {
     prepared: Box<dyn Prepared>,
+    bounds: Bounds,
     folder: Folder,
     run: String,
     secrets: Secrets,
@@ -66,6 +70,7 @@ pub(super) struct Begun {
 /// A broker on its way.
 pub(super) struct Starting {
     started: Box<dyn Started>,
+    bounds: Bounds,
     folder: Folder,
     run: String,
     secrets: Secrets,
@@ -121,6 +126,7 @@ pub(super) fn begin(
         git: Vec::new(),
         protect: Vec::new(),
         covered: Vec::new(),
+        laid: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::Socket,
@@ -136,29 +142,33 @@ pub(super) fn begin(
         home.note(&Resource::Cgroup(group))?;
     }
     let opening = trust.and_then(|trust| trust.opening);
-    Ok(Some(Begun { prepared, folder, run: recorded.id.to_string(), secrets, opening, asker }))
+    let bounds = Bounds::of(&own);
+    Ok(Some(Begun { prepared, bounds, folder, run: recorded.id.to_string(), secrets, opening, asker }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, folder, run, secrets, opening, asker } = self;
-        Ok(Starting { started: prepared.start(host)?, folder, run, secrets, opening, asker })
+        let Self { prepared, bounds, folder, run, secrets, opening, asker } = self;
+        Ok(Starting { started: prepared.start(host)?, bounds, folder, run, secrets, opening, asker })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, folder, run, secrets, opening, asker } = self;
-        let mut running = started.verify(&[])?.go()?;
+        let Self { started, bounds, folder, run, secrets, opening, asker } = self;
+        let mut running = started.verify(&bounds.armed())?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
         let questions = Questions::new(plan, &run, asker);
+        let observe = questions.observes();
         let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
-        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets };
+        let login = plan.policy.net.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
+        let proxy_login = login.map(|login| Hidden(Zeroizing::new(login.0.clone())));
+        let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets, proxy_login, observe };
         send(&socket, &ToBroker::Orders(Box::new(orders)), sockets)?;
         let mut incoming = Incoming::default();
         let until = Instant::now().checked_add(READY);
@@ -180,7 +190,11 @@ impl Starting {
                     return Err(failed(&format!("{}: {}", show_text(&what), show_text(&why))));
                 }
                 Some(
-                    FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Ask { .. } | FromBroker::Refused { .. },
+                    FromBroker::Denied(_)
+                    | FromBroker::Seen(_)
+                    | FromBroker::Usage(_)
+                    | FromBroker::Ask { .. }
+                    | FromBroker::Refused { .. },
                 ) => {
                     return Err(failed("it speaks before it is ready"));
                 }
@@ -192,7 +206,7 @@ impl Starting {
                 return Err(failed("it ended before it was ready"));
             }
         }
-        Keeper::new(running, socket, (incoming, folder), (&plan.policy, questions))
+        Keeper::new((running, bounds), socket, (incoming, folder), (&plan.policy, questions))
     }
 }
 

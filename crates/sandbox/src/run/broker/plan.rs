@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use backends::{Backend, Capabilities};
-use policy::control::{Control, Resource};
-use policy::value::Tier;
+use policy::control::{CgroupLimit, Control, Resource, Watch};
+use policy::value::{Policy, Tier};
 use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
 use serde_json::json;
 
@@ -15,6 +15,10 @@ use crate::error::Error;
 const RESOLVERS: &str = "/etc/resolv.conf";
 /// Two for each connection, and the sandbox's sockets.
 const OPEN_FILES: u32 = 4096;
+/// A thousand quiet connections need a few MiB, those that are opened some hundred KiB each while much goes over them.
+const MAX_MEMORY: &str = "256M";
+/// It is one process of one thread.
+const MAX_PROCESSES: u32 = 4;
 
 /// Plans it. No clause of a document gives the host's network: it is this plan's alone.
 pub(super) fn plan(program: &Path, host: &Capabilities) -> Result<Plan, Error> {
@@ -26,7 +30,7 @@ pub(super) fn plan(program: &Path, host: &Capabilities) -> Result<Plan, Error> {
         "threat": "mistakes",
         "fs": { "read": read, "exec": [program.to_string_lossy()], "noexec": true, "protect": false },
         "limits": {
-            "wall": "none", "memory": "none", "pids": "none", "disk": "none", "files": "none", "output": "none",
+            "wall": "none", "memory": MAX_MEMORY, "pids": MAX_PROCESSES, "disk": "none", "files": "none", "output": "none",
             "file_size": "none", "open_files": OPEN_FILES,
         },
         "syscalls": { "profile": "default" },
@@ -38,7 +42,7 @@ pub(super) fn plan(program: &Path, host: &Capabilities) -> Result<Plan, Error> {
     let loaded = layers.finish().map_err(|mistakes| failed(&mistakes.to_string()))?;
     let backend = process()?;
     let policy = loaded.policy_on(Tier::Process).into_owned();
-    let answers = |clause: &Clause<'_>| match own(clause.id()) {
+    let answers = |clause: &Clause<'_>| match own(clause.id(), &policy, host) {
         Some(answer) => answer,
         None => backend.support(clause, &policy, host),
     };
@@ -52,7 +56,16 @@ fn process() -> Result<&'static dyn Backend, Error> {
 }
 
 /// What is held otherwise than in a run of somebody's program.
-fn own(clause: ClauseId) -> Option<Support> {
+fn own(clause: ClauseId, policy: &Policy, host: &Capabilities) -> Option<Support> {
+    // Its keeper looks at memory and processes; locks it can take on no file.
+    if clause == ClauseId::LimitsMemory {
+        let limit = policy.limits.memory?;
+        let by_look = Control::Watch(Watch::Memory(limit));
+        let control = host
+            .controller("memory")
+            .map_or(by_look, |version| Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0) });
+        return Some(Support::Held(control.into()));
+    }
     if clause == ClauseId::NetMode {
         return Some(Support::Held(Control::HostNetwork.into()));
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use egress::host::{Named, authority};
+use egress::wire::Seen;
 use policy::Plan;
 use policy::value::Unknown;
 
 use super::rules::Rules;
-use crate::run::asker::{Asker, Question};
+use crate::run::asker::{Asker, Passed, Question};
 
 /// Most questions that wait at once, as the broker has it.
 const MAX_WAITING: usize = 64;
@@ -32,9 +33,7 @@ impl Questions {
 
     /// Passes a question on; its answer goes the way of `rules`. `false` where it is not passed on, which is no.
     pub(super) fn ask(&self, (id, host, port): (u64, &str, u16), rules: &Rules) -> bool {
-        let named =
-            authority(host).is_some_and(|found| found.port.is_none() && found.host == Named::Name(host.to_owned()));
-        let Some(asker) = self.asker.as_ref().filter(|_| named) else { return false };
+        let Some(asker) = self.asker.as_ref().filter(|_| is_name(host)) else { return false };
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return false;
@@ -48,6 +47,41 @@ impl Questions {
         asker.ask(Question { run, policy, host, port }, Box::new(reply));
         true
     }
+}
+
+impl Questions {
+    /// Whether what is let through is to be told.
+    pub(super) fn observes(&self) -> bool {
+        self.asker.as_ref().is_some_and(|asker| asker.observes())
+    }
+
+    /// Passes on what was let through; `false` where nobody asked for it, or it is of no form.
+    pub(super) fn passed(&self, seen: &Seen) -> bool {
+        let Some(asker) = self.asker.as_ref().filter(|asker| asker.observes()) else { return false };
+        let named = is_name(&seen.host) || seen.host.parse::<std::net::IpAddr>().is_ok();
+        let request = match (&seen.method, &seen.path) {
+            (None, None) => Some(None),
+            (Some(method), Some(path)) => {
+                let whole = path.is_empty() || path.starts_with('/') || path == "*";
+                let plain = path.bytes().all(|byte| byte.is_ascii_graphic());
+                (is_token(method) && whole && plain).then(|| Some((method.clone(), path.clone())))
+            }
+            (Some(_), None) | (None, Some(_)) => None,
+        };
+        let Some(request) = request.filter(|_| named) else { return false };
+        asker.passed(Passed { host: seen.host.clone(), port: seen.port, request });
+        true
+    }
+}
+
+/// A name in its one form.
+fn is_name(host: &str) -> bool {
+    authority(host).is_some_and(|found| found.port.is_none() && found.host == Named::Name(host.to_owned()))
+}
+
+/// A token of HTTP (RFC 9110).
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// A question that waits, until it is dropped.

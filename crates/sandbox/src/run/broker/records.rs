@@ -35,6 +35,7 @@ impl Summary {
             FromBroker::Holds { .. }
             | FromBroker::Ready { .. }
             | FromBroker::Refused { .. }
+            | FromBroker::Seen(_)
             | FromBroker::Ask { .. } => {}
         }
     }

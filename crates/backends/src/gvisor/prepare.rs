@@ -1,0 +1,121 @@
+//! From the plan to a bundle, and to the config of the guest that is its first process. Nothing is made on the host here.
+
+use std::path::{Path, PathBuf};
+
+use guest::config::{Mode, OwnedProbe as Probe};
+use policy::Plan;
+use policy::control::{Control, Filter};
+
+use super::bundle::{self, Bundle};
+use super::engine::Engine;
+use crate::host::Capabilities;
+use crate::native::blueprint::Blueprint;
+use crate::native::identity::{INSIDE, Identity};
+use crate::native::source::text;
+use crate::native::{environment, filter, prepare as native, tree};
+use crate::{Launch, StartError, backend};
+
+/// Everything that a start needs.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) inner: native::Prepared,
+    pub(super) bundle: Bundle,
+    pub(super) engine: Engine,
+}
+
+impl backend::Prepared for Prepared {
+    fn workspace(&self) -> Option<&Path> {
+        self.inner.workspace.as_deref()
+    }
+
+    fn maps(&self, _path: &Path) -> bool {
+        false
+    }
+
+    fn copy_to(&self) -> Option<&Path> {
+        None
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        (INSIDE, INSIDE)
+    }
+
+    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
+        backend::Prepared::groups(&self.inner, host)
+    }
+
+    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(*self, host)?))
+    }
+}
+
+/// Prepares a plan.
+///
+/// # Errors
+/// A path of the plan cannot be used, a profile is unknown, or the runtime is gone.
+pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+    let engine = host.runsc().map_err(|missing| StartError::system("looking for `runsc`", missing.why))?.clone();
+    let policy = &plan.policy;
+    let blueprint = Blueprint::of(plan, launch.without());
+    // Inside and outside are one: gVisor's own process that serves files asks the host for what its own kernel judged.
+    let identity = Identity { uid: INSIDE, gid: INSIDE, maps: false };
+    let filter = filter::build(&blueprint)?;
+    let tree = tree::build(&blueprint, host, launch, identity, false)?;
+    let folder = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
+    let bundle = Bundle::of(&tree, folder, blueprint.hostname.as_deref().unwrap_or_default())?;
+    bundle.all_text()?;
+    let mut config = native::common(&blueprint, policy, host, launch);
+    config.mode = Mode::Bundle;
+    // The runtime's work.
+    (config.wait_mapped, config.loopback, config.inner_limits, config.new_keyring) = (false, false, false, false);
+    (config.clear_groups, config.prove_payload_scope, config.hostname) = (false, false, Vec::new());
+    // The supervisor fills what it fills before the guest is told to go on.
+    config.wait_filled = bundle.places.iter().any(|place| place.filled);
+    config.ops =
+        if bundle.places.iter().any(|place| place.at == Path::new("/tmp")) { vec![bundle::home()] } else { Vec::new() };
+    config.cwd = text(&tree.cwd);
+    config.program = launch.program.as_ref().map(|_| native::number_after(0));
+    config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
+    config.env = native::variables(policy, launch, true);
+    config.search = environment::search(if policy.commands.is_some() { &[] } else { &config.env });
+    config.probes = probes(plan, filter.as_ref());
+    let inner = native::Prepared {
+        protected: Vec::new(),
+        covered: Vec::new(),
+        limits: blueprint.cgroup.clone(),
+        run: launch.run.clone(),
+        program: launch.program.clone(),
+        stdio: launch.stdio,
+        rootless: false,
+        tier: plan.tier,
+        plan: plan.clone(),
+        identity,
+        workspace: tree.workspace,
+        mapped: Vec::new(),
+        exports: false,
+        folder: None,
+        copy_to: None,
+        etc: tree.etc,
+        label: None,
+        config,
+        blueprint,
+        placed: tree.placed,
+        filter,
+    };
+    Ok(Prepared { inner, bundle, engine })
+}
+
+/// What the guest's answers must be when its filter is in force.
+fn probes(plan: &Plan, filter: Option<&filter::Built>) -> Vec<Probe> {
+    let mut all = Vec::new();
+    if plan.controls().any(|control| *control == Control::Filter(Filter::NoInet)) {
+        all.push(Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 });
+        all.push(Probe::SocketMustFail { family: 10, kind: 2, protocol: 0 });
+    }
+    // What its kernel lacks is answered as the filter answers what it does not know.
+    let lacked = ["vmsplice", "userfaultfd"].map(sys::seccomp::names::number);
+    let told =
+        |probe: &&Probe| !matches!(probe, Probe::Call { number, errno: 0, .. } if lacked.contains(&Some(*number)));
+    all.extend(filter.iter().flat_map(|built| built.probes.iter().filter(told).cloned()));
+    all
+}

@@ -1,0 +1,187 @@
+//! The tree of an image as root: what it holds, read-only, with our places where a run needs them.
+//!
+//! Folders in which something of ours has its place are made anew and filled with what the image has in them; all others are
+//! shown whole. So nothing has to be made within the image, and no name of it can lead a mount elsewhere.
+
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use guest::config::{Attrs, OwnedOp as Op};
+use policy::value::Found;
+
+use super::etc::{self, Account};
+use super::launch::GitPart;
+use super::source::{resolve_entry, text};
+use super::tree::Builder;
+use crate::StartError;
+
+/// Folders that are the kernel's, or the run's own.
+const OURS: &[&str] = &["/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp"];
+/// Files of `/etc` that are the run's, whatever the image has.
+const ETC: &[&str] = &["hosts", "resolv.conf", "hostname", "machine-id", "mtab", "passwd", "group"];
+/// A smaller file of `/etc` is copied: that is one file and no mount.
+const MAX_COPIED: u64 = 16 << 10;
+/// Largest list of accounts that is read.
+const MAX_ACCOUNTS: u64 = 1 << 20;
+
+/// Places within the tree that are not the image's.
+struct Places {
+    all: BTreeSet<PathBuf>,
+}
+
+impl Places {
+    fn takes(&self, path: &Path) -> bool {
+        self.all.contains(path)
+    }
+
+    /// Whether something of ours lies below.
+    fn opens(&self, path: &Path) -> bool {
+        self.all.range(path.to_owned()..).take_while(|place| place.starts_with(path)).any(|place| place != path)
+    }
+}
+
+impl Builder<'_> {
+    /// Shows the tree of an image.
+    pub(super) fn image(&mut self, found: &Found) -> Result<(), StartError> {
+        if self.blueprint.noexec && self.blueprint.written(&found.tree) {
+            return Err(StartError::among_tools(&found.tree));
+        }
+        if found.built {
+            return self.built(&found.tree);
+        }
+        let places = self.our_places();
+        self.merge(&found.tree, Path::new("/"), &places)?;
+        self.image_etc(&found.tree.join("etc"))
+    }
+
+    /// The tree of an image that is being built: its folders can be written, and are the image's whole.
+    fn built(&mut self, tree: &Path) -> Result<(), StartError> {
+        let unread = |e: std::io::Error| StartError::path("fs.root", tree, &e);
+        let mut names: Vec<_> =
+            std::fs::read_dir(tree).map_err(unread)?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+        names.sort();
+        for name in names {
+            let (from, to) = (tree.join(&name), Path::new("/").join(&name));
+            if OURS.iter().any(|ours| to == Path::new(ours)) {
+                continue;
+            }
+            let meta = from.symlink_metadata().map_err(unread)?;
+            if meta.is_symlink() {
+                let target = std::fs::read_link(&from).map_err(unread)?;
+                self.op(Op::Symlink { path: text(&to), target: text(&target) });
+                continue;
+            }
+            let resolved = resolve_entry("fs.root", &from)?;
+            let source = self.workspace_source(&resolved);
+            let attrs = self.writable_attrs();
+            self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
+            self.allow(&to, self.writable(), resolved.dir);
+        }
+        Ok(())
+    }
+
+    /// Where a program begins that has no workspace; a folder that the image lacks is made.
+    pub(super) fn begins_at(&mut self, found: &Found) {
+        let Some(at) = &found.workdir else { return };
+        let below = at.strip_prefix("/").unwrap_or(at);
+        // An image's own links are followed where it runs, and not here.
+        if found.tree.join(below).symlink_metadata().is_err() {
+            self.op(Op::Dir { path: text(at), mode: 0o755 });
+        }
+        self.tree.cwd.clone_from(at);
+    }
+
+    fn our_places(&self) -> Places {
+        let blueprint = self.blueprint;
+        let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
+        let shown = shown.map(|shown| self.really(&shown.at));
+        let ours = self.launch.show.iter().map(|grant| self.really(&grant.to));
+        let git = self.launch.git.iter().map(|part| match part {
+            GitPart::Link { at, to: _ } => self.really(at),
+            GitPart::ReadOnly(path) | GitPart::Layered(path, _) => self.really(path),
+        });
+        let fixed = OURS.iter().map(PathBuf::from).chain(ETC.iter().map(|name| Path::new("/etc").join(name)));
+        let home = Path::new("/home").join(self.user());
+        let begins = self.begins().into_iter().filter_map(Path::parent).map(|above| above.join(".fumehood"));
+        Places { all: shown.chain(ours).chain(git).chain(fixed).chain([home]).chain(begins).collect() }
+    }
+
+    /// The folder that [`Builder::begins_at`] will make.
+    fn begins(&self) -> Option<&Path> {
+        let found = self.found()?;
+        let at = found.workdir.as_deref()?;
+        let missing = found.tree.join(at.strip_prefix("/").unwrap_or(at)).symlink_metadata().is_err();
+        Some(at).filter(|_| missing)
+    }
+
+    fn merge(&mut self, from: &Path, at: &Path, places: &Places) -> Result<(), StartError> {
+        let entries = std::fs::read_dir(from).map_err(|e| StartError::path("fs.root", from, &e))?;
+        let mut names: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
+        names.sort();
+        for name in names {
+            let (from, to) = (from.join(&name), at.join(&name));
+            if places.takes(&to) {
+                continue;
+            }
+            let meta = from.symlink_metadata().map_err(|e| StartError::path("fs.root", &from, &e))?;
+            if at == Path::new("/") && !meta.is_symlink() {
+                self.allow(&to, self.readable(), meta.is_dir());
+            }
+            self.entry(&from, &to, &meta, places)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, from: &Path, to: &Path, meta: &Metadata, places: &Places) -> Result<(), StartError> {
+        let unread = |e: std::io::Error| StartError::path("fs.root", from, &e);
+        if meta.is_symlink() && places.opens(to) {
+            // What is ours below needs a folder.
+            return Ok(());
+        }
+        if meta.is_symlink() {
+            let target = std::fs::read_link(from).map_err(unread)?;
+            self.op(Op::Symlink { path: text(to), target: text(&target) });
+        } else if meta.is_dir() && places.opens(to) {
+            self.op(Op::Dir { path: text(to), mode: meta.mode() & 0o777 });
+            self.merge(from, to, places)?;
+        } else if meta.is_file() && meta.len() <= MAX_COPIED && to.starts_with("/etc") {
+            let bytes = std::fs::read(from).map_err(unread)?;
+            self.op(Op::File { path: text(to), mode: meta.mode() & 0o777, bytes });
+        } else {
+            let resolved = resolve_entry("fs.root", from)?;
+            self.bind(&resolved, to, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
+        }
+        Ok(())
+    }
+
+    /// The image's own accounts with the run's user, and what only the run knows.
+    fn image_etc(&mut self, etc: &Path) -> Result<(), StartError> {
+        let id = self.blueprint.user.as_ref().map_or(0, |(_, id)| *id);
+        let account = Account { name: self.user().to_owned(), id };
+        let there = |name: &str| etc.join(name).symlink_metadata().is_ok();
+        for (name, content) in etc::synthetic(self.names()) {
+            let content = match name {
+                "passwd" | "group" if there(name) => account.added(name, &accounts(&etc.join(name))?),
+                "passwd" | "group" => account.added(name, &content),
+                "nsswitch.conf" if there(name) => continue,
+                _ => content,
+            };
+            self.op(Op::File { path: text(&Path::new("/etc").join(name)), mode: 0o644, bytes: content });
+        }
+        self.op(Op::Symlink { path: c"/etc/mtab".into(), target: c"/proc/self/mounts".into() });
+        self.allow(Path::new("/etc"), self.readable(), true);
+        Ok(())
+    }
+}
+
+/// A list of accounts of an image, which must be a file: a link could lead to the host's.
+fn accounts(path: &Path) -> Result<Vec<u8>, StartError> {
+    let unread = |e: std::io::Error| StartError::path("fs.root", path, &e);
+    let meta = path.symlink_metadata().map_err(unread)?;
+    if !meta.is_file() || meta.len() > MAX_ACCOUNTS {
+        return Err(StartError::special("fs.root", path));
+    }
+    std::fs::read(path).map_err(unread)
+}

@@ -1,0 +1,176 @@
+//! Datagrams of programs inside: a flow for each sender and destination, judged when it begins, and over when it is quiet.
+//!
+//! What may not go is dropped, as a network would: nobody can be told. Nothing of it is read.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress::denial::{Reason, To};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::accept::{self, Stop};
+use crate::meter::Way;
+use crate::names;
+use crate::run::{Place, Run};
+
+/// A flow on which nothing went for so long is over.
+const QUIET: Duration = Duration::from_secs(60);
+/// Datagrams of one flow that wait to be sent.
+const WAITING_AT_MOST: usize = 64;
+/// Bytes that wait in all flows of one port.
+const BYTES_AT_MOST: usize = 4 << 20;
+/// The longest datagram.
+const DATAGRAM_AT_MOST: usize = 1 << 16;
+
+thread_local! {
+    static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; DATAGRAM_AT_MOST]);
+}
+
+/// Who sent it inside, and to which address.
+type Key = (SocketAddr, IpAddr);
+/// A datagram, and its place among the bytes that wait.
+type Datagram = (Vec<u8>, OwnedSemaphorePermit);
+type Flows = Rc<RefCell<HashMap<Key, Sender<Datagram>>>>;
+
+/// One flow.
+struct Flow {
+    run: Rc<Run>,
+    inside: Rc<UdpSocket>,
+    key: Key,
+    to: To,
+    port: u16,
+    pin: Option<SocketAddr>,
+    place: Place,
+}
+
+/// Serves one port of datagrams until the run ends.
+///
+/// # Errors
+/// The socket broke, or cannot say whom a datagram was for.
+pub(crate) async fn serve(run: Rc<Run>, port: u16, socket: OwnedFd) -> io::Result<()> {
+    let inside = Rc::new(names::datagram_socket(socket)?);
+    let (flows, bytes) = (Flows::default(), Arc::new(Semaphore::new(BYTES_AT_MOST)));
+    let mut buffer = vec![0; DATAGRAM_AT_MOST];
+    loop {
+        let Some(came) = names::next_datagram(&inside, &mut buffer).await? else { continue };
+        let datagram = buffer.get(..came.count).unwrap_or_default().to_vec();
+        let room = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&bytes).try_acquire_many_owned(room) else { continue };
+        let key = (came.from, came.to);
+        let known = flows.borrow().get(&key).cloned();
+        if let Some(flow) = known {
+            // One that does not take it in time loses it.
+            drop(flow.try_send((datagram, room)));
+            continue;
+        }
+        let to = run.meant(came.to.to_canonical());
+        match begun(&run, &to, port) {
+            Err(reason) => drop(run.denied(&reason, &to, port)),
+            Ok((pin, place)) => {
+                let (sender, waiting) = channel(WAITING_AT_MOST);
+                drop(sender.try_send((datagram, room)));
+                flows.borrow_mut().insert(key, sender);
+                let flow = Flow { run: Rc::clone(&run), inside: Rc::clone(&inside), key, to, port, pin, place };
+                let flows = Rc::clone(&flows);
+                tokio::task::spawn_local(async move {
+                    flow.pass(waiting).await;
+                    flows.borrow_mut().remove(&key);
+                });
+            }
+        }
+    }
+}
+
+/// Whether a flow may be, where it really leads if a rule says so, and its place among what is open.
+fn begun(run: &Rc<Run>, to: &To, port: u16) -> Result<(Option<SocketAddr>, Place), Reason> {
+    let pin = run.rules().datagrams(to, port)?;
+    Ok((pin, run.place_for_datagrams((to, port), pin)?))
+}
+
+impl Flow {
+    /// Passes datagrams both ways until it is quiet, cut, or may no more.
+    async fn pass(self, waiting: Receiver<Datagram>) {
+        let ended = tokio::select! {
+            biased;
+            () = self.place.open.cut.notified() => return,
+            ended = self.both_ways(waiting) => ended,
+        };
+        if let Err(Stop::Denied(reason)) = ended {
+            self.run.denied(&reason, &self.to, self.port);
+        }
+    }
+
+    async fn both_ways(&self, mut waiting: Receiver<Datagram>) -> Result<(), Stop> {
+        let Ok(server) = timeout(accept::WAY_OUT, self.outside()).await else { return Err(Stop::Broken) };
+        let server = server?;
+        self.place.open.leads_to(server.peer_addr()?);
+        self.run.passed();
+        loop {
+            let wait = tokio::select! {
+                datagram = waiting.recv() => match datagram {
+                    Some((bytes, _room)) => self.out(&server, &bytes).await?,
+                    None => return Ok(()),
+                },
+                ready = server.readable() => {
+                    ready?;
+                    self.back(&server)?
+                }
+                () = sleep(QUIET) => return Ok(()),
+            };
+            if let Some(wait) = wait {
+                sleep(wait).await;
+            }
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// A socket that is connected to where it really leads, judged anew.
+    async fn outside(&self) -> Result<UdpSocket, Stop> {
+        let addresses = accept::addresses(&self.run, (&self.to, self.port), self.pin).await?;
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+            let socket = UdpSocket::bind(any).await?;
+            match socket.connect(address).await {
+                Ok(()) => return Ok(socket),
+                Err(error) => last = error,
+            }
+        }
+        Err(Stop::Failed(last.to_string()))
+    }
+
+    /// Sends one to the server; how long to wait then.
+    async fn out(&self, server: &UdpSocket, bytes: &[u8]) -> Result<Option<Duration>, Stop> {
+        self.room(bytes.len())?;
+        // That nobody was there for the one before, or that it is too long, is no end of a flow.
+        drop(server.send(bytes).await);
+        Ok(self.run.meter.count(Way::Out, bytes.len()))
+    }
+
+    /// Hands on what the server sent; how long to wait then.
+    fn back(&self, server: &UdpSocket) -> Result<Option<Duration>, Stop> {
+        SHARED.with_borrow_mut(|buffer| {
+            let Ok(count) = server.try_recv(buffer) else { return Ok(None) };
+            self.room(count)?;
+            let (to, from) = self.key;
+            let bytes = buffer.get(..count).unwrap_or_default();
+            // Who does not take it loses it.
+            drop(sys::datagram::send(&*self.inside, bytes, to, from));
+            Ok(self.run.meter.count(Way::In, count))
+        })
+    }
+
+    /// Whether so many bytes may still go.
+    fn room(&self, count: usize) -> Result<(), Stop> {
+        if self.run.meter.room(count) < count { Err(Stop::Denied(Reason::Bytes)) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,215 @@
+//! A copy of an agent's settings without what may be a secret: text files of known forms, and of these what no name calls one.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::preset::Agent;
+
+/// Most files of one agent.
+const MAX_FILES: usize = 2000;
+/// Most bytes of one file.
+const MAX_FILE: u64 = 1 << 20;
+/// Folders below folders.
+const MAX_DEPTH: usize = 8;
+/// Words in the name of a file or a value that is left out.
+const SECRET: [&str; 13] = [
+    "apikey",
+    "api_key",
+    "api-key",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "credential",
+    "oauth",
+    "auth",
+    "cookie",
+    "private",
+    "account",
+];
+
+/// Copies what is there; how many files and values were left out.
+///
+/// # Errors
+/// The copy cannot be written.
+pub(super) fn copy(home: &Path, agent: &Agent, to: &Path) -> io::Result<usize> {
+    let mut copy = Copy { leave: &agent.leave, files: 0, left: 0 };
+    for name in &agent.home {
+        let to = to.join(name);
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        copy.any(&home.join(name), &to, 0)?;
+    }
+    Ok(copy.left)
+}
+
+struct Copy<'a> {
+    leave: &'a [String],
+    files: usize,
+    left: usize,
+}
+
+impl Copy<'_> {
+    /// A file or a folder; links are not followed, and what cannot be read is left out.
+    fn any(&mut self, from: &Path, to: &Path, depth: usize) -> io::Result<()> {
+        let Ok(meta) = from.symlink_metadata() else { return Ok(()) };
+        let name = from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let unwanted = self.leave.contains(&name) || is_secret(&name);
+        if unwanted || depth > MAX_DEPTH || self.files >= MAX_FILES {
+            self.left += 1;
+            return Ok(());
+        }
+        if meta.is_dir() {
+            fs::create_dir_all(to)?;
+            for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+                self.any(&entry.path(), &to.join(entry.file_name()), depth + 1)?;
+            }
+            return Ok(());
+        }
+        self.files += 1;
+        match meta.is_file().then(|| text(from)).flatten() {
+            Some(text) => match self.cleaned(&name, &text) {
+                Some(clean) => fs::write(to, clean),
+                None => self.leave(),
+            },
+            None => self.leave(),
+        }
+    }
+
+    fn leave(&mut self) -> io::Result<()> {
+        self.left += 1;
+        Ok(())
+    }
+
+    /// A text without its secrets; none where its form is not known.
+    fn cleaned(&mut self, name: &str, text: &str) -> Option<String> {
+        match name.rsplit('.').next()? {
+            "md" | "txt" => Some(text.to_owned()),
+            "json" => {
+                let mut value: Value = serde_json::from_str(text).ok()?;
+                self.json(&mut value);
+                serde_json::to_string_pretty(&value).ok()
+            }
+            "toml" => {
+                let mut value = serde_json::to_value(text.parse::<toml::Table>().ok()?).ok()?;
+                self.json(&mut value);
+                toml::to_string(&value).ok()
+            }
+            "yml" | "yaml" => Some(self.yaml(text)),
+            _ => None,
+        }
+    }
+
+    /// Takes away what a name calls a secret, but for numbers and switches.
+    fn json(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                let before = map.len();
+                map.retain(|name, value| !is_secret(name) || value.is_number() || value.is_boolean());
+                self.left += before.saturating_sub(map.len());
+                map.values_mut().for_each(|value| self.json(value));
+            }
+            Value::Array(list) => list.iter_mut().for_each(|value| self.json(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// Line by line: what a key calls a secret goes, with the lines below it that are deeper, and lists that belong to it.
+    fn yaml(&mut self, text: &str) -> String {
+        let mut out = String::new();
+        let mut within: Option<usize> = None;
+        for line in text.lines() {
+            let content = line.trim_start();
+            let depth = line.len().saturating_sub(content.len());
+            if within
+                .is_some_and(|above| content.is_empty() || depth > above || depth == above && content.starts_with('-'))
+            {
+                continue;
+            }
+            let key = content.trim_start_matches(['-', ' ', '#']).split(':').next().unwrap_or_default();
+            within = (content.contains(':') && is_secret(key) || content.contains("sk-")).then_some(depth);
+            if within.is_some() {
+                self.left += 1;
+                continue;
+            }
+            out.push_str(line);
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name == ".env" || SECRET.iter().any(|word| name.contains(word))
+}
+
+fn text(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let read = fs::File::open(path).ok()?.take(MAX_FILE + 1).read_to_string(&mut text).ok()?;
+    (u64::try_from(read).ok()? <= MAX_FILE).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agents::agents;
+
+    const CANARY: &str = "sk-canary-0123456789";
+
+    #[test]
+    fn settings_go_along_and_secrets_stay() {
+        let (home, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let claude = agents().iter().find(|agent| agent.name == "claude").unwrap();
+        let file = |name: &str, text: &str| {
+            let path = home.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        file(
+            ".claude/settings.json",
+            &format!(r#"{{"model":"x","maxTokens":5,"env":{{"MY_API_KEY":"{CANARY}","A":"1"}}}}"#),
+        );
+        file(".claude/.credentials.json", CANARY);
+        file(".claude/agents/a.md", "be brief");
+        file(".claude/projects/p.json", CANARY);
+        file(".claude/history.jsonl", CANARY);
+        file(".claude/broken.json", CANARY);
+        file(
+            ".claude.json",
+            &format!(r#"{{"oauthAccount":{{"x":"{CANARY}"}},"primaryApiKey":"{CANARY}","theme":"dark"}}"#),
+        );
+        file("elsewhere.json", CANARY);
+        std::os::unix::fs::symlink("../elsewhere.json", home.path().join(".claude/link.json")).unwrap();
+        let left = copy(home.path(), claude, to.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(to.path().join(name)).unwrap();
+        let settings: Value = serde_json::from_str(&read(".claude/settings.json")).unwrap();
+        assert_eq!(settings, serde_json::json!({ "model": "x", "maxTokens": 5, "env": { "A": "1" } }));
+        assert_eq!(
+            serde_json::from_str::<Value>(&read(".claude.json")).unwrap(),
+            serde_json::json!({ "theme": "dark" })
+        );
+        assert_eq!(read(".claude/agents/a.md"), "be brief");
+        for name in [".credentials.json", "projects", "history.jsonl", "broken.json", "link.json"] {
+            assert!(!to.path().join(".claude").join(name).exists(), "{name}");
+        }
+        assert_eq!(left, 8);
+    }
+
+    #[test]
+    fn toml_and_yaml_lose_what_a_key_calls_a_secret() {
+        let mut copy = Copy { leave: &[], files: 0, left: 0 };
+        let toml = copy.cleaned("c.toml", &format!("model = 'x'\n[mcp.env]\nX_TOKEN = '{CANARY}'\nB = '2'\n")).unwrap();
+        assert!(!toml.contains(CANARY) && toml.contains("model") && toml.contains('B'), "{toml}");
+        let text = format!(
+            "model: x\nopenai-api-key: {CANARY}\napi-key:\n- {CANARY}\n-  {CANARY}\nanthropic-api-key: |\n  {CANARY}\n\n  {CANARY}\nedit: y\n#set: {CANARY}\n"
+        );
+        assert_eq!(copy.cleaned("a.yml", &text).unwrap(), "model: x\nedit: y\n");
+        assert_eq!(copy.cleaned("a.sqlite", "x"), None);
+        assert_eq!(copy.left, 5);
+    }
+}

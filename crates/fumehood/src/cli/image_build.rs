@@ -1,0 +1,272 @@
+//! `fumehood image build`: the steps are the store's; what an image wants to be run is run here, each in a sandbox of its own.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use images::{Build, Run, Steps};
+use policy::planning::policy_digest;
+use policy::value::{Found, Image, Root, WorkspaceMode};
+use policy::{Loaded, OutcomeKind};
+use sandbox::fault::{show_path, show_text};
+use sandbox::{Capabilities, Options, PolicyLayer, Sink, Stdin, Stdio, Workload};
+use serde_json::json;
+
+use super::args::{Flag, To, Words, usage};
+use super::ask::request;
+use super::flags::POLICY;
+use super::image::{failure, made, missing, store};
+use super::spec::{Call, Spec};
+use crate::environment::Environment;
+use crate::load;
+use crate::ui::{Console, Failure, Palette};
+
+pub(super) const BUILD: Spec = Spec {
+    path: &["image", "build"],
+    about: "Build an image of a Dockerfile; RUN is a sandboxed run",
+    usage: "-t REF [FLAGS] DIR",
+    more: "Known: FROM (images of the store, scratch, other stages), RUN, COPY, ADD of files, ENV, ARG, USER, WORKDIR, CMD, ENTRYPOINT,\n\
+           LABEL, EXPOSE; anything else is refused with its line. Steps are taken from an earlier build where nothing changed.\n\
+           RUN has the network of `--allow-host` or of the policy (`-p`), which is none otherwise. It is user 0 inside and you outside;\n\
+           changes of owners answer that they were made, and every file is yours.\n\
+           Exit code 0; 126 if the Dockerfile or a policy is refused, 125 if a step fails; then no image is kept.",
+    tables: &[
+        &[
+            Flag::new("tag", Some("REF"), To::Ours, "The name of the image").short(b't'),
+            Flag::new("file", Some("FILE"), To::Ours, "The Dockerfile (DIR/Dockerfile)").short(b'f'),
+            Flag::new(
+                "build-arg",
+                Some("NAME[=VALUE]"),
+                To::Ours,
+                "A value for ARG; without one, that of your variable",
+            )
+            .many(),
+            Flag::new("target", Some("STAGE"), To::Ours, "Build this stage, and not the last one"),
+            Flag::new("no-cache", None, To::Ours, "Do every step, also those that were done before"),
+            Flag::new("quiet", None, To::Ours, "Say nothing of the steps").short(b'q'),
+        ],
+        POLICY,
+    ],
+    words: Words::Mixed(1),
+    hidden: false,
+    run: build,
+};
+
+/// What RUN may do where no document and no flag says otherwise.
+const GROUND: &[&str] = &[
+    "fs.noexec=false",
+    "fs.protect=false",
+    "fs.sockets=own",
+    "fs.tmp=512M",
+    "limits.wall=30m",
+    "limits.memory=4G",
+    "limits.disk=1G",
+    "limits.file_size=1G",
+    "limits.pids=1024",
+    "limits.open_files=1024",
+    "limits.output=64M",
+    "net.mode=loopback",
+    "syscalls.profile=image-build",
+];
+/// Nobody counts what is written to the tree while it is written.
+const PREFERRED: [&str; 2] = ["limits.disk", "limits.files"];
+/// Where programs are looked for that an image says nothing of.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let text = |name: &str| call.parsed.value(name).map(|value| value.to_string_lossy().into_owned());
+    let folder = call.parsed.words.first().map(PathBuf::from);
+    let folder = folder.ok_or_else(|| missing("DIR is missing", "`fumehood image build -t REF DIR`"))?;
+    let name = text("tag").ok_or_else(|| missing("-t REF is missing", "give the image a name, as `-t work:1`"))?;
+    let wanted = Build {
+        folder,
+        file: text("file").map(PathBuf::from),
+        name,
+        args: arguments(call),
+        target: text("target"),
+        anew: call.parsed.has("no-cache"),
+    };
+    let mut layers: Vec<_> = GROUND.iter().map(|set| PolicyLayer::Set((*set).to_owned())).collect();
+    let prefer = |clause: &&str| PolicyLayer::Flag { name: "--prefer".to_owned(), value: (*clause).to_owned() };
+    layers.extend(PREFERRED.iter().map(prefer));
+    layers.extend(request(call, Workload::Nothing)?.layers);
+    let environment = call.environment;
+    let loaded = policy(&layers, environment)?;
+    let mut steps = Sandboxed {
+        digest: policy_digest(&loaded.policy),
+        layers,
+        environment,
+        host: Capabilities::probe_with(environment.user_bus()),
+        console: call.console,
+        quiet: call.parsed.has("quiet") || call.json,
+        stopped: None,
+        told: false,
+    };
+    let done = store(call)?.build(&wanted, &mut steps);
+    match (done, steps.stopped) {
+        (Ok(image), _) if call.json => call.console.json(&json!({ "schema": 1, "images": [image] })).map(|_| 0),
+        (Ok(image), _) => made(call, &[image]),
+        // Why a run was refused says more than that the step failed.
+        (Err(_), Some(stop)) => Err(stop),
+        (Err(error), None) => Err(failure(&error)),
+    }
+}
+
+/// Values of `--build-arg`.
+fn arguments(call: &Call<'_>) -> BTreeMap<String, String> {
+    let given = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "build-arg");
+    let words = given.filter_map(|(_, value)| Some(value.as_ref()?.to_string_lossy().into_owned()));
+    let pair = |word: String| match word.split_once('=') {
+        Some((name, value)) => Some((name.to_owned(), value.to_owned())),
+        None => call.environment.variable(&word).map(|value| (word.clone(), value.to_string_lossy().into_owned())),
+    };
+    words.filter_map(pair).collect()
+}
+
+/// The policy of RUN, before anything of a step is in it.
+fn policy(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Failure> {
+    let loaded = load::policy(layers, environment)?;
+    let policy = &loaded.policy;
+    if policy.workspace.mode == WorkspaceMode::None && policy.fs.root == Root::Host && policy.commands.is_none() {
+        return Ok(loaded);
+    }
+    Err(Failure::own(usage(
+        "usage/build-policy",
+        "the policy of a build has a workspace, a root or commands".to_owned(),
+        "RUN sees the tree that is built, and nothing else is its workspace or root".to_owned(),
+        "name a policy without `workspace`, `fs.root` and `commands`; files come in by COPY".to_owned(),
+    )))
+}
+
+/// Runs steps, and shows them.
+struct Sandboxed<'a> {
+    layers: Vec<PolicyLayer>,
+    digest: String,
+    environment: &'a Environment,
+    host: Capabilities,
+    console: Console,
+    quiet: bool,
+    /// Why the last run did not begin.
+    stopped: Option<Failure>,
+    told: bool,
+}
+
+impl Steps for Sandboxed<'_> {
+    fn begins(&mut self, line: usize, text: &str, kept: bool) {
+        if !self.quiet {
+            let kept = if kept { " (kept)" } else { "" };
+            self.console.eprint(&format!("{line}: {}{kept}", show_text(text)));
+        }
+    }
+
+    fn tells(&mut self, words: &str) {
+        self.console.eprint(&format!("fumehood: {words}"));
+    }
+
+    fn run(&mut self, run: &Run<'_>) -> Result<(), String> {
+        match self.ended(run) {
+            Ok(ended) => ended,
+            Err(stop) => {
+                let words = stop.text(Palette::PLAIN, 100);
+                self.stopped = Some(stop);
+                Err(words)
+            }
+        }
+    }
+
+    fn policy(&self) -> String {
+        self.digest.clone()
+    }
+}
+
+impl Sandboxed<'_> {
+    fn ended(&mut self, run: &Run<'_>) -> Result<Result<(), String>, Failure> {
+        let mut loaded = policy(&self.layers, self.environment)?;
+        let named = loaded.policy.net.mode == policy::value::NetMode::Allow;
+        within(&mut loaded, run);
+        let argv = run.argv.iter().map(Into::into).collect();
+        let planned = sandbox::plan(loaded, Workload::Argv(argv), &self.host)?;
+        if !self.told {
+            self.told = true;
+            for weakened in &planned.plan.weakened {
+                self.console.eprint(&format!("fumehood: weakened: {}: {}", weakened.clause, show_text(&weakened.got)));
+            }
+        }
+        let screen = || std::io::stderr().as_fd().try_clone_to_owned();
+        let sink = |fd: std::io::Result<_>| fd.map_or(Sink::Keep, Sink::Descriptor);
+        let stdio = Stdio::Streams { stdin: Stdin::Nothing, stdout: sink(screen()), stderr: sink(screen()) };
+        let how = Options { asker: Some(crate::approvals::asker(self.environment)), ..Options::new(stdio) };
+        let names = named.then(|| Names::lay(run.root)).transpose().map_err(|why| unwritten(run.root, &why))?;
+        let finished = sandbox::start(planned, self.environment, &self.host, how)?.wait()?;
+        drop(names);
+        let outcome = &finished.report.outcome;
+        if outcome.kind == OutcomeKind::Exited && outcome.code == Some(0) {
+            return Ok(Ok(()));
+        }
+        Ok(Err(outcome.message.clone()))
+    }
+}
+
+/// The tree that is built becomes the root, and its user and variables the run's.
+fn within(loaded: &mut Loaded, run: &Run<'_>) {
+    let (name, number) = run.user.clone().unwrap_or_else(|| ("root".to_owned(), 0));
+    let home = match number {
+        0 => "/root".to_owned(),
+        _ => format!("/home/{name}"),
+    };
+    let policy = &mut loaded.policy;
+    policy.name = "image build".to_owned();
+    policy.process.user = name;
+    policy.fs.root = Root::Image(Image {
+        name: "build".to_owned(),
+        found: Ok(Found {
+            tree: run.root.to_owned(),
+            user: Some(number),
+            workdir: Some(PathBuf::from(run.workdir)),
+            built: true,
+            ..Found::default()
+        }),
+    });
+    let env = &mut policy.env.set;
+    env.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+    env.entry("HOME".to_owned()).or_insert(home);
+    env.extend(run.env.clone());
+}
+
+/// A `resolv.conf` in the tree for as long as a step has the network: who answers there is the broker.
+struct Names {
+    path: PathBuf,
+    before: Option<Vec<u8>>,
+}
+
+impl Names {
+    fn lay(root: &Path) -> std::io::Result<Self> {
+        let path = root.join("etc/resolv.conf");
+        let meta = path.symlink_metadata();
+        if meta.as_ref().is_ok_and(|meta| !meta.is_file()) || root.join("etc").is_symlink() {
+            return Err(std::io::Error::other("it is a link, or no file"));
+        }
+        let before = if meta.is_ok() { Some(std::fs::read(&path)?) } else { None };
+        std::fs::write(&path, "nameserver 198.18.0.1\noptions edns0\n")?;
+        Ok(Self { path, before })
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        // A step may have put a link there: nothing is written through it.
+        drop(std::fs::remove_file(&self.path));
+        if let Some(before) = &self.before {
+            drop(std::fs::write(&self.path, before));
+        }
+    }
+}
+
+fn unwritten(root: &Path, why: &std::io::Error) -> Failure {
+    Failure::own(usage(
+        "usage/build-names",
+        format!("{} cannot be written for the time of a step", show_path(&root.join("etc/resolv.conf"))),
+        why.to_string().to_lowercase(),
+        "make it a file in a step before this one, or build without `--allow-host`".to_owned(),
+    ))
+}

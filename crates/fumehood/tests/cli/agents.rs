@@ -1,0 +1,135 @@
+//! Coding agents: stand-ins that behave as those do, and the real ones where they are installed.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use super::House;
+use super::net::{Tls, tls_server};
+
+const KEY: &str = "sk-canary-0123456789abcdef";
+
+/// Reads its settings, asks its API with its key, and edits a file, as an agent does.
+const STAND_IN: &str = r#"#!/usr/bin/env python3
+import json, os, sys, urllib.request as u, urllib.error as e
+home = os.path.expanduser('~')
+print('theme', json.load(open(home + '/.claude/settings.json'))['theme'])
+print('login', os.path.exists(home + '/.claude/.credentials.json'))
+key = os.environ['ANTHROPIC_API_KEY']
+print('stands in', key.startswith('fumehood-'))
+request = u.Request('https://api.anthropic.com/v1/messages', data=b'{}', headers={'x-api-key': key, 'content-type': 'application/json'})
+answer = u.urlopen(request, timeout=20).read().decode()
+print('answer', answer, key in answer)
+try: u.urlopen('https://elsewhere.invalid/', timeout=9)
+except e.URLError: print('elsewhere closed')
+open(home + '/.claude/settings.json', 'w').write('changed')
+open('made.txt', 'w').write('made\n')
+print('args', sys.argv[1:])
+"#;
+
+/// An API that says back the key that it was sent, and what it was sent.
+fn api() -> (u16, String, Arc<Mutex<Vec<String>>>) {
+    let sent = Arc::<Mutex<Vec<String>>>::default();
+    let all = Arc::clone(&sent);
+    let (port, pem) = tls_server("api.anthropic.com", move |mut stream: Tls| {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let key = head.lines().find_map(|line| line.to_lowercase().strip_prefix("x-api-key: ").map(str::to_owned));
+        let body = key.unwrap_or_default();
+        all.lock().unwrap().push(head);
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        drop(stream.write_all(answer.as_bytes()));
+        drop(stream.flush());
+    });
+    (port, pem, sent)
+}
+
+fn install(house: &House, name: &str, text: &str) {
+    let bin = house.path("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::write(bin.join(name), text).unwrap();
+    std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn house() -> House {
+    let house = House::new();
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", house.path("bin").display());
+    house.with("PATH", &path).with("ANTHROPIC_API_KEY", KEY)
+}
+
+#[test]
+fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
+    let (house, (port, pem, sent)) = (house(), api());
+    install(&house, "claude", STAND_IN);
+    std::fs::create_dir(house.path(".claude")).unwrap();
+    let settings = house.path(".claude/settings.json");
+    std::fs::write(&settings, r#"{"theme":"dark","apiKeyHelper":"cat ~/key"}"#).unwrap();
+    std::fs::write(house.path(".claude/.credentials.json"), KEY).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
+    let ca = format!("net.ca=[\"{}\"]", folder.path().join("corp.pem").display());
+    let rule = format!("net.allow=[{{ host = \"api.anthropic.com\", ports = [443], address = \"127.0.0.1:{port}\" }}]");
+    let said =
+        house.run(&["agent", "--json", "--memory", "512M", "--set", &rule, "--set", &ca, "claude", "-p", "do it"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let report = said.json();
+    let stars = "*".repeat(KEY.len());
+    let wanted = format!(
+        "theme dark\nlogin False\nstands in True\nanswer {stars} False\nelsewhere closed\nargs ['-p', 'do it']\n"
+    );
+    assert_eq!(report["stdout"], wanted, "{report}");
+    assert!(sent.lock().unwrap()[0].to_lowercase().contains(&format!("x-api-key: {KEY}\r\n")), "{sent:?}");
+    assert!(!format!("{said:?}").contains(KEY), "{said:?}");
+    assert!(std::fs::read_to_string(&settings).unwrap().contains("dark"), "the caller's own settings stay");
+    assert!(!house.path("work/made.txt").exists(), "what it changes waits");
+    let diff = house.run(&["diff"]);
+    assert!(diff.code == 1 && diff.out.contains("made.txt"), "{diff:?}");
+    assert_eq!(house.run(&["apply"]).code, 0);
+    assert!(house.path("work/made.txt").exists());
+    let left = std::fs::read_dir("/tmp").unwrap().flatten().filter(|entry| {
+        entry.file_name().to_string_lossy().starts_with("fumehood-agent-")
+            && std::fs::read_to_string(entry.path().join("agent.json"))
+                .is_ok_and(|text| text.contains(house.path("bin").to_str().unwrap()))
+    });
+    assert_eq!(left.count(), 0, "the copy is gone");
+}
+
+#[test]
+fn without_a_key_it_is_said_and_without_the_agent_it_is_refused() {
+    let house = House::new();
+    let said = house.run(&["agent", "codex"]);
+    assert!(said.code == 126 && said.err.contains("npm install -g @openai/codex"), "{said:?}");
+    let unknown = house.run(&["agent", "claud"]);
+    assert!(unknown.code == 125 && unknown.err.contains("fumehood agent claude"), "{unknown:?}");
+    let listed = house.run(&["agent", "ls", "--json"]);
+    assert!(listed.code == 0 || listed.code == 125, "{listed:?}");
+    let house = super::agents::house();
+    install(&house, "aider", "#!/bin/sh\necho \"${OPENAI_API_KEY-none} $1\"\n");
+    let said = house.run(&["agent", "--memory", "512M", "aider", "--", "--version"]);
+    assert_eq!((said.code, said.out.as_str()), (0, "none --version\n"), "{said:?}");
+    let listed = house.run(&["agent", "--json", "ls"]).json();
+    let aider = &listed["agents"][0];
+    assert!(aider["name"] == "aider" && aider["program"].as_str().unwrap().ends_with("bin/aider"), "{listed}");
+    let house = House::new().with("PATH", &format!("{}:/usr/bin:/bin", house.path("bin").display()));
+    let said = house.run(&["agent", "--memory", "512M", "aider"]);
+    assert!(said.code == 0 && said.err.contains("has no key"), "{said:?}");
+}
+
+/// The real ones, as far as they go without a login; those that are not installed are named.
+#[test]
+fn real_agents_start() {
+    let mut missing = Vec::new();
+    for name in ["claude", "codex", "gemini", "aider", "opencode"] {
+        if !["/usr/local/bin", "/usr/bin"].iter().any(|folder| Path::new(folder).join(name).exists()) {
+            missing.push(name);
+            continue;
+        }
+        let said = House::new().run(&["agent", "--timeout", "120s", name, "--version"]);
+        assert!(said.code == 0 && said.out.contains('.'), "{name}: {said:?}");
+    }
+    eprintln!("not installed: {missing:?}");
+}

@@ -1,0 +1,216 @@
+//! `fumehood image build`, from an image that is one static program.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::image_runs::{Member, layer, saved};
+use crate::{House, Said};
+
+/// A house with an image `base:1`, and a folder to build in.
+fn house() -> House {
+    let house = House::new();
+    let names = ["chown", "grep", "sed", "nc", "mount", "ln"].map(|name| format!("bin/{name}"));
+    let mut more: Vec<_> = names.iter().map(|name| Member::Link(name, "busybox")).collect();
+    more.push(Member::File("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644));
+    more.push(Member::File("etc/group", b"root:x:0:\n", 0o644));
+    more.push(Member::File("etc/shadow", b"root:*:::::::\n", 0o600));
+    let at = house.path("base.tar");
+    saved(&at, "base:1", &layer(more), &json!({ "Env": ["PATH=/bin:/usr/bin"], "Cmd": ["/bin/sh"] }));
+    assert_eq!(house.run(&["image", "import", at.to_str().unwrap()]).code, 0);
+    fs::create_dir(house.path("work/app")).unwrap();
+    house
+}
+
+fn write(house: &House, name: &str, text: &str) {
+    let path = house.path("work/app").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn build(house: &House, flags: &[&str], dockerfile: &str) -> Said {
+    write(house, "Dockerfile", dockerfile);
+    house.run(&[&["image", "build", "-t", "app:1"], flags, &["app"]].concat())
+}
+
+#[track_caller]
+fn built(house: &House, flags: &[&str], dockerfile: &str) -> Said {
+    let said = build(house, flags, dockerfile);
+    assert_eq!(said.code, 0, "{}", said.err);
+    said
+}
+
+fn inside(house: &House, script: &str) -> String {
+    let said = house.run(&["run", "-q", "--set=fs.root=image:app:1", "--", "sh", "-c", script]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    said.out
+}
+
+#[test]
+fn a_dockerfile_becomes_an_image_that_runs() {
+    let house = house();
+    write(&house, "main.sh", "#!/bin/sh\necho \"$GREETING from $PWD as $(id -un)\"\n");
+    write(&house, "lib/one", "1\n");
+    write(&house, "lib/two", "2\n");
+    write(&house, "lib/secret.key", "no\n");
+    write(&house, ".dockerignore", "**/*.key\n*.md\n!README.md\n");
+    write(&house, "README.md", "kept\n");
+    write(&house, "NOTES.md", "left\n");
+    let said = built(
+        &house,
+        &["--build-arg", "WHO=you"],
+        "ARG TAG=1\n\
+         FROM base:${TAG} AS first\n\
+         ARG WHO=nobody\n\
+         RUN mkdir -p /out && echo \"built for $WHO by $(id -u)\" > /out/words\n\
+         FROM base:1\n\
+         ENV GREETING=\"hello there\" N=1\n\
+         WORKDIR /srv/app\n\
+         RUN echo app:x:1500:1500::/srv:/bin/sh >> /etc/passwd && echo app:x:1500: >> /etc/group && chown -R app:app /srv/app && id -u > by\n\
+         COPY --chmod=755 main.sh ./\n\
+         COPY lib *.md docs/\n\
+         COPY --from=first --chown=app:app /out/words /srv/\n\
+         RUN [\"/bin/sed\", \"-i\", \"s/built/made/\", \"/srv/words\"]\n\
+         USER app\n\
+         LABEL a=b\n\
+         EXPOSE 8080\n\
+         ENTRYPOINT [\"/srv/app/main.sh\"]\n",
+    );
+    assert!(said.out.contains("app:1") && said.err.contains("owners are not kept"), "{said:?}");
+    let ran = house.run(&["run", "-q", "--set=fs.root=image:app:1"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "hello there from /srv/app as app\n"), "{}", ran.err);
+    assert_eq!(
+        inside(&house, "id -u; cat /srv/words by; ls docs; stat -c %a main.sh"),
+        "1500\nmade for you by 0\n0\nREADME.md\none\ntwo\n755\n"
+    );
+    let image = house.run(&["image", "inspect", "app:1", "--json"]).json()["image"].clone();
+    assert_eq!(image["config"]["Labels"], json!({ "a": "b" }));
+    assert_eq!(image["config"]["ExposedPorts"], json!({ "8080/tcp": {} }));
+    // What was built is the same when it is built anew.
+    let again =
+        built(&house, &["--build-arg", "WHO=you"], &fs::read_to_string(house.path("work/app/Dockerfile")).unwrap());
+    assert_eq!(again.err.matches("(kept)").count(), 7, "{}", again.err);
+    assert_eq!(again.out, said.out);
+}
+
+#[test]
+fn steps_are_done_again_where_something_changed() {
+    let house = house();
+    write(&house, "a", "1\n");
+    let recipe = "FROM base:1\nRUN echo first >> /log\nCOPY a /a\nRUN cat /a >> /log\n";
+    let kept = |said: &Said| said.err.matches("(kept)").count();
+    assert_eq!(kept(&built(&house, &[], recipe)), 0);
+    assert_eq!(kept(&built(&house, &[], recipe)), 3);
+    assert_eq!(kept(&built(&house, &["--no-cache"], recipe)), 0);
+    write(&house, "a", "2\n");
+    assert_eq!(kept(&built(&house, &[], recipe)), 1);
+    assert_eq!(inside(&house, "cat /log"), "first\n2\n");
+    // Under another policy a run is another step.
+    assert_eq!(kept(&built(&house, &["--memory=1G", "--disk=100M"], recipe)), 0);
+    // A kept tree that was changed is not taken.
+    for step in fs::read_dir(house.path("state/images/steps")).unwrap() {
+        fs::write(step.unwrap().path().join("root/etc/passwd"), "enemy:x:0:0::/:/bin/sh\n").unwrap();
+    }
+    assert_eq!(kept(&built(&house, &[], recipe)), 0);
+    assert_eq!(inside(&house, "cat /etc/passwd").matches("enemy").count(), 0);
+}
+
+#[test]
+fn run_is_a_sandbox_that_sees_the_tree_alone() {
+    let house = house();
+    fs::write(house.path("secret"), "of the host\n").unwrap();
+    let secret = house.path("secret").display().to_string();
+    let state = house.state().display().to_string();
+    let attack = format!(
+        "RUN ! cat {secret} && ! ls {state} && ! cat /etc/debian_version && ! ls /usr/lib/os-release \
+         && ! nc -w 1 192.0.2.1 80 </dev/null && ! mount -t tmpfs x /mnt && ! env | grep CANARY && echo fine > /fine\n"
+    );
+    // Folders that are there before a step can be written, the root itself cannot.
+    let attack = attack.replace("> /fine", "> /opt/fine");
+    let house = house.with("CANARY", "of the caller");
+    built(&house, &[], &format!("FROM base:1\n{attack}"));
+    assert_eq!(inside(&house, "cat /opt/fine"), "fine\n");
+    // The same words outside reach all of it.
+    assert!(Path::new(&secret).exists() && Path::new(&state).exists());
+    let said = build(&house, &["--timeout=1s"], "FROM base:1\nRUN sleep 50\n");
+    assert!(said.code == 125 && said.err.contains("line 2") && said.err.contains("limits.wall"), "{}", said.err);
+    let said = build(&house, &[], "FROM base:1\nRUN exit 7\n");
+    assert!(said.code == 125 && said.err.contains("exited with 7"), "{}", said.err);
+    for flags in [&["-w", "."][..], &["--set=fs.root=empty"]] {
+        let said = build(&house, flags, "FROM base:1\nRUN true\n");
+        assert!(said.code == 125 && said.err.contains("RUN sees the tree"), "{}", said.err);
+    }
+    let said = build(&house, &["--tier=process"], "FROM base:1\nRUN echo\n");
+    assert!(said.code == 126 && said.err.contains("fs.root"), "{}", said.err);
+}
+
+#[test]
+fn no_link_leads_a_copy_out() {
+    let house = house();
+    fs::write(house.path("secret"), "of the host\n").unwrap();
+    write(&house, "file", "mine\n");
+    symlink(house.path("secret"), house.path("work/app/link")).unwrap();
+    symlink(house.dir.path(), house.path("work/app/folder")).unwrap();
+    for source in ["folder/secret", "../../secret", "folder/"] {
+        let said = build(&house, &[], &format!("FROM base:1\nCOPY {source} /x/\n"));
+        assert!(said.code == 126 && said.err.contains("line 2"), "{source}: {}", said.err);
+    }
+    // A link is copied as the text that it is, and found by the image's programs alone.
+    built(&house, &[], "FROM base:1\nCOPY link /opt/\nRUN ! cat /opt/link\n");
+    // One in the tree leads within the tree.
+    let outside = house.path("outside");
+    fs::create_dir(&outside).unwrap();
+    let recipe = format!(
+        "FROM base:1\nRUN ln -s {0} /opt/out && ln -s / /opt/root && ln -s ../../../../.. /opt/up\n\
+         COPY file /opt/out/a\nCOPY file /opt/root/srv/b\nCOPY file /opt/up/srv/c\n",
+        outside.display()
+    );
+    let base = fs::read_dir(&outside).unwrap().count();
+    let said = build(&house, &[], &recipe);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!((fs::read_dir(&outside).unwrap().count(), base), (0, 0));
+    assert_eq!(inside(&house, "cat /srv/b /srv/c"), "mine\nmine\n");
+}
+
+#[test]
+fn a_refused_recipe_leaves_nothing_and_says_its_line() {
+    let house = house();
+    write(&house, "archive", "\u{1f}x");
+    fs::write(house.path("work/app/archive"), b"\x1f\x8b\x08").unwrap();
+    let table = [
+        ("FROM base:1\nVOLUME /x\n", 126, "line 2"),
+        ("FROM base:1\nCOPY nothing /x\n", 126, "called `nothing`"),
+        ("FROM base:1\nADD archive /x\n", 126, "ADD would unpack"),
+        ("FROM base:1\nCOPY archive Dockerfile /x\n", 126, "must end in `/`"),
+        ("FROM base:1\nUSER nobody\nRUN true\n", 126, "no user `nobody`"),
+        ("FROM none:1\n", 125, "no image `none:1`"),
+        ("FROM base:1\nCOPY --from=none:1 a b\n", 125, "no image `none:1`"),
+    ];
+    for (recipe, code, words) in table {
+        let said = build(&house, &[], recipe);
+        assert!(said.code == code && said.err.contains(words), "{recipe}: {said:?}");
+    }
+    let said = build(&house, &["--target=no"], "FROM base:1\n");
+    assert!(said.code == 126 && said.err.contains("no stage has this name"), "{}", said.err);
+    let names = house.run(&["image", "ls", "--json"]).json();
+    assert_eq!(names["images"].as_array().unwrap().len(), 1, "{names}");
+    let left = fs::read_dir(house.path("state/images")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with(".new-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn scratch_and_stages_that_are_not_needed() {
+    let house = house();
+    write(&house, "tool", "#!/bin/busybox sh\necho tool\n");
+    fs::set_permissions(house.path("work/app/tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    let recipe = "FROM base:1 AS never\nRUN exit 1\n\
+                  FROM base:1 AS tools\nRUN true\n\
+                  FROM scratch AS last\nCOPY --from=tools /bin/busybox /bin/busybox\nCOPY tool /bin/\nCMD [\"/bin/tool\"]\n\
+                  FROM last AS other\nCMD [\"/nothing\"]\n";
+    built(&house, &["--target", "last", "-q"], recipe);
+    let ran = house.run(&["run", "-q", "--set=fs.root=image:app:1"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "tool\n"), "{}", ran.err);
+}

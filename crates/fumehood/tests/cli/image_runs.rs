@@ -1,0 +1,250 @@
+//! Runs whose root is an image: one static program (busybox), and whatever a test puts beside it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::House;
+use crate::live::{Live, call};
+
+/// A member of a layer: its name, and a file's content and mode, or a link's target.
+pub(crate) enum Member<'a> {
+    File(&'a str, &'a [u8], u32),
+    Link(&'a str, &'a str),
+    Folder(&'a str),
+}
+
+/// A tar archive of these.
+pub(crate) fn tar(members: &[Member<'_>]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for member in members {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        match member {
+            Member::File(name, body, mode) => {
+                header.set_size(body.len() as u64);
+                header.set_mode(*mode);
+                archive.append_data(&mut header, name, *body).unwrap();
+            }
+            Member::Link(name, target) => {
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_mode(0o777);
+                archive.append_link(&mut header, name, target).unwrap();
+            }
+            Member::Folder(name) => {
+                header.set_entry_type(tar::EntryType::Directory);
+                header.set_mode(0o755);
+                archive.append_data(&mut header, name, &[][..]).unwrap();
+            }
+        }
+    }
+    archive.into_inner().unwrap()
+}
+
+/// A docker-archive with one image of one layer.
+pub(crate) fn saved(at: &Path, name: &str, layer: &[u8], config: &Value) {
+    let arch = if std::env::consts::ARCH == "x86_64" { "amd64" } else { "arm64" };
+    let id = format!("sha256:{}", policy::json::sha256_hex(layer));
+    let config = json!({ "architecture": arch, "os": "linux", "rootfs": { "diff_ids": [id] }, "config": config });
+    let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
+    let members = [
+        Member::File("config.json", &config.to_string().into_bytes(), 0o644),
+        Member::File("manifest.json", &manifest.to_string().into_bytes(), 0o644),
+        Member::File("layer.tar", layer, 0o644),
+    ];
+    std::fs::write(at, tar(&members)).unwrap();
+}
+
+/// Programs of busybox by their names.
+pub(crate) const TOOLS: &[&str] =
+    &["sh", "cat", "ls", "id", "env", "echo", "sleep", "stat", "touch", "mkdir", "rm", "cp", "true"];
+
+/// A layer with busybox, its names, and what else is wanted.
+pub(crate) fn layer(more: Vec<Member<'_>>) -> Vec<u8> {
+    let busybox = std::fs::read("/bin/busybox").unwrap_or_else(|error| panic!("busybox-static is needed: {error}"));
+    let names: Vec<_> = TOOLS.iter().map(|name| format!("bin/{name}")).collect();
+    let links = names.iter().map(|name| Member::Link(name, "busybox"));
+    let first = [Member::Folder("bin/"), Member::File("bin/busybox", &busybox, 0o755)];
+    let members: Vec<_> = first.into_iter().chain(links).chain(more).collect();
+    tar(&members)
+}
+
+const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234:app:/srv:/bin/sh";
+
+/// Imports an image `app:1` that says how it is run.
+fn imported(house: &House) -> PathBuf {
+    let layer = layer(vec![
+        Member::File("marker", b"of the image\n", 0o644),
+        Member::File("etc/passwd", PASSWD, 0o644),
+        Member::File("etc/hosts", b"192.0.2.1 elsewhere\n", 0o644),
+        Member::File("etc/own", b"kept\n", 0o644),
+        Member::Folder("srv/"),
+        Member::File("opt/tools/greet", b"#!/bin/sh\necho \"greetings $*\"\n", 0o755),
+        Member::Link("lib", "usr/lib"),
+        Member::File("usr/lib/data", b"of the library\n", 0o644),
+        Member::Folder("home/"),
+        Member::File("home/other/notes", b"notes\n", 0o644),
+    ]);
+    let at = house.path("app.tar");
+    let config = json!({
+        "Entrypoint": ["greet", "first"], "Cmd": ["second"], "User": "app:app", "WorkingDir": "/srv",
+        "Env": ["PATH=/opt/tools:/bin", "COLOUR=blue", "INPUT_X=1"],
+    });
+    saved(&at, "app:1", &layer, &config);
+    let said = house.run(&["image", "import", at.to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    at
+}
+
+const ROOT: &str = "--set=fs.root=image:app:1";
+
+fn inside(house: &House, flags: &[&str], script: &str) -> (i32, String, String) {
+    let args = [&["run", "-q", ROOT], flags, &["--", "sh", "-c", script]].concat();
+    let said = house.run(&args);
+    (said.code, said.out, said.err)
+}
+
+#[test]
+fn a_program_sees_the_image_and_nothing_of_the_host() {
+    let house = House::new();
+    imported(&house);
+    let (code, out, err) = inside(&house, &[], "cat /marker /etc/own /lib/data /home/other/notes; ls /; ls /usr /home");
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with("of the image\nkept\nof the library\nnotes\n"), "{out}");
+    let names: Vec<_> = out.lines().skip(4).collect();
+    for there in ["bin", "proc", "dev", "tmp", "run", "opt", "srv", "marker"] {
+        assert!(names.contains(&there), "{there} in {names:?}");
+    }
+    assert!(!names.contains(&"sys") && !names.contains(&"boot") && !names.contains(&"share"), "{names:?}");
+    // What only the run knows is not the image's.
+    let (_, out, _) = inside(&house, &[], "cat /etc/hosts /etc/resolv.conf; stat -c %F /etc/mtab");
+    assert!(
+        out.contains("127.0.0.1 localhost") && !out.contains("192.0.2.1") && out.ends_with("symbolic link\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn user_environment_and_place_are_the_images_where_the_policy_says_nothing() {
+    let house = House::new();
+    imported(&house);
+    let (code, out, err) =
+        inside(&house, &[], "id -u; id -un; echo $PWD $COLOUR $HOME; touch $HOME/x /tmp/y; greet you");
+    assert_eq!((code, out.as_str()), (0, "1234\napp\n/srv blue /home/app\ngreetings you\n"), "{err}");
+    let flags = ["--env=COLOUR=red", "--set=process.user=someone", "--set=inputs.x={type=\"string\"}", "--input=x=2"];
+    let (code, out, err) = inside(&house, &flags, "id -u; id -un; echo $COLOUR $INPUT_X; cat /etc/passwd");
+    assert!(code == 0 && out.starts_with("1000\nsomeone\nred 2\nroot:x:0:0:"), "{out}{err}");
+    assert!(
+        out.ends_with("app:x:1234:1234:app:/srv:/bin/sh\nsomeone:x:1000:1000:someone:/home/someone:/bin/sh\n"),
+        "{out}"
+    );
+    // A workspace is where a program begins.
+    std::fs::write(house.path("work/file"), "mine\n").unwrap();
+    let (_, out, err) = inside(&house, &["-w", ".:copy"], "echo $PWD; cat file");
+    assert_eq!(out, "/workspace\nmine\n", "{err}");
+}
+
+#[test]
+fn without_a_command_the_image_says_what_runs() {
+    let house = House::new();
+    imported(&house);
+    let said = house.run(&["run", "-q", ROOT]);
+    assert_eq!((said.code, said.out.as_str()), (0, "greetings first second\n"), "{}", said.err);
+    // Code and scripts find their interpreter in the image.
+    let said = house.run(&["run", "-q", ROOT, "--lang", "sh", "--code", "cat /marker"]);
+    assert_eq!((said.code, said.out.as_str()), (0, "of the image\n"), "{}", said.err);
+    let said = house.run(&["run", "-q"]);
+    assert!(said.code == 125 && said.err.contains("no program was named"), "{}", said.err);
+}
+
+#[test]
+fn user_0_of_an_image_is_an_ordinary_user() {
+    let house = House::new();
+    for user in ["0", "root", "root:root", "0:0"] {
+        saved(&house.path("zero.tar"), "zero:1", &layer(vec![]), &json!({ "User": user }));
+        assert_eq!(house.run(&["image", "import", house.path("zero.tar").to_str().unwrap()]).code, 0);
+        let said = house.run(&["run", "-q", "--set=fs.root=image:zero:1", "--", "/bin/id", "-u"]);
+        assert_eq!((said.code, said.out.as_str()), (0, "1000\n"), "{user}: {}", said.err);
+    }
+}
+
+#[test]
+fn the_tree_cannot_be_written_and_is_shared_as_it_is() {
+    let house = House::new();
+    imported(&house);
+    let attack = "echo x > /marker; echo x > /etc/own; rm -f /marker; mkdir /new /usr/new; touch /srv/x /opt/tools/x; \
+                  echo x > /proc/self/root/marker; cat /marker; echo y > /tmp/allowed && cat /tmp/allowed";
+    let (_, out, err) = inside(&house, &[], attack);
+    assert_eq!(out, "of the image\ny\n", "{err}");
+    assert!(err.matches("Read-only file system").count() + err.matches("denied").count() >= 7, "{err}");
+    let said = house.run(&["image", "inspect", "app:1"]);
+    assert_eq!(said.code, 0, "the tree is what was unpacked: {}", said.err);
+}
+
+/// The tree in the store, which belongs to who runs this test.
+fn tree(house: &House) -> PathBuf {
+    let trees = std::fs::read_dir(house.path("state/images/trees")).unwrap();
+    trees.map(|entry| entry.unwrap().path().join("root")).next().unwrap()
+}
+
+#[test]
+fn a_tree_that_was_changed_is_refused_and_the_digest_is_in_the_plan() {
+    let house = House::new();
+    imported(&house);
+    let digest =
+        house.run(&["image", "inspect", "app:1", "--json"]).json()["image"]["digest"].as_str().unwrap().to_owned();
+    let plan = house.run(&["plan", "--json", ROOT]).json();
+    let entry = plan["clauses"].as_array().unwrap().iter().find(|entry| entry["clause"] == "fs.root").unwrap().clone();
+    assert_eq!(entry["value"], json!(format!("image:app:1@{digest}")));
+    assert!(entry["evidence"].to_string().contains("its digest is the image's"), "{entry}");
+    // By name and digest, by digest alone.
+    for root in [format!("image:app:1@{digest}"), format!("image:{digest}")] {
+        let said = house.run(&["run", "-q", &format!("--set=fs.root={root}"), "--", "/bin/cat", "/marker"]);
+        assert_eq!((said.code, said.out.as_str()), (0, "of the image\n"), "{}", said.err);
+    }
+    let marker = tree(&house).join("marker");
+    let meta = marker.metadata().unwrap();
+    std::fs::write(&marker, "of the enemy\n").unwrap();
+    let times = std::fs::FileTimes::new().set_modified(meta.modified().unwrap());
+    std::fs::File::options().write(true).open(&marker).unwrap().set_times(times).unwrap();
+    let said = house.run(&["run", "-q", ROOT, "--", "/bin/cat", "/marker"]);
+    assert!(said.code == 126 && said.out.is_empty() && said.err.contains("was changed"), "{said:?}");
+    std::fs::write(&marker, "of the image\n").unwrap();
+    std::fs::File::options().write(true).open(&marker).unwrap().set_times(times).unwrap();
+    assert_eq!(house.run(&["run", "-q", ROOT, "--", "/bin/cat", "/marker"]).out, "of the image\n");
+}
+
+#[test]
+fn an_unknown_image_and_the_weaker_tier_are_refused_with_their_remedy() {
+    let house = House::new();
+    for args in [&["run", "--set=fs.root=image:none:1", "--", "sh"][..], &["create", "--set=fs.root=image:none:1"]] {
+        let said = house.run(args);
+        assert!(said.code == 126 && said.err.contains("no image of the store is called `none:1`"), "{said:?}");
+        assert!(said.err.contains("fumehood image ls") && said.err.contains("image import"), "{said:?}");
+    }
+    let said = house.run(&["plan", "--json", "--set=fs.root=image:none:1"]);
+    assert_eq!((said.code, said.json()["refused"][0]["id"].as_str()), (126, Some("fs.root/no-such-image")));
+    imported(&house);
+    let said = house.run(&["plan", "--json", ROOT, "--tier=process"]);
+    let ids: Vec<_> = said.json()["refused"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
+    assert!(said.code == 126 && ids.contains(&json!("fs.root/needs-container")), "{ids:?}");
+    let said = house.run(&["plan", "--json", ROOT, "--set=fs.exec=[\"/bin/sh\"]"]);
+    assert_eq!((said.code, said.json()["refused"][0]["id"].as_str()), (126, Some("fs.exec/no-list")));
+}
+
+#[test]
+fn a_live_sandbox_keeps_its_image() {
+    let house = House::new();
+    imported(&house);
+    let live = Live::new(&house, &[ROOT]);
+    let (code, out, err) = live.exec(&[], &["sh", "-c", "cat /marker; id -un; echo $COLOUR"]);
+    assert_eq!((code, out.as_str()), (0, "of the image\napp\nblue\n"), "{err}");
+    let (code, _, err) = call(&house, &["image", "rm", "app:1"]);
+    assert!(code == 125 && err.contains("is in use"), "{err}");
+    drop(live);
+    let gone = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        call(&house, &["image", "rm", "app:1"]).0 == 0
+    });
+    assert!(gone, "a sandbox that ended holds nothing");
+}

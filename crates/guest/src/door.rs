@@ -1,0 +1,85 @@
+//! How the guest comes in where a runtime of containers starts it: with its standard streams alone.
+//!
+//! Its standard input is the control socket. By it come, each time with one byte, first the config, the pipe for its mounts
+//! and the program that has no path (`/dev/null` where there is none), then the payload's streams. What it sees mounted it
+//! writes down at once, as the kernel says it: from outside nobody can ask the kernel that it runs on.
+
+use sys::bare::{self, Errno, Fd, Owned, Three};
+
+use crate::config::MAX_CONFIG;
+use crate::confine::{CONFIG, CONTROL, Taken};
+
+/// Behind the config, where a program without a path stands.
+const PROGRAM: u32 = CONFIG + 1;
+/// Above every number that has a meaning.
+const ASIDE: u32 = 20;
+
+/// Comes in, if this is how the guest was started: true then, and every descriptor has its number.
+pub(crate) fn pass() -> Taken<bool> {
+    // Whoever starts the guest itself gave it a control socket.
+    let (open, _) = bare::open_bitmap(CONTROL + 1)?;
+    if open & (1 << CONTROL) != 0 {
+        return Ok(false);
+    }
+    let socket = Fd::new(0);
+    let [config, mounts, program] = aside(three(socket)?, ASIDE)?;
+    let streams = aside(three(socket)?, ASIDE + 3)?;
+    tell_mounts(mounts.fd())?;
+    drop(mounts);
+    bare::duplicate_to(socket, Fd::new(CONTROL), false)?;
+    bare::duplicate_to(config.fd(), Fd::new(CONFIG), false)?;
+    bare::duplicate_to(program.fd(), Fd::new(PROGRAM), false)?;
+    for (stream, number) in streams.iter().zip(0..) {
+        bare::duplicate_to(stream.fd(), Fd::new(number), true)?;
+    }
+    Ok(true)
+}
+
+/// The next three descriptors.
+fn three(socket: Fd) -> Taken<Three> {
+    let mut byte = [0];
+    match bare::receive(socket, &mut byte, true)? {
+        (1, Some(three)) => Ok(three),
+        (_, _) => Err(Errno::EPROTO.into()),
+    }
+}
+
+/// Out of the way of the numbers that are to be given.
+fn aside(three: Three, first: u32) -> Taken<[Owned; 3]> {
+    let [a, b, c] = three;
+    let move_to = |from: &Owned, number: u32| -> bare::Result<Owned> {
+        let to = Fd::new(number);
+        bare::duplicate_to(from.fd(), to, false)?;
+        Ok(Owned::adopt(to))
+    };
+    Ok([move_to(&a, first)?, move_to(&b, first + 1)?, move_to(&c, first + 2)?])
+}
+
+fn tell_mounts(to: Fd) -> Taken {
+    let file = bare::open_as_anybody(c"/proc/self/mountinfo", false)?;
+    let mut bytes = [0; 1024];
+    loop {
+        let count = bare::read_some(file.fd(), &mut bytes)?;
+        match bytes.get(..count) {
+            Some([]) | None => return Ok(()),
+            Some(some) => bare::write_all(to, some)?,
+        }
+    }
+}
+
+/// The whole file, in memory of our own. Its size is not asked: a kernel that is not Linux need not know all flags of statx(2).
+pub(crate) fn read_all(file: Fd) -> Taken<&'static [u8]> {
+    let bytes = bare::map_bytes(MAX_CONFIG)?;
+    let mut filled = 0;
+    loop {
+        let count = bare::read_some(file, bytes.get_mut(filled..).unwrap_or(&mut []))?;
+        filled = filled.saturating_add(count);
+        // One byte too many is too many: what was read may go on.
+        if filled == MAX_CONFIG {
+            return Err(Errno::EMSGSIZE.into());
+        }
+        if count == 0 {
+            return Ok(bytes.get(..filled).unwrap_or(&[]));
+        }
+    }
+}

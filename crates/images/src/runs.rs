@@ -1,0 +1,95 @@
+//! What a run asks of the store: what a name means, and the tree behind a digest.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use policy::load::Packed;
+use policy::value::{Found, Lacking};
+use rustix::io::Errno;
+use sandbox::fault::Fault;
+use sandbox::state::{Cross, Dir, Places, State};
+use sandbox::{Images, LeasedTree};
+
+use crate::error::ImageError;
+use crate::resolve::digest_of;
+use crate::store::{Listed, Store};
+
+/// The store of whoever runs something.
+#[derive(Clone, Copy, Debug)]
+pub struct OfCaller;
+
+/// Largest list of accounts that is read.
+const MAX_PASSWD: u64 = 1 << 20;
+
+impl Images for OfCaller {
+    fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking> {
+        let state = State::open(places).map_err(|error| lacking(error.fault()))?;
+        let found = Store::open(&state).and_then(|store| packed(&store, meant(name)));
+        found.map_err(|error| {
+            if !matches!(error, ImageError::None { .. }) {
+                return lacking(error.fault());
+            }
+            Lacking {
+                id: "fs.root/no-such-image",
+                why: format!("no image of the store is called `{}`", sandbox::fault::show_text(name)),
+                fix: "take one from `fumehood image ls`, or import it: `fumehood image import PATH`".to_owned(),
+            }
+        })
+    }
+
+    fn lease(&self, places: &Places, digest: &str) -> Result<LeasedTree, Fault> {
+        let state = State::open(places).map_err(|error| error.fault())?;
+        let leased = Store::open(&state).and_then(|store| store.lease(digest)).map_err(|error| error.fault())?;
+        let tree = leased.path().to_owned();
+        Ok(LeasedTree { tree, held: OwnedFd::from(leased) })
+    }
+}
+
+/// `NAME@sha256:HEX` means the digest.
+fn meant(name: &str) -> &str {
+    name.rsplit_once('@').and_then(|(_, digest)| digest_of(digest)).unwrap_or(name)
+}
+
+fn lacking(fault: Fault) -> Lacking {
+    let Fault { id, what, why, fix, .. } = fault;
+    Lacking { id, why: format!("{what}: {why}"), fix }
+}
+
+fn packed(store: &Store, reference: &str) -> Result<Packed, ImageError> {
+    let Listed { names: _, about } = store.find(reference)?;
+    let tree = store.tree(&about.digest)?;
+    let config = about.config;
+    let command = config.entrypoint.into_iter().chain(config.cmd).flatten();
+    let found = Found {
+        digest: about.digest,
+        user: None,
+        workdir: config.working_dir.map(PathBuf::from).filter(|at| is_place(at)),
+        command: command.collect(),
+        built: false,
+        tree: tree.clone(),
+    };
+    let env = config.env.into_iter().flatten().filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        let fits = |text: &str| !text.contains('\0');
+        (!name.is_empty() && fits(name) && fits(value)).then(|| (name.to_owned(), value.to_owned()))
+    });
+    Ok(Packed { found, env: env.collect(), user: config.user, people: people(&tree) })
+}
+
+/// Whether a program can begin there.
+fn is_place(at: &std::path::Path) -> bool {
+    use std::path::Component::{Normal, RootDir};
+    at.is_absolute() && at.components().all(|part| matches!(part, RootDir | Normal(_)))
+}
+
+/// Names and numbers of the tree's `etc/passwd`, found through no link.
+pub(crate) fn people(tree: &std::path::Path) -> Vec<(String, u32)> {
+    let read =
+        |tree| -> Result<Vec<u8>, Errno> { Dir::open(tree)?.enter("etc", Cross::No)?.read("passwd", MAX_PASSWD) };
+    let text = read(tree).unwrap_or_default();
+    let line = |line: &str| {
+        let mut fields = line.split(':');
+        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+    };
+    String::from_utf8_lossy(&text).lines().filter_map(line).collect()
+}

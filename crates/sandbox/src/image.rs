@@ -1,0 +1,76 @@
+//! The image that a policy names as root: looked up when the policy is read, demanded by its digest when something starts.
+//!
+//! The store is another crate's, which imports this one: whoever reads the circumstances of a caller puts it into the
+//! [`Environment`]. Without one every image is refused.
+
+use std::fmt::Debug;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use policy::load::Packed;
+use policy::value::{Lacking, Root};
+use policy::{Control, Loaded, Plan};
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::state::Places;
+
+/// A store of images.
+pub trait Images: Debug + Send + Sync {
+    /// What a name means now, and what the image says of itself. Its tree is not read.
+    ///
+    /// # Errors
+    /// Why it means nothing.
+    fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking>;
+
+    /// The tree of the image with this digest, after all of it was read; it stays for as long as what is returned lives.
+    ///
+    /// # Errors
+    /// There is none any more, or it is not what was unpacked.
+    fn lease(&self, places: &Places, digest: &str) -> Result<LeasedTree, Fault>;
+}
+
+/// A tree that is what was unpacked.
+#[derive(Debug)]
+pub struct LeasedTree {
+    /// Where it lies.
+    pub tree: PathBuf,
+    /// What keeps it in the store.
+    pub held: OwnedFd,
+}
+
+/// Puts what an image means into the policy that names it.
+pub(crate) fn take(loaded: &mut Loaded, environment: &Environment) {
+    let Root::Image(image) = &loaded.policy.fs.root else { return };
+    if let Some(images) = environment.images {
+        let means = images.find(&environment.state, &image.name);
+        loaded.set_image(means);
+    }
+}
+
+/// Demands the image of a plan; nothing where it has none. What is returned must live as long as the run.
+pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<(Control, LeasedTree)>, Error> {
+    let Root::Image(image) = &plan.policy.fs.root else { return Ok(None) };
+    if plan.policy.fs.root.is_built() {
+        return Ok(None);
+    }
+    let (Some(images), Ok(found)) = (environment.images, &image.found) else {
+        return Err(Error::refused(lost(&image.name, "whoever starts it has no store of images")));
+    };
+    let leased = images.lease(&environment.state, &found.digest).map_err(Error::refused)?;
+    if leased.tree != found.tree {
+        return Err(Error::refused(lost(&image.name, "its tree lies elsewhere than when it was planned")));
+    }
+    Ok(Some((Control::ImageTree(found.digest.clone()), leased)))
+}
+
+fn lost(name: &str, why: &str) -> Fault {
+    Fault {
+        id: "fs.root/no-images",
+        what: format!("the image `{}` cannot be had", crate::fault::show_text(name)),
+        place: "`fs.root`".to_owned(),
+        why: why.to_owned(),
+        fix: "start it again, by `fumehood run` or `create`".to_owned(),
+    }
+}

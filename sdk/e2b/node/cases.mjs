@@ -1,0 +1,165 @@
+// Cases of our own for E2B's released clients for Node against a running `fumehood serve`.
+//
+// usage: node cases.mjs URL KEY OTHER_KEY MODULES there|none     MODULES: a folder with `node_modules`; then whether there is a
+// template for code. Prints one line for each case that failed, and at the end `N passed, N failed, N skipped`.
+
+import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
+import path from 'node:path'
+
+const [url, key, other, modules, template] = process.argv.slice(2)
+Object.assign(process.env, { E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_API_KEY: key })
+const require = createRequire(path.join(path.resolve(modules), 'x.js'))
+const e2b = require('e2b')
+const { Sandbox } = e2b
+const CodeSandbox = require('@e2b/code-interpreter').Sandbox
+
+class Skip extends Error {}
+
+const cases = {
+  async createInfoKill() {
+    const box = await Sandbox.create({ timeoutMs: 120_000, metadata: { 'a b': 'c&d' } })
+    const info = await box.getInfo()
+    assert.equal(info.sandboxId, box.sandboxId)
+    assert.deepEqual(info.metadata, { 'a b': 'c&d' })
+    assert.equal(await box.isRunning(), true)
+    assert.equal(await box.kill(), true)
+    assert.equal(await Sandbox.kill(box.sandboxId), false)
+    assert.equal(await box.isRunning(), false)
+  },
+
+  async aWrongKeyIsAnAuthenticationError() {
+    await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(40) }), e2b.AuthenticationError)
+  },
+
+  async anotherKeyFindsNothing(box) {
+    await assert.rejects(Sandbox.connect(box.sandboxId, { apiKey: other }), e2b.NotFoundError)
+    const theirs = await Sandbox.list({ apiKey: other }).nextItems()
+    assert.ok(theirs.every((one) => one.sandboxId !== box.sandboxId))
+  },
+
+  async whatCannotBeHeldIsRefused() {
+    await assert.rejects(Sandbox.create({ network: { allowOut: ['example.com'] } }), /network\.allowOut/)
+    await assert.rejects(Sandbox.create('none-such'), /templateID/)
+  },
+
+  async aProgramSpeaksAndEnds(box) {
+    const seen = []
+    const done = await box.commands.run('echo out; echo err >&2; pwd; echo "$A"', {
+      envs: { A: 'b c' },
+      cwd: '/tmp',
+      onStdout: (text) => seen.push(text),
+    })
+    assert.deepEqual([done.exitCode, done.stdout, done.stderr], [0, 'out\n/tmp\nb c\n', 'err\n'])
+    assert.equal(seen.join(''), done.stdout)
+    await assert.rejects(box.commands.run('exit 7'), (error) => {
+      assert.ok(error instanceof e2b.CommandExitError)
+      return error.exitCode === 7
+    })
+  },
+
+  async aProgramIsStoppedAtItsDeadline(box) {
+    await assert.rejects(box.commands.run('sleep 30', { timeoutMs: 500 }), e2b.TimeoutError)
+  },
+
+  async programsAreListedWrittenToAndKilled(box) {
+    const handle = await box.commands.run('cat; sleep 60', { background: true, stdin: true })
+    const listed = await box.commands.list()
+    assert.ok(listed.some((one) => one.pid === handle.pid))
+    await box.commands.sendStdin(handle.pid, 'typed\n')
+    while (!handle.stdout.includes('typed')) await new Promise((later) => setTimeout(later, 50))
+    assert.equal(await handle.kill(), true)
+    await assert.rejects(handle.wait())
+    assert.ok((await box.commands.list()).every((one) => one.pid !== handle.pid))
+  },
+
+  async filesAreWrittenReadListedMovedAndRemoved(box) {
+    const bytes = Uint8Array.from({ length: 70_000 }, (_, at) => at % 256)
+    await box.files.write('/tmp/node/a b.bin', bytes.buffer)
+    assert.deepEqual(await box.files.read('/tmp/node/a b.bin', { format: 'bytes' }), bytes)
+    await box.files.write([
+      { path: '/tmp/node/é.txt', data: 'ü' },
+      { path: '/tmp/node/two.txt', data: '2' },
+    ])
+    assert.equal(await box.files.read('/tmp/node/é.txt'), 'ü')
+    const names = (await box.files.list('/tmp/node')).map((one) => one.name).sort()
+    assert.deepEqual(names, ['a b.bin', 'two.txt', 'é.txt'].sort())
+    assert.equal(await box.files.makeDir('/tmp/node/d'), true)
+    await box.files.rename('/tmp/node/two.txt', '/tmp/node/d/three.txt')
+    assert.equal(await box.files.exists('/tmp/node/two.txt'), false)
+    assert.equal((await box.files.getInfo('/tmp/node/d/three.txt')).size, 1)
+    await box.files.remove('/tmp/node')
+    await assert.rejects(box.files.read('/tmp/node/é.txt'), e2b.NotFoundError)
+  },
+
+  async aFolderIsWatched(box) {
+    await box.files.makeDir('/tmp/watched')
+    const events = []
+    const handle = await box.files.watchDir('/tmp/watched', (event) => events.push(event.name))
+    await box.files.write('/tmp/watched/new.txt', 'x')
+    for (let n = 0; n < 100 && !events.includes('new.txt'); n++) await new Promise((later) => setTimeout(later, 50))
+    await handle.stop()
+    assert.ok(events.includes('new.txt'), String(events))
+  },
+
+  async aTerminalIsOne(box) {
+    let said = ''
+    const pty = await box.pty.create({ cols: 90, rows: 25, onData: (data) => (said += new TextDecoder().decode(data)) })
+    await box.pty.sendInput(pty.pid, new TextEncoder().encode('stty size; exit\n'))
+    await pty.wait()
+    assert.ok(said.includes('25 90'), said)
+  },
+
+  async aSandboxIsPausedAndGoesOn() {
+    const box = await Sandbox.create({ timeoutMs: 120_000 })
+    try {
+      await box.files.write('/tmp/kept', 'k')
+      let paused
+      try {
+        paused = await box.pause()
+      } catch (error) {
+        if (/freez/.test(String(error))) throw new Skip('nothing can be frozen here')
+        throw error
+      }
+      assert.ok(paused)
+      const again = await Sandbox.connect(box.sandboxId, { timeoutMs: 60_000 })
+      assert.equal(await again.files.read('/tmp/kept'), 'k')
+    } finally {
+      await Sandbox.kill(box.sandboxId)
+    }
+  },
+
+  async codeRunsAndKeepsItsState() {
+    if (template === 'none') throw new Skip('the template code-interpreter-v1 cannot be built here')
+    const box = await CodeSandbox.create({ timeoutMs: 120_000 })
+    try {
+      await box.runCode('x = 6')
+      const done = await box.runCode('print(x * 7)\nx * 7')
+      assert.equal(done.text, '42')
+      assert.deepEqual(done.logs.stdout, ['42\n'])
+      assert.equal((await box.runCode('1 / 0')).error.name, 'ZeroDivisionError')
+    } finally {
+      await box.kill()
+    }
+  },
+}
+
+const counts = { passed: 0, failed: 0, skipped: 0 }
+const shared = await Sandbox.create({ timeoutMs: 600_000 })
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run(shared)
+    counts.passed++
+  } catch (error) {
+    if (error instanceof Skip) {
+      counts.skipped++
+      console.log(`skip: ${name}: ${error.message}`)
+    } else {
+      counts.failed++
+      console.log(`failed: ${name}\n${error.stack ?? error}`)
+    }
+  }
+}
+await shared.kill()
+console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`)
+process.exit(counts.failed === 0 ? 0 : 1)

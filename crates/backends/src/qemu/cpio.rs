@@ -65,8 +65,10 @@ mod tests {
         assert_eq!(bytes.len() % 4, 0);
         let text = String::from_utf8_lossy(&bytes);
         let headers: Vec<usize> = text.match_indices("070701").map(|(at, _)| at).collect();
-        assert_eq!(headers, [0, 120, 120 + 110 + 10 + 8], "{text}");
-        assert_eq!(&text[headers[1] + 54..headers[1] + 62], "00000005");
-        assert_eq!(&text[headers[1] + 14..headers[1] + 22], "000081a4");
+        // Each is 110 bytes and its name with a zero, then the content.
+        let second = 110_usize + 8 + 2;
+        assert_eq!(headers, [0, second, second + 110 + 10 + 8], "{text}");
+        assert_eq!(&bytes[second + 54..second + 62], b"00000005");
+        assert_eq!(&bytes[second + 14..second + 22], b"000081a4");
     }
 }

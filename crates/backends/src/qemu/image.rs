@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use sys::pidfd::End;
+
 use crate::StartError;
 
 /// Debian's place for it.
@@ -66,9 +68,13 @@ fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Resul
         .output(&[], 4096, LIMIT)
         .map_err(|error| failed(error.to_string()))?;
     match output.end {
-        sys::pidfd::End::Exited(0) => Ok(()),
-        _ if output.timed_out => Err(failed("`mke2fs` took longer than 10 minutes".to_owned())),
-        _ => Err(failed(format!("mke2fs: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+        End::Exited(0) => Ok(()),
+        End::Exited(_) | End::Signalled { .. } if output.timed_out => {
+            Err(failed("`mke2fs` took longer than 10 minutes".to_owned()))
+        }
+        End::Exited(_) | End::Signalled { .. } => {
+            Err(failed(format!("mke2fs: {}", String::from_utf8_lossy(&output.stderr).trim())))
+        }
     }
 }
 

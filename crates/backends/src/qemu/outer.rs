@@ -39,10 +39,10 @@ pub(super) fn plan(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> R
     let broken = |why: String| StartError::Internal(format!("the plan of the emulator: {why}"));
     let loaded = layers.finish().map_err(|mistakes| broken(mistakes.to_string()))?;
     let policy = loaded.policy_on(Tier::Container).into_owned();
-    let answers = |clause: &Clause<'_>| match clause.id() {
-        // It is part of the run, whose record this is.
-        ClauseId::AuditPath | ClauseId::AuditRedact | ClauseId::AuditContent | ClauseId::AuditSync => Support::NotAsked,
-        _ => Container.support(clause, &policy, host),
+    // It is part of the run, whose record this is.
+    let of_record = [ClauseId::AuditPath, ClauseId::AuditRedact, ClauseId::AuditContent, ClauseId::AuditSync];
+    let answers = |clause: &Clause<'_>| {
+        if of_record.contains(&clause.id()) { Support::NotAsked } else { Container.support(clause, &policy, host) }
     };
     let on = Candidate { tier: Tier::Container, backend: Container.name(), answers: &answers };
     policy::make_plan(&loaded, on).map_err(|refusal| {

@@ -77,7 +77,51 @@ impl Proof<'_> {
             Control::Watch(_) | Control::Audit | Control::ToolGate | Control::ProtectedAtApply => {
                 must(self.armed.contains(control), || "nobody set it up".to_owned())
             }
-            other => Err(format!("{} is nothing that a machine has", other.name())),
+            Control::Namespace(_)
+            | Control::Root(_)
+            | Control::ImageTree(_)
+            | Control::User { .. }
+            | Control::Hostname(_)
+            | Control::NoInnerNamespaces
+            | Control::NoNewPrivs
+            | Control::NoCapabilities
+            | Control::NoGroups
+            | Control::KeptGroups(_)
+            | Control::RunMark
+            | Control::NoDescriptors
+            | Control::Undumpable
+            | Control::Session
+            | Control::Keyring
+            | Control::SignalScope
+            | Control::PayloadScope
+            | Control::Umask(_)
+            | Control::Terminal { .. }
+            | Control::Label(_)
+            | Control::Mount { .. }
+            | Control::ReadOnlyOverlay
+            | Control::Overlay { .. }
+            | Control::Copy { .. }
+            | Control::Tmpfs { .. }
+            | Control::Hide(_)
+            | Control::Covered(_)
+            | Control::ProtectedMounts
+            | Control::NoexecMounts
+            | Control::NoexecRules(_)
+            | Control::Executables { .. }
+            | Control::Landlock(_)
+            | Control::Rule { .. }
+            | Control::Filter(_)
+            | Control::Rlimit { .. }
+            | Control::EachFile(_)
+            | Control::OwnKernel { .. }
+            | Control::Environment
+            | Control::LocalRoutes { .. }
+            | Control::Inlets(_)
+            | Control::Broker
+            | Control::Proxy
+            | Control::Secrets
+            | Control::HostNetwork
+            | Control::CommandGate => Err("it is nothing that a machine has".to_owned()),
         }
     }
 
@@ -132,7 +176,45 @@ impl Proof<'_> {
                 must(inside.hello.home == home && inside.hello.user == machine.user, || "it has another".to_owned())
             }
             Control::Namespace(Namespace::Mount) => self.root(),
-            other => Err(format!("{} is nothing that a machine's kernel is asked for", other.name())),
+            Control::Namespace(_)
+            | Control::ImageTree(_)
+            | Control::KeptGroups(_)
+            | Control::RunMark
+            | Control::NoDescriptors
+            | Control::Undumpable
+            | Control::Session
+            | Control::Keyring
+            | Control::SignalScope
+            | Control::PayloadScope
+            | Control::Terminal { .. }
+            | Control::Label(_)
+            | Control::Mount { .. }
+            | Control::ReadOnlyOverlay
+            | Control::Overlay { .. }
+            | Control::Copy { .. }
+            | Control::Hide(_)
+            | Control::Covered(_)
+            | Control::ProtectedMounts
+            | Control::ProtectedAtApply
+            | Control::NoexecRules(_)
+            | Control::Executables { .. }
+            | Control::Landlock(_)
+            | Control::Rule { .. }
+            | Control::Cgroup { .. }
+            | Control::EachFile(_)
+            | Control::Watch(_)
+            | Control::OwnKernel { .. }
+            | Control::LocalRoutes { .. }
+            | Control::Inlets(_)
+            | Control::Broker
+            | Control::Proxy
+            | Control::Secrets
+            | Control::Machine(_)
+            | Control::InMachine(_)
+            | Control::HostNetwork
+            | Control::Audit
+            | Control::CommandGate
+            | Control::ToolGate => Err("it is nothing that a machine's kernel is asked for".to_owned()),
         }
     }
 

@@ -144,7 +144,7 @@ impl Relay {
         loop {
             match self.link.take() {
                 Ok(Some(came)) => {
-                    if !self.understood(came) {
+                    if !self.understood(&came) {
                         self.over = true;
                         return;
                     }
@@ -160,9 +160,9 @@ impl Relay {
     }
 
     /// False where it is nothing that our agent says.
-    fn understood(&mut self, came: Came) -> bool {
+    fn understood(&mut self, came: &Came) -> bool {
         if self.counters.as_ref().is_some_and(|(stream, _)| *stream == came.stream) {
-            return self.counted(&came);
+            return self.counted(came);
         }
         if came.stream != self.stream || self.exited.is_some() {
             return false;

@@ -31,6 +31,9 @@ pub const MODULES: &[&str] = &[
     "virtio_blk",
 ];
 
+/// The bytes of a module by its name; `None` where the kernel has it built in.
+pub type ModuleOf<'a> = &'a dyn Fn(&str) -> Result<Option<Vec<u8>>, String>;
+
 /// A kernel that was prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,12 +97,7 @@ impl Kernel {
     ///
     /// # Errors
     /// A module of [`MODULES`] is missing that is not built in; or the folder cannot be written. In words.
-    pub fn keep(
-        package: &str,
-        release: &str,
-        kernel: &[u8],
-        module: &dyn Fn(&str) -> Result<Option<Vec<u8>>, String>,
-    ) -> Result<Self, String> {
+    pub fn keep(package: &str, release: &str, kernel: &[u8], module: ModuleOf<'_>) -> Result<Self, String> {
         let mut archive = Archive::default();
         archive.folder(agent::machine::MODULES, 0o755);
         for (at, name) in MODULES.iter().enumerate() {

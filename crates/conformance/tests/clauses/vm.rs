@@ -107,7 +107,7 @@ cases! {
     SyscallsProfile: "the filter is on" => enforced(|scene| says(scene, "seccomp", "2 1"));
     SyscallsAllow: "a call can be opened" => enforced(|scene| says(scene, "allowed", "open"));
     SyscallsDeny: "a call can be closed" => enforced(|scene| says(scene, "denied", "closed"));
-    Commands: "judged commands are refused" => refused(&["commands={allow=[\"true\"]}"], "commands/not-in-a-machine");
+    Commands: "judged commands are refused" => refused(&["commands={presets=[\"inspect\"]}"], "commands/not-in-a-machine");
     Tools: "the gate stands before whoever calls a tool" => enforced(tools);
     AuditPath: "the run is in the log" => enforced(|scene| logged(scene, "\"run.planned\"", true));
     AuditRedact: "what matches is in no record" => enforced(|scene| logged(scene, "of-the-policy", false));
@@ -329,7 +329,10 @@ fn cpu_time(scene: &Fixture) -> Held {
 fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> Held {
     let root = make_root(scene)?;
     let planned = scene.plan(&[&root, value])?;
-    check(planned.enforcer(clause).is_some_and(|by| by.ends_with(controller)), || planned.said())
+    let all = planned.report.get("clauses").and_then(serde_json::Value::as_array);
+    let named = all.into_iter().flatten().find(|one| one.get("clause").is_some_and(|name| name == clause));
+    let by = named.and_then(|one| one.get("enforcer")).and_then(serde_json::Value::as_str).unwrap_or_default();
+    check(by.ends_with(controller), || format!("{by}; {}", planned.said()))
 }
 
 fn tools(scene: &Fixture) -> Held {

@@ -133,7 +133,7 @@ fn ours(
     drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
     // Our own workspace takes the place of the user's, in the mode of the policy.
     let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
-        ("none", "process") => "copy",
+        ("none", "process" | "gvisor") => "copy",
         ("none", _) => "overlay",
         (mode, _) => mode,
     };

@@ -145,10 +145,11 @@ macro_rules! resource {
 }
 
 /// The files of the catalogue, in its order.
-const CATALOGUE: [&str; 6] = [
+const CATALOGUE: [&str; 7] = [
     resource!("res.toml"),
     resource!("fs.toml"),
     resource!("net.toml"),
+    resource!("names.toml"),
     resource!("priv.toml"),
     resource!("info.toml"),
     resource!("pers.toml"),
@@ -180,7 +181,7 @@ mod tests {
         for (group, least) in [
             (Group::Res, 20),
             (Group::Fs, 25),
-            (Group::Net, 18),
+            (Group::Net, 80),
             (Group::Priv, 25),
             (Group::Info, 18),
             (Group::Pers, 18),

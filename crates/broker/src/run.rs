@@ -290,7 +290,9 @@ impl Run {
 
     /// Listens on an address inside with a high port, once.
     fn listen(&self, at: SocketAddr) -> std::io::Result<Option<TcpListener>> {
-        if at.port() < LOW || self.bound.borrow().contains(&at) {
+        // Where the guest listens for all addresses (low ports, and those of ranges) nothing is left to listen on.
+        let heard = at.port() < LOW || self.listening.contains(&(false, at.port()));
+        if heard || self.bound.borrow().contains(&at) {
             return Ok(None);
         }
         let listener = self.spares.borrow_mut().listen(at)?;

@@ -18,7 +18,7 @@ struct Room {
 }
 
 /// docs/decisions/0034-rooms.md. A new edge is a decision about the design: it is made here, in a commit of its own.
-const ROOMS: [Room; 17] = [
+const ROOMS: [Room; 18] = [
     Room {
         package: "fumehood-policy",
         rooms: &[],
@@ -113,7 +113,35 @@ const ROOMS: [Room; 17] = [
     Room {
         package: "fumehood-images",
         rooms: &["fumehood-policy", "fumehood-sandbox", "fumehood-sys"],
-        others: Some(&["flate2", "globset", "rustix", "ruzstd", "serde", "serde_json", "sha2", "tar", "thiserror"]),
+        others: Some(&[
+            "flate2",
+            "globset",
+            "lzma-rust2",
+            "rustix",
+            "ruzstd",
+            "serde",
+            "serde_json",
+            "sha2",
+            "tar",
+            "thiserror",
+        ]),
+    },
+    // Asks registries, and leaves what comes to the store: no engine, no policy.
+    Room {
+        package: "fumehood-registry",
+        rooms: &["fumehood-images", "fumehood-sandbox"],
+        others: Some(&[
+            "base64",
+            "reqwest",
+            "rustix",
+            "rustls",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "tokio",
+            "url",
+        ]),
     },
     Room {
         package: "fumehood-egress",
@@ -162,6 +190,7 @@ const ROOMS: [Room; 17] = [
             "fumehood-egress",
             "fumehood-broker",
             "fumehood-images",
+            "fumehood-registry",
         ],
         others: None,
     },
@@ -181,6 +210,7 @@ const ROOMS: [Room; 17] = [
             "fumehood-egress",
             "fumehood-broker",
             "fumehood-images",
+            "fumehood-registry",
             "fumehood-probe",
             "fumehood-attack",
             "fumehood",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 /// No such document is larger.
@@ -28,8 +29,10 @@ pub(crate) struct Index {
     pub(crate) manifests: Vec<Descriptor>,
 }
 
+/// A manifest is no configuration at the same time: a digest would name two trees.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Manifest {
+    pub(crate) rootfs: Option<IgnoredAny>,
     pub(crate) config: Descriptor,
     pub(crate) layers: Vec<Descriptor>,
 }
@@ -45,6 +48,7 @@ pub(crate) struct Saved {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Config {
+    pub(crate) layers: Option<IgnoredAny>,
     pub(crate) architecture: String,
     pub(crate) os: String,
     pub(crate) config: Option<Defaults>,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use sha2::{Digest as _, Sha256};
@@ -92,11 +93,15 @@ impl<R: Read> Read for Bounded<'_, R> {
     }
 }
 
+/// Most memory for unpacking xz, KiB: its strongest setting takes 65 MiB.
+const MAX_XZ_MEMORY: u32 = 160 << 10;
+
 /// What a layer may be packed with.
 pub(crate) enum Decoder<R: BufRead> {
     Plain(R),
     Gzip(Box<MultiGzDecoder<R>>),
     Zstd(Box<Zstd<R>>),
+    Xz(Box<XzReader<R>>),
 }
 
 impl<R: BufRead> Decoder<R> {
@@ -104,6 +109,9 @@ impl<R: BufRead> Decoder<R> {
         let start = source.fill_buf()?;
         if start.starts_with(&[0x1f, 0x8b]) {
             return Ok(Self::Gzip(Box::new(MultiGzDecoder::new(source))));
+        }
+        if start.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) {
+            return Ok(Self::Xz(Box::new(XzReader::new_mem_limit(source, true, MAX_XZ_MEMORY))));
         }
         // A frame, or one that is to be skipped.
         let skipped =
@@ -121,6 +129,7 @@ impl<R: BufRead> Read for Decoder<R> {
             Self::Plain(source) => source.read(buffer),
             Self::Gzip(decoder) => decoder.read(buffer),
             Self::Zstd(decoder) => decoder.read(buffer),
+            Self::Xz(decoder) => decoder.read(buffer),
         }
     }
 }

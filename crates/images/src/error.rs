@@ -60,6 +60,14 @@ pub enum ImageError {
         /// Its digest.
         digest: String,
     },
+    /// Packages cannot be had.
+    #[error("the packages cannot be had")]
+    Packages {
+        /// Why.
+        why: String,
+        /// What to do.
+        fix: &'static str,
+    },
     /// No image can have this name.
     #[error("`{}` cannot be the name of an image", show_text(name))]
     Name {
@@ -112,6 +120,7 @@ impl ImageError {
             | Self::Digest { .. }
             | Self::TooLarge { .. }
             | Self::Changed { .. }
+            | Self::Packages { .. }
             | Self::Dockerfile { .. } => true,
             Self::State(_)
             | Self::None { .. }
@@ -125,15 +134,9 @@ impl ImageError {
 
     /// What, where, why and fix.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per error")]
     pub fn fault(&self) -> Fault {
-        let what = self.to_string();
-        let say = |id, place: String, why: String, fix: &str| Fault {
-            id,
-            what: what.clone(),
-            place,
-            why: show_text(&why),
-            fix: fix.to_owned(),
-        };
+        let say = |id, place: String, why: String, fix: &str| Fault::of(self, id, place, &why, fix);
         match self {
             Self::State(error) => error.fault(),
             Self::NotAnImage { path, why } => say(
@@ -175,6 +178,7 @@ impl ImageError {
                 "what lies in the store is not what was unpacked".to_owned(),
                 "remove the image (`fumehood image rm`), import it again, and look who writes into the state folder",
             ),
+            Self::Packages { why, fix } => say("image/packages", "apt".to_owned(), why.clone(), fix),
             Self::Name { name } => say(
                 "image/name",
                 show_text(name),
@@ -193,7 +197,7 @@ impl ImageError {
                 "image/step",
                 format!("line {line}"),
                 why.clone(),
-                "look at what it said; steps before it are kept for the next build",
+                "look at what it said (RUN makes no new names directly in `/`: a WORKDIR before it does); steps before it are kept",
             ),
             Self::Exists { path } => say(
                 "image/exists",

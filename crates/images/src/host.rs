@@ -15,12 +15,10 @@ use crate::error::ImageError;
 use crate::made::{files, folders};
 use crate::store::{Listed, Store};
 use crate::tree::times;
-use crate::unpack::{MAX_ENTRIES, MAX_UNPACKED, Told};
+use crate::unpack::{MAX_ENTRIES, MAX_UNPACKED, MERGED, Told};
 
 /// Below these nobody keeps their own; all else of a host is not to be had.
 const ROOTS: [&str; 2] = ["/usr", "/opt"];
-/// Links or folders at the top through which programs and libraries are found.
-const TOP: [&str; 6] = ["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
 
 /// What is taken of the host.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +52,7 @@ impl Store {
             for path in paths {
                 copy.path(path)?;
             }
-            for name in TOP {
+            for name in MERGED {
                 copy.top(name)?;
             }
             for name in &wanted.etc {

@@ -23,6 +23,9 @@ pub(crate) const NAME: &str = "org.opencontainers.image.ref.name";
 /// Where BuildKit and containerd say the whole name; their other annotation has the tag alone.
 const WHOLE_NAME: &str = "io.containerd.image.name";
 
+/// Either could name an image here, and each another one.
+const TWO_THINGS: &str = "one of its documents is a manifest and a configuration at the same time";
+
 /// One image, its documents read and checked; its layers not yet.
 #[derive(Debug)]
 pub(crate) struct Image {
@@ -119,6 +122,9 @@ fn is_index(media_type: &str) -> bool {
 
 fn of_manifest(source: &Source, digest: &str, names: Vec<String>, text: &[u8]) -> Result<Image, ImageError> {
     let manifest: Manifest = parse(source, digest, text)?;
+    if manifest.rootfs.is_some() {
+        return Err(source.wrong(TWO_THINGS));
+    }
     let config = blob(source, &manifest.config)?;
     let packed: Vec<_> = manifest
         .layers
@@ -152,6 +158,9 @@ fn finish(
     parts: Vec<Part>,
 ) -> Result<Image, ImageError> {
     let config: Config = parse(source, "the configuration", config)?;
+    if config.layers.is_some() {
+        return Err(source.wrong(TWO_THINGS));
+    }
     if config.os != "linux" || config.architecture != architecture() {
         let (os, of) = (config.os, config.architecture);
         return Err(source.wrong(format!("it is for {os} on {of}, and this is linux on {}", architecture())));

@@ -12,11 +12,14 @@
 //! use: that user wrote the policy, too.
 #![forbid(unsafe_code)]
 
+mod apt;
 mod build;
 mod check;
 mod config;
+mod debian;
 mod decode;
 mod dockerfile;
+mod downloads;
 mod error;
 mod export;
 mod host;
@@ -33,8 +36,11 @@ mod unpack;
 
 pub use build::{Build, Run, Steps};
 pub use config::Defaults;
+pub use debian::Debian;
+pub use downloads::Downloads;
 pub use error::ImageError;
 pub use host::FromHost;
+pub use resolve::{Reference, is_name};
 pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};

@@ -56,6 +56,10 @@ impl Source {
         Ok(Self { path: path.to_owned(), parts })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// That this cannot be imported.
     pub(crate) fn wrong(&self, why: impl Into<String>) -> ImageError {
         ImageError::NotAnImage { path: self.path.clone(), why: why.into() }
@@ -142,10 +146,10 @@ fn other_of(target: &[u8]) -> String {
 }
 
 /// A part of a file.
-struct Section<'a> {
-    file: &'a File,
-    at: u64,
-    left: u64,
+pub(crate) struct Section<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) at: u64,
+    pub(crate) left: u64,
 }
 
 impl Read for Section<'_> {

@@ -19,7 +19,7 @@ use crate::config::{Defaults, sha256_of};
 use crate::decode::hex;
 use crate::error::ImageError;
 use crate::layout::{Image, images};
-use crate::resolve::digest_of;
+use crate::resolve::{digest_of, same};
 use crate::source::Source;
 use crate::unpack::{Told, unpack};
 
@@ -170,7 +170,11 @@ impl Store {
         let mut kept = Vec::new();
         for Staged { stage, digest, names: called } in staged {
             self.keep(stage.as_deref(), &digest)?;
-            names.extend(called.into_iter().map(|name| (name, digest.clone())));
+            for name in called {
+                // However it was written before: one image of a registry has one meaning here.
+                names.retain(|other, meant| *meant == digest || !same(&name, other));
+                names.insert(name, digest.clone());
+            }
             kept.push(digest);
         }
         self.write_names(&names)?;
@@ -293,20 +297,20 @@ impl Store {
     /// # Errors
     /// [`ImageError::None`], [`ImageError::InUse`]: then nothing is removed.
     pub fn remove(&self, reference: &str) -> Result<(), ImageError> {
-        let _importing = self.lock(IMPORT, FlockOperation::LockExclusive)?;
-        {
+        self.alone(|| {
             let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
             let mut names = self.names()?;
             let digest = self.digest(&names, reference)?;
-            if names.remove(reference).is_none() {
+            if digest_of(reference).is_some() {
                 names.retain(|_, meant| *meant != digest);
+            } else if names.remove(reference).is_none() {
+                names.retain(|name, _| !same(name, reference));
             }
             if !names.values().any(|meant| *meant == digest) {
                 self.take_away(&digest, &format!("{UNFINISHED}removed"))?;
             }
-            self.write_names(&names)?;
-        }
-        self.sweep()
+            self.write_names(&names)
+        })
     }
 
     /// Gives out a tree, after reading all of it; it stays as long as the lease does.
@@ -342,10 +346,9 @@ impl Store {
 
     fn digest(&self, names: &Names, reference: &str) -> Result<String, ImageError> {
         let none = || ImageError::None { reference: reference.to_owned() };
-        let digest = match names.get(reference) {
-            Some(digest) => digest.clone(),
-            None => digest_of(reference).ok_or_else(none)?.to_owned(),
-        };
+        let named = names.get(reference).cloned().or_else(|| digest_of(reference).map(str::to_owned));
+        let digest = named.or_else(|| self::named(names, reference).map(|(_, digest)| digest.clone()));
+        let digest = digest.ok_or_else(none)?;
         let there = self.dir.enter(self.place(&digest)?, Cross::No).is_ok();
         if there { Ok(digest) } else { Err(none()) }
     }
@@ -407,17 +410,49 @@ impl Store {
         Ok(())
     }
 
+    /// Takes away what imports, removals and downloads that were killed left, unless somebody is at work; and names whose tree
+    /// is gone. How many things there were.
+    ///
+    /// # Errors
+    /// [`ImageError::Io`].
+    pub fn sweep_unfinished(&self) -> Result<u64, ImageError> {
+        let mut count = u64::from(self.clear_downloads()?);
+        let _importing = match self.lock(IMPORT, FlockOperation::NonBlockingLockExclusive) {
+            Err(ImageError::Io { errno: Errno::WOULDBLOCK, .. }) => return Ok(count),
+            lock => lock?,
+        };
+        let unfinished = self.dir.names().map_err(|errno| self.io("", errno))?;
+        let unfinished = unfinished.iter().filter(|name| name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()));
+        count = count.saturating_add(u64::try_from(unfinished.count()).unwrap_or(0));
+        self.sweep()?;
+        let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
+        let mut names = self.names()?;
+        let before = names.len();
+        names.retain(|_, digest| self.place(digest).is_ok_and(|place| self.dir.enter(place, Cross::No).is_ok()));
+        if names.len() < before {
+            count = count.saturating_add(u64::try_from(before.saturating_sub(names.len())).unwrap_or(0));
+            self.write_names(&names)?;
+        }
+        Ok(count)
+    }
+
     fn lock(&self, name: &str, how: FlockOperation) -> Result<File, ImageError> {
-        let flags = OFlags::RDWR | OFlags::CREATE;
-        let file = self.dir.open_file(name, flags, Mode::from_raw_mode(0o600));
-        let file = file.map_err(|errno| self.io(name, errno))?;
-        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, how)).map_err(|errno| self.io(name, errno))?;
-        Ok(file)
+        flock(&self.dir, name, how).map_err(|errno| self.io(name, errno))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn io(&self, below: &str, errno: Errno) -> ImageError {
         ImageError::Io { path: self.path.join(below), errno }
     }
+}
+
+pub(crate) fn flock(dir: &Dir, name: &str, how: FlockOperation) -> Result<File, Errno> {
+    let file = dir.open_file(name, OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o600))?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&file, how))?;
+    Ok(file)
 }
 
 /// A name that nothing has.
@@ -427,6 +462,11 @@ pub(crate) fn unfinished(before: &str) -> Result<String, ImageError> {
         return Err(ImageError::State(sandbox::state::StateError::NoRandom));
     }
     Ok(format!("{before}{}", hex(&random)))
+}
+
+/// The name that means what a reference means, and its digest.
+fn named<'a>(names: &'a Names, reference: &str) -> Option<(&'a String, &'a String)> {
+    names.iter().find(|(name, _)| same(name, reference))
 }
 
 fn changed(digest: &str) -> ImageError {

@@ -1,5 +1,6 @@
 //! A tree that layers are put into: each name is walked to beneath its folder, through no link and no `..`.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -90,17 +91,23 @@ impl Place {
 /// Most folders that are made though no entry names them: a short name makes many, and no size is said of them.
 const MAX_IMPLIED: u32 = 65_536;
 
+/// Most names that whiteouts look through, all together: each of many could look through all of a tree.
+const MAX_LOOKED: u64 = 8_000_000;
+
 /// The tree, and what the layer at hand has put into it.
 pub(crate) struct Tree<'a> {
     root: &'a Dir,
     made: BTreeSet<Vec<u8>>,
     /// Folders that no entry names and that had to be made.
     implied: u32,
+    /// Names that whiteouts have looked through.
+    looked: Cell<u64>,
+    most_looked: u64,
 }
 
 impl<'a> Tree<'a> {
     pub(crate) fn new(root: &'a Dir) -> Self {
-        Self { root, made: BTreeSet::new(), implied: 0 }
+        Self { root, made: BTreeSet::new(), implied: 0, looked: Cell::new(0), most_looked: MAX_LOOKED }
     }
 
     /// Begins a layer: what is there now is of lower ones.
@@ -248,6 +255,10 @@ impl<'a> Tree<'a> {
 
     fn purge(&self, dir: &Dir, path: &[u8]) -> Result<(), Problem> {
         for (name, kind) in dir.kinds()? {
+            self.looked.set(self.looked.get().saturating_add(1));
+            if self.looked.get() > self.most_looked {
+                return Err(Problem::Refused("its whiteouts look through too many names"));
+            }
             let mut below = path.to_vec();
             if !below.is_empty() {
                 below.push(b'/');
@@ -276,4 +287,25 @@ impl<'a> Tree<'a> {
 pub(crate) fn times(seconds: i64) -> Timestamps {
     let time = Timespec { tv_sec: seconds.clamp(0, 0x7fff_ffff), tv_nsec: 0 };
     Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whiteouts_together_look_through_a_bounded_number_of_names() {
+        let place = tempfile::tempdir().unwrap();
+        let root = Dir::open(&place.path().canonicalize().unwrap()).unwrap();
+        let mut tree = Tree { most_looked: 100, ..Tree::new(&root) };
+        for number in 0..10 {
+            let name = format!("folder/{number}");
+            drop(tree.file(&Place::new(name.as_bytes()).unwrap().unwrap()).unwrap());
+        }
+        let folder = [b"folder".to_vec()];
+        for _ in 0..10 {
+            assert_eq!(tree.opaque(&folder), Ok(()));
+        }
+        assert_eq!(tree.opaque(&folder), Err(Problem::Refused("its whiteouts look through too many names")));
+    }
 }

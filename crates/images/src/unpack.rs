@@ -1,9 +1,9 @@
 //! Layers put over each other into one tree, every entry judged.
 
-use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -29,6 +29,8 @@ const MIN_UNPACKED: u64 = 1 << 20;
 const CHUNK: usize = 64 << 10;
 
 const WHITEOUT: &[u8] = b".wh.";
+/// Folders that are links into `/usr`.
+pub(crate) const MERGED: [&str; 6] = ["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// What is not as it was packed.
@@ -47,22 +49,17 @@ pub struct Told {
 
 /// Unpacks an image into an empty folder. `limit`: the most bytes, if somebody said so.
 pub(crate) fn unpack(source: &Source, image: &Image, root: &Dir, limit: Option<u64>) -> Result<Told, ImageError> {
-    let mut packed = 0_u64;
+    let mut packed = BTreeMap::new();
     for layer in &image.layers {
-        packed = packed.saturating_add(open(source, layer)?.1);
+        // A layer that is there again unpacks to as much again, and has nothing more packed.
+        packed.insert(&layer.part, open(source, layer)?.1);
     }
+    let packed = packed.values().fold(0_u64, |sum, size| sum.saturating_add(*size));
     let usual = || packed.saturating_mul(MAX_RATIO).clamp(MIN_UNPACKED, MAX_UNPACKED);
     let budget = Budget::new(limit.unwrap_or_else(usual));
-    let mut unpacker = Unpacker {
-        source,
-        budget: &budget,
-        tree: Tree::new(root),
-        told: Told::default(),
-        entries: Cell::new(0),
-        folders: Vec::new(),
-    };
+    let mut unpacker = Unpacker::new(source.path(), &budget, root, Form::Layer);
     for layer in &image.layers {
-        unpacker.layer(layer)?;
+        unpacker.layer(source, layer)?;
     }
     Ok(unpacker.told)
 }
@@ -78,56 +75,90 @@ fn open<'a>(source: &'a Source, layer: &Layer) -> Result<Part<'a>, ImageError> {
     }
 }
 
-struct Unpacker<'a> {
-    source: &'a Source,
+/// What archives mean by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A layer: there are whiteouts.
+    Layer,
+    /// A Debian package: what it has below `/bin` and such belongs below `/usr`, where links lead.
+    Package,
+}
+
+/// Puts archives over each other into one tree.
+pub(crate) struct Unpacker<'a> {
+    /// What is unpacked, for messages.
+    pub(crate) origin: PathBuf,
     budget: &'a Budget,
     tree: Tree<'a>,
-    told: Told,
-    entries: Cell<u64>,
-    /// Folders of the layer, and their times.
+    form: Form,
+    pub(crate) told: Told,
+    entries: u64,
+    /// Folders of the archive, and their times.
     folders: Vec<(Place, i64)>,
 }
 
-impl Unpacker<'_> {
-    fn layer(&mut self, layer: &Layer) -> Result<(), ImageError> {
+impl<'a> Unpacker<'a> {
+    pub(crate) fn new(origin: &Path, budget: &'a Budget, root: &'a Dir, form: Form) -> Self {
+        let (origin, tree) = (origin.to_owned(), Tree::new(root));
+        Self { origin, budget, tree, form, told: Told::default(), entries: 0, folders: Vec::new() }
+    }
+
+    fn layer(&mut self, source: &Source, layer: &Layer) -> Result<(), ImageError> {
+        let mut packed = Hashed::new(open(source, layer)?.0);
+        let unpacked = self.archive(&layer.part, &mut packed)?;
+        if layer.unpacked != unpacked {
+            return Err(differs(&layer.part, &layer.unpacked, &format!("{unpacked} when unpacked")));
+        }
+        let (found, _) = packed.finish().map_err(|error| self.unreadable(&layer.part, &error))?;
+        match &layer.packed {
+            Some((stated, _)) if *stated != format!("sha256:{found}") => {
+                Err(differs(&layer.part, stated, &format!("sha256:{found}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Unpacks one archive over what is there, and gives the digest of what it is unpacked.
+    pub(crate) fn archive(&mut self, part: &str, packed: impl Read) -> Result<String, ImageError> {
         self.tree.begin();
-        let mut packed = Hashed::new(open(self.source, layer)?.0);
-        let failed = |error: std::io::Error| unreadable(self.source, self.budget, layer, &error);
-        let decoder = Decoder::new(BufReader::with_capacity(CHUNK, &mut packed)).map_err(failed)?;
+        let decoder = Decoder::new(BufReader::with_capacity(CHUNK, packed));
+        let decoder = decoder.map_err(|error| self.unreadable(part, &error))?;
         let mut members = Members::new(Hashed::new(Bounded::new(decoder, self.budget)));
-        loop {
-            let failed = |error: std::io::Error| unreadable(self.source, self.budget, layer, &error);
-            let Some(member) = members.next().map_err(failed)? else { break };
-            self.entry(layer, &member, &mut members)?;
+        while let Some(member) = members.next().map_err(|error| self.unreadable(part, &error))? {
+            let member = if self.form == Form::Package { merged(member) } else { member };
+            self.entry(part, &member, &mut members)?;
         }
-        let failed = |error: std::io::Error| unreadable(self.source, self.budget, layer, &error);
-        let (unpacked, _) = members.into_inner().finish().map_err(failed)?;
-        if layer.unpacked != format!("sha256:{unpacked}") {
-            return Err(differs(&layer.part, &layer.unpacked, &format!("sha256:{unpacked} when unpacked")));
-        }
-        let (found, _) = packed.finish().map_err(failed)?;
-        if let Some((stated, _)) = layer.packed.as_ref().filter(|(stated, _)| *stated != format!("sha256:{found}")) {
-            return Err(differs(&layer.part, stated, &format!("sha256:{found}")));
-        }
+        let (unpacked, _) = members.into_inner().finish().map_err(|error| self.unreadable(part, &error))?;
         for (place, seconds) in std::mem::take(&mut self.folders).into_iter().rev() {
             self.tree
                 .date(&place, seconds)
                 .map_err(|problem| self.told_of(place.name().as_encoded_bytes(), &problem))?;
         }
-        Ok(())
+        Ok(format!("sha256:{unpacked}"))
     }
 
-    fn entry(&mut self, layer: &Layer, member: &Member, content: &mut impl Read) -> Result<(), ImageError> {
-        self.entries.set(self.entries.get().saturating_add(1));
-        if self.entries.get() > MAX_ENTRIES {
-            return Err(self.source.wrong(format!("its layers have more than {MAX_ENTRIES} entries")));
+    fn unreadable(&self, part: &str, error: &std::io::Error) -> ImageError {
+        if self.budget.is_over() {
+            return ImageError::TooLarge { limit: self.budget.limit };
+        }
+        self.wrong(format!("its part `{part}` cannot be read: {error}"))
+    }
+
+    fn wrong(&self, why: String) -> ImageError {
+        ImageError::NotAnImage { path: self.origin.clone(), why }
+    }
+
+    fn entry(&mut self, part: &str, member: &Member, content: &mut impl Read) -> Result<(), ImageError> {
+        self.entries = self.entries.saturating_add(1);
+        if self.entries > MAX_ENTRIES {
+            return Err(self.wrong(format!("its layers have more than {MAX_ENTRIES} entries")));
         }
         if !self.budget.has(member.size) {
             return Err(ImageError::TooLarge { limit: self.budget.limit });
         }
         match self.judged(member) {
             Ok(None) => Ok(()),
-            Ok(Some(file)) => self.fill(layer, member, file, content),
+            Ok(Some(file)) => self.fill(part, member, file, content),
             Err(problem) => Err(self.told_of(&member.name, &problem)),
         }
     }
@@ -145,6 +176,9 @@ impl Unpacker<'_> {
             return Err(Problem::Refused("it lies below a whiteout"));
         }
         if let Some(hidden) = place.last().strip_prefix(WHITEOUT) {
+            if self.form == Form::Package {
+                return Err(Problem::Refused("no layer can hold a file of this name"));
+            }
             return self.whiteout(member, &place, hidden).map(|()| None);
         }
         self.tell(member);
@@ -186,13 +220,12 @@ impl Unpacker<'_> {
     }
 
     /// The content of a file, zeros as holes; then its mode and time.
-    fn fill(&self, layer: &Layer, member: &Member, mut file: File, content: &mut impl Read) -> Result<(), ImageError> {
+    fn fill(&self, part: &str, member: &Member, mut file: File, content: &mut impl Read) -> Result<(), ImageError> {
         let mut buffer = vec![0; CHUNK];
         let shown = || String::from_utf8_lossy(&member.name).into_owned();
         let written = |error: std::io::Error| ImageError::Io { path: shown().into(), errno: errno_of(&error) };
         loop {
-            let read =
-                content.read(&mut buffer).map_err(|error| unreadable(self.source, self.budget, layer, &error))?;
+            let read = content.read(&mut buffer).map_err(|error| self.unreadable(part, &error))?;
             let part = buffer.get(..read).unwrap_or_default();
             if part.is_empty() {
                 break;
@@ -223,11 +256,23 @@ impl Unpacker<'_> {
     }
 }
 
-fn unreadable(source: &Source, budget: &Budget, layer: &Layer, error: &std::io::Error) -> ImageError {
-    if budget.is_over() {
-        return ImageError::TooLarge { limit: budget.limit };
+/// A name of a package in the tree, where `/bin`, `/sbin` and `/lib` are links into `/usr`.
+fn merged(member: Member) -> Member {
+    let name = merged_name(&member.name);
+    let kind = match member.kind {
+        Kind::Link(target) => Kind::Link(merged_name(&target)),
+        kind @ (Kind::File | Kind::Folder | Kind::Symlink(_) | Kind::Other(_)) => kind,
+    };
+    Member { name, kind, ..member }
+}
+
+fn merged_name(name: &[u8]) -> Vec<u8> {
+    let below = name.strip_prefix(b"./").unwrap_or(name);
+    let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
+    if below.len() > first.len() && MERGED.iter().any(|merged| merged.as_bytes() == first) {
+        return [b"usr/", below].concat();
     }
-    source.wrong(format!("its layer `{}` cannot be read: {error}", layer.part))
+    below.to_vec()
 }
 
 /// Its owner can always look into a folder, and empty it.

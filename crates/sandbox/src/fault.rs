@@ -28,6 +28,14 @@ pub struct Fault {
     pub fix: String,
 }
 
+impl Fault {
+    /// What is said of an error, whose own text is what failed.
+    #[must_use]
+    pub fn of(error: &dyn fmt::Display, id: &'static str, place: String, why: &str, fix: &str) -> Self {
+        Self { id, what: error.to_string(), place, why: show_text(why), fix: fix.to_owned() }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n  --> {}\n  why: {}\n  fix: {}", self.what, self.place, self.why, self.fix)

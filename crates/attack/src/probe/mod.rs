@@ -1,6 +1,7 @@
 //! What is tried inside: `fumehood __probe MARKER NAME ARGS`. Each try is one line of JSON on stdout, written at once, so that
 //! a probe that is killed has still said what it saw. What it says is a witness, not a verdict: the judge stands outside.
 
+mod asks;
 mod files;
 mod hidden;
 mod identity;
@@ -125,6 +126,7 @@ const OWN: &[Entry] = &[("ask", ask), ("int80", int80), ("x32", x32), ("hold", h
 pub(crate) fn find(name: &str) -> Option<fn(&Probe)> {
     [
         OWN,
+        asks::PROBES,
         files::PROBES,
         hidden::PROBES,
         identity::PROBES,

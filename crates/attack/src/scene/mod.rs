@@ -10,6 +10,7 @@ mod others;
 mod posture;
 mod secrets;
 mod usage;
+mod web;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -93,6 +94,8 @@ pub struct Layout<'a> {
     pub program: &'a Path,
     /// Whether we are root.
     pub root: bool,
+    /// The probe runs unconfined.
+    pub bare: bool,
     /// The limit is held by watching: the overshoot that the plan names.
     pub sampled: Option<String>,
     /// The caller.
@@ -135,8 +138,8 @@ impl<'a> Layout<'a> {
             ("key", (i32::from_str_radix(token.get(..7).unwrap_or("1"), 16).unwrap_or(1) | 1).to_string()),
             ("program", text(program)),
         ]);
-        let environment = Environment::default();
-        Ok(Self { stage, token, workspace, granted, secret, words, program, root, sampled: None, environment })
+        let (environment, bare) = (Environment::default(), inside.name() == "none");
+        Ok(Self { stage, token, workspace, granted, secret, words, program, root, bare, sampled: None, environment })
     }
 
     /// An argument with its `{names}` filled in; one that is exactly `{list}` may become several.
@@ -196,6 +199,7 @@ const SCENES: &[(&str, Make)] = &[
     ("memory", usage::memory),
     ("tasks", usage::tasks),
     ("processor", usage::processor),
+    ("web", web::make),
     ("wall", usage::wall),
     ("output", usage::output),
 ];

@@ -27,6 +27,8 @@ pub(super) struct Shown {
     pub(super) at: PathBuf,
     pub(super) write: bool,
     noexec: bool,
+    /// With what is mounted below it.
+    whole: bool,
 }
 
 /// A tmpfs of the host in the run's own mount namespace.
@@ -78,6 +80,10 @@ fn path(text: &std::ffi::CStr) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()))
 }
 
+const fn has(attrs: Attrs, attr: Attrs) -> bool {
+    attrs.bits() & attr.bits() != 0
+}
+
 impl Bundle {
     /// From what the native guest would build by itself.
     pub(super) fn of(tree: &Tree, folder: &Path, hostname: &str) -> Result<Self, StartError> {
@@ -110,16 +116,19 @@ impl Bundle {
                 self.made.push(Made::Link(path(at), path(target)));
             }
             Op::Symlink { .. } => {}
-            Op::Bind { source, path: at, attrs, file: _ } => self.show(sources, *source, &path(at), *attrs)?,
+            Op::Bind { source, path: at, attrs, file: _ } => self.show(sources, *source, (&path(at), true), *attrs)?,
             Op::Overlay { lowers, path: at, size: 0, attrs, .. } => {
                 let source = lowers.iter().next().unwrap_or(u32::MAX);
-                self.show(sources, source, &path(at), *attrs)?;
+                self.show(sources, source, (&path(at), false), *attrs)?;
             }
             Op::Tmpfs { path: at, size, inodes, mode, attrs, export } => {
-                self.place(&path(at), (*size, *inodes), *mode, *attrs, *export, false);
+                let (bytes, inodes, mode, noexec) = (*size, *inodes, *mode, has(*attrs, Attrs::NOEXEC));
+                self.places.push(Place { at: path(at), bytes, inodes, mode, noexec, slot: *export, filled: false });
             }
             Op::Fill { path: at, size, inodes, attrs, slot } => {
-                self.place(&path(at), (*size, *inodes), 0o755, *attrs, Some(*slot), true);
+                let (bytes, inodes, noexec) = (*size, *inodes, has(*attrs, Attrs::NOEXEC));
+                let slot = Some(*slot);
+                self.places.push(Place { at: path(at), bytes, inodes, mode: 0o755, noexec, slot, filled: true });
             }
             // Of the host's /proc nothing is there to be masked; the run's own files are mounted read-only.
             Op::Mask { path: at, .. } if runtimes(&path(at)) => {}
@@ -135,28 +144,20 @@ impl Bundle {
         Ok(())
     }
 
-    fn show(&mut self, sources: &[Source], source: u32, at: &Path, attrs: Attrs) -> Result<(), StartError> {
+    fn show(
+        &mut self,
+        sources: &[Source],
+        source: u32,
+        (at, whole): (&Path, bool),
+        attrs: Attrs,
+    ) -> Result<(), StartError> {
         let found = usize::try_from(source).ok().and_then(|index| sources.get(index));
         let Some(Source::Path { path: from, is }) = found else {
             return Err(StartError::Internal(format!("{} has no source", at.display())));
         };
-        let has = |attr: Attrs| attrs.bits() & attr.bits() != 0;
-        let (write, noexec) = (!has(Attrs::RDONLY), has(Attrs::NOEXEC));
-        self.shown.push(Shown { from: path(from), is: *is, at: at.to_owned(), write, noexec });
+        let (write, noexec) = (!has(attrs, Attrs::RDONLY), has(attrs, Attrs::NOEXEC));
+        self.shown.push(Shown { from: path(from), is: *is, at: at.to_owned(), write, noexec, whole });
         Ok(())
-    }
-
-    fn place(
-        &mut self,
-        at: &Path,
-        (bytes, inodes): (u64, u64),
-        mode: u32,
-        attrs: Attrs,
-        slot: Option<u32>,
-        filled: bool,
-    ) {
-        let noexec = attrs.bits() & Attrs::NOEXEC.bits() != 0;
-        self.places.push(Place { at: at.to_owned(), bytes, inodes, mode, noexec, slot, filled });
     }
 
     /// Where a place is mounted, in the run's own mount namespace.
@@ -243,7 +244,9 @@ impl Bundle {
     fn document(&self) -> Value {
         let mut mounts = vec![json!({ "destination": "/proc", "type": "proc", "source": "proc" })];
         for (at, write, noexec) in self.mounts() {
-            let mut options = vec!["rbind", "nosuid", "nodev", if write { "rw" } else { "ro" }];
+            let below = self.shown.iter().any(|shown| shown.at == at && shown.whole);
+            let mut options =
+                vec![if below { "rbind" } else { "bind" }, "nosuid", "nodev", if write { "rw" } else { "ro" }];
             options.extend(noexec.then_some("noexec"));
             let source = self.source(&at);
             mounts.push(

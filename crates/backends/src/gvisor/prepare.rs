@@ -56,7 +56,9 @@ impl backend::Prepared for Prepared {
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let engine = host.runsc().map_err(|missing| StartError::system("looking for `runsc`", missing.why))?.clone();
     let policy = &plan.policy;
-    let blueprint = Blueprint::of(plan, launch.without());
+    let mut blueprint = Blueprint::of(plan, launch.without());
+    // Of a grant what it is itself, and no file system that is mounted below it.
+    blueprint.readonly_overlay = true;
     // Inside and outside are one: gVisor's own process that serves files asks the host for what its own kernel judged.
     let identity = Identity { uid: INSIDE, gid: INSIDE, maps: false };
     let filter = filter::build(&blueprint)?;

@@ -115,6 +115,7 @@ impl Proof<'_> {
         &self.started.inner.prepared.blueprint
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     fn evidence(&self, control: &Control) -> Evident {
         let p = self.posture;
         match control {
@@ -185,6 +186,7 @@ impl Proof<'_> {
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::EachFile(_)
+            | Control::ImageTree(_)
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker

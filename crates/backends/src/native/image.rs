@@ -13,7 +13,7 @@ use policy::value::Found;
 
 use super::etc::{self, Account};
 use super::launch::GitPart;
-use super::source::{resolve_entry, text};
+use super::source::{resolve, resolve_entry, text};
 use super::tree::Builder;
 use crate::StartError;
 
@@ -48,12 +48,16 @@ impl Builder<'_> {
         if self.blueprint.noexec && self.blueprint.written(&found.tree) {
             return Err(StartError::among_tools(&found.tree));
         }
+        let tree = resolve("fs.root", &found.tree)?.path;
         if found.built {
-            return self.built(&found.tree);
+            return self.built(&tree);
         }
         let places = self.our_places();
-        self.merge(&found.tree, Path::new("/"), &places)?;
-        self.image_etc(&found.tree.join("etc"))
+        self.merge(&tree, Path::new("/"), &places)?;
+        let etc = tree.join("etc");
+        // A link there would lead to the host's own.
+        let own = etc.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        self.image_etc(Some(&etc).filter(|_| own).map(PathBuf::as_path))
     }
 
     /// The tree of an image that is being built: its folders can be written, and are the image's whole.
@@ -157,16 +161,16 @@ impl Builder<'_> {
     }
 
     /// The image's own accounts with the run's user, and what only the run knows.
-    fn image_etc(&mut self, etc: &Path) -> Result<(), StartError> {
+    fn image_etc(&mut self, etc: Option<&Path>) -> Result<(), StartError> {
         let id = self.blueprint.user.as_ref().map_or(0, |(_, id)| *id);
         let account = Account { name: self.user().to_owned(), id };
-        let there = |name: &str| etc.join(name).symlink_metadata().is_ok();
         for (name, content) in etc::synthetic(self.names()) {
-            let content = match name {
-                "passwd" | "group" if there(name) => account.added(name, &accounts(&etc.join(name))?),
-                "passwd" | "group" => account.added(name, &content),
-                "nsswitch.conf" if there(name) => continue,
-                _ => content,
+            let images = etc.map(|etc| etc.join(name)).filter(|path| path.symlink_metadata().is_ok());
+            let content = match (name, images) {
+                ("passwd" | "group", Some(images)) => account.added(name, &accounts(&images)?),
+                ("passwd" | "group", None) => account.added(name, &content),
+                ("nsswitch.conf", Some(_)) => continue,
+                (_, _) => content,
             };
             self.op(Op::File { path: text(&Path::new("/etc").join(name)), mode: 0o644, bytes: content });
         }

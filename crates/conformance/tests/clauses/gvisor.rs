@@ -5,6 +5,8 @@ use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
 
+use crate::process::{call, number};
+
 const fn refused(clause: ClauseId, values: &'static [&'static str], id: &'static str) -> Case {
     Case { clause, backends: GVISOR, sentence: "what gVisor cannot hold is refused", cell: Cell::Refused(values, id) }
 }
@@ -22,9 +24,16 @@ pub(crate) const CASES: &[Case] = &[
         sentence: "inside there is no device and no process of the host's, and nobody has a capability",
         cell: Cell::Enforced(inside),
     },
+    Case {
+        clause: ClauseId::Backend,
+        backends: GVISOR,
+        sentence: "the backend of the policy is the one that runs",
+        cell: Cell::Enforced(by_name),
+    },
+    refused(ClauseId::Backend, &["backend=native"], "backend/other-tier"),
     refused(ClauseId::Threat, &["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     refused(ClauseId::Enforcer, &["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded"),
-    refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/no-images"),
+    refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/gvisor"),
     refused(ClauseId::FsWrite, &["fs.write=[\".\"]"], "fs.write/gvisor"),
     refused(ClauseId::FsHide, &["fs.hide=[\"**/.env\"]", "workspace.path=.", "workspace.mode=copy"], "fs.hide/gvisor"),
     refused(ClauseId::FsSockets, &["fs.sockets=true"], "fs.sockets/gvisor"),
@@ -32,7 +41,39 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::FsExec, &["fs.exec=[\"/bin/sh\"]"], "fs.exec/gvisor"),
     refused(ClauseId::Workspace, &["workspace.path=.", "workspace.mode=rw"], "workspace/gvisor"),
     refused(ClauseId::Workspace, &["workspace.path=.", "workspace.mode=overlay"], "workspace/gvisor"),
-    refused(ClauseId::LimitsMemory, &["limits.memory=64M", "limits.disk=30M", "fs.tmp=8M"], "limits.memory/gvisor"),
+    Case {
+        clause: ClauseId::LimitsCpuTime,
+        backends: GVISOR,
+        sentence: "processor time of all children together ends the run",
+        cell: Cell::Enforced(cpu_time),
+    },
+    Case {
+        clause: ClauseId::LimitsCpus,
+        backends: GVISOR,
+        sentence: "a busy tree gets its share of the host's processors and no more",
+        cell: Cell::Enforced(cpus),
+    },
+    Case {
+        clause: ClauseId::LimitsPids,
+        backends: GVISOR,
+        sentence: "processes stop at the limit, which gVisor's kernel holds",
+        cell: Cell::Enforced(pids),
+    },
+    refused(ClauseId::LimitsMemory, &["limits.memory=24M", "limits.disk=11M", SMALL], "limits.memory/gvisor"),
+    refused(ClauseId::LimitsIoRead, &["limits.io_read=4M/s"], "limits.io/gvisor"),
+    refused(ClauseId::LimitsIoWrite, &["limits.io_write=4M/s", "threat=mistakes"], "limits.io/gvisor"),
+    Case {
+        clause: ClauseId::ProcessUmask,
+        backends: GVISOR,
+        sentence: "new files have the mode that it leaves",
+        cell: Cell::Enforced(umask),
+    },
+    Case {
+        clause: ClauseId::SyscallsAllow,
+        backends: GVISOR,
+        sentence: "a named call works beside the profile's",
+        cell: Cell::Enforced(allow),
+    },
     refused(ClauseId::NetMode, ALLOW, "net.mode/gvisor"),
     refused(ClauseId::NetAllow, ALLOW, "net/gvisor"),
     refused(ClauseId::NetDeny, &["net.mode=allow", "net.deny=[\"example.org\"]"], "net/gvisor"),
@@ -45,12 +86,23 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::NetBytes, &["net.mode=loopback", "net.bytes=1G"], "net/gvisor"),
     refused(ClauseId::NetConnections, &["net.mode=loopback", "net.connections=64"], "net/gvisor"),
     refused(ClauseId::Secrets, &[SECRET], "secrets/gvisor"),
-    refused(ClauseId::ProcessTty, &["process.tty=true"], "process.tty/gvisor"),
+    Case {
+        clause: ClauseId::ProcessTty,
+        backends: GVISOR,
+        sentence: "a terminal is refused when it is planned",
+        cell: Cell::Enforced(terminal),
+    },
     refused(ClauseId::ProcessLabel, &["process.label=apparmor:fumehood"], "process.label/gvisor"),
-    refused(ClauseId::Commands, &["commands={presets=[\"inspect\"]}"], "commands/no-kernel-list"),
+    Case {
+        clause: ClauseId::Commands,
+        backends: GVISOR,
+        sentence: "a list of executables is refused when it is planned",
+        cell: Cell::Enforced(commands),
+    },
 ];
 
 const ALLOW: &[&str] = &["net.mode=allow", "net.allow=[\"example.org\"]"];
+const SMALL: &str = "fs={tmp=\"6M\",shm=\"2M\",run=\"2M\"}";
 const PROGRAMS: &str = "net.programs={\"/usr/bin/git\"=[\"example.org\"]}";
 const SECRET: &str = "secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}";
 
@@ -99,4 +151,97 @@ print('pids', sorted(int(name) for name in os.listdir('/proc') if name.isdigit()
     check(shown.contains("pids [1, 2]"), || ended.said())?;
     let control = scene.control_python(code)?;
     check(!control.out().contains("pids [1, 2]"), || "the control failed, so the probe proves nothing".to_owned())
+}
+
+/// Three children, each with so many additions: inside, time is what another kernel counts, and says nothing of the host's.
+const ADD: &str = "
+import os
+for _ in range(3):
+    if os.fork() == 0:
+        n = 0
+        for i in range(12_000_000): n += i
+        os._exit(0)
+for _ in range(3): os.wait()
+print('over')";
+
+fn cpu_time(scene: &Fixture) -> Held {
+    let control = scene.control_python(ADD)?;
+    check(control.out() == "over", || control.said())?;
+    let ended = scene.python(&["limits.cpu_time=600ms", "limits.wall=1m", "threat=mistakes"], ADD)?;
+    check(ended.code == Some(124) && ended.limit() == "cpu_time", || ended.said())
+}
+
+fn cpus(scene: &Fixture) -> Held {
+    const BUSY: &str = "
+import time
+end = time.monotonic() + 4
+while time.monotonic() < end: pass
+print('over')";
+    let share = |ended: &conformance::Ended| {
+        (ended.number("/usage/cpu_user") + ended.number("/usage/cpu_system")) / ended.number("/usage/wall")
+    };
+    // gVisor's own start is in it: so small a share that even a busy machine gives more to who is not held to it.
+    let free = scene.python(&["limits.wall=1m"], BUSY)?;
+    check(share(&free) > 0.3, || format!("this host gives nobody a third of a core: {}", free.said()))?;
+    let ended = scene.python(&["limits.wall=1m", "limits.cpus=0.1"], BUSY)?;
+    check(ended.out() == "over" && share(&ended) < 0.2, || ended.said())
+}
+
+fn pids(scene: &Fixture) -> Held {
+    let code = "
+import os, time
+n = 0
+try:
+    for n in range(40):
+        if os.fork() == 0: time.sleep(1); os._exit(0)
+    n = 40
+except OSError as e: print('errno', e.errno)
+print(n)";
+    let control = scene.control_python(code)?;
+    check(control.out() == "40", || control.said())?;
+    let room = scene.python(&["limits.pids=60"], code)?;
+    check(room.out() == "40", || room.said())?;
+    let ended = scene.python(&["limits.pids=10"], code)?;
+    check(ended.out() == "errno 11\n9", || ended.said())
+}
+
+fn by_name(scene: &Fixture) -> Held {
+    let ended = scene.shell(&["backend=runsc"], "exit 5")?;
+    check(ended.code == Some(5) && ended.text("/backend") == "runsc", || ended.said())
+}
+
+fn planned(scene: &Fixture, value: &str, id: &str) -> Held {
+    let ended = scene.plan(&[value])?;
+    check(ended.code == Some(126) && ended.refusals().iter().any(|found| found == id), || ended.said())?;
+    let without = scene.plan(&[])?;
+    check(without.code == Some(0), || without.said())
+}
+
+fn terminal(scene: &Fixture) -> Held {
+    planned(scene, "process.tty=true", "process.tty/gvisor")
+}
+
+fn commands(scene: &Fixture) -> Held {
+    planned(scene, "commands={presets=[\"inspect\"]}", "commands/no-kernel-list")
+}
+
+fn umask(scene: &Fixture) -> Held {
+    let code = "import os
+os.close(os.open('file', os.O_CREAT | os.O_WRONLY, 0o666))
+print(oct(os.stat('file').st_mode))";
+    for (umask, mode) in [("0022", "0o100644"), ("0077", "0o100600")] {
+        let ended = scene.python(&[&format!("process.umask={umask}")], code)?;
+        check(ended.out() == mode, || format!("with {umask}: {}", ended.said()))?;
+    }
+    Ok(())
+}
+
+fn allow(scene: &Fixture) -> Held {
+    let code = call(number("inotify_init1")?, ", 0");
+    let control = scene.control_python(&code)?;
+    check(control.out() == "0", || control.said())?;
+    let without = scene.python(&[], &code)?;
+    check(without.out() == "38" || without.out() == "1", || without.said())?;
+    let ended = scene.python(&["syscalls.allow=[\"inotify_init1\"]"], &code)?;
+    check(ended.out() == "0", || ended.said())
 }

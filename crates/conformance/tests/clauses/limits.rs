@@ -16,19 +16,19 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsCpuTime,
-        backends: EVERY,
+        backends: BOTH,
         sentence: "processor time of all children together ends the run",
         cell: Cell::Enforced(cpu_time),
     },
     Case {
         clause: ClauseId::LimitsCpuTime,
-        backends: EVERY,
+        backends: BOTH,
         sentence: "children that are gone still count",
         cell: Cell::Enforced(cpu_time_of_the_dead),
     },
     Case {
         clause: ClauseId::LimitsCpus,
-        backends: EVERY,
+        backends: BOTH,
         sentence: "a busy tree gets its share and no more",
         cell: Cell::Controller("cpu", &["limits.cpus=0.05"], "limits.cpus/no-controller", cpus),
     },
@@ -70,11 +70,11 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsPids,
-        backends: EVERY,
+        backends: BOTH,
         sentence: "processes stop at the limit",
         cell: Cell::Enforced(pids),
     },
-    Case { clause: ClauseId::LimitsPids, backends: EVERY, sentence: "threads count", cell: Cell::Enforced(threads) },
+    Case { clause: ClauseId::LimitsPids, backends: BOTH, sentence: "threads count", cell: Cell::Enforced(threads) },
     Case {
         clause: ClauseId::LimitsOpenFiles,
         backends: EVERY,

@@ -34,7 +34,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 15] = [
+    let groups: [&[Case]; 16] = [
         tier::CASES,
         places::CASES,
         files::CASES,

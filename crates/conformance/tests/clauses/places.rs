@@ -1,6 +1,6 @@
 //! The root, the places that can be written, their sizes, and what may be executed.
 
-use conformance::case::{BOTH, EVERY, PROCESS, TREES};
+use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 

@@ -134,7 +134,7 @@ fn plan(
 ) -> Result<policy::Plan, Failure> {
     let mut layers = layers.to_vec();
     layers.push(PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() });
-    layers.push(PolicyLayer::Flag { name: "--set".to_owned(), value: format!("backend={backend}") });
+    layers.push(PolicyLayer::Set(format!("backend={backend}")));
     let loaded = load::policy_alone(&layers, environment)?;
     let plan = sandbox::plan(loaded, Workload::Nothing, host)?.plan;
     // What a start would refuse is no choice.

@@ -12,7 +12,7 @@ use sandbox::state::{Scope, State, Stray, Sweep, strays, sweep};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["gc"],
-    about: "Remove what dead runs left: processes, cgroups, old changes",
+    about: "Remove what dead runs left: processes, cgroups, old changes, halves of images",
     usage: "",
     more: "Runs that live are never touched; each start sweeps a little by itself. Changes are kept for 14 days.\n\
            Workload a run of another state folder left is named (`elsewhere`) and never removed.\n\
@@ -30,6 +30,9 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
     live_records(&state)?;
+    let images = images::Store::open(&state)
+        .and_then(|store| store.sweep_unfinished())
+        .map_err(|error| Failure::own(error.fault()))?;
     // Copies for later starts: not a leftover of any run, so they are not counted.
     let _copies = sandbox::state::cache(call.environment.euid).map(|cache| backends::sweep_cache(&cache));
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
@@ -50,10 +53,10 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     if call.json {
         call.console.json(&json!({
-            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "elsewhere": elsewhere,
+            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "elsewhere": elsewhere, "images": images,
         }))?;
     } else {
-        call.console.data(text(&sweep, &elsewhere, call).as_bytes())?;
+        call.console.data(text(&sweep, images, &elsewhere, call).as_bytes())?;
     }
     Ok(u8::from(!sweep.kept.is_empty()))
 }
@@ -73,7 +76,7 @@ fn live_records(state: &State) -> Result<(), Failure> {
     home.sweep(Timestamp::now()).map(drop).map_err(own)
 }
 
-fn text(sweep: &Sweep, elsewhere: &[Stray], call: &Call<'_>) -> String {
+fn text(sweep: &Sweep, images: u64, elsewhere: &[Stray], call: &Call<'_>) -> String {
     let Sweep { removed, kept, live } = sweep;
     let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let mut table = Table::new(&["", "run", "path"]);
@@ -104,6 +107,9 @@ fn text(sweep: &Sweep, elsewhere: &[Stray], call: &Call<'_>) -> String {
         kept.len(),
         count(*live, "run", "runs"),
     ));
+    if images > 0 {
+        out.push_str(&format!("{} of the store of images removed\n", count(images, "leftover", "leftovers")));
+    }
     if !elsewhere.is_empty() {
         out.push_str(ELSEWHERE);
     }

@@ -92,7 +92,7 @@ pub(super) fn missing(what: &str, fix: &str) -> Failure {
     Failure::own(usage("usage/no-image", "there is no image to work on".to_owned(), what.to_owned(), fix.to_owned()))
 }
 
-fn references(call: &Call<'_>) -> Result<Vec<String>, Failure> {
+pub(super) fn references(call: &Call<'_>) -> Result<Vec<String>, Failure> {
     if call.parsed.words.is_empty() {
         return Err(missing("REF is missing", "`fumehood image ls` lists those that are there"));
     }

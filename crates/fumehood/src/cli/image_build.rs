@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use images::{Build, Run, Steps};
 use policy::planning::policy_digest;
-use policy::value::{Found, Image, Root, WorkspaceMode};
+use policy::value::{Found, Image, NetMode, Root, Tier, TierChoice, WorkspaceMode};
 use policy::{Loaded, OutcomeKind};
 use sandbox::fault::{show_path, show_text};
 use sandbox::{Capabilities, Options, PolicyLayer, Sink, Stdin, Stdio, Workload};
@@ -127,14 +127,16 @@ fn arguments(call: &Call<'_>) -> BTreeMap<String, String> {
 fn policy(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Failure> {
     let loaded = load::policy(layers, environment)?;
     let policy = &loaded.policy;
-    if policy.workspace.mode == WorkspaceMode::None && policy.fs.root == Root::Host && policy.commands.is_none() {
+    let alone = policy.workspace.mode == WorkspaceMode::None && policy.fs.root == Root::Host;
+    if alone && policy.commands.is_none() && policy.tier == TierChoice::Fixed(Tier::Container) {
         return Ok(loaded);
     }
     Err(Failure::own(usage(
         "usage/build-policy",
-        "the policy of a build has a workspace, a root or commands".to_owned(),
-        "RUN sees the tree that is built, and nothing else is its workspace or root".to_owned(),
-        "name a policy without `workspace`, `fs.root` and `commands`; files come in by COPY".to_owned(),
+        "the policy of a build has a workspace, a root, commands or another tier".to_owned(),
+        "RUN sees the tree that is built, and nothing else is its workspace or root; only the container tier can show it"
+            .to_owned(),
+        "name a policy without `workspace`, `fs.root`, `commands` and `tier`; files come in by COPY".to_owned(),
     )))
 }
 
@@ -182,7 +184,7 @@ impl Steps for Sandboxed<'_> {
 impl Sandboxed<'_> {
     fn ended(&mut self, run: &Run<'_>) -> Result<Result<(), String>, Failure> {
         let mut loaded = policy(&self.layers, self.environment)?;
-        let named = loaded.policy.net.mode == policy::value::NetMode::Allow;
+        let named = loaded.policy.net.mode == NetMode::Allow;
         within(&mut loaded, run);
         let argv = run.argv.iter().map(Into::into).collect();
         let planned = sandbox::plan(loaded, Workload::Argv(argv), &self.host)?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use images::FromHost;
+use images::{Debian, FromHost};
 use policy::units::Bytes;
 use sandbox::fault::show_bytes;
 
@@ -11,7 +11,7 @@ use super::image::{failure, made, missing, store};
 use super::spec::{Call, Spec};
 use crate::ui::Failure;
 
-const NAME: Flag = Flag::new("tag", Some("REF"), To::Ours, "The name of the image").short(b't');
+pub(super) const NAME: Flag = Flag::new("tag", Some("REF"), To::Ours, "The name of the image").short(b't');
 const MAX_SIZE: Flag = Flag::new("max-size", Some("SIZE"), To::Ours, "The most that it may come to (20G)");
 
 pub(super) const FROM_HOST: Spec = Spec {
@@ -29,6 +29,25 @@ pub(super) const FROM_HOST: Spec = Spec {
     words: Words::Mixed(0),
     hidden: false,
     run: from_host,
+};
+
+pub(super) const DEBIAN: Spec = Spec {
+    path: &["image", "debian"],
+    about: "Make an image of Debian packages, without a registry",
+    usage: "-t REF --packages NAME,... [--suite SUITE] [--max-size SIZE]",
+    more: "This host's apt brings them, with its sources and keys and in a folder of its own: what they need, and what is\n\
+           essential, comes with them. Their scripts are not run: links, users and certificates that everybody needs are\n\
+           made, services and other links of alternatives are not.\n\
+           Exit code 0; 126 without apt, or if it refuses a package or a signature; 125 if it cannot be kept.",
+    tables: &[&[
+        NAME,
+        Flag::new("packages", Some("NAME,..."), To::Ours, "The packages").many(),
+        Flag::new("suite", Some("SUITE"), To::Ours, "A suite that this host's apt has sources of, e.g. bookworm"),
+        MAX_SIZE,
+    ]],
+    words: Words::Mixed(0),
+    hidden: false,
+    run: debian,
 };
 
 /// The name that the image gets.
@@ -66,5 +85,17 @@ fn from_host(call: &mut Call<'_>) -> Result<u8, Failure> {
         limit: max_size(call)?,
     };
     let image = store(call)?.from_host(&name, &wanted).map_err(|error| failure(&error))?;
+    made(call, &[image])
+}
+
+fn debian(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let name = name(call)?;
+    let packages = listed(call, "packages");
+    if packages.is_empty() {
+        return Err(missing("--packages is missing", "name packages, as `--packages python3,git`"));
+    }
+    let suite = call.parsed.value("suite").map(|suite| suite.to_string_lossy().into_owned());
+    let wanted = Debian { packages, suite, limit: max_size(call)? };
+    let image = store(call)?.debian(&name, &wanted).map_err(|error| failure(&error))?;
     made(call, &[image])
 }

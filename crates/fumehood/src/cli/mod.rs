@@ -23,6 +23,7 @@ mod house;
 mod image;
 mod image_build;
 mod image_make;
+mod image_pull;
 mod keys;
 mod learn;
 mod live;
@@ -114,6 +115,8 @@ pub const COMMANDS: &[&Spec] = &[
     &image::EXPORT,
     &image_build::BUILD,
     &image_make::FROM_HOST,
+    &image_make::DEBIAN,
+    &image_pull::PULL,
     &image::LS,
     &image::RM,
     &image::INSPECT,

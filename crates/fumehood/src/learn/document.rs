@@ -46,8 +46,10 @@ pub(super) fn write(
         begin(&mut document, &names.iter().map(|name| extended(name, beside, &here)).collect::<Vec<_>>());
     }
     // A list replaces what lies below: rules that came from there are written out.
-    let below: Vec<serde_json::Value> = net.document()["allow"]
-        .as_array()
+    let below: Vec<serde_json::Value> = net
+        .document()
+        .get("allow")
+        .and_then(serde_json::Value::as_array)
         .map(|rules| rules.iter().take(net.allow.len()).cloned().collect())
         .unwrap_or_default();
     add(&mut document, net.mode == NetMode::Allow, (&below, &proposal.rules)).map_err(|why| unmade(&name, why))?;

@@ -15,3 +15,18 @@ fn rows_that_nothing_promises_are_told_as_such_and_are_no_failure() {
     assert_eq!(closed.code, 0, "{closed:?}");
     assert_eq!(closed.err, "");
 }
+
+/// One row of each kind about the network by name; all of them: `fumehood attack --net allow --only NET`.
+#[test]
+fn rows_about_names_are_tried_where_names_may_be_reached() {
+    let house = House::new();
+    let rows = ["NET-31b", "NET-32c", "NET-34c", "NET-36", "NET-37", "NET-38", "NET-39", "NET-40", "NET-41"];
+    let only = rows.join(",");
+    let held = house.run(&["attack", "--net", "allow", "--json", "--only", &only]);
+    assert_eq!(held.code, 0, "{held:?}");
+    let tried = held.json();
+    assert_eq!(tried["totals"]["held"], rows.len(), "{tried}");
+    // Without a network there is no such promise to break.
+    let closed = house.run(&["attack", "--json", "--only", "NET-31b"]);
+    assert_eq!((closed.code, &closed.json()["totals"]["not-promised"]), (0, &serde_json::json!(1)), "{closed:?}");
+}

@@ -195,3 +195,18 @@ fn a_folder_in_which_something_is_hidden_keeps_its_mode() {
         assert_eq!(seen(&said), "0o40700 ['more', 'z']\n", "{mode}");
     }
 }
+
+/// The tier that runs programs on a kernel of its own has a copy too; where it cannot be had, nothing is shown here.
+#[test]
+#[expect(clippy::print_stdout, reason = "what was skipped is part of the report of the test")]
+fn a_run_on_gvisor_goes_on_as_well() {
+    let house = house();
+    let manner = ["--tier", "gvisor", "-w", ".:copy"];
+    let first = go(&house, &manner, &format!("{FIRST}{LOOK}"));
+    if first.code == 126 {
+        println!("skipped: no gVisor here");
+        return;
+    }
+    let run = id(&first);
+    assert_eq!(seen(&go(&house, &[&manner[..], &["--on", &run]].concat(), LOOK)), seen(&first));
+}

@@ -64,14 +64,14 @@ fn a_dockerfile_becomes_an_image_that_runs() {
         "ARG TAG=1\n\
          FROM base:${TAG} AS first\n\
          ARG WHO=nobody\n\
-         RUN mkdir -p /out && echo \"built for $WHO by $(id -u)\" > /out/words\n\
+         RUN mkdir -p /opt/out && echo \"built for $WHO by $(id -u)\" > /opt/out/words\n\
          FROM base:1\n\
          ENV GREETING=\"hello there\" N=1\n\
          WORKDIR /srv/app\n\
          RUN echo app:x:1500:1500::/srv:/bin/sh >> /etc/passwd && echo app:x:1500: >> /etc/group && chown -R app:app /srv/app && id -u > by\n\
          COPY --chmod=755 main.sh ./\n\
          COPY lib *.md docs/\n\
-         COPY --from=first --chown=app:app /out/words /srv/\n\
+         COPY --from=first --chown=app:app /opt/out/words /srv/\n\
          RUN [\"/bin/sed\", \"-i\", \"s/built/made/\", \"/srv/words\"]\n\
          USER app\n\
          LABEL a=b\n\
@@ -91,7 +91,7 @@ fn a_dockerfile_becomes_an_image_that_runs() {
     // What was built is the same when it is built anew.
     let again =
         built(&house, &["--build-arg", "WHO=you"], &fs::read_to_string(house.path("work/app/Dockerfile")).unwrap());
-    assert_eq!(again.err.matches("(kept)").count(), 7, "{}", again.err);
+    assert_eq!(again.err.matches("(kept)").count(), 6, "{}", again.err);
     assert_eq!(again.out, said.out);
 }
 
@@ -99,16 +99,16 @@ fn a_dockerfile_becomes_an_image_that_runs() {
 fn steps_are_done_again_where_something_changed() {
     let house = house();
     write(&house, "a", "1\n");
-    let recipe = "FROM base:1\nRUN echo first >> /log\nCOPY a /a\nRUN cat /a >> /log\n";
+    let recipe = "FROM base:1\nRUN echo first >> /opt/log\nCOPY a /a\nRUN cat /a >> /opt/log\n";
     let kept = |said: &Said| said.err.matches("(kept)").count();
     assert_eq!(kept(&built(&house, &[], recipe)), 0);
     assert_eq!(kept(&built(&house, &[], recipe)), 3);
     assert_eq!(kept(&built(&house, &["--no-cache"], recipe)), 0);
     write(&house, "a", "2\n");
     assert_eq!(kept(&built(&house, &[], recipe)), 1);
-    assert_eq!(inside(&house, "cat /log"), "first\n2\n");
+    assert_eq!(inside(&house, "cat /opt/log"), "first\n2\n");
     // Under another policy a run is another step.
-    assert_eq!(kept(&built(&house, &["--memory=1G", "--disk=100M"], recipe)), 0);
+    assert_eq!(kept(&built(&house, &["--memory=2G"], recipe)), 0);
     // A kept tree that was changed is not taken.
     for step in fs::read_dir(house.path("state/images/steps")).unwrap() {
         fs::write(step.unwrap().path().join("root/etc/passwd"), "enemy:x:0:0::/:/bin/sh\n").unwrap();
@@ -125,25 +125,24 @@ fn run_is_a_sandbox_that_sees_the_tree_alone() {
     let state = house.state().display().to_string();
     let attack = format!(
         "RUN ! cat {secret} && ! ls {state} && ! cat /etc/debian_version && ! ls /usr/lib/os-release \
-         && ! nc -w 1 192.0.2.1 80 </dev/null && ! mount -t tmpfs x /mnt && ! env | grep CANARY && echo fine > /fine\n"
+         && ! nc -w 1 192.0.2.1 80 </dev/null && ! mount -t tmpfs x /mnt && ! env | grep CANARY && echo fine > /opt/fine\n"
     );
-    // Folders that are there before a step can be written, the root itself cannot.
-    let attack = attack.replace("> /fine", "> /opt/fine");
     let house = house.with("CANARY", "of the caller");
     built(&house, &[], &format!("FROM base:1\n{attack}"));
     assert_eq!(inside(&house, "cat /opt/fine"), "fine\n");
     // The same words outside reach all of it.
     assert!(Path::new(&secret).exists() && Path::new(&state).exists());
     let said = build(&house, &["--timeout=1s"], "FROM base:1\nRUN sleep 50\n");
-    assert!(said.code == 125 && said.err.contains("line 2") && said.err.contains("limits.wall"), "{}", said.err);
+    assert!(said.code == 125 && said.err.contains("line 2") && said.err.contains("limit of 1s"), "{}", said.err);
+    let said = build(&house, &[], "FROM base:1\nRUN mkdir /new\n");
+    assert!(said.code == 125 && said.err.contains("a WORKDIR before it does"), "{}", said.err);
+    built(&house, &[], "FROM base:1\nWORKDIR /new\nRUN mkdir /new/folder\n");
     let said = build(&house, &[], "FROM base:1\nRUN exit 7\n");
     assert!(said.code == 125 && said.err.contains("exited with 7"), "{}", said.err);
-    for flags in [&["-w", "."][..], &["--set=fs.root=empty"]] {
+    for flags in [&["-w", "."][..], &["--set=fs.root=empty"], &["--tier=process"]] {
         let said = build(&house, flags, "FROM base:1\nRUN true\n");
         assert!(said.code == 125 && said.err.contains("RUN sees the tree"), "{}", said.err);
     }
-    let said = build(&house, &["--tier=process"], "FROM base:1\nRUN echo\n");
-    assert!(said.code == 126 && said.err.contains("fs.root"), "{}", said.err);
 }
 
 #[test]
@@ -153,12 +152,12 @@ fn no_link_leads_a_copy_out() {
     write(&house, "file", "mine\n");
     symlink(house.path("secret"), house.path("work/app/link")).unwrap();
     symlink(house.dir.path(), house.path("work/app/folder")).unwrap();
-    for source in ["folder/secret", "../../secret", "folder/"] {
+    for source in ["folder/secret", "../../secret"] {
         let said = build(&house, &[], &format!("FROM base:1\nCOPY {source} /x/\n"));
         assert!(said.code == 126 && said.err.contains("line 2"), "{source}: {}", said.err);
     }
     // A link is copied as the text that it is, and found by the image's programs alone.
-    built(&house, &[], "FROM base:1\nCOPY link /opt/\nRUN ! cat /opt/link\n");
+    built(&house, &[], "FROM base:1\nCOPY link folder /opt/\nRUN ! cat /opt/link && ! ls /opt/folder/\n");
     // One in the tree leads within the tree.
     let outside = house.path("outside");
     fs::create_dir(&outside).unwrap();

@@ -181,6 +181,28 @@ fn the_tree_cannot_be_written_and_is_shared_as_it_is() {
     assert_eq!(said.code, 0, "the tree is what was unpacked: {}", said.err);
 }
 
+#[test]
+fn links_of_an_image_lead_to_nothing_of_the_host() {
+    let house = House::new();
+    std::fs::write(house.path("secret"), "of the host\n").unwrap();
+    let secret = house.path("secret");
+    let busybox = std::fs::read("/bin/busybox").unwrap();
+    let layer = tar(&[
+        Member::File("busybox", &busybox, 0o755),
+        Member::Link("etc", "/etc"),
+        Member::Link("home", "/home"),
+        Member::Link("var", "/var"),
+        Member::Link("usr", "/usr"),
+        Member::Link("secret", secret.to_str().unwrap()),
+    ]);
+    saved(&house.path("links.tar"), "links:1", &layer, &json!({}));
+    assert_eq!(house.run(&["image", "import", house.path("links.tar").to_str().unwrap()]).code, 0);
+    let script = "/busybox cat /etc/passwd /etc/debian_version /secret /usr/lib/os-release /var/lib/dpkg/status";
+    let said = house.run(&["run", "-q", "--set=fs.root=image:links:1", "--", "/busybox", "sh", "-c", script]);
+    assert!(said.out.starts_with("root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:"), "{said:?}");
+    assert_eq!((said.out.lines().count(), said.err.matches("can't open").count()), (3, 4), "{said:?}");
+}
+
 /// The tree in the store, which belongs to who runs this test.
 fn tree(house: &House) -> PathBuf {
     let trees = std::fs::read_dir(house.path("state/images/trees")).unwrap();

@@ -659,3 +659,16 @@ fn a_policy_with_secrets_is_not_learned_under() {
     let said = house.run(&["learn", "-p", "p.toml", "--", "true"]);
     assert!(said.code == 126 && said.err.contains("not limited by name"), "{said:?}");
 }
+
+/// A range of addresses has sockets for all of them, also at a port from 1024 on, beside a name at the same port.
+#[test]
+fn a_range_and_a_name_may_have_the_same_high_port() {
+    let (house, port) = (House::new(), served());
+    let rules = format!(
+        "net.allow=[{{ host = \"served.test\", ports = [8080], address = \"127.0.0.1:{port}\" }}, {{ cidr = \"192.0.2.0/24\", ports = [8080] }}]"
+    );
+    let flags = ["--set", "net.mode=allow", "--set", &rules, "--set", "syscalls.profile=default", "--memory", "512M"];
+    let code = "import urllib.request as u; print(u.urlopen('http://served.test:8080/x', timeout=9).read().decode())";
+    let said = house.run(&[&["run", "-q"], &flags[..], &["--", "python3", "-c", code]].concat());
+    assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
+}

@@ -163,7 +163,7 @@ fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
         if agents.len() == 2 || std::time::Instant::now() > until {
             break agents;
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(sys::channel::wait(&[], Some(std::time::Duration::from_millis(100))));
     };
     assert!(agents.len() == 2 && agents[0].starts_with("sandbox of one "), "{agents:?}");
     assert!(agents[1].starts_with("sandbox of two "), "{agents:?}");

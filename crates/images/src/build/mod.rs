@@ -212,7 +212,7 @@ impl Works<'_> {
         let base = match find(parts, &part.base, index).and_then(|index| done.get(&index)) {
             Some(earlier) => Base::Stage(earlier),
             None if part.base == "scratch" => Base::Nothing,
-            None => Base::Image(self.store.lease(&part.base)?),
+            None => Base::Image(Box::new(self.store.lease(&part.base)?)),
         };
         let mut building = Building::new(self, base, tree, globals);
         for step in part.steps {

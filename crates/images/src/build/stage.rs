@@ -20,7 +20,7 @@ use crate::store::{Lease, Stage};
 /// What a stage begins with.
 pub(super) enum Base<'a> {
     Nothing,
-    Image(Lease),
+    Image(Box<Lease>),
     Stage(&'a Done),
 }
 
@@ -201,6 +201,9 @@ impl<'w, 'a> Building<'w, 'a> {
             return Ok(());
         }
         self.here()?;
+        // Where a step can write: the root itself is the sandbox's.
+        let standard = crate::made::folders(&self.tree.root);
+        standard.map_err(|errno| self.failed(None, Problem::Kernel(self.tree.path.clone(), errno)))?;
         let user = self.person(step, &user)?;
         let workdir = self.workdir().to_owned();
         let run = Run { root: &self.tree.path.join("root"), argv, env, user, workdir: &workdir };

@@ -240,7 +240,14 @@ fn documents_that_lie_are_refused() {
         Layout::with(&at, &layers, &config(&layers), name);
         refused(name, &bench, &at, not, "cannot be the name");
     }
+    // What is a manifest and a configuration could name two trees by one digest.
+    said("layers", json!([]));
+    refused("a configuration that is a manifest", &bench, &at, not, "at the same time");
     let layout = Layout::new(&at, &layers);
+    let both =
+        json!({ "config": layout.blob("x", config(&layers).to_string().as_bytes()), "layers": [], "rootfs": {} });
+    layout.index(&json!({ "manifests": [layout.blob("x", both.to_string().as_bytes())] }));
+    refused("a manifest that is a configuration", &bench, &at, not, "at the same time");
     let manifest = |digest: &str, size: u64| json!({ "manifests": [{ "digest": digest, "size": size }] });
     layout.index(&manifest("sha256:../../../etc/passwd", 1));
     refused("a digest that is a path", &bench, &at, not, "no digest of SHA-256");

@@ -189,7 +189,7 @@ impl Bench {
             fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
         };
         let mut all = names(&images);
-        all.retain(|name| !name.ends_with("lock") && name != "trees" && name != "names.json");
+        all.retain(|name| !name.ends_with("lock") && name != "trees" && name != "names.json" && name != "downloads");
         all.extend(names(&images.join("trees")));
         all
     }

@@ -264,3 +264,64 @@ fn the_store_is_its_owners_alone() {
     let mode = fs::metadata(bench.path("state/images")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
+
+#[test]
+fn what_a_killed_removal_left_is_in_nobodys_way_and_gc_takes_it() {
+    let bench = Bench::new();
+    let listed = imported(&bench, &[plain(&[file("a", "x")])]);
+    let hex = listed.about.digest.strip_prefix("sha256:").unwrap().to_owned();
+    let at = |name: &str| bench.path(&format!("state/images/{name}"));
+    // Killed between the tree and the names.
+    fs::create_dir_all(at(".new-removed/root/a")).unwrap();
+    bench.store.remove("app:1").unwrap();
+    assert_eq!(bench.left(), Vec::<String>::new());
+    imported(&bench, &[plain(&[file("a", "x")])]);
+    fs::rename(at(&format!("trees/{hex}")), at(".new-removed")).unwrap();
+    assert_eq!(bench.store.sweep_unfinished().unwrap(), 2, "the tree, and its name");
+    assert_eq!((bench.left().len(), bench.store.sweep_unfinished().unwrap()), (0, 0));
+    assert_eq!(fs::read_to_string(at("names.json")).unwrap(), "{}");
+    // Whole images stay, and so does what somebody works on.
+    imported(&bench, &[plain(&[file("a", "x")])]);
+    assert_eq!((bench.store.sweep_unfinished().unwrap(), bench.store.list().unwrap().len()), (0, 1));
+    let busy = bench.store.downloads().unwrap();
+    fs::write(busy.path().join("part-x"), "half").unwrap();
+    assert_eq!(bench.store.sweep_unfinished().unwrap(), 0);
+    drop(busy);
+    assert_eq!(bench.store.sweep_unfinished().unwrap(), 1);
+}
+
+#[test]
+fn a_name_is_found_as_docker_writes_it_and_has_one_meaning() {
+    let bench = Bench::new();
+    let first = Layout::with(&bench.path("one"), &[], &config(&[]), "docker.io/library/app:latest");
+    bench.store.import(&first.0, None).unwrap();
+    for name in ["app", "app:latest", "library/app", "index.docker.io/library/app"] {
+        assert!(bench.store.find(name).is_ok(), "{name}");
+    }
+    for name in ["app:1", "me/app", "localhost/app", "App"] {
+        assert!(matches!(bench.store.find(name), Err(ImageError::None { .. })), "{name}");
+    }
+    // Another image of the same name, written shorter, is what all of them mean.
+    let layers = [plain(&[file("a", "x")])];
+    let second = Layout::with(&bench.path("two"), &layers, &config(&layers), "app");
+    let second = bench.store.import(&second.0, None).unwrap().remove(0);
+    for name in ["app", "docker.io/library/app:latest"] {
+        assert_eq!(bench.store.find(name).unwrap().about.digest, second.about.digest, "{name}");
+    }
+    bench.store.remove("docker.io/library/app").unwrap();
+    assert!(bench.store.find("app").is_err());
+}
+
+#[test]
+fn a_layer_that_is_there_many_times_counts_once_as_packed() {
+    let bench = Bench::new();
+    let zeros = Entry { body: vec![0; 4 << 20], ..file("zeros", "") };
+    let layer = |()| {
+        let bytes = tar(std::slice::from_ref(&zeros));
+        Layer(bytes.clone(), gzip(&bytes))
+    };
+    // Once it is below 200 times nothing; a hundred times it would allow a hundred times as much.
+    let layers: Vec<_> = std::iter::repeat_with(|| layer(())).take(3).collect();
+    let layout = Layout::new(&bench.path("layout"), &layers);
+    assert!(matches!(bench.store.import(&layout.0, None), Err(ImageError::TooLarge { .. })));
+}

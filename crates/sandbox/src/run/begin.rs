@@ -305,7 +305,9 @@ impl Begun {
             if copy {
                 made.fill(&plan.policy, owner, host)?;
             }
-            earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
+            if let Some(earlier) = earlier.filter(|_| copy || started.waits()) {
+                made.go_on(earlier, owner, host)?;
+            }
             let hidden = |control: &Control| matches!(control, Control::Hide(_));
             armed.each(plan, hidden, |control| {
                 if let Control::Hide(globs) = control { made.hide(globs, &plan.policy, owner, host) } else { Ok(()) }
@@ -314,6 +316,9 @@ impl Begun {
                 started.filled()?;
             }
             layer = Some(made);
+        }
+        if let Some(earlier) = earlier.filter(|_| layer.as_ref().is_none_or(|layer| !layer.goes_on())) {
+            return Err(earlier.no_place(plan.tier));
         }
         let broker = brokered(broker, &mut *started, plan, &mut armed)?;
         there_already(&mut armed, planned, layer.is_some());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use policy::Plan;
-use policy::value::WorkspaceMode;
+use policy::value::{Tier, WorkspaceMode};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
 
@@ -100,6 +100,12 @@ impl Earlier {
             }
         }
         Ok(())
+    }
+
+    /// The backend has nothing into which they could be put before anything runs.
+    pub(super) fn no_place(&self, tier: Tier) -> Error {
+        let why = format!("the tier `{tier}` gives no layer into which they could be put before the program runs");
+        self.refused("run/on-mode", why, "use `--tier container`, or `-w PATH:copy`")
     }
 
     fn refused(&self, id: &'static str, why: String, fix: &str) -> Error {

@@ -47,7 +47,7 @@ use std::path::Path;
 
 use backends::Capabilities;
 use policy::Plan;
-use policy::value::{NetMode, Unknown};
+use policy::value::{NetMode, Tier, Unknown};
 
 pub use asker::{Asker, Passed, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
@@ -165,8 +165,17 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             fix: "use `net.unknown = \"deny\"`, or start it by `fumehood run` or `create`".to_owned(),
         }));
     }
-    // The agent has none, and makes those of the programs that it starts.
     let agent = matches!(options.stdio, Stdio::Socket);
+    if agent && plan.tier == Tier::Gvisor {
+        return Err(Error::refused(Fault {
+            id: "live/gvisor",
+            what: "a live sandbox is not to be had on the gvisor tier".to_owned(),
+            place: "`tier`".to_owned(),
+            why: "its agent asks for what gVisor's kernel does not answer; nothing was run".to_owned(),
+            fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
+        }));
+    }
+    // The agent has none, and makes those of the programs that it starts.
     if agent || plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
         return Ok(());
     }

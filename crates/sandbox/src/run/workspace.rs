@@ -40,6 +40,8 @@ pub(super) struct Layer {
     baseline: Option<Baseline>,
     /// Paths that are hidden from the run: no changes of it.
     hidden: Vec<PathBuf>,
+    /// An earlier run's changes are in it.
+    goes_on: bool,
     /// What of an earlier run is not in it, in words.
     notes: Vec<String>,
     /// What was applied while the run went on, as the host has it since.
@@ -61,6 +63,7 @@ impl Layer {
             folder: None,
             baseline: None,
             hidden: Vec::new(),
+            goes_on: false,
             notes: Vec::new(),
             applied: BTreeMap::new(),
             began: Moment::now(),
@@ -116,8 +119,14 @@ impl Layer {
                 copy.inode = 0;
             }
         }
+        self.goes_on = true;
         self.notes.extend(earlier.left_behind());
         Ok(())
+    }
+
+    /// Whether an earlier run's changes are in it.
+    pub(super) const fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     /// What it lacks, in words.

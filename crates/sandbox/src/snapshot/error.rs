@@ -66,14 +66,7 @@ impl SnapshotError {
     /// What, where, why and fix.
     #[must_use]
     pub fn fault(&self) -> Fault {
-        let what = self.to_string();
-        let say = |id, place: String, why: String, fix: &str| Fault {
-            id,
-            what: what.clone(),
-            place,
-            why,
-            fix: fix.to_owned(),
-        };
+        let say = |id, place: String, why: String, fix: &str| Fault::of(self, id, place, &why, fix);
         match self {
             Self::State(error) => error.fault(),
             Self::Changes(error) => error.fault(),

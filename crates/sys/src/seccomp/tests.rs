@@ -575,3 +575,16 @@ fn measure_filters() {
         );
     }
 }
+
+/// Who builds an image is told that owners were changed, and nothing is: elsewhere the kernel answers.
+#[test]
+fn changes_of_owners_are_not_executed_where_an_image_is_built() {
+    for profile in super::profiles() {
+        let built = Profile::load(profile, &Surroundings::default()).unwrap();
+        for name in ["chown", "fchown", "lchown", "fchownat", "setgroups"] {
+            let said = built.judge(names::number(name).unwrap(), [0; 6]);
+            let wanted = if *profile == "image-build" { Action::Errno(0) } else { Action::Allow };
+            assert_eq!(said, wanted, "{profile}: {name}");
+        }
+    }
+}

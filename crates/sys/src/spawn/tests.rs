@@ -378,3 +378,32 @@ fn where_clone3_is_forbidden_the_older_call_does_the_same() {
     .join()
     .unwrap();
 }
+
+#[test]
+fn a_file_system_is_mounted_for_the_child_alone() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skip: only root mounts without a user namespace");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let at: &'static CStr = Box::leak(std::ffi::CString::new(path).unwrap().into_boxed_c_str());
+    let mounts: &'static [InnerMount<'static>] =
+        Box::leak(Box::new([InnerMount { kind: c"tmpfs", at, noexec: true, options: c"size=65536,nr_inodes=5" }]));
+    let text = format!("cd {path}; grep ' {path} ' /proc/self/mountinfo; for n in 1 2 3 4 5 6; do : >$n; done; ls");
+    let text = std::ffi::CString::new(text).unwrap();
+    let mounted = |spawn: &mut Spawn<'_>| {
+        spawn.namespaces = Namespaces::MOUNT;
+        spawn.mounts = mounts;
+    };
+    let (_, output) = shell(&text, mounted, |_| ());
+    for word in ["nosuid", "nodev", "noexec", "tmpfs"] {
+        assert!(output.lines().next().is_some_and(|line| line.contains(word)), "{word}: {output}");
+    }
+    assert!(!output.contains("\n6"), "the fifth inode was not the last: {output}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it shows outside");
+    // The control: without it the same program writes into the folder.
+    let (_, output) = shell(&text, |_| (), |_| ());
+    assert!(!output.contains("tmpfs"), "{output}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6);
+}

@@ -1,0 +1,220 @@
+//! Tries on a broker of the network: what a program can say to a server that rules allow in part, and to a resolver.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::{Entry, Probe, errno, rest};
+
+pub(super) const PROBES: &[Entry] = &[
+    ("say", say),
+    ("hello", hello),
+    ("question", question),
+    ("datagram", datagram),
+    ("crowd", crowd),
+    ("flood", flood),
+];
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_millis(900);
+/// Most bytes of an answer.
+const MOST: usize = 256 << 10;
+
+/// Where a name or an address with a port leads; as the C library reads it, so that `0177.1` is an address as well.
+fn resolved(to: &str) -> std::io::Result<SocketAddr> {
+    to.to_socket_addrs()?.next().ok_or_else(|| std::io::ErrorKind::NotFound.into())
+}
+
+/// Bytes of a text in which `\xNN` stands for one.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut parts = text.split("\\x");
+    let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, after) = part.split_at_checked(2).unwrap_or((part, ""));
+        out.push(u8::from_str_radix(digits, 16).unwrap_or(b'?'));
+        out.extend_from_slice(after.as_bytes());
+    }
+    out
+}
+
+/// Says these pieces one after the other, and reads what comes back.
+fn said(to: &str, pieces: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&resolved(to)?, PATIENCE)?;
+    stream.set_read_timeout(Some(Duration::from_millis(150)))?;
+    for piece in pieces {
+        stream.write_all(piece)?;
+        rest(Duration::from_millis(40));
+    }
+    let (mut all, begun, mut part) = (Vec::new(), Instant::now(), [0; 8192]);
+    while begun.elapsed() < PATIENCE && all.len() < MOST {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => all.extend_from_slice(part.get(..length).unwrap_or_default()),
+            Err(_) if !all.is_empty() => break,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// `ALLOWED HELLO TO PIECE...`: something that is allowed, then the pieces of one connection.
+fn say(probe: &Probe) {
+    probe.read("what is allowed", said(&probe.word(0), &[bytes(&probe.word(1))]));
+    let pieces: Vec<Vec<u8>> = (3..probe.args.len()).map(|at| bytes(&probe.word(at))).collect();
+    probe.read("what is not", said(&probe.word(2), &pieces));
+}
+
+/// `TO HELLO TOKEN NAME HOW`: a client hello of TLS 1.3 for the right name that carries the first word, and one for another
+/// name, or written in another way, that carries the token.
+fn hello(probe: &Probe) {
+    let to = probe.word(0);
+    let right = client_hello(&[b"allowed.test"], &probe.word(1), &[]);
+    probe.read("the right name", said(&to, &[right]));
+    let (token, name) = (probe.word(2), probe.word(3));
+    let sent = match probe.word(4).as_str() {
+        "none" => vec![client_hello(&[], &token, &[])],
+        "two" => vec![client_hello(&[b"allowed.test", name.as_bytes()], &token, &[])],
+        // Encrypted client hello (RFC 9849), outer.
+        "encrypted" => vec![client_hello(&[b"allowed.test"], &token, &[(0xfe0d, &[0, 0, 1, 0, 1, 7, 0, 0, 0, 0])])],
+        "repeated" => {
+            let second = server_name(&[name.as_bytes()]);
+            vec![client_hello(&[b"allowed.test"], &token, &[(0, &second)])]
+        }
+        // One byte of the name in each record.
+        "fragmented" => vec![fragmented(&client_hello(&[name.as_bytes()], &token, &[]))],
+        "after" => vec![b"\x16\x03\x01\x00\x02\x01\x00".to_vec(), token.into_bytes()],
+        "old" => vec![[b"\x80\x2e\x01\x03\x01", token.as_bytes()].concat()],
+        "raw" => vec![token.into_bytes()],
+        "slow" => client_hello(&[name.as_bytes()], &token, &[]).chunks(40).map(<[u8]>::to_vec).collect(),
+        _ => vec![client_hello(&[name.as_bytes()], &token, &[])],
+    };
+    probe.read("another name", said(&to, &sent));
+}
+
+fn sized(width: usize, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap_or(0).to_be_bytes();
+    [length.get(4 - width..).unwrap_or_default(), body].concat()
+}
+
+fn server_name(names: &[&[u8]]) -> Vec<u8> {
+    let list: Vec<u8> = names.iter().flat_map(|name| [&[0], sized(2, name).as_slice()].concat()).collect();
+    sized(2, &list)
+}
+
+fn client_hello(names: &[&[u8]], word: &str, more: &[(u16, &[u8])]) -> Vec<u8> {
+    let extension = |kind: u16, body: &[u8]| [&kind.to_be_bytes(), sized(2, body).as_slice()].concat();
+    let mut extensions = Vec::new();
+    if !names.is_empty() {
+        extensions.extend(extension(0, &server_name(names)));
+    }
+    extensions.extend(extension(43, &[2, 3, 4]));
+    // A ticket of an earlier session: bytes of the client's own.
+    extensions.extend(extension(35, word.as_bytes()));
+    for (kind, body) in more {
+        extensions.extend(extension(*kind, body));
+    }
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &sized(1, &[9; 32]),
+        &sized(2, &[0x13, 1, 0x13, 2]),
+        &sized(1, &[0]),
+        &sized(2, &extensions),
+    ]
+    .concat();
+    let handshake = [&[1][..], &sized(3, &body)].concat();
+    [&[0x16, 3, 1][..], &sized(2, &handshake)].concat()
+}
+
+/// The same in many records; what the server is to know it by, at the end, is in one.
+fn fragmented(hello: &[u8]) -> Vec<u8> {
+    let handshake = hello.get(5..).unwrap_or_default();
+    let (first, last) = handshake.split_at(handshake.len().saturating_sub(40));
+    first.chunks(3).chain([last]).flat_map(|part| [&[0x16, 3, 1][..], &sized(2, part)].concat()).collect()
+}
+
+/// `RESOLVER ALLOWED NAME TYPE CLASS HOW`: a question that is allowed, then one that is not. `.` in a name ends a label.
+fn question(probe: &Probe) {
+    let to = probe.word(0);
+    probe.saw("what is allowed", asked(&to, &packet(&probe.word(1), 1, 1, ""), false));
+    let number = |at| u16::try_from(probe.number(at)).unwrap_or(0);
+    let how = probe.word(5);
+    let packet = packet(&probe.word(2), number(3), number(4), &how);
+    probe.saw(format!("type {} of {}", probe.word(3), how), asked(&to, &packet, how == "tcp"));
+}
+
+fn packet(name: &str, kind: u16, class: u16, how: &str) -> Vec<u8> {
+    let questions = if how == "two" { 2 } else { 1 };
+    let more = u8::from(how == "option");
+    let mut packet = vec![0x12, 0x34, 1, 0, 0, questions, 0, 0, 0, 0, 0, more];
+    for _ in 0..questions {
+        for label in name.split('.').filter(|label| !label.is_empty()) {
+            packet.extend(sized(1, label.as_bytes()));
+        }
+        packet.push(0);
+        packet.extend(kind.to_be_bytes());
+        packet.extend(class.to_be_bytes());
+    }
+    if how == "option" {
+        // EDNS with an option for experiments that carries bytes.
+        packet.extend(b"\x00\x00\x29\x10\x00\x00\x00\x00\x00\x00\x08\xfd\xe9\x00\x04data");
+    }
+    packet
+}
+
+/// Whether a question is answered with a record.
+fn asked(to: &str, packet: &[u8], stream: bool) -> Result<(), Errno> {
+    let told = |error: std::io::Error| errno(&error);
+    let answer = if stream {
+        let answer = said(to, &[sized(2, packet)]).map_err(told)?;
+        answer.get(2..).unwrap_or_default().to_vec()
+    } else {
+        let to = resolved(to).map_err(told)?;
+        let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).map_err(told)?;
+        socket.set_read_timeout(Some(PATIENCE)).map_err(told)?;
+        socket.connect(to).and_then(|()| socket.send(packet)).map_err(told)?;
+        let mut text = vec![0; 4096];
+        let length = socket.recv(&mut text).map_err(|_silent| Errno::CONNREFUSED)?;
+        text.truncate(length);
+        text
+    };
+    let no_error = answer.get(3).is_some_and(|byte| byte & 0x0f == 0);
+    let records = answer.get(6..8).is_some_and(|count| count != [0, 0]);
+    if no_error && records { Ok(()) } else { Err(Errno::CONNREFUSED) }
+}
+
+/// `ALLOWED HELLO TO TOKEN`: something that is allowed, then a datagram to an address and port.
+fn datagram(probe: &Probe) {
+    probe.read("what is allowed", said(&probe.word(0), &[bytes(&probe.word(1))]));
+    let sent = resolved(&probe.word(2)).and_then(|to| {
+        let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+        socket.send_to(probe.word(3).as_bytes(), to)
+    });
+    rest(Duration::from_millis(300));
+    probe.saw("datagram", sent.map_err(|error| errno(&error)));
+}
+
+/// `TO HELLO COUNT TOKEN`: holds so many connections, of which the first says what is allowed, and says the token on one more.
+fn crowd(probe: &Probe) {
+    let to = probe.word(0);
+    let open = || TcpStream::connect_timeout(&resolved(&to)?, PATIENCE);
+    let first = open().and_then(|mut stream| stream.write_all(probe.word(1).as_bytes()).map(|()| stream));
+    let mut held: Vec<TcpStream> = first.into_iter().collect();
+    held.extend((1..probe.number(2).min(64)).filter_map(|_| open().ok()));
+    rest(Duration::from_millis(200));
+    probe.read("one connection more", said(&to, &[probe.word(3).into_bytes()]));
+    drop(held);
+}
+
+/// `TO HELLO KIB TOKEN`: what is allowed, then so many bytes more, then the token.
+fn flood(probe: &Probe) {
+    let kib = usize::try_from(probe.number(2).min(200)).unwrap_or(0);
+    let much = vec![b'x'; kib << 10];
+    probe.read(
+        "after so many bytes",
+        said(&probe.word(0), &[probe.word(1).into_bytes(), much, probe.word(3).into_bytes()]),
+    );
+}

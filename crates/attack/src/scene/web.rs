@@ -1,0 +1,379 @@
+//! Scenes with a server on the host that rules allow in part: what it must not hear, or must not give back, is the token.
+//!
+//! Confined, a name of the rules leads to it by the broker; unconfined, its own address does. In both the probe first asks for
+//! something that is allowed: where the server does not hear that, nothing is concluded.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Layout, Scene, Sight, leaked};
+use crate::confined::{Observed, ProbeCall};
+use crate::probe::{Try, rest};
+
+/// The name that rules allow.
+const NAME: &str = "allowed.test";
+/// A name that leads to the same server, for which no secret is.
+const OTHER: &str = "other.test";
+/// What the allowed try says.
+pub(crate) const HELLO: &str = "hello-of-the-probe";
+/// Where a resolver would be: inside every address is the broker's.
+const RESOLVER: &str = "192.0.2.53:53";
+/// The variable of whoever starts the sandbox that holds the secret.
+const SOURCE: &str = "FUMEHOOD_ATTACK_KEY";
+/// Most bytes of one connection.
+const MOST: usize = 256 << 10;
+/// What ends a connection after its answer.
+const CLOSE: &[u8] = b"Connection: close";
+/// How long a connection may be quiet.
+const QUIET: Duration = Duration::from_millis(700);
+
+/// What a server heard.
+type Heard = Arc<Mutex<Vec<u8>>>;
+
+/// Who judges.
+enum Judge {
+    /// The server must not hear the token.
+    Heard,
+    /// The server has heard the token, and the probe must not.
+    GivenBack,
+    /// A question must not be answered.
+    Answered,
+}
+
+struct Web {
+    heard: Heard,
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    token: String,
+    judge: Judge,
+    set: Vec<(String, String)>,
+    secret: bool,
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // A server that broke heard nothing more.
+            if thread.join().is_err() {}
+        }
+    }
+}
+
+impl Scene for Web {
+    fn arrange(&mut self, call: &mut ProbeCall) {
+        call.set.extend(self.set.iter().cloned());
+        if self.secret {
+            call.env.push((SOURCE.to_owned(), self.token.clone().into()));
+        }
+    }
+
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |text: &str| heard.windows(text.len()).any(|part| part == text.as_bytes());
+        match self.judge {
+            Judge::Answered => match tries.split_first() {
+                Some((first, rest)) if first.possible && !rest.is_empty() => super::by_errno(rest),
+                Some(_) | None => Sight::Unclear("what is allowed was not answered".to_owned()),
+            },
+            Judge::Heard if has(&self.token) => Sight::Possible("the server heard the token".to_owned()),
+            Judge::Heard if !has(HELLO) => Sight::Unclear("what is allowed did not reach the server".to_owned()),
+            Judge::Heard => Sight::Stopped("the server heard what is allowed, and not the token".to_owned()),
+            Judge::GivenBack if !has(&self.token) => Sight::Unclear("the server did not get the secret".to_owned()),
+            Judge::GivenBack if leaked(observed, &self.token) || in_chunks(tries, &self.token) => {
+                Sight::Possible("the secret came back".to_owned())
+            }
+            Judge::GivenBack => Sight::Stopped("the server had the secret, and it did not come back".to_owned()),
+        }
+    }
+}
+
+/// Makes the server `detail`, its rules, and the words that lead to it: `{web}` where rules are, `{at}` its port.
+pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn Scene>> {
+    let mut scene = Web {
+        heard: Heard::default(),
+        over: Arc::default(),
+        threads: Vec::new(),
+        token: layout.token.clone(),
+        judge: Judge::Heard,
+        set: Vec::new(),
+        secret: false,
+    };
+    let at = if detail == "addresses" { "0.0.0.0:0" } else { "127.0.0.1:0" };
+    let listener = TcpListener::bind(at)?;
+    let port = listener.local_addr()?.port();
+    scene.serve(listener, &layout.token)?;
+    let rule = |name: &str, inside: u16, more: &str| {
+        format!("{{ host = \"{name}\", ports = [{inside}], address = \"127.0.0.1:{port}\"{more} }}")
+    };
+    let (inside, rules) = match detail {
+        "requests" => (80, vec![rule(NAME, 80, ", methods = [\"GET\"], paths = [\"/public/**\"]")]),
+        "names" => (80, vec![rule(NAME, 80, "")]),
+        "tls" => (443, vec![rule(NAME, 443, "")]),
+        "addresses" => {
+            scene.datagrams(port)?;
+            let range = |cidr: &str| format!("{{ cidr = \"{cidr}\", ports = [{port}] }}");
+            (port, vec![rule(NAME, port, ""), range("192.0.2.0/24")])
+        }
+        "few" | "little" => {
+            let limit = if detail == "few" { ("net.connections", "4") } else { ("net.bytes", "100K") };
+            scene.set.push((limit.0.to_owned(), limit.1.to_owned()));
+            (9000, vec![rule(NAME, 9000, "")])
+        }
+        "denied" => {
+            scene.set.push(("net.deny".to_owned(), format!("[{{ host = \"{OTHER}\" }}]")));
+            (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, "")])
+        }
+        "secret" | "secret-elsewhere" => {
+            if detail == "secret" {
+                scene.judge = Judge::GivenBack;
+            }
+            scene.secret = true;
+            scene.set.push(("secrets".to_owned(), secret()));
+            (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, ""), rule(NAME, 81, "")])
+        }
+        "questions" => {
+            scene.judge = Judge::Answered;
+            (80, vec![rule(NAME, 80, "")])
+        }
+        _ => return Err(io::Error::other(format!("no server `{detail}`"))),
+    };
+    scene.set.insert(0, ("net.mode".to_owned(), "allow".to_owned()));
+    scene.set.insert(1, ("net.allow".to_owned(), format!("[{}]", rules.join(", "))));
+    let resolver = if detail == "questions" { scene.resolver()? } else { String::new() };
+    let (bare, here) = (layout.bare, format!("127.0.0.1:{port}"));
+    let word = |confined: String, control: &str| if bare { control.to_owned() } else { confined };
+    layout.words.extend([
+        ("web", word(format!("{NAME}:{inside}"), &here)),
+        ("other", word(format!("{OTHER}:80"), &here)),
+        ("web-81", word(format!("{NAME}:81"), &here)),
+        ("at", port.to_string()),
+        ("host", own_name()),
+        ("resolver", word(RESOLVER.to_owned(), &resolver)),
+        // Unconfined the program has the value itself; inside it asks with what it has.
+        ("value", word("nothing".to_owned(), &layout.token)),
+        ("hello", HELLO.to_owned()),
+    ]);
+    Ok(Box::new(scene))
+}
+
+/// One secret for GETs below `/public` of one host and port.
+fn secret() -> String {
+    format!(
+        "{{ k = {{ from = \"env:{SOURCE}\", hosts = [\"{NAME}\"], ports = [80], methods = [\"GET\"], paths = [\"/public/**\"], \
+         as = {{ header = \"X-Key\" }}, env = \"KEY\" }} }}"
+    )
+}
+
+/// The machine's own name, which may lead to an address of its own.
+fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+impl Web {
+    /// Answers whoever comes, until the scene is over.
+    fn serve(&mut self, listener: TcpListener, token: &str) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let (heard, over, token) = (Arc::clone(&self.heard), Arc::clone(&self.over), token.to_owned());
+        let thread = std::thread::Builder::new().spawn(move || {
+            std::thread::scope(|scope| {
+                while !over.load(Ordering::Acquire) {
+                    match listener.accept() {
+                        Ok((stream, _)) => drop(scope.spawn(|| answer(stream, &heard, &token, &over))),
+                        Err(_) => rest(Duration::from_millis(5)),
+                    }
+                }
+            });
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Hears datagrams at the same port.
+    fn datagrams(&mut self, port: u16) -> io::Result<()> {
+        let socket = UdpSocket::bind(("127.0.0.1", port))?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let (heard, over) = (Arc::clone(&self.heard), Arc::clone(&self.over));
+        self.threads.push(std::thread::Builder::new().spawn(move || {
+            let mut text = [0; 2048];
+            while !over.load(Ordering::Acquire) {
+                let length = socket.recv(&mut text).unwrap_or(0);
+                hear(&heard, text.get(..length).unwrap_or_default());
+            }
+        })?);
+        Ok(())
+    }
+
+    /// A resolver that answers every question with one record; its address.
+    fn resolver(&mut self) -> io::Result<String> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let at = socket.local_addr()?;
+        let listener = TcpListener::bind(at)?;
+        listener.set_nonblocking(true)?;
+        let over = Arc::clone(&self.over);
+        self.threads.push(std::thread::Builder::new().spawn(move || {
+            while !over.load(Ordering::Acquire) {
+                // Who does not take an answer has none.
+                let _datagram = resolve_datagram(&socket);
+                let _stream = listener.accept().and_then(|(stream, _)| resolve_stream(stream));
+            }
+        })?);
+        Ok(at.to_string())
+    }
+}
+
+fn resolve_datagram(socket: &UdpSocket) -> io::Result<usize> {
+    let mut text = [0; 2048];
+    let (length, from) = socket.recv_from(&mut text)?;
+    socket.send_to(&record(text.get(..length).unwrap_or_default()), from)
+}
+
+fn resolve_stream(mut stream: TcpStream) -> io::Result<()> {
+    let mut text = [0; 2048];
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(QUIET))?;
+    let length = stream.read(&mut text)?;
+    let said = record(text.get(2..length).unwrap_or_default());
+    let size = u16::try_from(said.len()).unwrap_or(0).to_be_bytes();
+    stream.write_all(&[&size, said.as_slice()].concat())
+}
+
+/// The answer to a question: of the type and class that was asked for, with four bytes.
+fn record(question: &[u8]) -> Vec<u8> {
+    let mut said = question.to_vec();
+    // A response, no error; one question, one answer, nothing else (what follows the question stays behind).
+    for (at, byte) in [(2, 0x84), (3, 0), (6, 0), (7, 1), (8, 0), (9, 0), (10, 0), (11, 0)] {
+        if let Some(place) = said.get_mut(at) {
+            *place = byte;
+        }
+    }
+    let name = question.get(12..).unwrap_or_default().iter().position(|byte| *byte == 0).unwrap_or(0);
+    let end = 12 + name + 5;
+    let kind: Vec<u8> = question.get(end - 4..end).unwrap_or(&[0, 1, 0, 1]).to_vec();
+    said.truncate(end);
+    said.extend([&[0xc0, 12], kind.as_slice(), &[0, 0, 0, 0, 0, 4, 192, 0, 2, 1]].concat());
+    said
+}
+
+fn hear(heard: &Heard, bytes: &[u8]) {
+    heard.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+}
+
+/// Reads what comes and answers each head, until nobody says anything more.
+fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) {
+    let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(Duration::from_millis(100))));
+    if ready.is_err() {
+        return;
+    }
+    let (mut all, mut answered, mut last) = (Vec::new(), 0, Instant::now());
+    let mut part = [0; 4096];
+    while !over.load(Ordering::Acquire) && last.elapsed() < QUIET && all.len() < MOST {
+        match stream.read(&mut part) {
+            Ok(0) => return,
+            Ok(length) => {
+                let came = part.get(..length).unwrap_or_default();
+                hear(heard, came);
+                all.extend_from_slice(came);
+                last = Instant::now();
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(_) => return,
+        }
+        while let Some(end) = head_end(all.get(answered..).unwrap_or_default()) {
+            let head = all.get(answered..answered + end).unwrap_or_default();
+            if stream.write_all(&reply(head, token)).is_err() {
+                return;
+            }
+            answered += end;
+            if head.windows(CLOSE.len()).any(|part| part == CLOSE) {
+                return;
+            }
+        }
+        // A hello of TLS is answered with something, so that nobody waits.
+        if answered == 0 && all.first() == Some(&0x16) && stream.write_all(b"heard").is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the token came in chunks of five bytes, which a reader of HTTP joins.
+fn in_chunks(tries: &[Try], token: &str) -> bool {
+    let joined = |text: &str| text.replace("\r\n5\r\n", "").replace("\r\n4\r\n", "");
+    tries.iter().any(|one| joined(&one.text).contains(token))
+}
+
+fn head_end(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|part| part == b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// What is said to a request: `/public/KIND` says how the key that came with it is given back.
+fn reply(head: &[u8], token: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(head);
+    let key = if text.contains(token) { token } else { "" };
+    let path = text.split(' ').nth(1).unwrap_or_default();
+    let kind = path.rsplit('/').next().unwrap_or_default().split('?').next().unwrap_or_default();
+    let plain = |more: &str, body: &str| {
+        format!("HTTP/1.1 200 OK\r\n{more}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let halves = key.split_at(key.len() / 2);
+    match kind {
+        "header" => plain(&format!("X-Back: {key}\r\n"), "x"),
+        "header-name" => plain(&format!("X-{key}: 1\r\n"), "x"),
+        "cookie" => plain(&format!("Set-Cookie: k={key}\r\n"), "x"),
+        "reason" => format!("HTTP/1.1 200 {key}\r\nContent-Length: 1\r\n\r\nx").into_bytes(),
+        "location" => {
+            format!("HTTP/1.1 302 Found\r\nLocation: http://{OTHER}/{key}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+        }
+        "body" => plain("", &format!("<{key}>")),
+        "json" => plain("Content-Type: application/json\r\n", &format!("{{\"k\":\"{key}\"}}")),
+        "error" => format!("HTTP/1.1 401 No\r\nContent-Length: {}\r\n\r\n{key}", key.len()).into_bytes(),
+        "chunked" => {
+            let chunk = |part: &str| format!("{:x}\r\n{part}\r\n", part.len());
+            let chunks: String = key.as_bytes().chunks(5).map(|part| chunk(&String::from_utf8_lossy(part))).collect();
+            format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n").into_bytes()
+        }
+        "trailer" => format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Back\r\n\r\n1\r\nx\r\n0\r\nX-Back: {key}\r\n\r\n"
+        )
+        .into_bytes(),
+        "long" => plain("", &format!("{}{key}{}", "x".repeat(30_000), "y".repeat(30_000))),
+        "twice" => plain("", &format!("{key}{key}{}", halves.0)),
+        "early" => format!("HTTP/1.1 103 Early Hints\r\nLink: <{key}>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").into_bytes(),
+        "compressed" => plain("Content-Encoding: gzip\r\n", key),
+        "upgraded" => format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n{key}").into_bytes(),
+        _ => plain("", "ok"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_answered_with_one_record_of_its_kind() {
+        let mut question = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
+        question.extend(b"\x01a\x00\x00\x10\x00\x01extra");
+        let said = record(&question);
+        assert_eq!(said.get(..12).unwrap(), [7, 7, 0x84, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+        assert!(
+            said.ends_with(
+                b"\x01a\x00\x00\x10\x00\x01\xc0\x0c\x00\x10\x00\x01\x00\x00\x00\x00\x00\x04\xc0\x00\x02\x01"
+            )
+        );
+    }
+
+    #[test]
+    fn each_way_back_has_the_key_in_it() {
+        for kind in ["header", "reason", "location", "body", "json", "error", "trailer", "long", "early", "compressed"]
+        {
+            let head = format!("GET /public/{kind} HTTP/1.1\r\nX-Key: secret-token\r\n\r\n");
+            let said = reply(head.as_bytes(), "secret-token");
+            assert!(String::from_utf8_lossy(&said).contains("secret-token"), "{kind}");
+        }
+    }
+}

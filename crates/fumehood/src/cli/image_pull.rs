@@ -1,0 +1,58 @@
+//! `fumehood image pull`: an image of a registry, brought, verified and imported.
+
+use std::path::PathBuf;
+
+use registry::{PullError, Wanted, pull};
+
+use super::args::{Flag, To, Words};
+use super::image::{made, references, store};
+use super::image_make::{NAME, max_size};
+use super::spec::{Call, Spec};
+use crate::ui::Failure;
+
+pub(super) const PULL: Spec = Spec {
+    path: &["image", "pull"],
+    about: "Bring an image from a registry into the store",
+    usage: "REF [-t NAME] [--mirror HOST] [--plain-http] [--max-size SIZE]",
+    more: "REF as Docker writes it: `python:3.11-slim`, `ghcr.io/owner/name:tag`, `name@sha256:HEX`.\n\
+           Credentials are those of `docker login` (`auths` in config.json); helpers are refused by name.\n\
+           What has come when it breaks off is gone on with by the next pull, or removed by `fumehood gc`.\n\
+           Exit code 0; 126 if the image or the way to it is refused, 125 if it cannot be had or kept.",
+    tables: &[&[
+        NAME,
+        Flag::new("platform", Some("OS/ARCH"), To::Ours, "Only that of this machine can be kept, e.g. linux/amd64"),
+        Flag::new("mirror", Some("HOST[:PORT][/PATH]"), To::Ours, "Ask this registry instead"),
+        Flag::new("plain-http", None, To::Ours, "Speak without TLS, to a registry of this machine alone"),
+        Flag::new("max-size", Some("SIZE"), To::Ours, "The most that it may have packed, and unpack to (20G)"),
+    ]],
+    words: Words::Mixed(1),
+    hidden: false,
+    run,
+};
+
+fn failure(error: &PullError) -> Failure {
+    Failure::Faults { code: if error.is_refusal() { 126 } else { 125 }, faults: vec![error.fault()] }
+}
+
+/// Docker's file, where `docker login` writes it.
+fn credentials(call: &Call<'_>) -> Option<PathBuf> {
+    let of = |name: &str| call.environment.variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = of("DOCKER_CONFIG").or_else(|| of("HOME").map(|home| home.join(".docker")));
+    folder.map(|folder| folder.join("config.json"))
+}
+
+fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
+    let reference = references(call)?.swap_remove(0);
+    let text = |flag: &str| call.parsed.value(flag).map(|value| value.to_string_lossy().into_owned());
+    let wanted = Wanted {
+        reference,
+        name: text("tag"),
+        platform: text("platform"),
+        mirror: text("mirror"),
+        plain_http: call.parsed.has("plain-http"),
+        credentials: credentials(call),
+        limit: max_size(call)?,
+    };
+    let image = pull(&store(call)?, &wanted).map_err(|error| failure(&error))?;
+    made(call, &[image])
+}

@@ -1,0 +1,511 @@
+"""The cases of `scripts/clients`: servers of this machine, and clients inside that are told only names and placeholders."""
+import base64, hashlib, io, json, os, shutil, socket, ssl, subprocess, sys, tarfile, tempfile, threading, zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PROGRAM, VENV = sys.argv[1], sys.argv[2]
+PYTHON = f"{VENV}/bin/python"
+KEY = "sk-canary-0123456789abcdef0123456789"
+NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "grpc.test", "ws.test"]
+HOME = tempfile.mkdtemp(prefix="fumehood-clients-")
+os.chmod(HOME, 0o755)
+CA = f"{HOME}/corp.pem"
+BODY = "served by name"
+# Hosts that were asked with the key.
+PROPER = set()
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+
+class Skip(Exception):
+    """The client is not here."""
+
+
+def need(*names):
+    for name in names:
+        if not any(os.access(f"{folder}/{name}", os.X_OK) for folder in ("/usr/local/bin", "/usr/bin", "/bin")):
+            raise Skip(f"`{name}` is not installed")
+
+
+def module(name):
+    if subprocess.run([PYTHON, "-c", f"import {name}"], capture_output=True).returncode:
+        raise Skip(f"the Python package `{name}` is not installed")
+
+
+def certificate():
+    names = ",".join(f"DNS:{name}" for name in NAMES)
+    quiet = {"check": True, "capture_output": True}
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=a company's own",
+                    "-addext", "keyUsage=critical,keyCertSign", "-keyout", f"{HOME}/ca.key", "-out", CA], **quiet)
+    subprocess.run(["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=web.test", "-keyout", f"{HOME}/leaf.key", "-out", f"{HOME}/leaf.csr"], **quiet)
+    with open(f"{HOME}/ext", "w") as file:
+        file.write(f"subjectAltName={names}\nextendedKeyUsage=serverAuth\n")
+    subprocess.run(["openssl", "x509", "-req", "-in", f"{HOME}/leaf.csr", "-CA", CA, "-CAkey", f"{HOME}/ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{HOME}/ext", "-out", f"{HOME}/leaf.pem"], **quiet)
+
+
+def wheel():
+    out, name = io.BytesIO(), "kept-1.0.dist-info"
+    with zipfile.ZipFile(out, "w") as file:
+        file.writestr("kept.py", "said = 'from the private index'\n")
+        file.writestr(f"{name}/METADATA", "Metadata-Version: 2.1\nName: kept\nVersion: 1.0\n")
+        file.writestr(f"{name}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{name}/RECORD", f"kept.py,,\n{name}/METADATA,,\n{name}/WHEEL,,\n{name}/RECORD,,\n")
+    return out.getvalue()
+
+
+def package(files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+WHEEL = wheel()
+NPM = package({"package/package.json": '{"name":"kept","version":"1.0.0","main":"i.js"}', "package/i.js": "module.exports='from the private registry'"})
+CRATE = package({"kept-1.0.0/Cargo.toml": '[package]\nname = "kept"\nversion = "1.0.0"\nedition = "2021"\n', "kept-1.0.0/src/lib.rs": "pub fn said() -> &'static str { \"from the private registry\" }\n"})
+
+
+class Served(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def say(self, code, body, **headers):
+        body = body if isinstance(body, bytes) else body.encode()
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def proper(self, wanted):
+        if self.headers.get("Authorization") == wanted:
+            return True
+        self.say(401, "who are you", WWW_Authenticate='Basic realm="x"')
+        return False
+
+    def any(self):
+        host = self.headers.get("Host", "").split(":")[0]
+        length = int(self.headers.get("Content-Length") or 0)
+        self.sent = self.rfile.read(length) if length else b""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                self.sent += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        getattr(self, host.replace(".", "_"), self.web_test)()
+
+    do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = any
+
+    def web_test(self):
+        self.say(200, BODY)
+
+    def api_openai_com(self):
+        if self.proper(f"Bearer {KEY}"):
+            PROPER.add("api.openai.com")
+            self.say(200, json.dumps({"choices": [{"message": {"content": "paid for"}}]}), Content_Type="application/json")
+
+    def api_anthropic_com(self):
+        proper = self.headers.get("x-api-key") == KEY
+        if proper:
+            PROPER.add("api.anthropic.com")
+        self.say(200 if proper else 401, json.dumps({"content": [{"text": "paid for" if proper else "no"}]}), Content_Type="application/json")
+
+    def generativelanguage_googleapis_com(self):
+        if self.headers.get("x-goog-api-key") == KEY:
+            PROPER.add("generativelanguage.googleapis.com")
+        self.say(400, json.dumps({"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}), Content_Type="application/json")
+
+    def pip_test(self):
+        if not self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
+            return
+        if self.path.endswith(".whl"):
+            return self.say(200, WHEEL)
+        name = "kept-1.0-py3-none-any.whl"
+        self.say(200, f'<a href="/files/{name}#sha256={hashlib.sha256(WHEEL).hexdigest()}">{name}</a>', Content_Type="text/html")
+
+    def npm_test(self):
+        if not self.proper(f"Bearer {KEY}"):
+            return
+        if self.path.endswith(".tgz"):
+            return self.say(200, NPM)
+        digest = "sha512-" + base64.b64encode(hashlib.sha512(NPM).digest()).decode()
+        dist = {"tarball": "https://npm.test/kept/-/kept-1.0.0.tgz", "integrity": digest}
+        version = {"name": "kept", "version": "1.0.0", "dist": dist}
+        self.say(200, json.dumps({"name": "kept", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}), Content_Type="application/json")
+
+    def crates_test(self):
+        if not self.proper(KEY):
+            return
+        if self.path.endswith("config.json"):
+            return self.say(200, json.dumps({"dl": "https://crates.test/dl/{crate}-{version}.crate", "auth-required": True}))
+        if self.path.endswith(".crate"):
+            return self.say(200, CRATE)
+        entry = {"name": "kept", "vers": "1.0.0", "deps": [], "cksum": hashlib.sha256(CRATE).hexdigest(), "features": {}, "yanked": False}
+        self.say(200, json.dumps(entry) + "\n") if self.path == "/index/ke/pt/kept" else self.say(404, "")
+
+    def git_test(self):
+        if not self.proper("Basic " + base64.b64encode(f"x-access-token:{KEY}".encode()).decode()):
+            return
+        path, _, query = self.path.partition("?")
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_PROJECT_ROOT": f"{HOME}/git", "GIT_HTTP_EXPORT_ALL": "1", "REQUEST_METHOD": self.command, "PATH_INFO": path,
+               "QUERY_STRING": query, "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(self.sent)), "REMOTE_USER": "x", "REMOTE_ADDR": "127.0.0.1",
+               "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        said = subprocess.run(["git", "http-backend"], input=self.sent, env=env, capture_output=True).stdout
+        head, _, body = said.partition(b"\r\n\r\n")
+        lines = [line.split(": ", 1) for line in head.decode().split("\r\n")]
+        status = next((int(value.split()[0]) for name, value in lines if name == "Status"), 200)
+        self.say(status, body, **{name.replace("-", "_"): value for name, value in lines if name != "Status"})
+
+    def log_message(self, *_):
+        pass
+
+
+def web(tls):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Served)
+    server.daemon_threads = True
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(f"{HOME}/leaf.pem", f"{HOME}/leaf.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
+def rule(host, port, at, **more):
+    return {"host": host, "ports": [port], "address": f"127.0.0.1:{at}", **more}
+
+
+def inside(words, rules, secrets=None, read=(), env=None, **net):
+    """Runs a client; its report."""
+    policy = {
+        "version": 1, "extends": "coding-agent", "limits": {"wall": "90s"}, "workspace": {"mode": "none"},
+        "net": {"mode": "allow", "allow": rules, "ca": [CA], **net}, "env": {"set": {"CI": "1", **(env or {})}}, **({"secrets": secrets} if secrets else {}),
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=HOME, delete=False) as file:
+        json.dump(policy, file)
+    line = [PROGRAM, "run", "--json", "-p", file.name]
+    for path in read:
+        line += ["--read", path]
+    done = subprocess.run([*line, "--", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env={**os.environ, "CANARY": KEY})
+    report = json.loads(done.stdout)
+    assert "refused" not in report, report["refused"]
+    assert KEY not in done.stdout + done.stderr, "the key is told"
+    return report
+
+
+def wants(report, text, code=0):
+    said = report.get("stdout", "") + report.get("stderr", "")
+    assert text in said and report["outcome"]["code"] == code, f"{report['outcome']} {said[-700:]}"
+
+
+def secret(host, put, **more):
+    return {"key": {"from": "env:CANARY", "hosts": [host], "as": put, **more}}
+
+
+def fetches(words, read=(), scheme="https", more=None):
+    """A client that prints the body of /public/x, and fails for /private."""
+    tls = scheme == "https"
+    rules = [rule("web.test", 443 if tls else 80, HTTPS if tls else HTTP, **(more if more is not None else {"methods": ["GET", "HEAD"], "paths": ["/public/**"]}))]
+    wants(inside([*words, f"{scheme}://web.test/public/x"], rules, read=read), BODY)
+    if more is None:
+        report = inside([*words, f"{scheme}://web.test/private"], rules, read=read)
+        assert BODY not in report.get("stdout", ""), "another path was let through"
+        assert "net.allow/path" in json.dumps(report["violations"]), report
+
+
+def python(code, package=None):
+    if package:
+        module(package)
+    return [PYTHON, "-c", code]
+
+
+def case_curl():
+    need("curl")
+    fetches(["curl", "-sS"])
+    fetches(["curl", "-sS"], scheme="http")
+
+
+def case_wget():
+    need("wget")
+    fetches(["wget", "-qO-"])
+
+
+def case_urllib():
+    fetches(python("import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode())"), read=[VENV])
+
+
+def case_requests():
+    fetches(python("import sys, requests; r = requests.get(sys.argv[1], timeout=20); print(r.text); r.raise_for_status()", "requests"), read=[VENV])
+
+
+def case_httpx():
+    for two in ("False", "True"):
+        # Its roots are its own package's unless it is told.
+        code = f"import os, ssl, sys, httpx; c = httpx.Client(http2={two}, verify=ssl.create_default_context(cafile=os.environ['SSL_CERT_FILE'])); r = c.get(sys.argv[1]); print(r.text, r.http_version)"
+        fetches(python(code, "httpx"), read=[VENV])
+
+
+def case_aiohttp():
+    code = "import asyncio, sys, aiohttp\nasync def main():\n async with aiohttp.ClientSession() as s, s.get(sys.argv[1]) as r: print(await r.text())\nasyncio.run(main())"
+    fetches(python(code, "aiohttp"), read=[VENV])
+
+
+def case_node():
+    need("node")
+    fetches(["node", "-e", "fetch(process.argv[1]).then(r => r.text()).then(console.log)"])
+
+
+def case_go():
+    need("go")
+    source = f"{HOME}/go/main.go"
+    os.makedirs(os.path.dirname(source), exist_ok=True)
+    with open(source, "w") as file:
+        file.write('package main\nimport ("fmt"; "io"; "net/http"; "os")\nfunc main() { r, e := http.Get(os.Args[1]); if e != nil { panic(e) }; b, _ := io.ReadAll(r.Body); fmt.Println(string(b)) }\n')
+    subprocess.run(["go", "build", "-o", f"{HOME}/go/get", source], check=True, capture_output=True, env={**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"})
+    fetches([f"{HOME}/go/get"], read=[f"{HOME}/go"])
+
+
+def case_java():
+    need("java", "javac")
+    with open(f"{HOME}/Get.java", "w") as file:
+        file.write("import java.net.*; import java.net.http.*; public class Get { public static void main(String[] a) throws Exception { System.out.println(HttpClient.newHttpClient().send("
+                   "HttpRequest.newBuilder(URI.create(a[0])).build(), HttpResponse.BodyHandlers.ofString()).body()); } }")
+    os.makedirs(f"{HOME}/java", exist_ok=True)
+    subprocess.run(["javac", "-d", f"{HOME}/java", f"{HOME}/Get.java"], check=True, capture_output=True)
+    # Java has a trust store of its own: plain HTTP is judged all the same.
+    fetches(["java", "-cp", f"{HOME}/java", "Get"], read=[f"{HOME}/java"], scheme="http")
+
+
+def case_git():
+    need("git")
+    root, work = f"{HOME}/git/kept.git", f"{HOME}/work"
+    quiet = {"check": True, "capture_output": True}
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", root], **quiet)
+    subprocess.run(["git", "-C", root, "config", "http.receivepack", "true"], **quiet)
+    subprocess.run(["git", "init", "-q", "-b", "main", work], **quiet)
+    subprocess.run(["git", "-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"], **quiet)
+    subprocess.run(["git", "-C", work, "push", "-q", root, "main"], **quiet)
+    read = {"methods": ["GET"]}, {"methods": ["POST"], "paths": ["/*/git-upload-pack"]}
+    key = secret("git.test", {"basic": "x-access-token"})
+    clone = "cd /tmp && git clone -q https://git.test/kept.git k && git -C k log --oneline | grep first"
+    narrow = [rule("git.test", 443, HTTPS, **more) for more in read]
+    wants(inside(["sh", "-c", clone], narrow, key), "first")
+    push = clone + " && cd k && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second && git push -q origin main && echo pushed"
+    report = inside(["sh", "-c", push], narrow, key)
+    assert "pushed" not in report["stdout"] and "net.allow/path" in json.dumps(report["violations"]), report
+    wants(inside(["sh", "-c", push], [rule("git.test", 443, HTTPS)], key), "pushed")
+
+
+def case_pip():
+    command = f"{PYTHON} -m pip install -q --disable-pip-version-check --no-cache-dir --target /tmp/t --index-url https://pip.test/simple kept && PYTHONPATH=/tmp/t {PYTHON} -c 'import kept; print(kept.said)'"
+    wants(inside(["sh", "-c", command], [rule("pip.test", 443, HTTPS)], secret("pip.test", {"basic": "reader"}), read=[VENV]), "from the private index")
+
+
+def case_npm():
+    need("npm", "node")
+    command = ("mkdir /tmp/n && cd /tmp/n && echo '{}' >package.json && echo 'registry=https://npm.test/\n//npm.test/:_authToken=${NPM_TOKEN}' >.npmrc && "
+               "npm install --no-audit --no-fund --loglevel=error kept && node -e \"console.log(require('kept'))\"")
+    key = secret("npm.test", {"header": "Authorization", "format": "Bearer {}"}, env="NPM_TOKEN")
+    wants(inside(["sh", "-c", command], [rule("npm.test", 443, HTTPS)], key), "from the private registry")
+
+
+def case_cargo():
+    found = subprocess.run(["sh", "-c", "rustup which cargo 2>/dev/null || command -v cargo"], capture_output=True, text=True).stdout.strip()
+    if not found:
+        raise Skip("`cargo` is not installed")
+    found = os.path.realpath(found)
+    chain = os.path.dirname(os.path.dirname(found))
+    config = "[registries.kept]\nindex = \"sparse+https://crates.test/index/\"\ncredential-provider = \"cargo:token\"\n[registry]\nglobal-credential-providers = [\"cargo:token\"]\n"
+    manifest = "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nkept = { version = \"1\", registry = \"kept\" }\n"
+    command = (f"mkdir -p /tmp/c/src /tmp/c/.cargo && cd /tmp/c && printf '{config}' >.cargo/config.toml && printf '{manifest}' >Cargo.toml && echo 'fn main() {{}}' >src/main.rs && "
+               f"{found} fetch -q && grep -r 'from the private' $CARGO_HOME/registry/src").replace("\n", "\\n")
+    key = secret("crates.test", {"header": "Authorization"}, env="CARGO_REGISTRIES_KEPT_TOKEN")
+    env = {"CARGO_HOME": "/tmp/cargo", "PATH": f"{chain}/bin:/usr/local/bin:/usr/bin:/bin"}
+    wants(inside(["sh", "-c", command], [rule("crates.test", 443, HTTPS)], key, read=[chain], env=env), "from the private registry")
+
+
+def vendor(host, path, put, header, name):
+    code = (f"import json, os, urllib.request as u; k = os.environ['{name}']; assert k.startswith('fumehood-')\n"
+            f"r = u.Request('https://{host}{path}', data=b'{{}}', headers={{'content-type': 'application/json', {header}}})\nprint(u.urlopen(r, timeout=20).read().decode())")
+    rules = [rule(host, 443, HTTPS, methods=["POST"], paths=["/v1/**"])]
+    wants(inside(python(code), rules, secret(host, put, env=name), read=[VENV]), "paid for")
+
+
+def case_openai_key():
+    vendor("api.openai.com", "/v1/chat/completions", {"header": "Authorization", "format": "Bearer {}"}, "'authorization': 'Bearer ' + k", "OPENAI_API_KEY")
+
+
+def case_anthropic_key():
+    vendor("api.anthropic.com", "/v1/messages", {"header": "x-api-key"}, "'x-api-key': k", "ANTHROPIC_API_KEY")
+
+
+def agent(name, variable, host, *words):
+    """A real agent as it is started by `fumehood agent`: its API is asked with the key, and the key is nowhere inside."""
+    if not shutil.which(name):
+        raise Skip(f"`{name}` is not installed")
+    PROPER.discard(host)
+    toml = f'[{{ host = "{host}", ports = [443], address = "127.0.0.1:{HTTPS}" }}]'
+    work, home = tempfile.mkdtemp(dir=HOME), tempfile.mkdtemp(dir=HOME)
+    line = [PROGRAM, "agent", "--json", "--timeout", "45s", "--set", f"net.allow={toml}", "--set", "net.presets=[]", "--set", f'net.ca=["{CA}"]', name, *words]
+    done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, cwd=work, env={**os.environ, "HOME": home, variable: KEY})
+    assert KEY not in done.stdout + done.stderr, "the key is told"
+    assert host in PROPER, f"{host} was not asked with the key: {done.stdout[-1500:]} {done.stderr[-500:]}"
+
+
+def case_agent_claude():
+    agent("claude", "ANTHROPIC_API_KEY", "api.anthropic.com", "-p", "say hello")
+
+
+def case_agent_codex():
+    agent("codex", "OPENAI_API_KEY", "api.openai.com", "exec", "--skip-git-repo-check", "-c", 'model_providers.own={name="own", base_url="https://api.openai.com/v1", env_key="OPENAI_API_KEY", wire_api="responses"}', "-c", 'model_provider="own"', "say hello")
+
+
+def case_agent_gemini():
+    agent("gemini", "GEMINI_API_KEY", "generativelanguage.googleapis.com", "-p", "say hello")
+
+
+def case_agent_opencode():
+    agent("opencode", "ANTHROPIC_API_KEY", "api.anthropic.com", "run", "--model", "anthropic/claude-sonnet-4-5", "say hello")
+
+
+def case_websocket():
+    module("websockets")
+    server = ("import asyncio, ssl, sys, websockets\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); c.load_cert_chain(sys.argv[1], sys.argv[2])\n"
+              "async def echo(s):\n async for m in s: await s.send('back ' + m)\n"
+              "async def main():\n async with websockets.serve(echo, '127.0.0.1', 0, ssl=c) as s:\n  print(s.sockets[0].getsockname()[1], flush=True); await asyncio.Future()\nasyncio.run(main())")
+    client = "import asyncio, os, ssl, websockets\nasync def main():\n async with websockets.connect('wss://ws.test/v1/x') as s:\n  await s.send('hello'); print(await s.recv())\nasyncio.run(main())"
+    with serving([PYTHON, "-c", server, f"{HOME}/leaf.pem", f"{HOME}/leaf.key"]) as port:
+        wants(inside(python(client), [rule("ws.test", 443, port, methods=["GET"], paths=["/v1/**"])], read=[VENV]), "back hello")
+
+
+def case_grpc():
+    module("grpc")
+    server = ("import grpc, sys, threading; from concurrent.futures import ThreadPoolExecutor as P\n"
+              "class H(grpc.GenericRpcHandler):\n def service(self, d): return grpc.unary_unary_rpc_method_handler(lambda r, c: b'back ' + r)\n"
+              "s = grpc.server(P(4), handlers=[H()]); k = grpc.ssl_server_credentials([(open(sys.argv[2], 'rb').read(), open(sys.argv[1], 'rb').read())])\n"
+              "print(s.add_secure_port('127.0.0.1:0', k), flush=True); s.start(); threading.Event().wait()")
+    client = ("import grpc, os, sys\nk = grpc.ssl_channel_credentials(open(os.environ['SSL_CERT_FILE'], 'rb').read())\n"
+              "c = grpc.secure_channel('grpc.test:443', k); print(c.unary_unary(sys.argv[1])(b'hello', timeout=20))")
+    rules = lambda port: [rule("grpc.test", 443, port, methods=["POST"], paths=["/kept.S/*"])]
+    with serving([PYTHON, "-c", server, f"{HOME}/leaf.pem", f"{HOME}/leaf.key"]) as port:
+        wants(inside([*python(client), "/kept.S/Do"], rules(port), read=[VENV]), "back hello")
+        report = inside([*python(client), "/other.S/Do"], rules(port), read=[VENV])
+        assert "back" not in report["stdout"] and "net.allow/path" in json.dumps(report["violations"]), report
+
+
+class serving:
+    """A server that says its port."""
+
+    def __init__(self, words, **more):
+        self.words, self.more = words, more
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **self.more)
+        return int(self.process.stdout.readline())
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def free():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def until(port, process):
+    for _ in range(100):
+        try:
+            return socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert process.poll() is None, "the server ended"
+            threading.Event().wait(0.1)
+    raise AssertionError("the server does not listen")
+
+
+def case_redis():
+    need("redis-server", "redis-cli")
+    port = free()
+    server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", HOME], stdout=subprocess.DEVNULL)
+    try:
+        until(port, server)
+        wants(inside(["redis-cli", "-h", "redis.test", "ping"], [rule("redis.test", 6379, port)]), "PONG")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def case_psql():
+    need("psql")
+    found = next((shutil.which("initdb", path=f"{folder}") for folder in ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin", "/usr/local/bin") if shutil.which("initdb", path=folder)), None)
+    if not found:
+        raise Skip("`initdb` is not installed")
+    folder, port = f"{HOME}/pg", free()
+    os.makedirs(folder)
+    user = {}
+    if os.getuid() == 0:
+        os.chown(folder, 65534, 65534)
+        user = {"user": 65534, "group": 65534, "extra_groups": []}
+    subprocess.run([found, "-D", f"{folder}/d", "-U", "kept", "-A", "trust", "-N"], check=True, capture_output=True, cwd=folder, **user)
+    server = subprocess.Popen([os.path.join(os.path.dirname(os.path.realpath(found)), "postgres"), "-D", f"{folder}/d", "-p", str(port), "-k", folder, "-h", "127.0.0.1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, **user)
+    try:
+        until(port, server)
+        wants(inside(["psql", "-h", "db.test", "-U", "kept", "-d", "postgres", "-tAc", "select 6 * 7"], [rule("db.test", 5432, port)]), "42")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def case_ssh():
+    need("ssh", "ssh-keygen")
+    sshd = "/usr/sbin/sshd"
+    if not os.access(sshd, os.X_OK) or os.getuid() != 0:
+        raise Skip("`sshd` is not installed, or this is not root")
+    folder, port = f"{HOME}/ssh", free()
+    os.makedirs(folder)
+    os.makedirs("/run/sshd", exist_ok=True)
+    for name in ("host", "own"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}"], check=True)
+    shutil.copy(f"{folder}/own.pub", f"{folder}/keys")
+    with open(f"{folder}/config", "w") as file:
+        file.write(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/keys\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n")
+    server = subprocess.Popen([sshd, "-D", "-f", f"{folder}/config"], stderr=subprocess.DEVNULL)
+    try:
+        until(port, server)
+        shutil.copytree(folder, f"{HOME}/given")
+        # The program inside is nobody's; it makes a copy of its own.
+        os.chmod(f"{HOME}/given/own", 0o644)
+        line = "cp /opt/given/own /tmp/own && chmod 600 /tmp/own && ssh -i /tmp/own -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@ssh.test echo arrived"
+        wants(inside(["sh", "-c", line], [rule("ssh.test", 22, port)], read=[f"{HOME}/given:/opt/given"]), "arrived")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def main():
+    cases = {name[5:]: case for name, case in globals().items() if name.startswith("case_")}
+    chosen = os.environ.get("CLIENTS", "").split() or cases
+    for name in chosen:
+        try:
+            cases[name]()
+            word, why = "passed", ""
+        except Skip as skip:
+            word, why = "skipped", f"skip: client {name}: {skip}"
+        except Exception as error:  # noqa: BLE001: each case is told, and the next one tried
+            word, why = "failed", f"{name}: {type(error).__name__}: {error}"
+        counts[word] += 1
+        print(why or f"{name}: ok", flush=True)
+    print(", ".join(f"{count} {word}" for word, count in counts.items()))
+    return counts["failed"] != 0 or counts["passed"] == 0
+
+
+certificate()
+HTTP, HTTPS = web(False), web(True)
+try:
+    code = main()
+finally:
+    shutil.rmtree(HOME, ignore_errors=True)
+sys.exit(code)

@@ -150,7 +150,7 @@ fn a_limit_of_time_ends_the_machine() {
 fn memory_is_that_of_the_machine_and_the_report_says_so() {
     let Some(place) = Place::new() else { return };
     let ended = place
-        .run(&["limits.memory=160M", "limits.disk=64M", "fs.tmp=16M"], "dd if=/dev/zero of=/dev/null bs=400M count=1");
+        .run(&["limits.memory=160M", "limits.disk=64M", "fs.tmp=16M"], "dd if=/dev/zero of=/dev/null bs=120M count=1");
     let outcome = &ended.report.outcome;
     assert_eq!(
         (outcome.kind, outcome.limit),

@@ -32,7 +32,7 @@ pub const MODULES: &[&str] = &[
 ];
 
 /// The bytes of a module by its name; `None` where the kernel has it built in.
-pub type ModuleOf<'a> = &'a dyn Fn(&str) -> Result<Option<Vec<u8>>, String>;
+pub(crate) type ModuleOf<'a> = &'a dyn Fn(&str) -> Result<Option<Vec<u8>>, String>;
 
 /// A kernel that was prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -156,16 +156,16 @@ is root touch /bin/new
 is image touch /etc/new
 is inet nc -l -p 9999 -w 1
 is unix nc -lU /tmp/socket -w 1
-cp /bin/busybox /tmp/true && chmod 755 /tmp/true && is written /tmp/true; rm -f /tmp/true
+echo '#!/bin/sh' >/tmp/true; chmod 755 /tmp/true; is written /tmp/true; rm -f /tmp/true
 is reading cat /tmp/..
 is legitimate cat /etc/passwd
 is denied mkdir /tmp/folder
 is allowed chmod 700 /tmp/.home
 dd if=/dev/zero of=/tmp/one bs=4096 count=1000 2>/dev/null; tell file_size $(wc -c </tmp/one); rm -f /tmp/one
 tell pids $( (for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 2 & echo started; done) 2>/dev/null | grep -c started)
-n=0; while [ $n -lt 1500 ] && : 2>/dev/null >/run/$n; do n=$((n + 1)); done; m=0
-while [ $m -lt 1500 ] && : 2>/dev/null >/dev/shm/$m; do m=$((m + 1)); done; k=0
-while [ $k -lt 1500 ] && : 2>/dev/null >/tmp/$k; do k=$((k + 1)); done; tell files $((n + m + k))
+n=0; while [ $n -lt 1500 ] && echo -n 2>/dev/null >/run/$n; do n=$((n + 1)); done; m=0
+while [ $m -lt 1500 ] && echo -n 2>/dev/null >/dev/shm/$m; do m=$((m + 1)); done; k=0
+while [ $k -lt 1500 ] && echo -n 2>/dev/null >/tmp/$k; do k=$((k + 1)); done; tell files $((n + m + k))
 rm -f /run/[0-9]* /dev/shm/[0-9]* /tmp/[0-9]*
 fill() { n=0; while [ $n -lt 40 ] && dd if=/dev/zero of=$1/f$n bs=1048576 count=1 2>/dev/null; do n=$((n + 1)); done; echo $n; }
 tell tmp $(fill /tmp); tell shm $(fill /dev/shm); tell run $(fill /run)

@@ -111,7 +111,7 @@ cases! {
     Tools: "the gate stands before whoever calls a tool" => enforced(tools);
     AuditPath: "the run is in the log" => enforced(|scene| logged(scene, "\"run.planned\"", true));
     AuditRedact: "what matches is in no record" => enforced(|scene| logged(scene, "of-the-policy", false));
-    AuditContent: "arguments are a hash" => enforced(|scene| logged(scene, "file_size", false));
+    AuditContent: "arguments are a hash" => enforced(|scene| logged(scene, "fill()", false));
     AuditSync: "the end is in the log" => enforced(|scene| logged(scene, "\"run.ended\"", true));
 }
 

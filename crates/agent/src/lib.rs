@@ -14,13 +14,24 @@
 
 mod files;
 pub mod frame;
+pub mod machine;
 mod serve;
 mod starter;
 mod task;
 mod tree;
 pub mod words;
 
-pub use serve::{main, serve};
+pub use serve::serve;
+
+/// The program: the first process of a machine, else the agent.
+#[must_use]
+pub fn main() -> std::process::ExitCode {
+    if sys::caller::pid() == 1 && std::path::Path::new("/").join(machine::CONFIG).exists() {
+        machine::main()
+    } else {
+        serve::main()
+    }
+}
 
 /// The program, static: it works in an empty root.
 #[cfg(feature = "embed")]

@@ -205,6 +205,7 @@ pub const ALL: &[&dyn Backend] = &[
     &crate::native::Process,
     &crate::native::Container,
     &crate::gvisor::Gvisor,
+    &crate::qemu::Qemu,
 ];
 
 /// The backend that made a plan.
@@ -227,7 +228,9 @@ mod tests {
     fn strict(backend: &dyn Backend) -> policy::Loaded {
         let caller = policy::Caller { dir: PathBuf::from("/srv"), home: None, profiles: vec!["default".to_owned()] };
         let mut layers = policy::Layers::new(caller);
-        let text = format!("version = 1\ntier = \"{}\"\n", backend.tier().as_str());
+        // No folder of the host goes into a machine but as an image.
+        let root = if backend.tier() == Tier::Vm { "fs.root = \"dir:/srv\"\n" } else { "" };
+        let text = format!("version = 1\ntier = \"{}\"\n{root}", backend.tier().as_str());
         let none = |_: &Path| Err("no such file".to_owned());
         layers.document("case", &text, policy::Format::Toml, Path::new("/srv"), &none);
         layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"))

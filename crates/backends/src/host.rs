@@ -50,6 +50,7 @@ pub struct Capabilities {
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
+    machine: OnceLock<Result<crate::qemu::Emulation, Missing>>,
     /// Others than those, when the service manager gave some.
     groups_given: OnceLock<Option<Result<sys::cgroup::Hierarchies, String>>>,
 }
@@ -118,6 +119,7 @@ impl Capabilities {
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
+            machine: OnceLock::new(),
             groups_given: OnceLock::new(),
         }
     }
@@ -152,6 +154,7 @@ impl Capabilities {
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
+            machine: OnceLock::new(),
             groups_given: OnceLock::new(),
         }
     }
@@ -186,6 +189,18 @@ impl Capabilities {
             return Ok(());
         }
         self.namespaces.get_or_init(|| namespaces(self.root())).clone()
+    }
+
+    /// What emulates machines here, and the kernel that was prepared for them.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn machine(&self) -> Result<&crate::qemu::Emulation, Missing> {
+        let found = self.machine.get_or_init(|| match self.assumed {
+            Some(_) => Ok(crate::qemu::Emulation::assumed()),
+            None => crate::qemu::Emulation::probe(),
+        });
+        found.as_ref().map_err(Missing::clone)
     }
 
     /// gVisor's runtime, which is looked for and asked once.

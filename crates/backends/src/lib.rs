@@ -10,6 +10,7 @@ mod error;
 mod gvisor;
 mod host;
 mod native;
+mod qemu;
 mod support;
 
 pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
@@ -20,4 +21,5 @@ pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
     Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
 };
+pub use qemu::{Emulation, Kernel, MODULES, Qemu, find_module};
 pub use support::{LANGUAGE_MODULES, unmet_rules};

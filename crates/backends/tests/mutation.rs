@@ -263,6 +263,8 @@ const fn variant(control: &Control) -> &'static str {
         Control::Secrets => "Secrets",
         Control::HostNetwork => "HostNetwork",
         Control::Interpreter(_) => "Interpreter",
+        Control::Machine(_) => "Machine",
+        Control::InMachine(_) => "InMachine",
         Control::Audit => "Audit",
         Control::CommandGate => "CommandGate",
         Control::ToolGate => "ToolGate",

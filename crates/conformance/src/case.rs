@@ -15,6 +15,8 @@ pub enum Tier {
     Container,
     /// Another kernel in user space.
     Gvisor,
+    /// A machine of its own.
+    Vm,
 }
 
 /// Who runs the product.
@@ -52,7 +54,7 @@ impl BackendId {
             policy::value::Tier::Process => Ok(Self { tier: Tier::Process, name: backend.name() }),
             policy::value::Tier::Container => Ok(Self { tier: Tier::Container, name: backend.name() }),
             policy::value::Tier::Gvisor => Ok(Self { tier: Tier::Gvisor, name: backend.name() }),
-            tier @ policy::value::Tier::Vm => Err(format!("no case can name tier {}", tier.as_str()).into()),
+            policy::value::Tier::Vm => Ok(Self { tier: Tier::Vm, name: backend.name() }),
         };
         backends::ALL.iter().map(named).collect()
     }
@@ -86,6 +88,8 @@ pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::n
 pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), RUNSC];
 
 const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
+/// A machine by QEMU.
+pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];
 
 impl Tier {
     /// As policies spell it.
@@ -96,6 +100,7 @@ impl Tier {
             Self::Process => "process",
             Self::Container => "container",
             Self::Gvisor => "gvisor",
+            Self::Vm => "vm",
         }
     }
 }

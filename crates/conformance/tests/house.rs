@@ -51,7 +51,8 @@ const ROOMS: [Room; 19] = [
     Room { package: "fumehood-guest", rooms: &["fumehood-sys"], others: Some(&[]) },
     Room {
         package: "fumehood-backends",
-        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest"],
+        // The agent: what starts programs in a machine, as bytes and as a protocol.
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-guest", "fumehood-agent"],
         // No command line, no audit, no signatures.
         others: Some(&["globset", "serde", "serde_json", "sha2", "thiserror", "toml"]),
     },

@@ -14,6 +14,7 @@ pub mod environment;
 mod explain;
 pub mod learn;
 pub mod load;
+mod machine;
 pub mod mcp;
 pub mod program;
 pub mod run;

@@ -97,7 +97,7 @@ enum For {
 
 /// The program: speaks on descriptor 0 until that is closed.
 #[must_use]
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     match prepare().map_err(Broken::Call).and_then(serve_prepared) {
         Ok(()) => ExitCode::SUCCESS,
         Err(broken) => {

@@ -120,6 +120,7 @@ impl Proof<'_> {
         let p = self.posture;
         match control {
             Control::OwnKernel { platform } => self.own_kernel(platform),
+            Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Namespace(kind) => {
                 asked(self.blueprint().namespaces.contains(kind))?;
                 must(self.seen.namespaces.contains(kind), || "it is ours".to_owned())
@@ -161,6 +162,7 @@ impl Proof<'_> {
             | Control::Rlimit { .. }
             | Control::Environment
             | Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::Watch(_)
             | Control::Audit
             | Control::CommandGate

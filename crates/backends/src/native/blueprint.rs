@@ -107,6 +107,19 @@ impl Blueprint {
         blueprint
     }
 
+    /// The parts that the kernel of a virtual machine holds.
+    pub(crate) fn in_machine(plan: &Plan) -> Self {
+        let mut blueprint = Self::default();
+        for entry in &plan.entries {
+            for control in entry.controls.iter() {
+                if let Control::InMachine(inner) = control {
+                    blueprint.add(entry.clause, inner);
+                }
+            }
+        }
+        blueprint
+    }
+
     fn add(&mut self, clause: ClauseId, control: &Control) {
         match control {
             Control::Namespace(kind) => {
@@ -163,6 +176,8 @@ impl Blueprint {
             Control::ProtectedAtApply
             | Control::ImageTree(_)
             | Control::HostNetwork
+            | Control::Machine(_)
+            | Control::InMachine(_)
             | Control::Proxy
             | Control::Secrets
             | Control::Watch(_)

@@ -257,6 +257,7 @@ impl Proof<'_> {
                 must(self.armed.contains(control), || "nobody set it up".to_owned())?;
                 self.listed(self.started.prepared.blueprint.exec.as_deref().unwrap_or_default())
             }
+            Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Copy { size: None, .. }
             | Control::Broker
             | Control::Proxy

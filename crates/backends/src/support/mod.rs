@@ -5,6 +5,7 @@
 mod container;
 mod gvisor;
 mod language;
+mod machine;
 mod network;
 pub use network::unmet_rules;
 mod process;
@@ -13,6 +14,9 @@ pub(crate) use container::{probe as container_probe, support as container};
 pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
 pub use language::MODULES as LANGUAGE_MODULES;
 pub(crate) use language::support as language;
+pub(crate) use machine::{
+    OVERHEAD as MACHINE_OVERHEAD, memory_of as machine_memory, probe as machine_probe, support as machine,
+};
 pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};

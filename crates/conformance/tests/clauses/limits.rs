@@ -386,7 +386,7 @@ print(os.path.getsize(path))"
 /// Everything together, in every place that can be written.
 fn fill(scene: &Fixture, piece: &str) -> String {
     let places = match scene.tier {
-        Tier::Container | Tier::Gvisor => "['/tmp', '/dev/shm', '/run']",
+        Tier::Container | Tier::Gvisor | Tier::Vm => "['/tmp', '/dev/shm', '/run']",
         Tier::Language | Tier::Process => "[os.environ['TMPDIR'], os.environ['HOME']]",
     };
     format!(
@@ -408,7 +408,7 @@ print(done, flush=True)"
 
 fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> Held {
     match scene.tier {
-        Tier::Container | Tier::Gvisor => {
+        Tier::Container | Tier::Gvisor | Tier::Vm => {
             let done: u32 = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
             check(ended.out().contains("errno 28") && done <= most, || ended.said())
         }

@@ -20,6 +20,7 @@ mod process;
 mod streams;
 mod tier;
 mod usage;
+mod vm;
 mod workspace;
 
 use std::collections::BTreeSet;
@@ -34,7 +35,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 17] = [
+    let groups: [&[Case]; 18] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -52,6 +53,7 @@ fn cases() -> Vec<Case> {
         gvisor::CASES,
         language::CASES,
         language::BEHIND,
+        vm::CASES,
     ];
     groups.concat()
 }
@@ -140,6 +142,8 @@ fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
         Some("the test is not run as root".to_owned())
     } else if backend.tier == Tier::Gvisor {
         backends::Capabilities::probe().runsc().err().map(|missing| missing.why)
+    } else if backend.tier == Tier::Vm {
+        vm::missing()
     } else {
         None
     };

@@ -246,7 +246,7 @@ fn noexec(scene: &Fixture) -> Held {
     let ended = scene.python(&["fs.noexec=true"], &copy("__import__('os').environ['TMPDIR'] + '/sleep'"))?;
     check(ended.code == Some(0) && ended.out().starts_with("errno 13 "), || ended.said())?;
     match scene.tier {
-        Tier::Container | Tier::Gvisor => check(!ended.out().ends_with(" 0"), || ended.said()),
+        Tier::Container | Tier::Gvisor | Tier::Vm => check(!ended.out().ends_with(" 0"), || ended.said()),
         // Landlock does not see what a loader maps: the plan says so, and that is the promise.
         Tier::Language | Tier::Process => {
             let list = ended.report.get("enforcers").map(ToString::to_string).unwrap_or_default();
@@ -281,7 +281,7 @@ fn tmp_size(scene: &Fixture) -> Held {
     check(allowed.out() == "24", || format!("the control failed: {}", allowed.said()))?;
     let ended = scene.python(&values, &code(20))?;
     match scene.tier {
-        Tier::Container | Tier::Gvisor => {
+        Tier::Container | Tier::Gvisor | Tier::Vm => {
             check(ended.out().starts_with("errno 28\n7") || ended.out().starts_with("errno 28\n8"), || ended.said())
         }
         // Sampled: the run ends.

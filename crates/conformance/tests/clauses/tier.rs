@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::Tier,
         backends: BOTH,
         sentence: "a tier that no backend implements is refused",
-        cell: Cell::Refused(&["tier=vm"], "tier/no-backend"),
+        cell: Cell::Refused(&["tier=language"], "tier/no-backend"),
     },
     Case {
         clause: ClauseId::Backend,

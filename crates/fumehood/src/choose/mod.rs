@@ -62,7 +62,7 @@ pub(crate) const fn strength(tier: Tier) -> &'static str {
         Tier::Process => "files, sockets and privilege are closed; what is there can be seen",
         Tier::Container => "sees and reaches only what is given; bugs of the kernel stay",
         Tier::Gvisor => "a kernel of its own in user space before the host's",
-        Tier::Vm => "a kernel of its own behind the processor's wall",
+        Tier::Vm => "a kernel of its own in an emulated machine, and the container tier around that",
     }
 }
 

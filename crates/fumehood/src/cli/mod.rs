@@ -28,6 +28,7 @@ mod keys;
 mod language;
 mod learn;
 mod live;
+mod machine;
 mod man;
 mod mcp;
 mod mcp_fetch;
@@ -120,6 +121,7 @@ pub const COMMANDS: &[&Spec] = &[
     &image::LS,
     &image::RM,
     &image::INSPECT,
+    &machine::PREPARE,
     &gc::SPEC,
     &explain::SPEC,
     &mcp::SERVE_GATEWAY,

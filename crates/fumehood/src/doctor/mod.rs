@@ -86,7 +86,8 @@ pub fn examine(
     let mut tiers = tiers(&host);
     tiers.retain(|tier| only.is_none_or(|only| only == tier.tier));
     for tier in &mut tiers {
-        if tier.refused.is_empty() {
+        // A machine needs a root that somebody names, and has none to be tried with.
+        if tier.refused.is_empty() && tier.tier != Tier::Vm {
             tier.proof = prove.map(|prove| prove(tier.tier, tier.backend));
         }
     }

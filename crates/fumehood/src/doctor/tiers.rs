@@ -163,9 +163,11 @@ fn tier(backend: &'static dyn Backend, host: &Capabilities) -> TierHealth {
     }
 }
 
-/// Whether the default policy has a plan here.
+/// Whether the default policy has a plan here; on the vm tier with a folder as its root, since the host's own tree does not go
+/// into a machine.
 fn refused(backend: &'static dyn Backend, host: &Capabilities) -> Vec<Reason> {
-    let Some(loaded) = load(&format!("tier = \"{}\"", backend.tier().as_str())) else { return Vec::new() };
+    let root = if backend.tier() == Tier::Vm { "\nfs.root = \"dir:/srv/root\"" } else { "" };
+    let Some(loaded) = load(&format!("tier = \"{}\"{root}", backend.tier().as_str())) else { return Vec::new() };
     let policy = loaded.policy_on(backend.tier()).into_owned();
     let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
     let on = Candidate { tier: backend.tier(), backend: backend.name(), answers: &answers };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Control;
+use super::{Control, Machine};
 
 /// Where the proof of a control comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,13 @@ impl Control {
             Self::Broker => Evidence::Armed("it said the digest of the rules, and holds the sockets"),
             Self::Proxy => Evidence::Armed("it said the digest of the rules, of which the proxy is one"),
             Self::Secrets => Evidence::Armed("it said the digest of which secrets it holds for which requests"),
+            Self::Machine(Machine::Emulator { .. }) => Evidence::Outside(
+                "/proc/PID/cmdline, status of the emulator; every control of the sandbox around it left its own evidence",
+            ),
+            Self::Machine(Machine::Kernel { .. }) => Evidence::Guest("uname; what it was started from had the digest"),
+            Self::Machine(Machine::Memory(_)) => Evidence::Guest("/proc/meminfo inside; the emulator's words outside"),
+            Self::Machine(Machine::NoNetwork) => Evidence::Guest("/proc/net/dev inside; the emulator's words outside"),
+            Self::InMachine(_) => Evidence::Guest("/proc of the machine, read by our agent before anything else ran"),
             Self::HostNetwork => Evidence::Behaviour("no probe of closed sockets is planned"),
             Self::Interpreter(_) => {
                 Evidence::Armed("it tried its limits and said which it has, before it was given the program")

@@ -252,6 +252,38 @@ pub struct Inlet {
     pub port: u16,
 }
 
+/// A part of a virtual machine, as it is seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// The emulator is the program of a sandbox of the container tier, and was started with these words alone.
+    Emulator {
+        /// Its version.
+        version: String,
+    },
+    /// A kernel of its own, whose files have this digest together.
+    Kernel {
+        /// Its release.
+        release: String,
+        /// SHA-256 of what was prepared.
+        digest: String,
+    },
+    /// So many bytes of memory, and no way to more.
+    Memory(u64),
+    /// It has no network device.
+    NoNetwork,
+}
+
+impl Machine {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Emulator { .. } => "vm:qemu-tcg",
+            Self::Kernel { .. } => "vm:kernel",
+            Self::Memory(_) => "vm:memory",
+            Self::NoNetwork => "vm:no-network-device",
+        }
+    }
+}
+
 /// One mechanism with its parameters. Closed: a new one breaks the start and the proof until both know it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Control {
@@ -412,6 +444,10 @@ pub enum Control {
     Proxy,
     /// The broker holds the values of `[secrets]`, which were read outside, and puts them into requests that they are for.
     Secrets,
+    /// A part of the virtual machine around the sandbox.
+    Machine(Machine),
+    /// Held by the kernel of the virtual machine, which is none of the host's.
+    InMachine(Box<Self>),
     /// The network of the host. The broker's own plan has it, and no other can: no clause asks for it.
     HostNetwork,
     /// An interpreter runs the program, which the kernel never sees, and holds these limits of the language by itself.
@@ -481,6 +517,8 @@ impl Control {
             Self::Secrets => "broker:secrets",
             Self::HostNetwork => "host:net",
             Self::Interpreter(interpreter) => return format!("interpreter:{}", interpreter.source.backend()),
+            Self::Machine(part) => part.name(),
+            Self::InMachine(control) => return format!("vm:{}", control.name()),
             Self::Audit => "supervisor:audit",
             Self::CommandGate => "broker:commands",
             Self::ToolGate => "broker:tools",
@@ -545,6 +583,13 @@ impl Control {
             Self::Executables { .. } => {
                 (Kernel, Hostile, Some("a readable file of a grant that is given to the dynamic loader runs"))
             }
+            Self::Machine(Machine::Emulator { .. }) => (
+                Kernel,
+                Hostile,
+                Some(
+                    "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
+                ),
+            ),
             Self::Cgroup { version, limit } => {
                 let (against, overshoot) = limit.hold(*version);
                 (Kernel, against, overshoot)
@@ -580,6 +625,8 @@ impl Control {
             | Self::Inlets(_)
             | Self::HostNetwork
             | Self::OwnKernel { .. }
+            | Self::Machine(_)
+            | Self::InMachine(_)
             | Self::Rule { .. }
             | Self::Filter(_)
             | Self::Rlimit { .. } => (Kernel, Hostile, None),

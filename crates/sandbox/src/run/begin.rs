@@ -106,9 +106,10 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let image = crate::image::demand(plan, environment)?;
     let mut home = journal(recorded, policy)?;
     let (tmp, bundle) = match plan.tier {
-        Tier::Language | Tier::Process => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
+        // What a machine is made of lies there.
+        Tier::Language | Tier::Process | Tier::Vm => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
         Tier::Gvisor => (None, Some(own_folder(&mut home, recorded, HostResources::own_bundle)?)),
-        Tier::Container | Tier::Vm => (None, None),
+        Tier::Container => (None, None),
     };
     let live = matches!(what, Workload::Agent(_));
     let program = match plan.tier {

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
 use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
-use policy::value::Root;
+use policy::value::{Root, Tier};
 use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
 use serde_json::{Value, json};
 
@@ -66,7 +66,9 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let net = broker.map(Keeper::finish);
     // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
     let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
-    let folder = home.tmp().map_or(0, super::workspace::written);
+    // What a machine starts from lies in its folder, and nothing that it writes.
+    let writes = plan.tier == Tier::Process;
+    let folder = home.tmp().filter(|_| writes).map_or(0, super::workspace::written);
     // Of what is written to files of the host nobody can say whose it was.
     let counted = watched.written.max(layer_used).max(folder);
     let disk = (!plan.policy.writes_to_host()).then_some(counted);

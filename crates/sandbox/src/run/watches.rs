@@ -3,7 +3,7 @@
 //! Both are made from the plan's controls. The loop that supervises has nothing else to go by, so that a control which is
 //! not here is neither enforced nor said to be.
 
-use policy::control::{CgroupLimit, Control, Resource, Watch};
+use policy::control::{CgroupLimit, Control, Machine, Resource, Watch};
 use policy::report::Limit;
 use policy::value::{Over, Threshold};
 use policy::{Bytes, Millis, Plan};
@@ -49,6 +49,9 @@ impl Watches {
         if let Control::Watch(watch) = control {
             self.watch(watch);
         } else if let Control::Cgroup { limit: CgroupLimit::Memory(bytes), version: _ } = control {
+            // Around a machine the group has room for the emulator too.
+            self.memory_limit.get_or_insert(Bytes(*bytes));
+        } else if let Control::Machine(Machine::Memory(bytes)) = control {
             self.memory_limit = Some(Bytes(*bytes));
         } else if let Control::Rlimit { resource: Resource::Cpu, value: _ } = control {
             self.cpu_limited = true;

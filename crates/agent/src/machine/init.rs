@@ -1,0 +1,204 @@
+//! The first process of a machine: makes the tree that programs see, starts the agent in it as an ordinary user, and switches the
+//! machine off when the agent has ended.
+//!
+//! A step that fails is told to the supervisor, in place of the answer to its first request, and nothing is started.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use rustix::process::{WaitOptions, WaitStatus};
+use rustix::system::RebootCommand;
+use sys::bare::{self, Fd, Pointers};
+
+use super::{CONFIG, FILTER, MODULES, Machine, PORT, PROGRAM, root};
+use crate::files::failure::{failure, words};
+use crate::frame::{self, Frame, Kind};
+use crate::words::{Code, Ended};
+
+/// How long a device may take to appear.
+const DEVICES: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// Which step failed, and why.
+pub(super) struct Fault(String);
+
+/// Names the step of an errno.
+pub(super) fn at(step: impl Into<String>) -> impl FnOnce(Errno) -> Fault {
+    move |errno| Fault(format!("{}: {}", step.into(), words(errno)))
+}
+
+/// The same of the standard library's errors.
+pub(super) fn io(step: impl Into<String>) -> impl FnOnce(std::io::Error) -> Fault {
+    move |error| Fault(format!("{}: {error}", step.into()))
+}
+
+/// The same of our own calls.
+pub(super) fn call(step: &'static str) -> impl FnOnce(bare::Errno) -> Fault {
+    move |errno| at(step)(Errno::from_raw_os_error(errno.number()))
+}
+
+/// The whole life of the machine; it never returns to the kernel, which would panic.
+pub(crate) fn main() -> ExitCode {
+    if let Err(Fault(why)) = live() {
+        tell(&why);
+    }
+    // What it had to say is with the emulator when the port is closed.
+    let _off = rustix::system::reboot(RebootCommand::PowerOff);
+    ExitCode::FAILURE
+}
+
+fn live() -> Result<(), Fault> {
+    let own = MountFlags::NOSUID | MountFlags::NOEXEC;
+    root::folder("/dev", 0o755)?;
+    root::mounted("devtmpfs", "/dev", own, "mode=0755")?;
+    root::folder("/proc", 0o555)?;
+    root::mounted("proc", "/proc", own | MountFlags::NODEV, "")?;
+    load_modules()?;
+    let socket = open_when_there(&port(), OFlags::RDWR)?;
+    let config = std::fs::read(Path::new("/").join(CONFIG)).map_err(io("reading the machine's config"))?;
+    let machine: Machine =
+        serde_json::from_slice(&config).map_err(|error| Fault(format!("reading the machine's config: {error}")))?;
+    let filter = std::fs::read(Path::new("/").join(FILTER)).map_err(io("reading the filter"))?;
+    let program = rustix::fs::open(Path::new("/").join(PROGRAM), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let program = program.map_err(at("opening the agent"))?;
+    drop(open_when_there("/dev/vda", OFlags::RDONLY)?);
+    rustix::system::sethostname(machine.hostname.as_bytes()).map_err(at("the host name"))?;
+    // Nothing inside needs namespaces of its own, and much of the kernel is reached through them.
+    write("/proc/sys/user/max_user_namespaces", "0")?;
+    write("/proc/sys/kernel/dmesg_restrict", "1")?;
+    if machine.loopback {
+        bare::loopback_up().map_err(call("the loopback device"))?;
+    }
+    root::enter(&machine)?;
+    let pid = sys::fork::run(|| {
+        let Fault(why) = become_agent(&machine, &filter, &socket, &program);
+        say(&socket, &why);
+        1
+    });
+    let pid = pid.map_err(|error| at("starting the agent")(error.errno))?;
+    drop((socket, program));
+    reap_until(pid)
+}
+
+/// The first port of the virtual serial device.
+fn port() -> String {
+    format!("/dev/vport0p{PORT}")
+}
+
+/// Every module, in the order of the names.
+fn load_modules() -> Result<(), Fault> {
+    let folder = Path::new("/").join(MODULES);
+    let listed = std::fs::read_dir(&folder).map_err(io("listing the modules"))?;
+    let mut files: Vec<_> = listed.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    files.sort();
+    for path in files {
+        let name = path.display().to_string();
+        let file = std::fs::File::open(&path).map_err(io(name.clone()))?;
+        match rustix::system::finit_module(&file, c"", 0) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(at(name)(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// A device file: its driver makes it when the device was found.
+fn open_when_there(path: &str, flags: OFlags) -> Result<OwnedFd, Fault> {
+    let began = Instant::now();
+    loop {
+        match rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()) {
+            Ok(fd) => return Ok(fd),
+            // Nothing says that it is there: it is looked for again.
+            Err(_) if began.elapsed() < DEVICES => drop(rustix::event::poll(&mut [], Some(&LOOK))),
+            Err(errno) => return Err(at(path)(errno)),
+        }
+    }
+}
+
+fn write(path: &str, value: &str) -> Result<(), Fault> {
+    std::fs::write(path, value).map_err(io(path))
+}
+
+/// Waits for the end of the agent, and takes in whatever was left behind on the way.
+fn reap_until(agent: i32) -> Result<(), Fault> {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == agent => return judged(status),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(at("waiting for the agent")(errno)),
+        }
+    }
+}
+
+/// One that was ended from inside says nothing more: the supervisor hears that the machine is off.
+fn judged(status: WaitStatus) -> Result<(), Fault> {
+    match status.exit_status() {
+        Some(0) => Ok(()),
+        Some(code) => Err(Fault(format!("the agent ended with code {code}"))),
+        None => Err(Fault("the agent was ended by a signal".to_owned())),
+    }
+}
+
+/// In the child: an ordinary user without any privilege, then the agent; only a fault comes back.
+fn become_agent(machine: &Machine, filter: &[u8], socket: &OwnedFd, program: &OwnedFd) -> Fault {
+    confine(machine, filter, socket).map_or_else(|fault| fault, |()| execute(machine, program))
+}
+
+fn confine(machine: &Machine, filter: &[u8], socket: &OwnedFd) -> Result<(), Fault> {
+    let nothing = crate::serve::nothing().map_err(at("/dev/null"))?;
+    rustix::process::setsid().map_err(at("a session of its own"))?;
+    bare::join_new_keyring().map_err(call("a keyring of its own"))?;
+    for (resource, value) in &machine.rlimits {
+        bare::set_limit(*resource, *value).map_err(call("a resource limit"))?;
+    }
+    bare::set_umask(machine.umask);
+    rustix::process::chdir(&machine.cwd).map_err(at(machine.cwd.clone()))?;
+    bare::drop_bounding().map_err(call("the capabilities' bound"))?;
+    bare::clear_ambient().map_err(call("the ambient capabilities"))?;
+    bare::clear_groups().map_err(call("the groups"))?;
+    bare::set_group(machine.id).map_err(call("the group"))?;
+    bare::set_user(machine.id).map_err(call("the user"))?;
+    bare::drop_capabilities().map_err(call("the capabilities"))?;
+    bare::set_no_new_privs().map_err(call("no_new_privs"))?;
+    rustix::stdio::dup2_stdin(socket).map_err(at("descriptor 0"))?;
+    rustix::stdio::dup2_stdout(&nothing).map_err(at("descriptor 1"))?;
+    rustix::stdio::dup2_stderr(&nothing).map_err(at("descriptor 2"))?;
+    bare::set_filter(filter).map_err(call("the filter of system calls"))
+}
+
+fn execute(machine: &Machine, program: &OwnedFd) -> Fault {
+    let texts: Option<Vec<CString>> = machine.environment.iter().map(|text| CString::new(text.as_str()).ok()).collect();
+    let Some(texts) = texts else { return Fault("the environment has a zero byte".to_owned()) };
+    let pointers = |texts: &[CString]| Pointers::new(texts.len());
+    let (Ok(arguments), Ok(environment)) = (Pointers::new(1), pointers(&texts)) else {
+        return Fault("no memory for the agent's arguments".to_owned());
+    };
+    let (arguments, _) = arguments.filled(std::iter::once(c"fumehood-agent"));
+    let (environment, _) = environment.filled(texts.iter().map(CString::as_c_str));
+    let program = Fd::new(u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX));
+    call("executing the agent")(bare::execute_descriptor(program, &arguments, &environment))
+}
+
+/// Tells the supervisor why there is no agent, if its port is there.
+fn tell(why: &str) {
+    if let Ok(port) = rustix::fs::open(port(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        say(&port, why);
+    }
+}
+
+fn say(port: impl AsFd, why: &str) {
+    let ended = Ended::<()>::Error(failure(Code::Failed, format!("the machine's first process: {why}")));
+    let mut bytes = Vec::new();
+    let words = serde_json::to_vec(&ended).unwrap_or_default();
+    if frame::put(&mut bytes, Frame { kind: Kind::End, stream: super::FIRST, payload: &words }) {
+        let _gone = rustix::io::write(port, &bytes);
+    }
+}

@@ -1,0 +1,71 @@
+//! What emulates machines on this host: QEMU with its software processor, and the prepared kernel.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::store::Kernel;
+use crate::host::Missing;
+
+/// Where Debian, Fedora and Arch have it.
+const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
+/// How long it may take to say its version.
+const SAYS: Duration = Duration::from_secs(20);
+/// Oldest version whose options we know.
+const LEAST: (u32, u32) = (7, 2);
+
+/// What emulates machines here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulation {
+    /// The emulator.
+    pub program: PathBuf,
+    /// Its version.
+    pub version: String,
+    /// The kernel that was prepared.
+    pub kernel: Kernel,
+}
+
+impl Emulation {
+    /// For hosts that are only spoken of.
+    pub(crate) fn assumed() -> Self {
+        Self { program: PROGRAM.into(), version: "7.2.0".to_owned(), kernel: Kernel::assumed() }
+    }
+
+    /// Asks the host.
+    pub(crate) fn probe() -> Result<Self, Missing> {
+        let program = Path::new(PROGRAM).canonicalize().map_err(|_none| Missing {
+            id: "tier/no-qemu",
+            why: format!("there is no `{PROGRAM}`"),
+            fix: "install QEMU for x86-64: apt-get install --no-install-recommends qemu-system-x86".to_owned(),
+        })?;
+        let version = version(&program)?;
+        Ok(Self { program, version, kernel: Kernel::read()? })
+    }
+}
+
+/// `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`; asked with the software processor, which is a module in Debian.
+fn version(program: &Path) -> Result<String, Missing> {
+    let unusable = |why: String| Missing {
+        id: "tier/no-qemu",
+        why: format!("`{}` cannot be used: {why}", program.display()),
+        fix: "install QEMU 7.2 or later: apt-get install --no-install-recommends qemu-system-x86".to_owned(),
+    };
+    let asked = |argument: &str| {
+        let output = sys::command::Command::new(program).arg(argument).arg("help").output(&[], 1 << 16, SAYS);
+        output
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .map_err(|error| unusable(error.to_string()))
+    };
+    if !asked("-accel")?.lines().any(|line| line.trim() == "tcg") {
+        return Err(unusable("it has no software processor (tcg)".to_owned()));
+    }
+    let text = sys::command::Command::new(program).arg("-version").output(&[], 1 << 12, SAYS);
+    let text = text.map_err(|error| unusable(error.to_string()))?.stdout;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let said = text.lines().next().and_then(|line| line.strip_prefix("QEMU emulator version ")).unwrap_or_default();
+    let version = said.split_whitespace().next().unwrap_or_default();
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) if (major, minor) >= LEAST => Ok(version.to_owned()),
+        _ => Err(unusable(format!("it says version `{version}`, and 7.2 is the oldest that is known"))),
+    }
+}

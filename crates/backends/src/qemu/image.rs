@@ -1,0 +1,111 @@
+//! The root's image: a folder of the host as a read-only file system of the machine's.
+//!
+//! `mke2fs` copies names, modes, owners and links, and nothing of it is interpreted here. The machine shows it with no device and
+//! no set-user-id.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sys::pidfd::End;
+
+use crate::StartError;
+
+/// Debian's place for it.
+const PROGRAMS: [&str; 2] = ["/usr/sbin/mke2fs", "/sbin/mke2fs"];
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Largest tree that becomes an image, bytes on a disk.
+const LARGEST: u64 = 16 << 30;
+/// Most entries of it.
+const MOST: u64 = 2_000_000;
+/// Block size.
+const BLOCK: u64 = 4096;
+/// Bytes of an inode.
+const INODE: u64 = 256;
+
+/// An image that could be made.
+#[derive(Debug)]
+pub(super) struct Planned<'a> {
+    folder: &'a Path,
+    bytes: u64,
+    entries: u64,
+}
+
+impl<'a> Planned<'a> {
+    /// Of a folder.
+    pub(super) fn of(folder: &'a Path) -> Result<Self, StartError> {
+        let (bytes, entries) = size(folder)?;
+        Ok(Self { folder, bytes, entries })
+    }
+
+    /// Makes it as a new file.
+    pub(super) fn make(&self, file: &Path) -> Result<(), StartError> {
+        make(self, file)
+    }
+}
+
+fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Result<(), StartError> {
+    let failed = |why: String| StartError::system("making the image of the root", why);
+    let program = PROGRAMS.iter().map(Path::new).find(|path| path.exists());
+    let program = program.ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
+    // Blocks of files, one more for what points to those of each, inodes, and room for the tables of groups.
+    let inodes = entries.saturating_add(64);
+    let total = bytes.saturating_add(inodes.saturating_mul(INODE)).saturating_add(bytes / 32).saturating_add(8 << 20);
+    let made = std::fs::File::options().write(true).create_new(true).open(file);
+    made.and_then(|made| made.set_len(total.next_multiple_of(BLOCK))).map_err(|error| failed(error.to_string()))?;
+    let output = sys::command::Command::new(program)
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-I", "256"])
+        .args(["-O", "^has_journal,^metadata_csum,^resize_inode"])
+        .args(["-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"])
+        .arg("-N")
+        .arg(inodes.to_string())
+        .arg("-d")
+        .arg(folder)
+        .arg(file)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("LC_ALL", "C")
+        .output(&[], 4096, LIMIT)
+        .map_err(|error| failed(error.to_string()))?;
+    match output.end {
+        End::Exited(0) => Ok(()),
+        End::Exited(_) | End::Signalled { .. } if output.timed_out => {
+            Err(failed("`mke2fs` took longer than 10 minutes".to_owned()))
+        }
+        End::Exited(_) | End::Signalled { .. } => {
+            Err(failed(format!("mke2fs: {}", String::from_utf8_lossy(&output.stderr).trim())))
+        }
+    }
+}
+
+/// Bytes in blocks, each file with one more, and entries of a tree; no other file system is entered.
+fn size(folder: &Path) -> Result<(u64, u64), StartError> {
+    let fault = |path: &Path, error: &std::io::Error| StartError::path("fs.root", path, error);
+    let top = folder.symlink_metadata().map_err(|error| fault(folder, &error))?;
+    if !top.is_dir() {
+        return Err(StartError::NotADirectory { clause: "fs.root", path: folder.to_owned() });
+    }
+    let (mut bytes, mut entries) = (0_u64, 0_u64);
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|error| fault(&folder, &error))? {
+            let entry = entry.map_err(|error| fault(&folder, &error))?;
+            let meta = entry.metadata().map_err(|error| fault(&entry.path(), &error))?;
+            if meta.dev() != top.dev() {
+                let why = "another file system is mounted in it, and an image has one".to_owned();
+                return Err(StartError::Path { clause: "fs.root", path: entry.path(), why, missing: false });
+            }
+            let kind = meta.file_type();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            }
+            bytes = bytes.saturating_add(meta.len().next_multiple_of(BLOCK)).saturating_add(BLOCK);
+            entries = entries.saturating_add(1);
+            if bytes > LARGEST || entries > MOST {
+                let why = "the folder is too large for an image: 16 GiB and two million entries".to_owned();
+                return Err(StartError::Path { clause: "fs.root", path: folder, why, missing: false });
+            }
+        }
+    }
+    Ok((bytes, entries))
+}

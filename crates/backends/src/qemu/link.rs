@@ -1,0 +1,182 @@
+//! The line to the agent in a machine: its protocol over the emulator's standard streams.
+//!
+//! What comes over it is hostile from *go* on, and bounded always.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use agent::frame::{self, Frame, Kind, Lane};
+use agent::words::{Ended, Request};
+use serde::de::DeserializeOwned;
+
+/// Read at once.
+const CHUNK: usize = 64 * 1024;
+/// Most bytes of an answer to one of our own questions.
+const LARGEST: usize = 192 * 1024;
+
+/// Both directions.
+#[derive(Debug)]
+pub(super) struct Link {
+    to: File,
+    from: File,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// The next stream that is opened.
+    next: u32,
+    closed: bool,
+}
+
+/// A frame that came, with its own bytes.
+#[derive(Debug)]
+pub(super) struct Came {
+    pub(super) kind: Kind,
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Link {
+    /// Over these, none of which blocks.
+    pub(super) fn new(to: OwnedFd, from: OwnedFd) -> Self {
+        let (to, from) = (File::from(to), File::from(from));
+        Self { to, from, inbox: Vec::new(), outbox: Vec::new(), next: agent::machine::FIRST, closed: false }
+    }
+
+    /// Readable when something came.
+    pub(super) fn reads(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
+
+    /// To be waited for when something is to be sent.
+    pub(super) fn writes(&self) -> Option<BorrowedFd<'_>> {
+        (!self.outbox.is_empty() && !self.closed).then(|| self.to.as_fd())
+    }
+
+    /// How much is to be sent.
+    pub(super) const fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Whether the machine is off.
+    pub(super) const fn closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Opens a stream; its number.
+    pub(super) fn open(&mut self, request: &Request) -> Result<u32, String> {
+        let words = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        let stream = self.next;
+        self.next = stream.checked_add(1).ok_or("too many requests")?;
+        self.put(Kind::Open, stream, &words)?;
+        Ok(stream)
+    }
+
+    /// Queues a frame.
+    pub(super) fn put(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Result<(), String> {
+        if frame::put(&mut self.outbox, Frame { kind, stream, payload }) {
+            Ok(())
+        } else {
+            Err("what is to be said to the agent is too long".to_owned())
+        }
+    }
+
+    /// Queues data for what was opened; fewer bytes than a frame takes.
+    pub(super) fn put_data(&mut self, stream: u32, bytes: &[u8]) {
+        let fits = frame::put_data(&mut self.outbox, stream, Lane::In, bytes);
+        debug_assert!(fits, "the caller reads less at once");
+    }
+
+    /// Sends what is taken now.
+    pub(super) fn flush(&mut self) {
+        while !self.outbox.is_empty() && !self.closed {
+            match self.to.write(&self.outbox) {
+                Ok(count) => drop(self.outbox.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.closed = true,
+            }
+        }
+    }
+
+    /// Takes what has come.
+    pub(super) fn fill(&mut self) {
+        let mut part = vec![0; CHUNK];
+        match self.from.read(&mut part) {
+            Ok(0) => self.closed = true,
+            Ok(count) => self.inbox.extend_from_slice(part.get(..count).unwrap_or_default()),
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(_) => self.closed = true,
+        }
+    }
+
+    /// The next frame that is whole.
+    pub(super) fn take(&mut self) -> Result<Option<Came>, String> {
+        let Some((frame, length)) = frame::first(&self.inbox).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let came = Came { kind: frame.kind, stream: frame.stream, payload: frame.payload.to_vec() };
+        self.inbox.drain(..length);
+        Ok(Some(came))
+    }
+
+    /// Asks, and waits for the end: what it says, and the data before it. Nothing else may be open.
+    pub(super) fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        limit: Duration,
+    ) -> Result<(T, Vec<u8>), String> {
+        let until = Instant::now() + limit;
+        let stream = self.open(request)?;
+        let mut data = Vec::new();
+        loop {
+            while let Some(came) = self.take()? {
+                if came.stream != stream {
+                    return Err("the agent answers what was not asked".to_owned());
+                }
+                match (came.kind, Lane::split(&came.payload)) {
+                    (Kind::Data, Some((Lane::Out, bytes))) => data.extend_from_slice(bytes),
+                    (Kind::End, _) => return ended(&came.payload).map(|ok| (ok, data)),
+                    (Kind::Reply | Kind::Event | Kind::Credit | Kind::Eof, _) => {}
+                    (Kind::Data | Kind::Open | Kind::Control | Kind::Cancel, _) => {
+                        return Err("the agent says what has no place in an answer".to_owned());
+                    }
+                }
+                if data.len() > LARGEST {
+                    return Err("the agent's answer is too long".to_owned());
+                }
+            }
+            if self.closed {
+                return Err("the machine is off".to_owned());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("no answer came within {} s", limit.as_secs()));
+            }
+            self.wait(left)?;
+        }
+    }
+
+    fn wait(&mut self, left: Duration) -> Result<(), String> {
+        let mut interests = vec![sys::channel::Interest { fd: self.reads(), write: false }];
+        interests.extend(self.writes().map(|fd| sys::channel::Interest { fd, write: true }));
+        let ready = sys::channel::wait(&interests, Some(left)).map_err(|error| error.to_string())?;
+        let (reads, writes) = (ready.first() == Some(&true), ready.get(1) == Some(&true));
+        if reads {
+            self.fill();
+        }
+        if writes {
+            self.flush();
+        }
+        Ok(())
+    }
+}
+
+/// The result in an `End`, or its error in words.
+pub(super) fn ended<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
+    match serde_json::from_slice::<Ended<T>>(payload) {
+        Ok(Ended::Ok(result)) => Ok(result),
+        Ok(Ended::Error(failure)) => Err(failure.message),
+        Err(error) => Err(format!("the agent's answer cannot be read: {error}")),
+    }
+}

@@ -1,0 +1,61 @@
+//! The vm tier by QEMU.
+//!
+//! # Promises
+//! A machine with a kernel of its own, one read-only image and no network device. The emulator is the program of a run of the container
+//! tier, so that what gets out of it meets that next. Nothing that was started before *go* is the caller's.
+//! # Does not promise
+//! A boundary in the emulator itself: without KVM its makers give none. KVM is not used by this version.
+
+mod cpio;
+mod emulation;
+mod image;
+mod inside;
+mod link;
+mod outer;
+mod prepare;
+mod proof;
+mod relay;
+mod running;
+mod start;
+mod store;
+
+pub use emulation::Emulation;
+pub use store::{Kernel, MODULES, find_module};
+
+use policy::value::Tier;
+use policy::{Clause, Plan, Policy, Support};
+
+use crate::backend::{Backend, Prepared};
+use crate::host::{Capabilities, Missing};
+use crate::{Launch, StartError, support};
+
+/// The vm tier by QEMU.
+#[derive(Clone, Copy, Debug)]
+pub struct Qemu;
+
+impl Backend for Qemu {
+    fn tier(&self) -> Tier {
+        Tier::Vm
+    }
+
+    fn name(&self) -> &'static str {
+        "qemu"
+    }
+
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
+        support::machine_probe(host)
+    }
+
+    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
+        support::machine(clause.id(), policy, host)
+    }
+
+    fn prepare(&self, plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Box<dyn Prepared>, StartError> {
+        Ok(Box::new(prepare::prepare(plan, host, launch)?))
+    }
+
+    /// The emulator is in a pid namespace of its own, which ends with its first process.
+    fn end_left(&self, _run: &str) -> Result<usize, String> {
+        Ok(0)
+    }
+}

@@ -1,0 +1,132 @@
+//! The sandbox around the emulator: a plan of the container tier with one program, no network and no folder of the host.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use policy::value::Tier;
+use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
+use serde_json::{Value, json};
+
+use super::Emulation;
+use crate::backend::Backend as _;
+use crate::host::Capabilities;
+use crate::support::{MACHINE_OVERHEAD, machine_memory};
+use crate::{Container, StartError};
+
+/// Where the emulator sees what the machine is made of.
+pub(super) const SHOWN: &str = "/machine";
+/// The kernel there.
+pub(super) const KERNEL: &str = "kernel";
+/// The initial file system there.
+pub(super) const INITIAL: &str = "initial";
+/// The root's image there.
+pub(super) const ROOT: &str = "root";
+
+/// Threads of the emulator: its loop, one for each processor, and those that read the image.
+const THREADS: u32 = 128;
+/// Bytes of translated code that are kept, MiB.
+const TRANSLATED: u32 = 64;
+/// What the kernel is told. A panic, a switched-off machine and one that starts again all end the emulator.
+const KERNEL_WORDS: &str = "quiet loglevel=1 panic=-1 reboot=t random.trust_cpu=on tsc=unstable rdinit=/init";
+
+/// Plans it. Its limits are the outer plan's, with room for the emulator itself.
+pub(super) fn plan(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Result<Plan, StartError> {
+    let text = document(plan, emulation, host).to_string();
+    let root = Path::new("/");
+    let mut layers = Layers::new(Caller { dir: root.to_path_buf(), home: None, profiles: vec!["default".to_owned()] });
+    let none = |_: &Path| Err("no other document belongs here".to_owned());
+    layers.document("machine", &text, Format::Json, root, &none);
+    let broken = |why: String| StartError::Internal(format!("the plan of the emulator: {why}"));
+    let loaded = layers.finish().map_err(|mistakes| broken(mistakes.to_string()))?;
+    let policy = loaded.policy_on(Tier::Container).into_owned();
+    // It is part of the run, whose record this is.
+    let of_record = [ClauseId::AuditPath, ClauseId::AuditRedact, ClauseId::AuditContent, ClauseId::AuditSync];
+    let answers = |clause: &Clause<'_>| {
+        if of_record.contains(&clause.id()) { Support::NotAsked } else { Container.support(clause, &policy, host) }
+    };
+    let on = Candidate { tier: Tier::Container, backend: Container.name(), answers: &answers };
+    policy::make_plan(&loaded, on).map_err(|refusal| {
+        let all: Vec<String> =
+            refusal.refused.iter().map(|reason| format!("{}: {}", reason.clause, reason.why)).collect();
+        broken(all.join("; "))
+    })
+}
+
+fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
+    let limits = &plan.policy.limits;
+    // Where no control group can be had, the machine's memory is bounded by the emulator's words alone.
+    let memory = match limits.memory.filter(|_| host.controller("memory").is_some()) {
+        Some(limit) => json!(format!("{}B", limit.0.saturating_add(MACHINE_OVERHEAD))),
+        None => json!("none"),
+    };
+    let mut document = json!({
+        "version": 1,
+        "name": "machine",
+        "tier": "container",
+        "threat": "hostile",
+        "fs": {
+            "root": "host", "exec": [emulation.program.to_string_lossy()], "noexec": true, "protect": false,
+            "tmp": "4M", "shm": "1M", "run": "1M",
+        },
+        "limits": {
+            "wall": "none", "memory": memory, "pids": THREADS, "disk": "none", "files": "none", "output": "none",
+            "file_size": "1M", "open_files": 256,
+        },
+        "syscalls": { "profile": "default" },
+    });
+    let mut limit = |name: &str, value: Value| {
+        if let Some(limits) = document.get_mut("limits").and_then(Value::as_object_mut) {
+            limits.insert(name.to_owned(), value);
+        }
+    };
+    if let Some(share) = limits.cpus {
+        limit("cpus", json!(f64::from(share.0) / 1000.0));
+    }
+    if let Some(cores) = &limits.cpuset {
+        limit("cpuset", json!(cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")));
+    }
+    if let Some(rate) = limits.io_read {
+        limit("io_read", json!(format!("{}B/s", rate.0)));
+    }
+    if let Some(rate) = limits.io_write {
+        limit("io_write", json!(format!("{}B/s", rate.0)));
+    }
+    document
+}
+
+/// The emulator's words: all devices that the machine has.
+pub(super) fn words(plan: &Plan, emulation: &Emulation) -> Vec<OsString> {
+    let at = |name: &str| format!("{SHOWN}/{name}");
+    // Rounded down: never more than the policy says.
+    let memory = machine_memory(&plan.policy) >> 20;
+    let processors = plan.policy.limits.cpus.map_or(1, |share| share.0.div_ceil(1000).clamp(1, 8));
+    let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+    let root = format!("driver=file,node-name=root,read-only=on,locking=off,filename={}", at(ROOT));
+    let mut words: Vec<OsString> = vec![emulation.program.clone().into_os_string()];
+    let options = [
+        ("-machine", "q35,vmport=off,hpet=off".to_owned()),
+        ("-accel", format!("tcg,tb-size={TRANSLATED}")),
+        ("-cpu", "max".to_owned()),
+        ("-smp", processors.to_string()),
+        ("-m", format!("{memory}M")),
+        ("-display", "none".to_owned()),
+        ("-monitor", "none".to_owned()),
+        ("-serial", "none".to_owned()),
+        ("-parallel", "none".to_owned()),
+        ("-vga", "none".to_owned()),
+        ("-sandbox", sandbox.to_owned()),
+        ("-kernel", at(KERNEL)),
+        ("-initrd", at(INITIAL)),
+        ("-append", KERNEL_WORDS.to_owned()),
+        ("-chardev", "stdio,id=agent,signal=off".to_owned()),
+        ("-device", "virtio-serial-pci".to_owned()),
+        ("-device", format!("virtserialport,chardev=agent,nr={},name=fumehood", agent::machine::PORT)),
+        ("-blockdev", root),
+        ("-device", "virtio-blk-pci,drive=root".to_owned()),
+    ];
+    words.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
+    for (option, value) in options {
+        words.extend([OsString::from(option), OsString::from(value)]);
+    }
+    words
+}

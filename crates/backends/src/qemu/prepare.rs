@@ -1,0 +1,193 @@
+//! From a plan to everything that a machine is made of: kernel, initial file system and image, in the run's own folder, and the
+//! prepared sandbox of the emulator.
+
+use std::ffi::CString;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use agent::frame::VERSION;
+use agent::machine::{self, Machine, Place};
+use agent::words::Program;
+use policy::value::{Grant, NetMode, Root};
+use policy::{Plan, Policy};
+
+use super::cpio::Archive;
+use super::{Emulation, image, outer, start};
+use crate::backend::{self, Backend as _};
+use crate::host::Capabilities;
+use crate::native::blueprint::Blueprint;
+use crate::native::sizes::Size;
+use crate::native::{environment, filter};
+use crate::{Container, Launch, StartError, Stdio};
+
+/// Everything that a start needs.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) emulator: Box<dyn backend::Prepared>,
+    /// The emulator's own plan.
+    pub(super) outer: Plan,
+    pub(super) plan: Plan,
+    pub(super) emulation: Emulation,
+    pub(super) words: Vec<std::ffi::OsString>,
+    pub(super) machine: Machine,
+    pub(super) program: Program,
+}
+
+/// Prepares a plan. What the machine is made of lies in the run's own folder, which the caller made and takes away; without one
+/// nothing is made, and nothing can be started.
+pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+    let missing = |missing: crate::Missing| StartError::system("looking for the emulator", missing.why);
+    let emulation = host.machine().map_err(missing)?.clone();
+    let refused = |what: &str| Err(StartError::Internal(format!("{what} cannot go into a machine")));
+    if launch.laid || !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
+        return refused("a file or folder of the host");
+    }
+    if launch.trust.is_some() || launch.program.is_some() || matches!(launch.stdio, Stdio::Socket | Stdio::Terminal(..))
+    {
+        return refused("a terminal, an authority or a live sandbox's agent");
+    }
+    let Root::Dir(root) = &plan.policy.fs.root else { return refused("a root that is no folder") };
+    let blueprint = Blueprint::in_machine(plan);
+    let machine = inside(&blueprint, &plan.policy, launch)?;
+    let built = filter::build(&blueprint)?.ok_or_else(|| StartError::Internal("no filter is planned".to_owned()))?;
+    let image = image::Planned::of(root)?;
+    if let Some(folder) = &launch.tmp {
+        let files = emulation.kernel.files();
+        let (kernel, mut initial) = files.map_err(|why| StartError::system("reading the kernel", why))?;
+        initial.extend(own_archive(&machine, &built.program, launch)?);
+        write(&folder.join(outer::KERNEL), &kernel)?;
+        write(&folder.join(outer::INITIAL), &initial)?;
+        image.make(&folder.join(outer::ROOT))?;
+    }
+    let outer = outer::plan(plan, &emulation, host)?;
+    let words = outer::words(plan, &emulation);
+    let emulator = Container.prepare(&outer, host, &around(launch, &words))?;
+    let program = program(launch)?;
+    Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program })
+}
+
+/// How the emulator is started.
+fn around(launch: &Launch, words: &[std::ffi::OsString]) -> Launch {
+    let all = [outer::KERNEL, outer::INITIAL, outer::ROOT];
+    let grant = |folder: &Path, name: &str| Grant {
+        from: folder.join(name),
+        to: Path::new(outer::SHOWN).join(name),
+        dangerous: false,
+    };
+    let show = launch.tmp.iter().flat_map(|folder| all.iter().map(|name| grant(folder, name)));
+    Launch {
+        run: launch.run.clone(),
+        argv: words.to_vec(),
+        program: None,
+        show: show.collect(),
+        git: Vec::new(),
+        protect: Vec::new(),
+        covered: Vec::new(),
+        files: Vec::new(),
+        trust: None,
+        laid: false,
+        passed: std::collections::BTreeMap::new(),
+        forced: Vec::new(),
+        stdio: Stdio::Pipes,
+        term: None,
+        tmp: None,
+        cache: launch.cache.clone(),
+        #[cfg(feature = "mutation")]
+        without: launch.without.clone(),
+    }
+}
+
+/// What the init makes of the machine.
+fn inside(blueprint: &Blueprint, policy: &Policy, launch: &Launch) -> Result<Machine, StartError> {
+    let unplanned = |what: &str| StartError::Internal(format!("{what} is not planned"));
+    let place = |size: Option<Size>, what: &str| {
+        let Size { bytes, inodes } = size.ok_or_else(|| unplanned(what))?;
+        Ok::<Place, StartError>(Place { bytes, inodes })
+    };
+    let (user, id) = blueprint.user.clone().ok_or_else(|| unplanned("a user"))?;
+    let variables =
+        environment::build(policy, (&launch.passed, &launch.forced, false), &format!("/home/{user}"), "/tmp", None);
+    Ok(Machine {
+        version: VERSION,
+        user,
+        id,
+        hostname: blueprint.hostname.clone().ok_or_else(|| unplanned("a host name"))?,
+        umask: blueprint.umask.ok_or_else(|| unplanned("a mask"))?,
+        noexec: blueprint.noexec,
+        loopback: policy.net.mode != NetMode::None,
+        tmp: place(blueprint.tmp, "/tmp")?,
+        shm: place(blueprint.shm, "/dev/shm")?,
+        run: place(blueprint.run, "/run")?,
+        rlimits: blueprint.rlimits.iter().map(|(resource, value)| (resource.number(), *value)).collect(),
+        environment: variables.iter().map(text).collect::<Result<_, _>>()?,
+        cwd: "/tmp".to_owned(),
+    })
+}
+
+/// The part of the initial file system that is this run's.
+fn own_archive(machine: &Machine, filter: &[u8], launch: &Launch) -> Result<Vec<u8>, StartError> {
+    let words = serde_json::to_vec(machine).map_err(|error| StartError::Internal(error.to_string()))?;
+    let mut archive = Archive::default();
+    archive.file(machine::PROGRAM, 0o755, agent::ELF);
+    archive.file(machine::CONFIG, 0o600, &words);
+    archive.file(machine::FILTER, 0o600, filter);
+    if !launch.files.is_empty() {
+        archive.folder(machine::FILES, 0o755);
+    }
+    for (name, bytes) in &launch.files {
+        archive.file(&format!("{}/{name}", machine::FILES), 0o555, bytes);
+    }
+    Ok(archive.finish())
+}
+
+fn program(launch: &Launch) -> Result<Program, StartError> {
+    let argv = launch.argv.iter().map(|word| word.to_str().map(str::to_owned).ok_or_else(|| not_text("an argument")));
+    Ok(Program { argv: argv.collect::<Result<_, _>>()?, stdin: launch.stdio != Stdio::NoInput, ..Program::default() })
+}
+
+fn text(value: &CString) -> Result<String, StartError> {
+    value.to_str().map(str::to_owned).map_err(|_bytes| not_text("a variable"))
+}
+
+fn not_text(what: &str) -> StartError {
+    StartError::system(
+        "describing the program to the machine",
+        format!("{what} is not UTF-8, and the agent takes text alone"),
+    )
+}
+
+/// A new file that everybody may read: its folder is the run's alone.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
+    let file = std::fs::File::options().write(true).create_new(true).mode(0o444).open(path);
+    let written = file.and_then(|mut file| file.write_all(bytes));
+    written.map_err(|error| {
+        StartError::system("writing what the machine starts from", format!("{}: {error}", path.display()))
+    })
+}
+
+impl backend::Prepared for Prepared {
+    fn workspace(&self) -> Option<&Path> {
+        None
+    }
+
+    fn maps(&self, path: &Path) -> bool {
+        self.emulator.maps(path)
+    }
+
+    fn copy_to(&self) -> Option<&Path> {
+        None
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.emulator.owner()
+    }
+
+    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
+        self.emulator.groups(host)
+    }
+
+    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(start::start(*self, host)?))
+    }
+}

@@ -1,0 +1,258 @@
+//! The evidence of every control of a machine's plan, before *go*.
+
+use policy::control::{Control, Machine, Namespace};
+use sys::proc::{Process, Status};
+
+use super::inside::Inside;
+use super::start::Rest;
+
+/// Evidence, or why there is none.
+type Evident = Result<(), String>;
+
+fn must(holds: bool, found: impl FnOnce() -> String) -> Evident {
+    if holds { Ok(()) } else { Err(found()) }
+}
+
+/// Every control without evidence. `guest`: the first process of the sandbox around the emulator.
+pub(super) fn lacks(rest: &Rest, inside: &Inside, guest: i32, armed: &[Control]) -> Vec<String> {
+    let emulator = emulator(rest, guest);
+    let proof = Proof { rest, inside, armed, emulator };
+    let mut lacks = Vec::new();
+    for entry in &rest.plan.entries {
+        let missing = entry.controls.iter().filter_map(|control| Some((control, proof.evidence(control).err()?)));
+        lacks.extend(missing.map(|(control, why)| format!("`{}` by {}: {why}", entry.clause, control.name())));
+    }
+    lacks.dedup();
+    lacks
+}
+
+/// The emulator as the host's kernel shows it: exactly our words, confined in each of its threads.
+fn emulator(rest: &Rest, guest: i32) -> Evident {
+    let wanted: Vec<u8> = rest.words.iter().flat_map(|word| [word.as_encoded_bytes(), b"\0"].concat()).collect();
+    let tree = sys::proc::tree(guest).map_err(|error| error.to_string())?;
+    let says = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == wanted);
+    let pid = tree.into_iter().find(says).ok_or("no process has the emulator's words")?;
+    let mut threads = 0_u32;
+    let listed = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| error.to_string())?;
+    for entry in listed {
+        let path = entry.map_err(|error| error.to_string())?.path().join("status");
+        // A thread may end while we look.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let status = sys::proc::parse_status(&text).ok_or("its status cannot be read")?;
+        threads = threads.saturating_add(1);
+        bare(&status)?;
+        // The sandbox's filter, and the emulator's own over it.
+        let filters = status.seccomp_filters.unwrap_or(2);
+        must(status.seccomp == 2 && filters >= 2, || format!("a thread of it has {filters} filters"))?;
+    }
+    must(threads > 0, || "it has no threads".to_owned())?;
+    Process::open(pid).map(drop).map_err(|error| error.to_string())
+}
+
+/// No capability, and none to be had.
+fn bare(status: &Status) -> Evident {
+    let all = &status.capabilities;
+    let sets = [all.inheritable, all.permitted, all.effective, all.bounding, all.ambient];
+    must(status.no_new_privs, || "no_new_privs is not set".to_owned())?;
+    must(sets == [0; 5], || "it has capabilities".to_owned())
+}
+
+/// All that is known of a machine that waits.
+struct Proof<'a> {
+    rest: &'a Rest,
+    inside: &'a Inside,
+    armed: &'a [Control],
+    emulator: Evident,
+}
+
+impl Proof<'_> {
+    fn evidence(&self, control: &Control) -> Evident {
+        match control {
+            Control::Machine(part) => self.part(part),
+            Control::InMachine(inner) => self.inner(inner),
+            // Verified as a control of the emulator's own sandbox.
+            Control::Cgroup { .. } => must(self.rest.outer.controls().any(|own| own == control), || {
+                "the emulator's sandbox has no such limit".to_owned()
+            }),
+            Control::Watch(_) | Control::Audit | Control::ToolGate | Control::ProtectedAtApply => {
+                must(self.armed.contains(control), || "nobody set it up".to_owned())
+            }
+            Control::Namespace(_)
+            | Control::Root(_)
+            | Control::ImageTree(_)
+            | Control::User { .. }
+            | Control::Hostname(_)
+            | Control::NoInnerNamespaces
+            | Control::NoNewPrivs
+            | Control::NoCapabilities
+            | Control::NoGroups
+            | Control::KeptGroups(_)
+            | Control::RunMark
+            | Control::NoDescriptors
+            | Control::Undumpable
+            | Control::Session
+            | Control::Keyring
+            | Control::SignalScope
+            | Control::PayloadScope
+            | Control::Umask(_)
+            | Control::Terminal { .. }
+            | Control::Label(_)
+            | Control::Mount { .. }
+            | Control::ReadOnlyOverlay
+            | Control::Overlay { .. }
+            | Control::Copy { .. }
+            | Control::Tmpfs { .. }
+            | Control::Hide(_)
+            | Control::Covered(_)
+            | Control::ProtectedMounts
+            | Control::NoexecMounts
+            | Control::NoexecRules(_)
+            | Control::Executables { .. }
+            | Control::Landlock(_)
+            | Control::Rule { .. }
+            | Control::Filter(_)
+            | Control::Rlimit { .. }
+            | Control::EachFile(_)
+            | Control::OwnKernel { .. }
+            | Control::Environment
+            | Control::LocalRoutes { .. }
+            | Control::Inlets(_)
+            | Control::Broker
+            | Control::Proxy
+            | Control::Secrets
+            | Control::HostNetwork
+            | Control::CommandGate => Err("it is nothing that a machine has".to_owned()),
+        }
+    }
+
+    fn part(&self, part: &Machine) -> Evident {
+        match part {
+            Machine::Emulator { version: _ } => self.emulator.clone(),
+            Machine::Kernel { release, digest } => {
+                must(*digest == self.rest.digest, || "it was started from another kernel".to_owned())?;
+                must(*release == self.inside.release && *release == self.rest.release, || {
+                    format!("inside it is {}", self.inside.release)
+                })
+            }
+            Machine::Memory(bytes) => {
+                must(self.inside.memory <= *bytes, || format!("inside it is {}", self.inside.memory))
+            }
+            Machine::NoNetwork => {
+                self.emulator.clone()?;
+                must(self.inside.devices == ["lo"], || format!("it has {}", self.inside.devices.join(", ")))
+            }
+        }
+    }
+
+    /// What the machine's kernel holds.
+    fn inner(&self, control: &Control) -> Evident {
+        let (inside, machine) = (self.inside, &self.rest.machine);
+        let status = &inside.status;
+        match control {
+            Control::Root(_) => self.root(),
+            Control::User { name, id } => {
+                let ids = status.uid == [*id; 4] && status.gid == [*id; 4];
+                must(ids && inside.hello.user == *name, || format!("it is uid {} {}", status.uid[0], inside.hello.user))
+            }
+            Control::Hostname(name) => must(inside.hostname == *name, || format!("it is {}", inside.hostname)),
+            Control::Umask(mask) => must(status.umask == Some(*mask), || format!("it is {:?}", status.umask)),
+            Control::NoInnerNamespaces => {
+                must(inside.namespaces == "0", || format!("{} can be made", inside.namespaces))
+            }
+            Control::NoNewPrivs => must(status.no_new_privs, || "it is not set".to_owned()),
+            Control::NoCapabilities => bare(status),
+            Control::NoGroups => must(status.groups.is_empty(), || format!("it has {:?}", status.groups)),
+            Control::Filter(_) => must(status.seccomp == 2 && status.seccomp_filters.unwrap_or(1) == 1, || {
+                "the filter is not on".to_owned()
+            }),
+            Control::Rlimit { resource, value } => {
+                let found = inside.limit(resource.number());
+                must(found.is_some_and(|found| found <= *value), || format!("it is {found:?}"))
+            }
+            Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, *bytes, *inodes),
+            Control::NoexecMounts => self.noexec(),
+            Control::Environment => {
+                let home = format!("/home/{}", machine.user);
+                must(inside.hello.home == home && inside.hello.user == machine.user, || "it has another".to_owned())
+            }
+            Control::Namespace(Namespace::Mount) => self.root(),
+            Control::Namespace(_)
+            | Control::ImageTree(_)
+            | Control::KeptGroups(_)
+            | Control::RunMark
+            | Control::NoDescriptors
+            | Control::Undumpable
+            | Control::Session
+            | Control::Keyring
+            | Control::SignalScope
+            | Control::PayloadScope
+            | Control::Terminal { .. }
+            | Control::Label(_)
+            | Control::Mount { .. }
+            | Control::ReadOnlyOverlay
+            | Control::Overlay { .. }
+            | Control::Copy { .. }
+            | Control::Hide(_)
+            | Control::Covered(_)
+            | Control::ProtectedMounts
+            | Control::ProtectedAtApply
+            | Control::NoexecRules(_)
+            | Control::Executables { .. }
+            | Control::Landlock(_)
+            | Control::Rule { .. }
+            | Control::Cgroup { .. }
+            | Control::EachFile(_)
+            | Control::Watch(_)
+            | Control::OwnKernel { .. }
+            | Control::LocalRoutes { .. }
+            | Control::Inlets(_)
+            | Control::Broker
+            | Control::Proxy
+            | Control::Secrets
+            | Control::Machine(_)
+            | Control::InMachine(_)
+            | Control::HostNetwork
+            | Control::Audit
+            | Control::CommandGate
+            | Control::ToolGate => Err("it is nothing that a machine's kernel is asked for".to_owned()),
+        }
+    }
+
+    /// One read-only root, the image's entries read-only on it, and no mount that was not planned.
+    fn root(&self) -> Evident {
+        let root = self.inside.mount("/")?;
+        must(root.kind == "tmpfs" && root.has("ro") && root.has("nodev") && root.has("nosuid"), || {
+            format!("the root is {} {}", root.kind, root.options)
+        })?;
+        for mount in &self.inside.mounts {
+            let image = mount.kind == "ext4" && mount.source == "/dev/vda";
+            let sealed = mount.has("ro") && mount.has("nosuid") && (mount.has("nodev") || mount.point == "/dev");
+            let ours = match mount.point.as_str() {
+                "/" => true,
+                "/proc" => mount.kind == "proc" && mount.has("nosuid") && mount.has("nodev"),
+                "/dev" => mount.kind == "tmpfs" && sealed,
+                "/tmp" | "/run" | "/dev/shm" => mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev"),
+                agent::machine::OURS => mount.kind == "tmpfs" && sealed,
+                _ => image && sealed,
+            };
+            must(ours, || format!("{} at {} was not planned", mount.kind, mount.point))?;
+        }
+        Ok(())
+    }
+
+    fn tmpfs(&self, at: &str, bytes: u64, inodes: u64) -> Evident {
+        let mount = self.inside.mount(at)?;
+        let option = |name: &str| mount.super_options.split(',').find_map(|option| option.strip_prefix(name));
+        let size = option("size=").and_then(|size| size.strip_suffix('k')).and_then(|size| size.parse::<u64>().ok());
+        let rounded = bytes.next_multiple_of(4096) / 1024;
+        let count = option("nr_inodes=").and_then(|count| count.parse::<u64>().ok());
+        must(mount.kind == "tmpfs" && size == Some(rounded) && count == Some(inodes), || {
+            format!("it is {} with {}", mount.kind, mount.super_options)
+        })
+    }
+
+    fn noexec(&self) -> Evident {
+        let open = self.inside.mounts.iter().find(|mount| mount.has("rw") && !mount.has("noexec"));
+        must(open.is_none(), || format!("{} has no noexec", open.map_or("", |mount| &mount.point)))
+    }
+}

@@ -1,0 +1,151 @@
+//! A program that runs in a machine. The engine speaks to it by a guest's frames, which a thread of ours carries over to the agent.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use agent::words::Program;
+use guest::frames::{FromGuest, ToGuest};
+
+use super::link::Link;
+use super::relay::Relay;
+use super::start::no_places;
+use crate::native::control::Control;
+use crate::{Exhausted, Sample, StartError, Streams, backend};
+
+/// A program that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// First, so that the thread ends when the machine has.
+    emulator: Box<dyn backend::Running>,
+    control: Control,
+    streams: Streams,
+    /// Out-of-memory kills in the machine, as its kernel says.
+    kills: Arc<AtomicU64>,
+    relay: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Has the agent start the program.
+    pub(super) fn new(emulator: Box<dyn backend::Running>, link: Link, program: Program) -> Result<Self, StartError> {
+        let failed = |what: &'static str| move |error: sys::error::Error| StartError::system(what, error);
+        let (ours, theirs) = sys::channel::pair().map_err(failed("making the control socket"))?;
+        let pipes = failed("making the pipes");
+        let pipe = || sys::channel::pipe();
+        let ((output, out), (errors, err)) = (pipe().map_err(&pipes)?, pipe().map_err(&pipes)?);
+        let (inner, input) = if program.stdin {
+            let (inner, input) = pipe().map_err(&pipes)?;
+            (Some(inner), Some(input))
+        } else {
+            (None, None)
+        };
+        for fd in [&output, &out, &errors, &err].into_iter().chain(&inner).chain(&input) {
+            sys::channel::set_nonblocking(fd).map_err(&pipes)?;
+        }
+        let kills = Arc::new(AtomicU64::new(0));
+        let relay = Relay::new((link, theirs), (inner, out, err), program, Arc::clone(&kills));
+        let relay = relay.map_err(|why| StartError::system("asking the machine's agent", why))?;
+        let thread = std::thread::Builder::new().name("fumehood-machine".to_owned()).spawn(move || {
+            // A signal is for the caller's threads.
+            sys::signals::block_all();
+            relay.run();
+        });
+        let thread = thread.map_err(|error| StartError::system("making a thread", error))?;
+        let streams = Streams { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
+        Ok(Self { emulator, control: Control::new(ours), streams, kills, relay: Some(thread) })
+    }
+
+    fn with_kills(&self, sample: Sample) -> Sample {
+        Sample { oom_kills: sample.oom_kills.saturating_add(self.kills.load(Ordering::Relaxed)), ..sample }
+    }
+}
+
+impl backend::Running for Running {
+    fn pid(&self) -> i32 {
+        self.emulator.pid()
+    }
+
+    fn take_streams(&mut self) -> Streams {
+        std::mem::take(&mut self.streams)
+    }
+
+    fn frames(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    fn read_frames(&mut self) -> Result<(), StartError> {
+        self.control.read()
+    }
+
+    fn next_frame(&mut self) -> Option<FromGuest> {
+        self.control.take()
+    }
+
+    fn closed(&self) -> bool {
+        self.control.closed()
+    }
+
+    fn check_label(&self, _payload: i32) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn signal(&self, number: u8) -> Result<(), StartError> {
+        self.control.send(ToGuest::Signal(number))
+    }
+
+    fn kill(&self) {
+        self.emulator.kill();
+    }
+
+    fn kill_guest(&self) {
+        self.emulator.kill_guest();
+    }
+
+    fn freeze(&self, frozen: bool) -> Result<(), String> {
+        self.emulator.freeze(frozen)
+    }
+
+    fn end_left(&self) -> Result<(), String> {
+        self.emulator.end_left()
+    }
+
+    /// That of the emulator.
+    fn sample(&self) -> Sample {
+        self.with_kills(self.emulator.sample())
+    }
+
+    fn last_sample(&self) -> Sample {
+        self.with_kills(self.emulator.last_sample())
+    }
+
+    fn locks(&self, most: u64) -> Result<u64, StartError> {
+        self.emulator.locks(most)
+    }
+
+    fn written_bytes(&self) -> u64 {
+        0
+    }
+
+    fn full_places(&self) -> Vec<Exhausted> {
+        no_places()
+    }
+
+    fn memory_by_survey(&self) -> bool {
+        false
+    }
+
+    fn begin_end(&mut self) {
+        self.emulator.begin_end();
+    }
+
+    fn end(self: Box<Self>) {
+        let Self { emulator, control, streams, kills: _, relay } = *self;
+        emulator.end();
+        // Both of what it waits for are gone.
+        drop((control, streams));
+        if let Some(relay) = relay {
+            drop(relay.join());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The vm tier by QEMU: a machine with a kernel of its own, whose emulator runs in the container tier.
+//!
+//! What the machine's kernel holds inside is held as the container tier's kernel holds it; what bounds the machine from outside are
+//! the emulator's words, and the control groups around it.
+
+use policy::control::{CgroupLimit, Control, Controls, Filter, Machine, Resource, Watch};
+use policy::value::{NetMode, Policy, Root, Sockets, WorkspaceMode};
+use policy::{Bytes, ClauseId, Support, Unmet};
+
+use super::{
+    base_rlimits, container, cpus, cpuset, held, held_with, idle, io, network, tools, unmet, watched, when, when_some,
+};
+use crate::host::{Capabilities, Missing};
+
+/// Least memory with which the kernel that is prepared starts, and leaves something to programs.
+const LEAST_MEMORY: u64 = 128 << 20;
+/// Memory of a machine whose policy names none.
+const DEFAULT_MEMORY: u64 = 512 << 20;
+/// What the emulator may have beside the machine's memory: its code, what it translates, its buffers.
+pub(crate) const OVERHEAD: u64 = 256 << 20;
+/// The agent and the process that starts programs for it are the user's own too.
+const OWN_PROCESSES: u64 = 2;
+/// Descriptors that the agent needs to start anything.
+const LEAST_FILES: u32 = 128;
+
+/// Memory of the machine of a policy.
+pub(crate) fn memory_of(policy: &Policy) -> u64 {
+    policy.limits.memory.map_or(DEFAULT_MEMORY, |limit| limit.0)
+}
+
+/// Answers for one clause.
+#[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
+pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+    let (fs, limits) = (&policy.fs, &policy.limits);
+    let inside = || in_machine(container(id, policy, host));
+    match id {
+        ClauseId::Tier => tier(policy, host),
+        ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::FsRoot => root(&fs.root),
+        ClauseId::FsRead => when(!fs.read.is_empty(), || grants("fs.read/not-in-a-machine")),
+        ClauseId::FsWrite => when(!fs.write.is_empty(), || grants("fs.write/not-in-a-machine")),
+        ClauseId::FsHide => when(!fs.hide.is_empty(), || {
+            not_built("fs.hide/not-in-a-machine", "nothing of the host is shown in a machine that could be hidden")
+        }),
+        ClauseId::FsSockets => match fs.sockets {
+            Sockets::Host => Support::NotAsked,
+            Sockets::Own => by_kernel(host),
+            Sockets::Pairs => held(inner(Control::Filter(Filter::NoUnix))),
+        },
+        ClauseId::FsLandlock => when(fs.landlock.is_some(), || {
+            not_built("fs.landlock/not-in-a-machine", "programs in a machine have no Landlock layer")
+        }),
+        ClauseId::FsExec => when(fs.exec.is_some(), || {
+            not_built("fs.exec/not-in-a-machine", "the list of executables is held by Landlock, and a machine has none")
+        }),
+        ClauseId::FsNoexec
+        | ClauseId::FsTmp
+        | ClauseId::FsShm
+        | ClauseId::FsRun
+        | ClauseId::LimitsFileSize
+        | ClauseId::LimitsDisk
+        | ClauseId::LimitsFiles
+        | ClauseId::ProcessUser
+        | ClauseId::ProcessHostname
+        | ClauseId::ProcessUmask
+        | ClauseId::SyscallsProfile
+        | ClauseId::SyscallsAllow
+        | ClauseId::SyscallsDeny => inside(),
+        ClauseId::LimitsOpenFiles => when_some(limits.open_files, |count| open_files(count, inside)),
+        ClauseId::FsProtect => match policy.workspace.mode {
+            WorkspaceMode::None | WorkspaceMode::Ro => Support::NotAsked,
+            // These modes are refused by the workspace's clause.
+            WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy => {
+                when(fs.protect, || held(Control::ProtectedAtApply))
+            }
+        },
+        ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || {
+            not_built("workspace/not-in-a-machine", "no folder of the host goes into a machine in this version")
+        }),
+        ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
+        ClauseId::LimitsCpuTime => when_some(limits.cpu_time, |limit| {
+            held(watched(Watch::CpuTime { limit, counted: host.controller("cpu").is_some() }))
+        }),
+        ClauseId::LimitsCpus => cpus(policy, host),
+        ClauseId::LimitsCpuset => cpuset(policy, host),
+        ClauseId::LimitsMemory => when_some(limits.memory, |limit| memory(limit, host)),
+        ClauseId::LimitsPids => when_some(limits.pids, |count| {
+            let value = u64::from(count).saturating_add(OWN_PROCESSES);
+            held(inner(Control::Rlimit { resource: Resource::Processes, value }))
+        }),
+        ClauseId::LimitsOutput | ClauseId::LimitsOver => {
+            when_some(limits.output, |limit| held(watched(Watch::Output { limit, over: limits.over })))
+        }
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => io(policy, host, id),
+        ClauseId::LimitsIdle => idle(policy),
+        ClauseId::LimitsWarn => when(limits.warn.is_some(), || usage("limits.warn/not-in-a-machine")),
+        ClauseId::LimitsKill => when(limits.kill.is_some(), || usage("limits.kill/not-in-a-machine")),
+        ClauseId::NetMode => match policy.net.mode {
+            NetMode::None => held_with(no_network(), [inner(Control::Filter(Filter::NoInet))]),
+            NetMode::Loopback => held(no_network()),
+            NetMode::Allow => network_refused(),
+        },
+        ClauseId::NetPresets
+        | ClauseId::NetAllow
+        | ClauseId::NetDeny
+        | ClauseId::NetUnknown
+        | ClauseId::NetPrograms
+        | ClauseId::NetDns
+        | ClauseId::NetCa
+        | ClauseId::NetProxy
+        | ClauseId::NetBandwidth
+        | ClauseId::NetBytes
+        | ClauseId::NetConnections => when(policy.net.mode == NetMode::Allow, network_refused),
+        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(inner(Control::Environment))),
+        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(inner(Control::Environment))),
+        ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(inner(Control::Environment))),
+        ClauseId::Secrets => network::secrets_without_broker(policy),
+        ClauseId::ProcessTty => when(policy.process.tty, || {
+            not_built("process.tty/not-in-a-machine", "no terminal leads into a machine in this version")
+        }),
+        ClauseId::ProcessLabel => when(policy.process.label.is_some(), || {
+            not_built("process.label/not-in-a-machine", "the machine's kernel has no policy of a security module")
+        }),
+        ClauseId::Commands => when(policy.commands.is_some(), || {
+            not_built(
+                "commands/not-in-a-machine",
+                "the list of executables is held by Landlock, and a machine has none",
+            )
+        }),
+        ClauseId::Tools => tools(policy),
+        ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
+        ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || held(Control::Audit)),
+    }
+}
+
+/// What no policy can do without on this tier: all that the container tier needs for the emulator, and the emulator itself.
+pub(crate) fn probe(host: &Capabilities) -> Result<(), Missing> {
+    super::container_probe(host)?;
+    host.machine().map(drop)
+}
+
+fn tier(policy: &Policy, host: &Capabilities) -> Support {
+    if let Err(Missing { id, why, fix }) = probe(host) {
+        return unmet(id, why, fix);
+    }
+    let emulation = match host.machine() {
+        Ok(emulation) => emulation,
+        Err(Missing { id, why, fix }) => return unmet(id, why, fix),
+    };
+    let memory = memory_of(policy);
+    if memory < LEAST_MEMORY {
+        return unmet(
+            "limits.memory/less-than-a-machine",
+            "a machine with its own kernel needs 128 MiB",
+            "use `--memory 128M` or more, or `--tier container`",
+        );
+    }
+    let emulator = Control::Machine(Machine::Emulator { version: emulation.version.clone() });
+    let inside = [Control::NoNewPrivs, Control::NoCapabilities, Control::NoGroups, Control::NoInnerNamespaces];
+    held_with(
+        emulator,
+        [kernel(emulation), Control::Machine(Machine::Memory(memory)), no_network()]
+            .into_iter()
+            .chain(inside.into_iter().chain(base_rlimits()).map(inner)),
+    )
+}
+
+fn kernel(emulation: &crate::qemu::Emulation) -> Control {
+    let (release, digest) = (emulation.kernel.release.clone(), emulation.kernel.digest());
+    Control::Machine(Machine::Kernel { release, digest })
+}
+
+fn by_kernel(host: &Capabilities) -> Support {
+    match host.machine() {
+        Ok(emulation) => held(kernel(emulation)),
+        Err(Missing { id, why, fix }) => unmet(id, why, fix),
+    }
+}
+
+const fn no_network() -> Control {
+    Control::Machine(Machine::NoNetwork)
+}
+
+fn inner(control: Control) -> Control {
+    Control::InMachine(Box::new(control))
+}
+
+/// What the container tier answers, held by the machine's own kernel.
+fn in_machine(answer: Support) -> Support {
+    match answer {
+        Support::NotAsked => Support::NotAsked,
+        Support::Held(controls) => {
+            let mut all = controls.iter().cloned().map(inner);
+            all.next().map_or(Support::NotAsked, |first| Support::Held(Controls::new(first, all)))
+        }
+        // What is weaker there is not built here.
+        Support::Unmet(unmet) => Support::Unmet(Unmet { weaker: None, ..unmet }),
+    }
+}
+
+fn root(root: &Root) -> Support {
+    let other =
+        |why| unmet("fs.root/not-in-a-machine", why, "use `fs.root = \"dir:PATH\"`: the folder goes in as an image");
+    match root {
+        Root::Dir(_) => held(inner(Control::Root(root.clone()))),
+        Root::Empty => other("a machine has no empty root in this version"),
+        Root::Image(_) => other("images do not go into machines in this version"),
+        Root::Host => other("the host's own tree does not go into a machine: it would have to be copied"),
+    }
+}
+
+fn not_built(id: &'static str, why: &str) -> Support {
+    unmet(id, why, "leave it out, or use `--tier container`")
+}
+
+fn grants(id: &'static str) -> Support {
+    unmet(
+        id,
+        "no file of the host goes into a machine in this version but its root",
+        "put it into the root (`fs.root = \"dir:PATH\"`), or use `--tier container`",
+    )
+}
+
+fn usage(id: &'static str) -> Support {
+    not_built(id, "usage is that of the emulator: its memory and time say little of the programs inside")
+}
+
+fn network_refused() -> Support {
+    not_built(
+        "net.mode/not-in-a-machine",
+        "the broker reaches into network namespaces of the host, and not into a machine",
+    )
+}
+
+fn open_files(count: u32, inside: impl FnOnce() -> Support) -> Support {
+    if count >= LEAST_FILES {
+        return inside();
+    }
+    unmet(
+        "limits.open_files/less-than-a-machine",
+        format!("the agent that starts programs in a machine needs {LEAST_FILES}"),
+        format!("use `limits.open_files = {LEAST_FILES}` or more"),
+    )
+}
+
+/// All programs of a machine together have the machine's memory, and the control group bounds the emulator with it.
+fn memory(limit: Bytes, host: &Capabilities) -> Support {
+    let group = host
+        .controller("memory")
+        .map(|version| Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0.saturating_add(OVERHEAD)) });
+    // The group does not count the locks of what got out of the emulator.
+    let locks = group.is_some().then(|| watched(Watch::Locks(super::MAX_LOCKS)));
+    held_with(Control::Machine(Machine::Memory(limit.0)), group.into_iter().chain(locks))
+}

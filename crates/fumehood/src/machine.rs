@@ -1,0 +1,147 @@
+//! The kernel of machines (the vm tier), taken once out of a Debian package: by apt, which checks whose signature it has.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backends::Kernel;
+use sandbox::fault::Fault;
+use sys::command::Command;
+use sys::pidfd::End;
+
+use crate::environment::Environment;
+
+/// The package that depends on the newest kernel for virtual machines.
+const NEWEST: &str = "linux-image-cloud-amd64";
+/// How long a download may take.
+const DOWNLOAD: Duration = Duration::from_secs(600);
+/// How long anything else may take.
+const SHORT: Duration = Duration::from_secs(120);
+/// Largest module, uncompressed, bytes.
+const LARGEST: usize = 32 << 20;
+/// Where the programs are found.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A folder that goes with this.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // In /tmp; what cannot be removed is the system's to clean.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Prepares a kernel from a package that is here, or from apt.
+///
+/// # Errors
+/// What is missing or went wrong.
+pub(crate) fn prepare(environment: &Environment, package: Option<&Path>) -> Result<Kernel, Box<Fault>> {
+    if environment.euid != 0 {
+        return Err(fault(
+            "machine/not-root",
+            "machines start from a kernel that only root can have prepared",
+            "run it as root",
+        ));
+    }
+    let folder = folder().map_err(|why| failed(&why))?;
+    let proxies = ["http_proxy", "https_proxy", "no_proxy"];
+    let named = |name: &&str| Some(format!("{name}={}", environment.variable(name)?.to_str()?));
+    let proxies: Vec<String> = proxies.iter().filter_map(named).collect();
+    let file = match package {
+        Some(file) => file.canonicalize().map_err(|error| failed(&format!("`{}`: {error}", file.display())))?,
+        None => download(&folder.0, &proxies).map_err(|why| failed(&why))?,
+    };
+    unpack(&folder.0, &file).map_err(|why| failed(&why))
+}
+
+fn fault(id: &'static str, why: &str, fix: &str) -> Box<Fault> {
+    Box::new(Fault {
+        id,
+        what: "the kernel of machines cannot be prepared".to_owned(),
+        place: "fumehood machine prepare".to_owned(),
+        why: why.to_owned(),
+        fix: fix.to_owned(),
+    })
+}
+
+fn failed(why: &str) -> Box<Fault> {
+    let fix = "on Debian: apt-get update; elsewhere give a kernel package of Debian for amd64 by `--package FILE`";
+    fault("machine/no-kernel", &sandbox::fault::show_text(why), fix)
+}
+
+fn folder() -> Result<Folder, String> {
+    let mut bytes = [0; 8];
+    if !sys::random::fill(&mut bytes) {
+        return Err("the system gives no random bytes".to_owned());
+    }
+    let path = Path::new("/tmp").join(format!("fumehood-machine-{:016x}", u64::from_le_bytes(bytes)));
+    std::fs::DirBuilder::new().mode(0o755).create(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+    Ok(Folder(path))
+}
+
+/// Runs a program of the system; what it wrote.
+fn run(program: &str, words: &[&str], at: &Path, variables: &[String], limit: Duration) -> Result<Vec<u8>, String> {
+    let path = PATH.split(':').map(|folder| Path::new(folder).join(program)).find(|path| path.exists());
+    let path = path.ok_or_else(|| format!("there is no `{program}` on this host"))?;
+    let command = Command::new(path).args(words).directory(at).env("PATH", PATH).env("LC_ALL", "C");
+    let command = variables.iter().fold(command, Command::variable);
+    let output = command.output(&[], LARGEST, limit).map_err(|error| error.to_string())?;
+    if output.end == End::Exited(0) {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let why = if output.timed_out { "it took too long" } else { said.lines().last().unwrap_or("it failed") };
+    Err(format!("`{program} {}`: {why}", words.join(" ")))
+}
+
+/// The package file, verified by apt.
+fn download(folder: &Path, proxies: &[String]) -> Result<PathBuf, String> {
+    let known = run("apt-cache", &["depends", NEWEST], folder, &[], SHORT)?;
+    let known = String::from_utf8_lossy(&known).into_owned();
+    let depends = |line: &str| {
+        line.trim().strip_prefix("Depends: ").filter(|name| name.starts_with("linux-image-")).map(str::to_owned)
+    };
+    let name = known.lines().find_map(depends).ok_or_else(|| format!("apt knows no package `{NEWEST}`"))?;
+    run("apt-get", &["download", "-q", &name], folder, proxies, DOWNLOAD)?;
+    let listed = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
+    let found = listed
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"));
+    found.ok_or_else(|| format!("apt left no file of `{name}`"))
+}
+
+/// Takes kernel and modules out of it. None of its scripts is run.
+fn unpack(folder: &Path, file: &Path) -> Result<Kernel, String> {
+    let text = file.to_str().ok_or("the package's path is no text")?;
+    let named = |field: &str| -> Result<String, String> {
+        let said = run("dpkg-deb", &["-f", text, field], folder, &[], SHORT)?;
+        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    };
+    let package = format!("{} {}", named("Package")?, named("Version")?);
+    run("dpkg-deb", &["-x", text, "tree"], folder, &[], SHORT)?;
+    let tree = folder.join("tree");
+    let listed = std::fs::read_dir(tree.join("boot")).map_err(|error| format!("the package has no kernel: {error}"))?;
+    let release = listed
+        .filter_map(Result::ok)
+        .find_map(|entry| entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned));
+    let release = release.ok_or("the package has no kernel")?;
+    let kernel =
+        std::fs::read(tree.join("boot").join(format!("vmlinuz-{release}"))).map_err(|error| error.to_string())?;
+    let places = ["lib/modules", "usr/lib/modules"].map(|place| tree.join(place).join(&release));
+    let modules = places.iter().find(|place| place.is_dir()).ok_or("the package has no modules")?;
+    let built_in = std::fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
+    Kernel::keep(&package, &release, &kernel, &|name| {
+        let ends = format!("/{name}.ko");
+        if built_in.lines().any(|line| line.ends_with(&ends)) {
+            return Ok(None);
+        }
+        let path = backends::find_module(modules, name).ok_or_else(|| format!("the package has no module `{name}`"))?;
+        if path.extension().is_some_and(|end| end == "xz") {
+            let text = path.to_str().ok_or("a module's path is no text")?;
+            return run("xz", &["-dc", text], folder, &[], SHORT).map(Some);
+        }
+        std::fs::read(&path).map(Some).map_err(|error| format!("`{}`: {error}", path.display()))
+    })
+}

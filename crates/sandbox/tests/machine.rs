@@ -1,0 +1,187 @@
+//! Runs of the vm tier: a machine for each, emulated, so a few that ask for much at once. Skipped by name where the host has no
+//! emulator, no prepared kernel, or no program that works in an empty root.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use policy::OutcomeKind;
+use policy::report::Limit;
+use sandbox::{
+    Capabilities, Environment, Finished, Inputs, Options, PolicyLayer, Sandbox, Sink, Stdin, Stdio, Workload,
+};
+
+/// One emulator at a time: each takes a whole processor.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Place {
+    folder: tempfile::TempDir,
+    environment: Environment,
+    host: Capabilities,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    fn new() -> Option<Self> {
+        let host = Capabilities::probe();
+        let shell = PathBuf::from("/bin/busybox");
+        let lacks = host.machine().err().map(|missing| missing.why);
+        let lacks = lacks.or_else(|| (!shell.exists()).then(|| "there is no `/bin/busybox`".to_owned()));
+        if let Some(why) = lacks {
+            eprintln!("skip: the vm tier: {why}");
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        std::fs::copy(shell, root.join("bin/busybox")).unwrap();
+        for name in [
+            "sh", "cat", "echo", "sleep", "dd", "touch", "mount", "ls", "id", "kill", "rm", "grep", "chmod", "cp",
+            "tr", "wc",
+        ] {
+            symlink("busybox", root.join("bin").join(name)).unwrap();
+        }
+        std::fs::write(root.join("etc/passwd"), "user:x:1000:1000::/home/user:/bin/sh\n").unwrap();
+        let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", folder.path().join("state"))];
+        let env: BTreeMap<OsString, OsString> =
+            variables.into_iter().map(|(name, value)| (name.into(), value.into_os_string())).collect();
+        let euid = rustix::process::geteuid().as_raw();
+        let environment = Environment::new(Some(folder.path().to_owned()), env, euid);
+        Some(Self { folder, environment, host, _alone: alone })
+    }
+
+    fn start(&self, set: &[&str], argv: &[&str], stdin: Stdin) -> Sandbox {
+        let mut layers = vec![PolicyLayer::Document("strict".to_owned())];
+        let root = format!("fs.root=dir:{}", self.folder.path().join("root").display());
+        let own = ["tier=vm", root.as_str(), "limits.wall=60s"];
+        layers.extend(own.iter().chain(set).map(|set| PolicyLayer::Set((*set).to_owned())));
+        let loaded = sandbox::load(&layers, &self.environment, Inputs::Now).unwrap();
+        let what = Workload::Argv(argv.iter().map(OsString::from).collect());
+        let planned = sandbox::plan(loaded, what, &self.host).unwrap();
+        let stdio = Stdio::Streams { stdin, stdout: Sink::Keep, stderr: Sink::Keep };
+        sandbox::start(planned, &self.environment, &self.host, Options::new(stdio)).unwrap()
+    }
+
+    fn run(&self, set: &[&str], script: &str) -> Finished {
+        let ended = self.start(set, &["sh", "-c", script], Stdin::Nothing).wait().unwrap();
+        assert_eq!(ended.failed, [], "{script}");
+        ended
+    }
+
+    /// Nothing of a run is left: no emulator, no folder.
+    fn nothing_left(&self) {
+        assert_eq!(std::fs::read_dir(self.folder.path().join("state/runs")).unwrap().count(), 0);
+        assert_eq!(emulators(), Vec::<i32>::new());
+    }
+}
+
+/// Emulators that run below this process.
+fn emulators() -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).unwrap();
+    let all = sys::proc::tree(own).unwrap();
+    let words = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    all.into_iter().filter(|pid| words(pid).contains("qemu-system")).collect()
+}
+
+fn text(ended: &Finished) -> String {
+    String::from_utf8_lossy(&ended.stdout.bytes).into_owned()
+}
+
+#[test]
+fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
+    let Some(place) = Place::new() else { return };
+    let input = b"a line\n".repeat(40_000);
+    let script = "cat /proc/sys/kernel/osrelease; id; wc -c; echo oops >&2; exit 7";
+    let sandbox = place.start(&[], &["sh", "-c", script], Stdin::Bytes(input.clone()));
+    let ended = sandbox.wait().unwrap();
+    assert_eq!(ended.failed, []);
+    let outcome = &ended.report.outcome;
+    assert_eq!((outcome.kind, outcome.code), (OutcomeKind::Exited, Some(7)), "{}", text(&ended));
+    let release = &place.host.machine().unwrap().kernel.release;
+    assert!(text(&ended).starts_with(&format!("{release}\nuid=1000(user) gid=1000")), "{}", text(&ended));
+    assert!(text(&ended).trim_end().ends_with(&input.len().to_string()), "{}", text(&ended));
+    assert_eq!(ended.stderr.bytes, b"oops\n");
+    place.nothing_left();
+}
+
+/// Each attack prints a word when it succeeds; what a program may do is tried beside it.
+#[test]
+fn what_is_closed_in_a_machine_stays_closed_and_the_rest_works() {
+    let Some(place) = Place::new() else { return };
+    let script = "
+        touch /bin/x 2>/dev/null && echo ROOT-WRITTEN
+        touch /etc/x 2>/dev/null && echo IMAGE-WRITTEN
+        cp /bin/busybox /tmp/b && chmod 755 /tmp/b && /tmp/b true 2>/dev/null && echo WRITTEN-EXECUTED
+        mount -t tmpfs none /tmp 2>/dev/null && echo MOUNTED
+        cat /dev/vda >/dev/null 2>&1 && echo DEVICE-READ
+        ls /sys/kernel >/dev/null 2>&1 && echo SYS-SEEN
+        echo 1 2>/dev/null >/proc/sys/kernel/panic && echo SYSCTL-WRITTEN
+        echo b 2>/dev/null >/proc/sysrq-trigger && echo SYSRQ
+        grep -q eth /proc/net/dev && echo NETWORK
+        dd if=/dev/zero of=/tmp/big bs=1M count=500 2>/dev/null && echo DISK-UNBOUNDED
+        rm -f /tmp/big
+        kill -9 1 2>/dev/null && echo INIT-KILLED
+        echo works >/tmp/file && cat /tmp/file && ls /home/user >/dev/null && echo LEGITIMATE";
+    let ended = place.run(&["limits.file_size=none"], script);
+    assert_eq!(text(&ended), "works\nLEGITIMATE\n");
+    place.nothing_left();
+}
+
+#[test]
+fn a_limit_of_time_ends_the_machine() {
+    let Some(place) = Place::new() else { return };
+    let began = Instant::now();
+    let ended = place.start(&["limits.wall=2s"], &["sleep", "60"], Stdin::Nothing).wait().unwrap();
+    let outcome = &ended.report.outcome;
+    assert_eq!((outcome.kind, outcome.limit), (OutcomeKind::Limit, Some(Limit::Wall)));
+    assert!(began.elapsed() < Duration::from_secs(200));
+    place.nothing_left();
+}
+
+#[test]
+fn memory_is_that_of_the_machine_and_the_report_says_so() {
+    let Some(place) = Place::new() else { return };
+    let ended = place
+        .run(&["limits.memory=160M", "limits.disk=64M", "fs.tmp=16M"], "dd if=/dev/zero of=/dev/null bs=120M count=1");
+    let outcome = &ended.report.outcome;
+    assert_eq!(
+        (outcome.kind, outcome.limit),
+        (OutcomeKind::Limit, Some(Limit::Memory)),
+        "{outcome:?} {}",
+        text(&ended)
+    );
+    place.nothing_left();
+}
+
+#[test]
+fn a_signal_reaches_the_program_and_a_killed_run_leaves_nothing() {
+    let Some(place) = Place::new() else { return };
+    let script = "trap 'echo got; exit 3' TERM; echo up; while :; do sleep 0.1; done";
+    let sandbox = place.start(&[], &["sh", "-c", script], Stdin::Nothing);
+    std::thread::sleep(Duration::from_secs(3));
+    sandbox.signal(15);
+    let ended = sandbox.wait().unwrap();
+    assert_eq!(text(&ended), "up\ngot\n");
+    let sandbox = place.start(&[], &["sleep", "60"], Stdin::Nothing);
+    assert_eq!(emulators().len(), 1);
+    sandbox.handle().kill();
+    let ended = sandbox.wait().unwrap();
+    assert_eq!(ended.report.outcome.signal, Some(9), "{:?}", ended.report.outcome);
+    place.nothing_left();
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_as_on_every_tier() {
+    let Some(place) = Place::new() else { return };
+    let ended = place.start(&[], &["nothing-of-that-name"], Stdin::Nothing).wait().unwrap();
+    assert_eq!(ended.report.outcome.exit_code(), 127, "{:?}", ended.report.outcome);
+    place.nothing_left();
+}

@@ -203,7 +203,7 @@ fn refused(scene: &Fixture, values: &[&str], id: &str) -> Held {
     let script = format!("touch {}", mark.display());
     let ended = match scene.tier {
         crate::Tier::Language => scene.interpreted(values, "print('ran')", WAT)?,
-        crate::Tier::Process | crate::Tier::Container | crate::Tier::Gvisor => {
+        crate::Tier::Process | crate::Tier::Container | crate::Tier::Gvisor | crate::Tier::Vm => {
             scene.run(&Fixture::values(values), &["/bin/sh", "-c", &script])?
         }
     };

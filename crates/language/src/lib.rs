@@ -85,6 +85,7 @@ fn program() -> Result<Vec<u8>, String> {
 }
 
 /// Ends the process as the program ended.
+#[expect(clippy::exit, reason = "the interpreter is a process of its own, and this is its end")]
 fn end(ended: &Ended) -> ! {
     let (words, code) = match ended {
         Ended::Exited(code) => (String::new(), i32::from(*code)),

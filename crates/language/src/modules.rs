@@ -7,6 +7,10 @@ use ruff_python_ast::token::TokenKind;
 use ruff_text_size::Ranged as _;
 
 /// The first part of every module that is imported, in order; a relative import is `.`. `None` where it is no Python.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other token is a part of a statement, whatever tokens there will be"
+)]
 pub(crate) fn imported(text: &str) -> Option<Vec<String>> {
     let parsed = ruff_python_parser::parse_module(text).ok()?;
     let mut found = Vec::new();

@@ -356,7 +356,7 @@ fn write(folder: &Dir, info: &Info) -> Result<(), Errno> {
 fn reserve(folder: &Dir) {
     let file = folder.open_file(NEW_RECORD, OFlags::WRONLY | OFlags::CREATE, MODE);
     // Where there is none, the next record needs its own.
-    file.and_then(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVED)).ok();
+    let _kept = file.and_then(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVED));
 }
 
 /// The place of a sandbox, held by its supervisor. Dropped without a record, it is removed.

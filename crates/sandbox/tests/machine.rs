@@ -162,6 +162,7 @@ fn memory_is_that_of_the_machine_and_the_report_says_so() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "what the program has said is told at its end alone")]
 fn a_signal_reaches_the_program_and_a_killed_run_leaves_nothing() {
     let Some(place) = Place::new() else { return };
     let script = "trap 'echo got; exit 3' TERM; echo up; while :; do sleep 0.1; done";

@@ -162,7 +162,6 @@ impl Proof<'_> {
             | Control::Rlimit { .. }
             | Control::Environment
             | Control::ProtectedAtApply
-            | Control::ImageTree(_)
             | Control::Watch(_)
             | Control::Audit
             | Control::CommandGate

@@ -148,13 +148,8 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         matches!(op, Op::Overlay { export: Some(_), .. } | Op::Tmpfs { export: Some(_), .. } | Op::Fill { .. })
     };
     let exports = config.ops.iter().any(exported);
-    let protected = launch.protect.iter().map(|protect| match protect {
-        Protect::Pinned(path) => (cwd.join(path), Stands::Fast),
-        Protect::Layered(path, _) if tree::can_layer(host) => (cwd.join(path), Stands::Layered),
-        Protect::ReadOnly(path) | Protect::Layered(path, _) => (cwd.join(path), Stands::ReadOnly),
-    });
     Ok(Prepared {
-        protected: protected.collect(),
+        protected: protected(launch, host, &cwd),
         covered,
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
@@ -178,6 +173,16 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         placed,
         filter,
     })
+}
+
+/// How each protected path stands inside.
+fn protected(launch: &Launch, host: &Capabilities, cwd: &Path) -> Vec<(PathBuf, Stands)> {
+    let stands = launch.protect.iter().map(|protect| match protect {
+        Protect::Pinned(path) => (cwd.join(path), Stands::Fast),
+        Protect::Layered(path, _) if tree::can_layer(host) => (cwd.join(path), Stands::Layered),
+        Protect::ReadOnly(path) | Protect::Layered(path, _) => (cwd.join(path), Stands::ReadOnly),
+    });
+    stands.collect()
 }
 
 /// The descriptor behind those of `mapped` folders.

@@ -120,6 +120,7 @@ impl Proof<'_> {
             | Control::Broker
             | Control::Proxy
             | Control::Secrets
+            | Control::Interpreter(_)
             | Control::HostNetwork
             | Control::CommandGate => Err("it is nothing that a machine has".to_owned()),
         }
@@ -145,6 +146,7 @@ impl Proof<'_> {
     }
 
     /// What the machine's kernel holds.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each control")]
     fn inner(&self, control: &Control) -> Evident {
         let (inside, machine) = (self.inside, &self.rest.machine);
         let status = &inside.status;
@@ -211,6 +213,7 @@ impl Proof<'_> {
             | Control::Secrets
             | Control::Machine(_)
             | Control::InMachine(_)
+            | Control::Interpreter(_)
             | Control::HostNetwork
             | Control::Audit
             | Control::CommandGate

@@ -8,7 +8,8 @@ use policy::value::{NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{Bytes, ClauseId, Support, Unmet};
 
 use super::{
-    base_rlimits, container, cpus, cpuset, held, held_with, idle, io, network, tools, unmet, watched, when, when_some,
+    base_rlimits, container, cpus, cpuset, held, held_with, idle, io, network, of_language, tools, unmet, watched,
+    when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 
@@ -36,6 +37,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::LanguageModules => of_language(policy.language.modules.is_some()),
+        ClauseId::LanguageSteps => of_language(policy.language.steps.is_some()),
+        ClauseId::LanguageRecursion => of_language(policy.language.recursion.is_some()),
         ClauseId::FsRoot => root(&fs.root),
         ClauseId::FsRead => when(!fs.read.is_empty(), || grants("fs.read/not-in-a-machine")),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || grants("fs.write/not-in-a-machine")),

@@ -198,7 +198,6 @@ fn a_folder_in_which_something_is_hidden_keeps_its_mode() {
 
 /// The tier that runs programs on a kernel of its own has a copy too; where it cannot be had, nothing is shown here.
 #[test]
-#[expect(clippy::print_stdout, reason = "what was skipped is part of the report of the test")]
 fn a_run_on_gvisor_goes_on_as_well() {
     let house = house();
     let manner = ["--tier", "gvisor", "-w", ".:copy"];

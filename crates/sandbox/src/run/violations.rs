@@ -144,14 +144,7 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
         ));
     }
     if let Some(path) = set_id(line).filter(|path| is_writable(path, policy)) {
-        return Some(output(
-            "syscalls/set-id",
-            ClauseId::SyscallsProfile,
-            format!("a set-user-id or set-group-id bit on {path}"),
-            "the filter refuses both, also on folders: it cannot tell them from programs, which would carry this user's rights"
-                .to_owned(),
-            "the mode without it (`chmod 775` for `chmod 2775`); set it outside, once the change is taken".to_owned(),
-        ));
+        return Some(set_id_bit(path));
     }
     if ["File size limit exceeded", "File too large", "EFBIG"].iter().any(|text| line.contains(text)) {
         return Some(large_file(policy));
@@ -185,6 +178,17 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
         return Some(more_memory("limits.memory/refused", "an allocation was refused".to_owned()));
     }
     None
+}
+
+fn set_id_bit(path: &str) -> Violation {
+    output(
+        "syscalls/set-id",
+        ClauseId::SyscallsProfile,
+        format!("a set-user-id or set-group-id bit on {path}"),
+        "the filter refuses both, also on folders: it cannot tell them from programs, which would carry this user's rights"
+            .to_owned(),
+        "the mode without it (`chmod 775` for `chmod 2775`); set it outside, once the change is taken".to_owned(),
+    )
 }
 
 /// What chmod was refused for, as GNU's and busybox's say it. Modes without these bits are refused by nobody where one may write.

@@ -112,6 +112,10 @@ fn refused(text: &str, limits: &Interpreter) -> Option<String> {
 }
 
 /// The inputs of the policy, which come as variables of the environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this process is the interpreter alone, and its environment was made by us"
+)]
 fn inputs(limits: &Interpreter) -> Result<Vec<(String, MontyObject)>, String> {
     let one = |(name, kind): (&String, &String)| {
         let variable = format!("INPUT_{}", name.to_uppercase());

@@ -143,7 +143,7 @@ mod tests {
             let keys: Vec<String> = agent.key.iter().map(|key| key.env.clone()).collect();
             let found = Found { program: "/usr/bin/x".into(), reads: Vec::new(), folders: Vec::new() };
             let text = document(agent, &found, &keys).to_string();
-            let root = Path::new("/");
+            let root = Path::new("/srv/project");
             let caller = policy::Caller {
                 dir: root.to_path_buf(),
                 home: None,

@@ -48,7 +48,8 @@ fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
 
 /// A tier that some backend implements, by its name.
 fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
-    let known: Vec<Tier> = backends::ALL.iter().map(|backend| backend.tier()).collect();
+    let mut known: Vec<Tier> = backends::ALL.iter().map(|backend| backend.tier()).collect();
+    known.dedup();
     if let Some(tier) = known.iter().find(|tier| typed == tier.as_str()) {
         return Ok(*tier);
     }

@@ -180,7 +180,7 @@ fn json_of_a_refusal_and_of_mistakes_names_them_all() {
     let house = House::new();
     let refused = house.run(&["run", "--json", "--tier=vm", "--", "true"]);
     assert_eq!(refused.code, 126);
-    assert_eq!(refused.json()["refused"][0]["id"], "tier/no-backend");
+    assert_eq!(refused.json()["refused"][0]["id"], "fs.root/not-in-a-machine");
     let wrong = house.run(&["run", "--json", "--memory=5", "--pids=-1", "--", "true"]);
     assert_eq!((wrong.code, wrong.json()["refused"].as_array().unwrap().len()), (126, 2));
 }

@@ -414,7 +414,7 @@ mod tests {
             (r#"{"mcpServers": {"a": {"command": "x", "args": ["$(id)${a b}"]}}}"#, "not known"),
             (r#"{"mcpServers": {"a": {}}}"#, "neither"),
             (r#"{"other": {}}"#, "neither"),
-            (r#"{"mcpServers": "#, "EOF"),
+            (r#"{"mcpServers": "#, "line 1 column 16"),
         ] {
             let wrong = imported(text).unwrap_err();
             assert!(wrong[0].why.contains(words), "{text}: {wrong:?}");

@@ -25,6 +25,7 @@ const SETTINGS: &str = "\
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
+#clear AptCli::Hooks;
 #clear DPkg::Pre-Invoke;
 #clear DPkg::Post-Invoke;
 #clear DPkg::Pre-Install-Pkgs;

@@ -1,6 +1,7 @@
 //! One digest of a whole tree: names, kinds, modes, contents and targets. Two trees with the same digest are the same for
 //! whoever reads them; sizes, times and numbers of files take no part.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
@@ -24,7 +25,7 @@ pub(crate) struct Sum {
 
 /// Reads all of a tree.
 pub(crate) fn sum(root: &Dir) -> Result<Sum, Errno> {
-    let mut walk = Walk { hash: Sha256::new(), sum: Sum::default(), buffer: vec![0; 128 << 10] };
+    let mut walk = Walk::default();
     let mode = rustix::fs::fstat(root)?.st_mode & 0o7777;
     walk.hash.update(mode.to_le_bytes());
     walk.folder(root)?;
@@ -33,7 +34,7 @@ pub(crate) fn sum(root: &Dir) -> Result<Sum, Errno> {
 
 /// Puts one entry that is no folder into a digest.
 pub(crate) fn sum_of(dir: &Dir, name: &OsStr, hash: &mut Sha256) -> Result<(), Errno> {
-    let mut walk = Walk { hash: Sha256::new(), sum: Sum::default(), buffer: vec![0; 128 << 10] };
+    let mut walk = Walk::default();
     let Some(stat) = dir.stat(name)? else { return Err(Errno::STALE) };
     walk.entry(dir, name, stat.st_mode)?;
     hash.update(walk.hash.finalize());
@@ -44,6 +45,14 @@ struct Walk {
     hash: Sha256,
     sum: Sum,
     buffer: Vec<u8>,
+    /// Contents of files that have more than one name, which are read once: their digests and sizes.
+    names: BTreeMap<(u64, u64), ([u8; 32], u64)>,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { hash: Sha256::new(), sum: Sum::default(), buffer: vec![0; 128 << 10], names: BTreeMap::new() }
+    }
 }
 
 impl Walk {
@@ -84,18 +93,31 @@ impl Walk {
         }
     }
 
-    fn file(&mut self, mut file: File) -> Result<(), Errno> {
-        let mut hash = Sha256::new();
+    fn file(&mut self, file: File) -> Result<(), Errno> {
+        let stat = rustix::fs::fstat(&file)?;
+        let (id, many) = ((stat.st_dev, stat.st_ino), stat.st_nlink > 1);
+        let (digest, size) = match self.names.get(&id).filter(|_| many) {
+            Some(known) => *known,
+            None => self.content(file)?,
+        };
+        if many {
+            self.names.insert(id, (digest, size));
+        }
+        self.sum.bytes = self.sum.bytes.saturating_add(size);
+        self.hash.update(digest);
+        Ok(())
+    }
+
+    fn content(&mut self, mut file: File) -> Result<([u8; 32], u64), Errno> {
+        let (mut hash, mut size) = (Sha256::new(), 0_u64);
         loop {
             let read = file.read(&mut self.buffer).map_err(|error| errno_of(&error))?;
             let part = self.buffer.get(..read).unwrap_or_default();
             if part.is_empty() {
-                break;
+                return Ok((hash.finalize().into(), size));
             }
             hash.update(part);
-            self.sum.bytes = self.sum.bytes.saturating_add(u64::try_from(read).unwrap_or(0));
+            size = size.saturating_add(u64::try_from(read).unwrap_or(0));
         }
-        self.hash.update(hash.finalize());
-        Ok(())
     }
 }

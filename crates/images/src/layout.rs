@@ -79,7 +79,8 @@ fn enough(source: &Source, count: usize) -> Result<(), ImageError> {
 }
 
 /// What images call this processor.
-pub(crate) fn architecture() -> &'static str {
+#[must_use]
+pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -40,6 +40,7 @@ pub use debian::Debian;
 pub use downloads::Downloads;
 pub use error::ImageError;
 pub use host::FromHost;
+pub use layout::architecture;
 pub use resolve::{Reference, is_name};
 pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};

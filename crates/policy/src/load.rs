@@ -139,8 +139,10 @@ impl Loaded {
             (policy.process.user, found.user) = (name, Some(number));
             self.origins.add(ClauseId::ProcessUser, &origin);
         } else {
-            found.user =
-                people.iter().find(|(name, number)| *name == policy.process.user && *number != 0).map(|one| one.1);
+            found.user = people
+                .iter()
+                .find(|(name, number)| *name == policy.process.user && is_person(*number))
+                .map(|one| one.1);
         }
         image.found = Ok(found);
         let said = |name: &str| {
@@ -193,7 +195,12 @@ fn person(user: &str, people: &[(String, u32)]) -> Option<(String, u32)> {
         }
         Err(_no_number) => people.iter().find(|(name, _)| name == user).cloned(),
     };
-    known.filter(|(name, number)| *number != 0 && *number < u32::MAX && is_user_name(name))
+    known.filter(|(name, number)| is_person(*number) && is_user_name(name))
+}
+
+/// Whether a number can be a user's; the kernel takes the last one for none.
+const fn is_person(number: u32) -> bool {
+    number != 0 && number < u32::MAX
 }
 
 /// Whether a user inside may have this name.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use images::{Downloads, ImageError, Listed, MAX_UNPACKED, Reference, Store};
+use images::{Downloads, ImageError, Listed, MAX_UNPACKED, Reference, Store, architecture};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::state::{Cross, Dir, errno_of};
@@ -114,15 +114,6 @@ pub fn pull(store: &Store, wanted: &Wanted) -> Result<Listed, PullError> {
     // What was refused would be refused again; what was kept is not needed any more.
     downloads.clear()?;
     Ok(done?)
-}
-
-/// What images call this processor.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 async fn bring(client: &Arc<Client>, downloads: &Downloads, came: Came, limit: Option<u64>) -> Result<(), PullError> {

@@ -14,6 +14,9 @@ use rustix::io::Errno;
 use crate::error::{Error, Named as _, Result};
 use crate::proc::read_all;
 
+/// How often a look-up that was disturbed is tried.
+const RACES: u32 = 64;
+
 /// Which object a name led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
@@ -112,6 +115,21 @@ pub fn open_place_below(folder: impl AsFd, path: &Path) -> Result<OwnedFd> {
 /// meanwhile. ENOENT, ENOTDIR, EACCES.
 pub fn open_place_beneath(folder: impl AsFd, path: &Path) -> Result<OwnedFd> {
     open(folder, path, OFlags::PATH, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Whether a tree that is to be another root has something at `path`, which may itself be a link: the links before it are
+/// followed as a program inside would, and none leads out of the tree.
+#[must_use]
+pub fn is_within(tree: &Path, path: &Path) -> bool {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let Ok(root) = open(rustix::fs::CWD, tree, OFlags::PATH | OFlags::DIRECTORY, ResolveFlags::empty()) else {
+        return false;
+    };
+    // EAGAIN: something was renamed meanwhile, and the kernel could not say that `..` stays within.
+    let mut found = (0..RACES).map(|_| open(&root, path, OFlags::PATH | OFlags::NOFOLLOW, resolve));
+    found
+        .find(|found| found.as_ref().err().is_none_or(|error| error.errno != Errno::AGAIN))
+        .is_some_and(|it| it.is_ok())
 }
 
 /// The path that the kernel has for what a descriptor refers to, as this process sees it (`/proc/self/fd`).
@@ -258,6 +276,27 @@ mod tests {
         assert!(open_place_below(&base, Path::new("file")).is_ok());
         assert_eq!(open_place_below(&base, Path::new("../real/file")).unwrap_err().errno, Errno::XDEV);
         assert_eq!(open_place_below(&base, Path::new("/etc/passwd")).unwrap_err().errno, Errno::XDEV);
+    }
+
+    #[test]
+    fn a_trees_links_lead_within_it_and_never_to_the_hosts_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tree, outside) = (folder.path().join("tree"), folder.path().join("outside"));
+        std::fs::create_dir_all(tree.join("real/sub")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("file"), "x").unwrap();
+        for (target, link) in
+            [(outside.as_path(), "out"), (Path::new("/real"), "own"), (Path::new("../../../real"), "up")]
+        {
+            std::os::unix::fs::symlink(target, tree.join(link)).unwrap();
+        }
+        assert!(tree.join("out/file").exists(), "the host's own look-up is led out");
+        for there in ["/real/sub", "real/sub", "/own/sub", "/up/sub", "/out"] {
+            assert!(is_within(&tree, Path::new(there)), "{there}");
+        }
+        for none in ["/out/file", "/none", "/../outside/file"] {
+            assert!(!is_within(&tree, Path::new(none)), "{none}");
+        }
     }
 
     #[test]

@@ -23,6 +23,10 @@ const OURS: &[&str] = &["/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp"];
 const ETC: &[&str] = &["hosts", "resolv.conf", "hostname", "machine-id", "mtab", "passwd", "group"];
 /// A smaller file of `/etc` is copied: that is one file and no mount.
 const MAX_COPIED: u64 = 16 << 10;
+/// More of them are refused: they go to the guest by its configuration.
+const MAX_COPIES: usize = 512;
+/// All of them together.
+const MAX_COPIED_ALL: usize = 2 << 20;
 /// Largest list of accounts that is read.
 const MAX_ACCOUNTS: u64 = 1 << 20;
 
@@ -89,9 +93,7 @@ impl Builder<'_> {
     /// Where a program begins that has no workspace; a folder that the image lacks is made.
     pub(super) fn begins_at(&mut self, found: &Found) {
         let Some(at) = &found.workdir else { return };
-        let below = at.strip_prefix("/").unwrap_or(at);
-        // An image's own links are followed where it runs, and not here.
-        if found.tree.join(below).symlink_metadata().is_err() {
+        if !sys::paths::is_within(&found.tree, at) {
             self.op(Op::Dir { path: text(at), mode: 0o755 });
         }
         self.tree.cwd.clone_from(at);
@@ -116,8 +118,7 @@ impl Builder<'_> {
     fn begins(&self) -> Option<&Path> {
         let found = self.found()?;
         let at = found.workdir.as_deref()?;
-        let missing = found.tree.join(at.strip_prefix("/").unwrap_or(at)).symlink_metadata().is_err();
-        Some(at).filter(|_| missing)
+        Some(at).filter(|at| !sys::paths::is_within(&found.tree, at))
     }
 
     fn merge(&mut self, from: &Path, at: &Path, places: &Places) -> Result<(), StartError> {
@@ -152,12 +153,29 @@ impl Builder<'_> {
             self.merge(from, to, places)?;
         } else if meta.is_file() && meta.len() <= MAX_COPIED && to.starts_with("/etc") {
             let bytes = std::fs::read(from).map_err(unread)?;
+            self.copies(from, bytes.len())?;
             self.op(Op::File { path: text(to), mode: meta.mode() & 0o777, bytes });
         } else {
             let resolved = resolve_entry("fs.root", from)?;
             self.bind(&resolved, to, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
         }
         Ok(())
+    }
+
+    /// Refuses a file that is one too many to be copied.
+    fn copies(&self, from: &Path, size: usize) -> Result<(), StartError> {
+        let sizes =
+            self.tree.ops.iter().filter_map(|op| if let Op::File { bytes, .. } = op { Some(bytes) } else { None });
+        let (count, all) = sizes
+            .fold((0_usize, size), |(count, all), bytes| (count.saturating_add(1), all.saturating_add(bytes.len())));
+        if count < MAX_COPIES && all <= MAX_COPIED_ALL {
+            return Ok(());
+        }
+        let why = format!(
+            "the image's `/etc` has more than {MAX_COPIES} small files, or {} MiB of them",
+            MAX_COPIED_ALL >> 20
+        );
+        Err(StartError::Path { clause: "fs.root", path: from.to_owned(), why, missing: false })
     }
 
     /// The image's own accounts with the run's user, and what only the run knows.

@@ -1,6 +1,7 @@
 //! `fumehood image build`: the steps are the store's; what an image wants to be run is run here, each in a sandbox of its own.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,10 @@ use images::{Build, Run, Steps};
 use policy::planning::policy_digest;
 use policy::value::{Found, Image, NetMode, Root, Tier, TierChoice, WorkspaceMode};
 use policy::{Loaded, OutcomeKind};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use sandbox::fault::{show_path, show_text};
+use sandbox::state::{Cross, Dir, errno_of};
 use sandbox::{Capabilities, Options, PolicyLayer, Sink, Stdin, Stdio, Workload};
 use serde_json::json;
 
@@ -70,6 +74,10 @@ const GROUND: &[&str] = &[
 ];
 /// Nobody counts what is written to the tree while it is written.
 const PREFERRED: [&str; 2] = ["limits.disk", "limits.files"];
+/// Which names a step with the network can ask for, in the tree's `etc`.
+const RESOLV: &str = "resolv.conf";
+/// Largest one that is kept for the time of a step.
+const MAX_RESOLV: u64 = 64 << 10;
 /// Where programs are looked for that an image says nothing of.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -198,9 +206,10 @@ impl Sandboxed<'_> {
         let sink = |fd: std::io::Result<_>| fd.map_or(Sink::Keep, Sink::Descriptor);
         let stdio = Stdio::Streams { stdin: Stdin::Nothing, stdout: sink(screen()), stderr: sink(screen()) };
         let how = Options { asker: Some(crate::approvals::asker(self.environment)), ..Options::new(stdio) };
-        let names = named.then(|| Names::lay(run.root)).transpose().map_err(|why| unwritten(run.root, &why))?;
+        let names = named.then(|| Names::lay(run.root)).transpose().map_err(|errno| unwritten(run.root, errno))?;
         let finished = sandbox::start(planned, self.environment, &self.host, how)?.wait()?;
-        drop(names);
+        // Where the step did not begin the tree is thrown away.
+        names.map_or(Ok(()), Names::end).map_err(|errno| unwritten(run.root, errno))?;
         let outcome = &finished.report.outcome;
         if outcome.kind == OutcomeKind::Exited && outcome.code == Some(0) {
             return Ok(Ok(()));
@@ -235,40 +244,55 @@ fn within(loaded: &mut Loaded, run: &Run<'_>) {
     env.extend(run.env.clone());
 }
 
-/// A `resolv.conf` in the tree for as long as a step has the network: who answers there is the broker.
+/// A `resolv.conf` in the tree for as long as a step has the network: who answers there is the broker. A step may do anything
+/// to the folder; what is done here is done in the folder itself, and through no link.
 struct Names {
-    path: PathBuf,
-    before: Option<Vec<u8>>,
+    etc: Dir,
+    before: Option<(Vec<u8>, Mode)>,
 }
 
 impl Names {
-    fn lay(root: &Path) -> std::io::Result<Self> {
-        let path = root.join("etc/resolv.conf");
-        let meta = path.symlink_metadata();
-        if meta.as_ref().is_ok_and(|meta| !meta.is_file()) || root.join("etc").is_symlink() {
-            return Err(std::io::Error::other("it is a link, or no file"));
+    fn lay(root: &Path) -> Result<Self, Errno> {
+        let etc = Dir::open(root)?.enter("etc", Cross::No)?;
+        let before = match etc.stat(RESOLV)? {
+            None => None,
+            Some(stat) => Some((etc.read(RESOLV, MAX_RESOLV)?, Mode::from_raw_mode(stat.st_mode & 0o777))),
+        };
+        let names = Self { etc, before };
+        names.put(Some((b"nameserver 198.18.0.1\noptions edns0\n", Mode::from_raw_mode(0o644))))?;
+        Ok(names)
+    }
+
+    /// Puts back what was there.
+    fn end(self) -> Result<(), Errno> {
+        self.put(self.before.as_ref().map(|(bytes, mode)| (bytes.as_slice(), *mode)))
+    }
+
+    /// Whatever has the name goes, and the folder keeps its mode.
+    fn put(&self, file: Option<(&[u8], Mode)>) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.etc)?.st_mode & 0o7777);
+        rustix::fs::fchmod(&self.etc, mode | Mode::RWXU)?;
+        self.etc.remove_tree(RESOLV)?;
+        if let Some((bytes, mode)) = file {
+            let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let mut file = self.etc.open_file(RESOLV, new, Mode::RUSR | Mode::WUSR)?;
+            file.write_all(bytes).map_err(|error| errno_of(&error))?;
+            rustix::fs::fchmod(&file, mode)?;
         }
-        let before = if meta.is_ok() { Some(std::fs::read(&path)?) } else { None };
-        std::fs::write(&path, "nameserver 198.18.0.1\noptions edns0\n")?;
-        Ok(Self { path, before })
+        rustix::fs::fchmod(&self.etc, mode)
     }
 }
 
-impl Drop for Names {
-    fn drop(&mut self) {
-        // A step may have put a link there: nothing is written through it.
-        drop(std::fs::remove_file(&self.path));
-        if let Some(before) = &self.before {
-            drop(std::fs::write(&self.path, before));
-        }
-    }
-}
-
-fn unwritten(root: &Path, why: &std::io::Error) -> Failure {
+fn unwritten(root: &Path, errno: Errno) -> Failure {
+    let why = match errno {
+        Errno::LOOP | Errno::INVAL => "it is a link, or no file".to_owned(),
+        Errno::FBIG => format!("it is larger than {} KiB", MAX_RESOLV >> 10),
+        errno => errno.to_string().to_lowercase(),
+    };
     Failure::own(usage(
         "usage/build-names",
-        format!("{} cannot be written for the time of a step", show_path(&root.join("etc/resolv.conf"))),
-        why.to_string().to_lowercase(),
+        format!("{} cannot be ours for the time of a step", show_path(&root.join("etc").join(RESOLV))),
+        why,
         "make it a file in a step before this one, or build without `--allow-host`".to_owned(),
     ))
 }

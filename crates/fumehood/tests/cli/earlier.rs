@@ -96,13 +96,18 @@ fn a_run_goes_on_where_another_ended_and_its_changes_hold_both() {
 #[test]
 fn a_run_does_not_go_on_over_what_somebody_changed_meanwhile() {
     type Change = fn(&House);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("kept", |house| std::fs::write(house.path("work/kept"), "mine").unwrap()),
         ("gone", |house| std::fs::write(house.path("work/gone"), "mine").unwrap()),
         ("old", |house| std::fs::write(house.path("work/old/mine"), "mine").unwrap()),
         ("new/deep/f", |house| {
             std::fs::create_dir_all(house.path("work/new/deep")).unwrap();
             std::fs::write(house.path("work/new/deep/f"), "mine").unwrap();
+        }),
+        // A folder where the run put a link, and nothing was before.
+        ("new/link", |house| {
+            std::fs::create_dir_all(house.path("work/new/link")).unwrap();
+            std::fs::write(house.path("work/new/link/mine"), "mine").unwrap();
         }),
         // A folder of the host's that is a link out of the workspace by now.
         ("closed", |house| {

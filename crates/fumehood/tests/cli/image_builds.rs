@@ -137,11 +137,34 @@ fn run_is_a_sandbox_that_sees_the_tree_alone() {
     let said = build(&house, &[], "FROM base:1\nRUN mkdir /new\n");
     assert!(said.code == 125 && said.err.contains("a WORKDIR before it does"), "{}", said.err);
     built(&house, &[], "FROM base:1\nWORKDIR /new\nRUN mkdir /new/folder\n");
+    built(&house, &[], "FROM base:1\nWORKDIR /new/one\nWORKDIR ../two/.\nRUN test \"$PWD\" = /new/two\n");
+    assert_eq!(inside(&house, "pwd"), "/new/two\n");
     let said = build(&house, &[], "FROM base:1\nRUN exit 7\n");
     assert!(said.code == 125 && said.err.contains("exited with 7"), "{}", said.err);
     for flags in [&["-w", "."][..], &["--set=fs.root=empty"], &["--tier=process"]] {
         let said = build(&house, flags, "FROM base:1\nRUN true\n");
         assert!(said.code == 125 && said.err.contains("RUN sees the tree"), "{}", said.err);
+    }
+}
+
+#[test]
+fn what_a_step_does_to_the_list_of_name_servers_leads_nothing_out() {
+    let house = house();
+    let secret = house.path("secret");
+    fs::write(&secret, "of the host\n").unwrap();
+    write(&house, "names", "own\n");
+    for change in [
+        format!("rm /etc/resolv.conf && ln -s {} /etc/resolv.conf && busybox chmod 555 /etc", secret.display()),
+        "rm /etc/resolv.conf && mkdir -p /etc/resolv.conf/in && busybox chmod 0 /etc/resolv.conf".to_owned(),
+        "grep -q 198.18 /etc/resolv.conf".to_owned(),
+    ] {
+        let recipe = format!(
+            "FROM base:1 AS first\nCOPY --chmod=640 names /etc/resolv.conf\nRUN {change}\n\
+             FROM base:1\nCOPY --from=first /etc/resolv.conf /opt/was\n"
+        );
+        built(&house, &["--allow-host", "example.org"], &recipe);
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "of the host\n", "{change}");
+        assert_eq!(inside(&house, "cat /opt/was; stat -c %a /opt/was"), "own\n640\n", "{change}");
     }
 }
 
@@ -184,6 +207,7 @@ fn a_refused_recipe_leaves_nothing_and_says_its_line() {
         ("FROM base:1\nADD archive /x\n", 126, "ADD would unpack"),
         ("FROM base:1\nCOPY archive Dockerfile /x\n", 126, "must end in `/`"),
         ("FROM base:1\nUSER nobody\nRUN true\n", 126, "no user `nobody`"),
+        ("FROM base:1\nRUN busybox mkfifo /opt/pipe\n", 126, "line 2"),
         ("FROM none:1\n", 125, "no image `none:1`"),
         ("FROM base:1\nCOPY --from=none:1 a b\n", 125, "no image `none:1`"),
     ];

@@ -212,6 +212,7 @@ impl Source<'_> {
         }
         let dir =
             self.dir().enter(if path == Path::new("") { Path::new(".") } else { path }, Cross::No).map_err(kernel)?;
+        hash.update((rustix::fs::fstat(&dir).map_err(kernel)?.st_mode & 0o7777).to_le_bytes());
         for (name, kind) in dir.kinds().map_err(kernel)? {
             let below = path.join(&name);
             let folder = kind == FileType::Directory;

@@ -1,7 +1,7 @@
 //! One stage of a build, step by step.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use sandbox::state::Dir;
 use serde_json::json;
@@ -48,6 +48,19 @@ pub(super) struct Building<'w, 'a> {
     told: bool,
 }
 
+/// An absolute path as it is written, without `.` and `..`.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => drop(plain.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    plain
+}
+
 /// The folder in which everything happens that says no other.
 const NO_WORKDIR: &str = "/";
 
@@ -88,7 +101,7 @@ impl<'w, 'a> Building<'w, 'a> {
             }
             Instruction::User(user) => self.config.user = Some(words(user)?),
             Instruction::Workdir(path) => {
-                let path = Path::new(self.workdir()).join(words(path)?);
+                let path = without_dots(&Path::new(self.workdir()).join(words(path)?));
                 self.key = self.next(&["WORKDIR", &path.to_string_lossy()]);
                 self.config.working_dir = Some(path.to_string_lossy().into_owned());
                 self.folders.push(path);
@@ -157,9 +170,9 @@ impl<'w, 'a> Building<'w, 'a> {
         true
     }
 
-    fn keeps(&self) -> Result<(), ImageError> {
+    fn keeps(&self, step: &Step) -> Result<(), ImageError> {
         let copy = self.works.store.new_stage()?;
-        kept::keep(self.works.store, &self.key, self.tree, &copy).map_err(|problem| self.failed(None, problem))
+        kept::keep(self.works.store, &self.key, self.tree, &copy).map_err(|problem| self.failed(Some(step), problem))
     }
 
     /// Puts the tree into the stage's own folder.
@@ -209,7 +222,7 @@ impl<'w, 'a> Building<'w, 'a> {
         let run = Run { root: &self.tree.path.join("root"), argv, env, user, workdir: &workdir };
         let done = self.works.steps.run(&run);
         done.map_err(|why| ImageError::Step { line: step.line, what: step.text.clone(), why })?;
-        self.keeps()
+        self.keeps(step)
     }
 
     /// Name and number of a user; `None` is root.
@@ -227,6 +240,8 @@ impl<'w, 'a> Building<'w, 'a> {
             Err(_no_number) => people.iter().find(|(name, _)| name == user).cloned(),
         };
         let unknown = || refused(Some(step), format!("the tree's `passwd` has no user `{user}`"));
+        // The last number of all is nobody's: the kernel takes it for none.
+        let known = known.filter(|(_, number)| *number < u32::MAX);
         known.map(|known| Some(known).filter(|(_, number)| *number != 0)).ok_or_else(unknown)
     }
 
@@ -266,7 +281,7 @@ impl<'w, 'a> Building<'w, 'a> {
         self.here()?;
         let done = source.copy(&taken, copy, &workdir, &self.tree.root);
         done.map_err(|problem| self.failed(Some(step), problem))?;
-        self.keeps()
+        self.keeps(step)
     }
 
     /// What went wrong with files: in words it is the Dockerfile's, else the kernel's.

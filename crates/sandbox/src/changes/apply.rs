@@ -242,8 +242,12 @@ pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> 
     Ok(match (&entry.base, found) {
         _ if entry.touched => Standing::Conflict("touched", "somebody changed it while the run lasted".into()),
         (None, None) => Standing::Ready,
-        // What replaces a removed path finds it there still.
-        (None, Some(now)) if entry.change == Change::Added && (now.kind == Kind::Dir) != (entry.kind == Kind::Dir) => {
+        // What replaces a path that the run removed finds it there still.
+        (None, Some(now))
+            if entry.change == Change::Added
+                && removed.contains(entry.path.as_path())
+                && (now.kind == Kind::Dir) != (entry.kind == Kind::Dir) =>
+        {
             Standing::Ready
         }
         (None, Some(_)) => Standing::Conflict("exists", "it was made on the host meanwhile".into()),

@@ -170,10 +170,9 @@ fn choose(candidates: &[Vec<OsString>], policy: &Policy) -> Vec<OsString> {
     let there = |name: &OsStr| {
         let Some(root) = policy.fs.root.tree() else { return false };
         if Path::new(name).is_absolute() {
-            let below = Path::new(name).strip_prefix("/").unwrap_or(Path::new(name));
-            return root.join(below).symlink_metadata().is_ok();
+            return sys::paths::is_within(root, Path::new(name));
         }
-        FOLDERS.iter().any(|folder| root.join(folder).join(name).symlink_metadata().is_ok())
+        FOLDERS.iter().any(|folder| sys::paths::is_within(root, &Path::new(folder).join(name)))
     };
     candidates
         .iter()

@@ -1,5 +1,6 @@
 //! Where traces go, by OpenTelemetry's usual variables. What is asked for and not built is refused by name.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
@@ -11,6 +12,8 @@ const MAX_PAIRS: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often spans are sent where nothing says otherwise.
 const DELAY: Duration = Duration::from_secs(5);
+/// Nor more often than this.
+const MIN_DELAY: Duration = Duration::from_millis(100);
 
 /// Where spans go, and what is said of who sends them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +90,7 @@ impl Traces {
         }
         let (host, port, target) = place(&endpoint, name == common).map_err(|(why, fix)| unfit(name, why, fix))?;
         let headers = match first(get, ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"]) {
-            Some((variable, text)) => headers(&text).ok_or_else(|| {
-                // Their values are secrets: nothing of them is told.
-                unfit(variable, "it is no list of NAME=VALUE that could be headers".to_owned(), "NAME=VALUE,NAME=VALUE")
-            })?,
+            Some((variable, text)) => headers_for(&host, variable, &text)?,
             None => Vec::new(),
         };
         let bad = |variable| unfit(variable, "it is no number of milliseconds".to_owned(), "e.g. 10000");
@@ -106,7 +106,7 @@ impl Traces {
             headers,
             resource: resource(set("OTEL_RESOURCE_ATTRIBUTES"), set("OTEL_SERVICE_NAME"))?,
             timeout: timeout.map_or(Ok(TIMEOUT), millis)?,
-            delay: delay.map_or(Ok(DELAY), millis)?,
+            delay: delay.map_or(Ok(DELAY), millis)?.max(MIN_DELAY),
         }))
     }
 }
@@ -139,6 +139,18 @@ fn pairs(text: &str) -> Option<Vec<(String, String)>> {
         Some((decoded(name)?, decoded(value)?)).filter(|(name, _)| !name.is_empty())
     };
     parts.iter().map(pair).collect()
+}
+
+/// Their values are secrets: nothing of them is told, and without TLS they do not leave this machine.
+fn headers_for(host: &str, variable: &'static str, text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, Unfit> {
+    let loopback = host.parse::<IpAddr>().map_or_else(|_name| host == "localhost", |address| address.is_loopback());
+    if !loopback {
+        let why = "headers would cross the network in the clear".to_owned();
+        return Err(unfit(variable, why, "send to a collector on this machine, which adds them and sends on by TLS"));
+    }
+    headers(text).ok_or_else(|| {
+        unfit(variable, "it is no list of NAME=VALUE that could be headers".to_owned(), "NAME=VALUE,NAME=VALUE")
+    })
 }
 
 fn headers(text: &str) -> Option<Vec<(HeaderName, HeaderValue)>> {
@@ -214,6 +226,30 @@ mod tests {
             let told = of(&[set, endpoint]).unwrap_err();
             assert_eq!(told.variable, set.0);
         }
+    }
+
+    #[test]
+    fn headers_do_not_leave_this_machine_in_the_clear() {
+        let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret");
+        for (endpoint, fits) in [
+            ("http://127.0.0.1:4318", true),
+            ("http://[::1]:4318", true),
+            ("http://localhost:4318", true),
+            ("http://collector:4318", false),
+            ("http://192.0.2.1:4318", false),
+            ("http://localhost.example.org:4318", false),
+        ] {
+            let told = of(&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), headers]);
+            assert_eq!(told.is_ok(), fits, "{endpoint}");
+            assert!(told.err().is_none_or(|told| told.variable == headers.0 && !told.why.contains("secret")));
+        }
+    }
+
+    #[test]
+    fn spans_are_not_sent_all_the_time() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+        let delay = |value| of(&[endpoint, ("OTEL_BSP_SCHEDULE_DELAY", value)]).unwrap().unwrap().delay;
+        assert_eq!([delay("0"), delay("250")].map(|delay| delay.as_millis()), [100, 250]);
     }
 
     #[test]

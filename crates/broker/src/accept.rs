@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use egress::denial::{Reason, To};
 use egress::hello::{First, first};
-use egress::judge::{Connect, NAMES_PORT, Reading, Way};
+use egress::judge::{Connect, NAMES_PORT, Reading, Rules, Way};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::copy;
@@ -162,8 +162,12 @@ async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) ->
     run.passed();
     run.seen(&aim.to, aim.port, None);
     let through = async {
-        copy::all(&server, already).await?;
+        run.meter.wait().await;
+        if run.meter.room(already.len()) < already.len() {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         run.meter.count(meter::Way::Out, already.len());
+        copy::all(&server, already).await?;
         copy::both_ways(stream, &server, &run.meter).await
     };
     let ended = through.await;
@@ -188,8 +192,16 @@ async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
     let addresses = addresses(run, (&aim.to, port), aim.way.pin).await?;
     let connected = outside::connect(&addresses).await;
     let stream = connected.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
-    aim.open.leads_to(stream.peer_addr()?);
+    let real = stream.peer_addr()?;
+    // Rules that came while it was connecting hold for it, too.
+    leads_well(&run.rules(), real, aim.way.pin.is_some()).map_err(Stop::Denied)?;
+    aim.open.leads_to(real);
     Ok(stream)
+}
+
+/// Whether it may lead there; of what a rule pins denials alone are asked.
+pub(crate) fn leads_well(rules: &Rules, real: SocketAddr, is_pinned: bool) -> Result<(), Reason> {
+    if is_pinned { rules.not_denied(real.ip(), real.port()) } else { rules.outside(real.ip(), real.port()) }
 }
 
 /// Where it really is, judged.

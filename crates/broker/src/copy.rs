@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::meter::{Meter, Way};
 
 /// The shared buffer: what one read takes at most.
-const BUFFER: usize = 128 << 10;
+pub(crate) const BUFFER: usize = 128 << 10;
 
 thread_local! {
     static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
@@ -41,6 +41,7 @@ pub(crate) async fn both_ways(inside: &TcpStream, outside: &TcpStream, meter: &M
 async fn one_way(from: &TcpStream, to: &TcpStream, meter: &Meter, way: Way) -> io::Result<()> {
     loop {
         from.readable().await?;
+        meter.wait().await;
         match turn(from, to, meter)? {
             Turn::Nothing => {}
             Turn::End => {
@@ -51,11 +52,10 @@ async fn one_way(from: &TcpStream, to: &TcpStream, meter: &Meter, way: Way) -> i
                 };
             }
             Turn::Moved(count, rest) => {
+                // Before anything is waited for: no other connection is to have this turn as well.
+                meter.count(way, count);
                 if !rest.is_empty() {
                     all(to, &rest).await?;
-                }
-                if let Some(wait) = meter.count(way, count) {
-                    tokio::time::sleep(wait).await;
                 }
             }
         }

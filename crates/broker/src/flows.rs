@@ -115,19 +115,17 @@ impl Flow {
         self.place.open.leads_to(server.peer_addr()?);
         self.run.passed();
         loop {
-            let wait = tokio::select! {
+            tokio::select! {
                 datagram = waiting.recv() => match datagram {
                     Some((bytes, _room)) => self.out(&server, &bytes).await?,
                     None => return Ok(()),
                 },
                 ready = server.readable() => {
                     ready?;
-                    self.back(&server)?
+                    self.run.meter.wait().await;
+                    self.back(&server)?;
                 }
                 () = sleep(QUIET) => return Ok(()),
-            };
-            if let Some(wait) = wait {
-                sleep(wait).await;
             }
             tokio::task::consume_budget().await;
         }
@@ -148,29 +146,36 @@ impl Flow {
         Err(Stop::Failed(last.to_string()))
     }
 
-    /// Sends one to the server; how long to wait then.
-    async fn out(&self, server: &UdpSocket, bytes: &[u8]) -> Result<Option<Duration>, Stop> {
+    /// Sends one to the server.
+    async fn out(&self, server: &UdpSocket, bytes: &[u8]) -> Result<(), Stop> {
+        self.run.meter.wait().await;
         self.room(bytes.len())?;
+        self.run.meter.count(Way::Out, bytes.len());
         // That nobody was there for the one before, or that it is too long, is no end of a flow.
         drop(server.send(bytes).await);
-        Ok(self.run.meter.count(Way::Out, bytes.len()))
+        Ok(())
     }
 
-    /// Hands on what the server sent; how long to wait then.
-    fn back(&self, server: &UdpSocket) -> Result<Option<Duration>, Stop> {
+    /// Hands on what the server sent.
+    fn back(&self, server: &UdpSocket) -> Result<(), Stop> {
         SHARED.with_borrow_mut(|buffer| {
-            let Ok(count) = server.try_recv(buffer) else { return Ok(None) };
+            let Ok(count) = server.try_recv(buffer) else { return Ok(()) };
             self.room(count)?;
             let (to, from) = self.key;
             let bytes = buffer.get(..count).unwrap_or_default();
             // Who does not take it loses it.
             drop(sys::datagram::send(&*self.inside, bytes, to, from));
-            Ok(self.run.meter.count(Way::In, count))
+            self.run.meter.count(Way::In, count);
+            Ok(())
         })
     }
 
     /// Whether so many bytes may still go.
     fn room(&self, count: usize) -> Result<(), Stop> {
-        if self.run.meter.room(count) < count { Err(Stop::Denied(Reason::Bytes)) } else { Ok(()) }
+        if self.run.meter.is_used() || self.run.meter.room(count) < count {
+            Err(Stop::Denied(Reason::Bytes))
+        } else {
+            Ok(())
+        }
     }
 }

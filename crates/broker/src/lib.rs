@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use egress::judge::{NAMES_PORT, Rules};
 use egress::wire::{FromBroker, ToBroker};
+use policy::value::NetMode;
 use tokio::task::LocalSet;
 
 use crate::control::Line;
@@ -169,7 +170,8 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     if !run.opens(&rules) {
         return Err("`methods` and `paths` for this host need TLS to be opened, which the run does not trust: a new sandbox does".to_owned());
     }
-    if rules.net().proxy != run.rules().net().proxy {
+    // Where no byte leaves nobody asks a proxy.
+    if rules.net().mode == NetMode::Allow && rules.net().proxy != run.proxy {
         return Err("`net.proxy` is another one: it is told at the start, with its login".to_owned());
     }
     // First what can fail: rules that are refused change nothing.

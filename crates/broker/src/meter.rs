@@ -78,18 +78,31 @@ impl Meter {
         self.room(1) == 0
     }
 
-    /// Counts bytes that went; how long to wait before more may.
-    pub(crate) fn count(&self, way: Way, count: usize) -> Option<Duration> {
+    /// Waits until more may go. Who counts what it moves before it waits again is the only one that moves a buffer for it.
+    pub(crate) async fn wait(&self) {
+        while let Some(wait) = self.owed() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// How long to wait before more may go.
+    pub(crate) fn owed(&self) -> Option<Duration> {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).spend(0, Instant::now())
+    }
+
+    /// Counts bytes that went.
+    pub(crate) fn count(&self, way: Way, count: usize) {
         let bytes = u64::try_from(count).unwrap_or(u64::MAX);
         match way {
             Way::Out => self.sent.fetch_add(bytes, Ordering::Relaxed),
             Way::In => self.received.fetch_add(bytes, Ordering::Relaxed),
         };
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).spend(bytes, Instant::now())
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).spend(bytes, Instant::now());
     }
 }
 
 impl Bucket {
+    /// Takes so many; how long to wait before more may go.
     fn spend(&mut self, bytes: u64, now: Instant) -> Option<Duration> {
         let rate = i128::from(self.rate?);
         let passed = i128::try_from(now.saturating_duration_since(self.filled).as_micros()).unwrap_or(i128::MAX);
@@ -123,6 +136,21 @@ mod tests {
             Some(Duration::from_secs(1)),
             "no more than one"
         );
+    }
+
+    #[test]
+    fn what_one_connection_spent_all_of_them_owe() {
+        let mut net = Net::closed();
+        let meter = Meter::new(&net);
+        meter.count(Way::Out, usize::MAX);
+        assert_eq!(meter.owed(), None, "no rate");
+        net.bandwidth = Some(BytesPerSecond(1000));
+        meter.limit(&net);
+        meter.count(Way::Out, 1000);
+        assert_eq!(meter.owed(), None);
+        meter.count(Way::In, 60_000);
+        assert!(meter.owed().is_some_and(|wait| wait > Duration::from_secs(50)));
+        assert!(meter.owed().is_some(), "to ask pays nothing");
     }
 
     #[test]

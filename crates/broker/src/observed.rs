@@ -4,12 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use egress::denial::To;
-use egress::wire::{FromBroker, Seen, TEXT_AT_MOST};
+use egress::wire::{FromBroker, SEEN_AT_MOST, Seen, TEXT_AT_MOST};
 
 use crate::records::Records;
-
-/// Most kinds that are told; a program that does more is learnt from in part.
-const KINDS_AT_MOST: usize = 1000;
 
 /// What was told so far; nothing is kept where nobody asked.
 #[derive(Debug)]
@@ -34,11 +31,13 @@ impl Observed {
             return;
         }
         let (method, path) = request.unzip();
-        let path = path.map(|path| if path.len() > TEXT_AT_MOST { "" } else { path });
+        // One that no rule can name is told as none: the engine takes no other bytes.
+        let is_plain = |path: &str| path.len() <= TEXT_AT_MOST && path.bytes().all(|byte| byte.is_ascii_graphic());
+        let path = path.map(|path| if is_plain(path) { path } else { "" });
         let seen =
             Seen { host: to.to_string(), port, method: method.map(str::to_owned), path: path.map(str::to_owned) };
         let mut told = self.told.borrow_mut();
-        if told.len() < KINDS_AT_MOST && told.insert(seen.clone()) {
+        if told.len() < SEEN_AT_MOST && told.insert(seen.clone()) {
             records.say(FromBroker::Seen(seen));
         }
     }
@@ -58,16 +57,18 @@ mod tests {
         for path in ["/x", "/x", "/y"] {
             observed.see(&records, (&to, 80), Some(("GET", path)));
         }
-        observed.see(&records, (&to, 80), Some(("GET", &"/".repeat(TEXT_AT_MOST + 1))));
+        for path in [&*"/".repeat(TEXT_AT_MOST + 1), "/\u{e9}", "/a b"] {
+            observed.see(&records, (&to, 80), Some(("GET", path)));
+        }
         let paths: Vec<_> = records
             .fresh()
             .into_iter()
             .map(|frame| if let FromBroker::Seen(seen) = frame { seen.path.unwrap() } else { panic!("{frame:?}") })
             .collect();
         assert_eq!(paths, ["/x", "/y", ""]);
-        for number in 0..2 * KINDS_AT_MOST {
+        for number in 0..2 * SEEN_AT_MOST {
             observed.see(&records, (&to, 80), Some(("GET", &format!("/{number}"))));
         }
-        assert_eq!(records.fresh().len(), KINDS_AT_MOST - 3);
+        assert_eq!(records.fresh().len(), SEEN_AT_MOST - 3);
     }
 }

@@ -11,10 +11,11 @@ use egress::denial::{Reason, To};
 use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Scope, Usage};
-use policy::value::{Protocol, Target};
+use policy::value::{Protocol, Proxy, Target};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
+use crate::accept::leads_well;
 use crate::meter::Meter;
 use crate::observed::Observed;
 use crate::proxy::Credentials;
@@ -42,6 +43,8 @@ pub(crate) struct Run {
     observed: Observed,
     pub(crate) meter: Arc<Meter>,
     pub(crate) resolver: Rc<Resolver>,
+    /// The proxy of the start: rules without a network need not name it, and those after them must.
+    pub(crate) proxy: Option<Proxy>,
     /// By what the proxy of `net.proxy` knows us.
     pub(crate) credentials: Option<Credentials>,
     /// What opens TLS, where rules need it.
@@ -70,8 +73,8 @@ pub(crate) struct Open {
     asked: Cell<bool>,
     /// How it is treated, once that is judged.
     way: Cell<Option<Way>>,
-    /// Where it really leads, once it is connected.
-    real: Cell<Option<SocketAddr>>,
+    /// Where it really leads, once it is connected; HTTP/2 may need several connections outside.
+    real: RefCell<BTreeSet<SocketAddr>>,
     /// It is to be cut.
     pub(crate) cut: Notify,
 }
@@ -104,7 +107,7 @@ impl Open {
 
     /// It leads there.
     pub(crate) fn leads_to(&self, real: SocketAddr) {
-        self.real.set(Some(real));
+        self.real.borrow_mut().insert(real);
     }
 
     /// Whether it is still as these rules would have it.
@@ -122,11 +125,7 @@ impl Open {
         };
         let pinned =
             self.datagrams.is_some_and(|pin| pin.is_some()) || self.way.get().is_some_and(|way| way.pin.is_some());
-        let real = match self.real.get() {
-            None => true,
-            Some(real) if pinned => rules.not_denied(real.ip(), real.port()).is_ok(),
-            Some(real) => rules.outside(real.ip(), real.port()).is_ok(),
-        };
+        let real = self.real.borrow().iter().all(|real| leads_well(rules, *real, pinned).is_ok());
         way && real
     }
 }
@@ -140,6 +139,7 @@ impl Run {
         listening: HashSet<(bool, u16)>,
     ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
+        let proxy = rules.net().proxy.clone();
         Rc::new(Self {
             rules: RefCell::new(Rc::new(rules)),
             names: RefCell::default(),
@@ -150,6 +150,7 @@ impl Run {
             observed,
             meter,
             resolver: Rc::new(resolver),
+            proxy,
             credentials,
             tls,
             open: RefCell::default(),
@@ -252,7 +253,7 @@ impl Run {
             datagrams,
             asked: Cell::new(false),
             way: Cell::new(None),
-            real: Cell::new(None),
+            real: RefCell::default(),
             cut: Notify::new(),
         });
         self.open.borrow_mut().insert(id, Rc::clone(&open));

@@ -34,7 +34,7 @@ pub(crate) struct Spares {
 /// Sorts what came, after a look at whether each is what it is said to be.
 ///
 /// # Errors
-/// A socket of another family or port than the orders name; UDP spares, for which there is no use yet.
+/// A socket of another family or port than the orders name.
 pub(crate) fn sorted(named: &[Socket], came: Vec<OwnedFd>) -> Result<Sockets, BrokerError> {
     let mut sockets = Sockets::default();
     for (socket, fd) in named.iter().zip(came) {
@@ -44,9 +44,6 @@ pub(crate) fn sorted(named: &[Socket], came: Vec<OwnedFd>) -> Result<Sockets, Br
             SocketKind::Udp4 | SocketKind::Udp6 => sockets.datagrams.push((socket.port, fd)),
             SocketKind::SpareTcp4 => sockets.spares.v4.push(fd),
             SocketKind::SpareTcp6 => sockets.spares.v6.push(fd),
-            SocketKind::SpareUdp4 | SocketKind::SpareUdp6 => {
-                return Err(BrokerError::Orders("spare sockets of UDP have no use yet".to_owned()));
-            }
         }
     }
     Ok(sockets)
@@ -54,8 +51,8 @@ pub(crate) fn sorted(named: &[Socket], came: Vec<OwnedFd>) -> Result<Sockets, Br
 
 fn fits(socket: Socket, fd: &OwnedFd) -> Result<(), String> {
     let wanted = match socket.kind {
-        SocketKind::Tcp4 | SocketKind::Udp4 | SocketKind::SpareTcp4 | SocketKind::SpareUdp4 => AddressFamily::INET,
-        SocketKind::Tcp6 | SocketKind::Udp6 | SocketKind::SpareTcp6 | SocketKind::SpareUdp6 => AddressFamily::INET6,
+        SocketKind::Tcp4 | SocketKind::Udp4 | SocketKind::SpareTcp4 => AddressFamily::INET,
+        SocketKind::Tcp6 | SocketKind::Udp6 | SocketKind::SpareTcp6 => AddressFamily::INET6,
     };
     let address = rustix::net::getsockname(fd).map_err(|errno| errno.to_string())?;
     if address.address_family() != wanted {

@@ -20,6 +20,8 @@ pub const FRAME_AT_MOST: usize = 1 << 20;
 pub const DESCRIPTORS: usize = 250;
 /// Most sockets in one orders frame.
 pub const SOCKETS_AT_MOST: usize = 4096;
+/// Most kinds of [`Seen`] that are told; a program that does more is learnt from in part.
+pub const SEEN_AT_MOST: usize = 1000;
 /// Most bytes of one text of a record; what is longer is cut by [`FromBroker::bounded`].
 pub const TEXT_AT_MOST: usize = 512;
 
@@ -170,10 +172,6 @@ pub enum SocketKind {
     SpareTcp4,
     /// As `SpareTcp4`, for IPv6.
     SpareTcp6,
-    /// Not bound, with IP_PKTINFO.
-    SpareUdp4,
-    /// Not bound, with IPV6_RECVPKTINFO.
-    SpareUdp6,
 }
 
 impl SocketKind {
@@ -181,7 +179,7 @@ impl SocketKind {
     #[must_use]
     pub fn is_udp(self) -> bool {
         match self {
-            Self::Udp4 | Self::Udp6 | Self::SpareUdp4 | Self::SpareUdp6 => true,
+            Self::Udp4 | Self::Udp6 => true,
             Self::Tcp4 | Self::Tcp6 | Self::SpareTcp4 | Self::SpareTcp6 => false,
         }
     }
@@ -190,7 +188,7 @@ impl SocketKind {
     #[must_use]
     pub fn is_spare(self) -> bool {
         match self {
-            Self::SpareTcp4 | Self::SpareTcp6 | Self::SpareUdp4 | Self::SpareUdp6 => true,
+            Self::SpareTcp4 | Self::SpareTcp6 => true,
             Self::Tcp4 | Self::Tcp6 | Self::Udp4 | Self::Udp6 => false,
         }
     }
@@ -285,7 +283,7 @@ pub struct Seen {
     pub port: u16,
     /// The method of a request; none: the bytes were not read.
     pub method: Option<String>,
-    /// Its path without the query; empty where it is longer than [`TEXT_AT_MOST`].
+    /// Its path without the query; empty where it is longer than [`TEXT_AT_MOST`], or not of visible ASCII alone.
     pub path: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use axum::http::StatusCode;
 use policy::ClauseId;
 use policy::value::{
-    Audit, EnforcerDemand, Env, Fs, Grant, Language, Limits, Net, NetMode, NetRule, Over, Policy, Process, Root,
+    Audit, EnforcerDemand, Env, Fs, Grant, Language, Limits, Net, NetMode, NetRule, Over, Policy, Process, Proxy, Root,
     Sockets, Syscalls, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
@@ -30,6 +30,17 @@ pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf])
         None => beyond.than_nothing_of_the_host(asked),
     }
     beyond.found
+}
+
+/// Whether it is the ceiling's proxy. Documents have no login: without one, none of another is asked for.
+fn is_proxy_of(ceiling: Option<&Proxy>, asked: Option<&Proxy>) -> bool {
+    match (ceiling, asked) {
+        (None, None) => true,
+        (Some(most), Some(asked)) => {
+            most.place() == asked.place() && asked.login.as_ref().is_none_or(|login| most.login.as_ref() == Some(login))
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
 }
 
 /// The same of the rules of a network alone.
@@ -221,7 +232,10 @@ impl Beyond<'_> {
         self.hold(ClauseId::NetUnknown, *unknown == Unknown::Ask || asked.unknown == Unknown::Deny);
         self.hold(ClauseId::NetPrograms, programs.is_empty() || *programs == asked.programs);
         self.hold(ClauseId::NetCa, asked.ca.iter().all(|file| ca.contains(file)));
-        self.hold(ClauseId::NetProxy, *proxy == asked.proxy);
+        self.hold(
+            ClauseId::NetProxy,
+            asked.mode != NetMode::Allow || is_proxy_of(proxy.as_ref(), asked.proxy.as_ref()),
+        );
         self.hold(ClauseId::NetBandwidth, at_most(*bandwidth, asked.bandwidth));
         self.hold(ClauseId::NetBytes, at_most(*bytes, asked.bytes));
         self.hold(ClauseId::NetConnections, at_most(*connections, asked.connections));

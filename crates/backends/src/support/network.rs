@@ -144,6 +144,10 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
 
 /// What is told at the start alone: programs inside were shown the roots, the broker the proxy with its login.
 fn fixed(before: &Net, net: &Net) -> Vec<Unmet> {
+    // Where no byte leaves neither is used.
+    if net.mode != NetMode::Allow {
+        return Vec::new();
+    }
     let same_proxy = match (&before.proxy, &net.proxy) {
         (None, None) => true,
         // Documents have no login: without one, that of the start is meant.
@@ -349,6 +353,8 @@ mod tests {
             assert_eq!(ids(&format!(", ca = ['/a.pem'], proxy = '{other}'")), ["net.proxy/fixed"], "{other}");
         }
         assert_eq!(ids(""), ["net.ca/fixed", "net.proxy/fixed"]);
+        let none = Policy { net: read("version = 1\n").net, ..strict() };
+        assert_eq!(unmet_rules(&start, &none).len(), 0, "no network needs neither");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use crate::copy::BUFFER;
 use crate::meter::{Meter, Way};
 
 /// What bytes go over.
@@ -50,24 +51,28 @@ impl Metered {
     }
 }
 
-fn waited(until: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
-    if let Some(sleep) = until {
-        ready!(sleep.as_mut().poll(cx));
-        *until = None;
+/// Waits until more may go; what all connections owe is asked anew after each wait.
+fn waited(until: &mut Option<Pin<Box<Sleep>>>, meter: &Meter, cx: &mut Context<'_>) -> Poll<()> {
+    loop {
+        if let Some(sleep) = until {
+            ready!(sleep.as_mut().poll(cx));
+            *until = None;
+        }
+        let Some(wait) = meter.owed() else { return Poll::Ready(()) };
+        *until = Some(Box::pin(sleep(wait)));
     }
-    Poll::Ready(())
 }
 
 impl AsyncRead for Metered {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(waited(&mut this.read_after, cx));
-        let room = this.meter.room(buf.remaining());
+        ready!(waited(&mut this.read_after, &this.meter, cx));
+        let room = this.meter.room(buf.remaining().min(BUFFER));
         if room == 0 {
             return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
         }
         let count = ready!(this.poll_bytes(cx, buf.initialize_unfilled_to(room)))?;
-        this.read_after = this.meter.count(Way::Out, count).map(|wait| Box::pin(sleep(wait)));
+        this.meter.count(Way::Out, count);
         buf.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -76,8 +81,8 @@ impl AsyncRead for Metered {
 impl AsyncWrite for Metered {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        ready!(waited(&mut this.write_after, cx));
-        let room = this.meter.room(bytes.len());
+        ready!(waited(&mut this.write_after, &this.meter, cx));
+        let room = this.meter.room(bytes.len().min(BUFFER));
         if room == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
         }
@@ -86,7 +91,7 @@ impl AsyncWrite for Metered {
             match this.stream.try_write(bytes.get(..room).unwrap_or_default()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(count) => {
-                    this.write_after = this.meter.count(Way::In, count).map(|wait| Box::pin(sleep(wait)));
+                    this.meter.count(Way::In, count);
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) => return Poll::Ready(Err(error)),

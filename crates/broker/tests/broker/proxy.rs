@@ -164,6 +164,15 @@ fn the_proxy_stays_that_of_the_start() {
         let said = stage.program(move || exchange(open, get(ONLY).as_bytes(), false).unwrap());
         assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
         assert_eq!(heads.lock().unwrap().len(), 1);
+        // No network needs no proxy; who has one again needs that of the start.
+        engine.send(&ToBroker::Rules { net: serde_json::to_value(policy::value::Net::closed().document()).unwrap() });
+        engine.ready();
+        let mut net = full(&rules(&json!({"proxy": null})));
+        net.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        engine.send(&ToBroker::Rules { net });
+        engine.wait(|frame| matches!(frame, FromBroker::Refused { .. }).then_some(()));
+        engine.send(&ToBroker::Rules { net: full(&rules(&json!({}))) });
+        engine.ready();
         engine.end();
     });
 }

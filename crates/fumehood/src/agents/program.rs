@@ -36,9 +36,11 @@ impl Found {
 pub(crate) fn find(name: &str, environment: &Environment) -> Option<Found> {
     let program = in_path(name, environment)?;
     let mut found = Found { program: program.clone(), reads: Vec::new(), folders: Vec::new() };
-    found.show(&program);
+    let home = environment.home.as_ref().and_then(|home| home.canonicalize().ok());
+    let home = home.as_deref();
+    found.show(&program, home);
     if let Some(interpreter) = interpreter(&program, environment) {
-        found.show(&interpreter);
+        found.show(&interpreter, home);
         if let Some(folder) = interpreter.parent().filter(|folder| !is_shown(folder)) {
             found.folders.push(folder.to_path_buf());
         }
@@ -47,12 +49,17 @@ pub(crate) fn find(name: &str, environment: &Environment) -> Option<Found> {
 }
 
 impl Found {
-    /// Has a program shown, with the package or the environment that it is part of.
-    fn show(&mut self, program: &Path) {
+    /// Has a program shown, with the package or the environment that it is part of; never the whole home folder.
+    fn show(&mut self, program: &Path, home: Option<&Path>) {
         if is_shown(program) {
             return;
         }
-        let whole = |folder: &&Path| ["package.json", "pyvenv.cfg"].iter().any(|file| folder.join(file).is_file());
+        let has_home = |folder: &Path| {
+            home.is_some_and(|home| folder.canonicalize().map_or(true, |folder| home.starts_with(folder)))
+        };
+        let whole = |folder: &&Path| {
+            ["package.json", "pyvenv.cfg"].iter().any(|file| folder.join(file).is_file()) && !has_home(folder)
+        };
         let tree = program.ancestors().skip(1).take(4).find(whole).unwrap_or(program);
         if !self.reads.iter().any(|known| tree.starts_with(known)) {
             self.reads.push(tree.to_path_buf());
@@ -118,6 +125,21 @@ mod tests {
         assert_eq!(found.reads, [package, root.join("node/bin/node")]);
         assert!(found.path().starts_with(root.join("node/bin").to_str().unwrap()), "{found:?}");
         assert_eq!(find("codex", &environment(&[&bin])), None);
+    }
+
+    #[test]
+    fn a_home_that_is_a_package_is_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let home = root.join("home");
+        let program = home.join("bin/claude");
+        script(&program, "");
+        for folder in [&root, &home] {
+            fs::write(folder.join("package.json"), "{}").unwrap();
+        }
+        let mut environment = environment(&[&home.join("bin")]);
+        environment.home = Some(home);
+        assert_eq!(find("claude", &environment).unwrap().reads, [program]);
     }
 
     #[test]

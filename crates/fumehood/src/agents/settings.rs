@@ -31,6 +31,9 @@ const SECRET: [&str; 13] = [
     "account",
 ];
 
+/// How keys of vendors begin.
+const KEYS: [&str; 7] = ["sk-", "AIza", "ghp_", "github_pat_", "glpat-", "xoxb-", "AKIA"];
+
 /// Copies what is there; how many files and values were left out.
 ///
 /// # Errors
@@ -91,11 +94,13 @@ impl Copy<'_> {
             "md" | "txt" => Some(text.to_owned()),
             "json" => {
                 let mut value: Value = serde_json::from_str(text).ok()?;
+                self.top(&mut value);
                 self.json(&mut value);
                 serde_json::to_string_pretty(&value).ok()
             }
             "toml" => {
                 let mut value = serde_json::to_value(text.parse::<toml::Table>().ok()?).ok()?;
+                self.top(&mut value);
                 self.json(&mut value);
                 toml::to_string(&value).ok()
             }
@@ -104,21 +109,45 @@ impl Copy<'_> {
         }
     }
 
-    /// Takes away what a name calls a secret, but for numbers and switches.
+    /// Takes away what an agent keeps in one file under a name that is left out, but for numbers and switches.
+    fn top(&mut self, value: &mut Value) {
+        if let Value::Object(map) = value {
+            let (before, leave) = (map.len(), self.leave);
+            map.retain(|name, value| !leave.contains(name) || value.is_number() || value.is_boolean());
+            self.left += before.saturating_sub(map.len());
+        }
+    }
+
+    /// Takes away what a name calls a secret, but for numbers and switches, and texts that look like one.
     fn json(&mut self, value: &mut Value) {
         match value {
             Value::Object(map) => {
                 let before = map.len();
-                map.retain(|name, value| !is_secret(name) || value.is_number() || value.is_boolean());
+                map.retain(|name, value| {
+                    let is_small = value.is_number() || value.is_boolean();
+                    (is_small || !is_secret(name)) && !value.as_str().is_some_and(holds_secret)
+                });
                 self.left += before.saturating_sub(map.len());
                 map.values_mut().for_each(|value| self.json(value));
             }
-            Value::Array(list) => list.iter_mut().for_each(|value| self.json(value)),
+            Value::Array(list) => {
+                let before = list.len();
+                // What follows a flag is its value.
+                let mut is_value = false;
+                list.retain(|value| {
+                    let text = value.as_str();
+                    let goes = text.is_some_and(|text| is_value || holds_secret(text));
+                    is_value = text.is_some_and(|text| text.starts_with('-') && !text.contains('=') && is_secret(text));
+                    !goes
+                });
+                self.left += before.saturating_sub(list.len());
+                list.iter_mut().for_each(|value| self.json(value));
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
-    /// Line by line: what a key calls a secret goes, with the lines below it that are deeper, and lists that belong to it.
+    /// Line by line: what calls itself a secret, anywhere in the line, goes, with the lines below it that are deeper, and lists that belong to it.
     fn yaml(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut within: Option<usize> = None;
@@ -130,8 +159,7 @@ impl Copy<'_> {
             {
                 continue;
             }
-            let key = content.trim_start_matches(['-', ' ', '#']).split(':').next().unwrap_or_default();
-            within = (content.contains(':') && is_secret(key) || content.contains("sk-")).then_some(depth);
+            within = (is_secret(content) || content.contains("sk-") || holds_key(content)).then_some(depth);
             if within.is_some() {
                 self.left += 1;
                 continue;
@@ -146,6 +174,17 @@ impl Copy<'_> {
 fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     name == ".env" || SECRET.iter().any(|word| name.contains(word))
+}
+
+/// Whether a text has a secret in it: by what stands before `=` or `:`, or by how it begins.
+fn holds_secret(text: &str) -> bool {
+    text.contains(['=', ':']) && is_secret(text) || holds_key(text)
+}
+
+/// Whether a word in it begins as the keys of vendors do.
+fn holds_key(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && !['-', '_'].contains(&c))
+        .any(|word| KEYS.iter().any(|key| word.starts_with(key)))
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -209,7 +248,28 @@ mod tests {
             "model: x\nopenai-api-key: {CANARY}\napi-key:\n- {CANARY}\n-  {CANARY}\nanthropic-api-key: |\n  {CANARY}\n\n  {CANARY}\nedit: y\n#set: {CANARY}\n"
         );
         assert_eq!(copy.cleaned("a.yml", &text).unwrap(), "model: x\nedit: y\n");
+        for text in ["set-env:\n  - GEMINI_API_KEY=AIza\n", "set-env: X_API_KEY=AIza\n", "env: {api_key: AIza}\n"] {
+            let clean = Copy { leave: &[], files: 0, left: 0 }.cleaned("a.yml", text).unwrap();
+            assert!(!clean.contains("AIza"), "{clean}");
+        }
         assert_eq!(copy.cleaned("a.sqlite", "x"), None);
         assert_eq!(copy.left, 5);
+    }
+
+    #[test]
+    fn texts_are_judged_and_what_is_left_out_is_no_key_either() {
+        let leave = ["projects".to_owned(), "debug".to_owned()];
+        let mut copy = Copy { leave: &leave, files: 0, left: 0 };
+        let text = serde_json::json!({
+            "projects": { "/p": { "history": ["x"] } }, "debug": true,
+            "command": "task-runner", "args": ["--api-key", "A1", "--token=A2", "X_API_KEY=A3", "-y"],
+            "key": "sk-A4", "url": "https://h/?k=AIzaA5", "permissions": { "deny": ["Read(./secrets/**)"] },
+        });
+        let clean: Value = serde_json::from_str(&copy.cleaned("a.json", &text.to_string()).unwrap()).unwrap();
+        let wanted = serde_json::json!({
+            "debug": true, "command": "task-runner", "args": ["--api-key", "-y"],
+            "permissions": { "deny": ["Read(./secrets/**)"] },
+        });
+        assert_eq!((clean, copy.left), (wanted, 6));
     }
 }

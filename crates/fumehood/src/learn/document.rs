@@ -1,64 +1,109 @@
 //! The proposal as a document: the one that was given with the rules added to it, or a new one upon what was given.
 
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use policy::Format;
-use policy::value::NetMode;
+use policy::value::{Net, NetMode};
 use sandbox::fault::{Fault, show_path};
 use sandbox::{Environment, PolicyLayer};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::proposal::{Document, Proposal, Proposed};
 use crate::load;
+use crate::mcp::install::replace;
 use crate::ui::Failure;
 
 /// What a new document is called where nobody said.
 const NEW: &str = "learned.toml";
 
+/// What a proposal is added to, read before anything runs.
+#[derive(Debug)]
+pub(super) struct Base {
+    /// The documents that were given, by name.
+    names: Vec<String>,
+    /// What these say of the network.
+    net: Net,
+    /// The last of them, if it can be edited.
+    last: Option<Last>,
+}
+
+/// A document that can be edited.
+#[derive(Debug)]
+struct Last {
+    name: String,
+    /// Its file, links followed.
+    path: PathBuf,
+    text: String,
+}
+
+impl Base {
+    /// # Errors
+    /// What was given cannot be read.
+    pub(super) fn read(given: &[PolicyLayer], environment: &Environment) -> Result<Self, Failure> {
+        let documents: Vec<PolicyLayer> =
+            given.iter().filter(|layer| matches!(layer, PolicyLayer::Document(_))).cloned().collect();
+        let net = load::policy_alone(&documents, environment)?.policy.net;
+        let names: Vec<String> = documents
+            .into_iter()
+            .filter_map(|layer| if let PolicyLayer::Document(name) = layer { Some(name) } else { None })
+            .collect();
+        let last = names.last().filter(|name| is_toml(name));
+        let last = last.map(|name| Last::read(name, &here(environment, Path::new(name)))).transpose()?;
+        Ok(Self { names, net, last })
+    }
+}
+
+impl Last {
+    fn read(name: &str, path: &Path) -> Result<Self, Failure> {
+        let read = path.canonicalize().and_then(|path| Ok((std::fs::read_to_string(&path)?, path)));
+        let (text, path) = read.map_err(|error| unmade(&show_path(path), &error.to_string()))?;
+        Ok(Self { name: name.to_owned(), path, text })
+    }
+}
+
+fn here(environment: &Environment, path: &Path) -> PathBuf {
+    environment.cwd.as_deref().map_or_else(|| path.to_owned(), |cwd| cwd.join(path))
+}
+
 /// Makes the document of a proposal, and writes it where that is asked for.
 ///
 /// # Errors
-/// What was given cannot be read again, or the file cannot be written.
+/// What was given cannot be added to, or the file cannot be written.
 pub(super) fn write(
     mut proposal: Proposal,
-    (given, to): (&[PolicyLayer], Option<&Path>),
+    base: &Base,
+    to: Option<&Path>,
     environment: &Environment,
 ) -> Result<Proposal, Failure> {
     if proposal.rules.is_empty() {
         return Ok(proposal);
     }
-    let documents: Vec<PolicyLayer> =
-        given.iter().filter(|layer| matches!(layer, PolicyLayer::Document(_))).cloned().collect();
-    let net = load::policy_alone(&documents, environment)?.policy.net;
-    let names: Vec<&str> = documents
-        .iter()
-        .filter_map(|layer| if let PolicyLayer::Document(name) = layer { Some(name.as_str()) } else { None })
-        .collect();
-    let here = |path: &Path| environment.cwd.as_deref().map_or_else(|| path.to_owned(), |cwd| cwd.join(path));
-    let last = names.last().filter(|name| is_toml(name)).map(|name| ((*name).to_owned(), here(Path::new(name))));
-    let (name, before, path) = match last {
-        Some((name, path)) => (name, read(&path)?, Some(path)),
-        None => (NEW.to_owned(), String::new(), None),
-    };
-    let mut document: DocumentMut = before.parse().map_err(|error| unmade(&name, &format!("{error}")))?;
+    let (name, before) = base.last.as_ref().map_or((NEW, ""), |last| (last.name.as_str(), last.text.as_str()));
+    let mut document: DocumentMut = before.parse().map_err(|error| unmade(name, &format!("{error}")))?;
     if before.is_empty() {
         let beside = to.is_none_or(|to| to.parent() == Some(Path::new("")));
-        begin(&mut document, &names.iter().map(|name| extended(name, beside, &here)).collect::<Vec<_>>());
+        let here = |path: &Path| here(environment, path);
+        begin(&mut document, &base.names.iter().map(|name| extended(name, beside, &here)).collect::<Vec<_>>());
     }
     // A list replaces what lies below: rules that came from there are written out.
-    let below: Vec<serde_json::Value> = net
+    let below: Vec<serde_json::Value> = base
+        .net
         .document()
         .get("allow")
         .and_then(serde_json::Value::as_array)
-        .map(|rules| rules.iter().take(net.allow.len()).cloned().collect())
+        .map(|rules| rules.iter().take(base.net.allow.len()).cloned().collect())
         .unwrap_or_default();
-    add(&mut document, net.mode == NetMode::Allow, (&below, &proposal.rules)).map_err(|why| unmade(&name, why))?;
+    add(&mut document, base.net.mode == NetMode::Allow, (&below, &proposal.rules)).map_err(|why| unmade(name, why))?;
+    let (name, before) = (name.to_owned(), before.to_owned());
     let mut made = Document { name, before, after: document.to_string(), written: false };
     if let Some(to) = to {
-        let to = here(to);
-        save(&to, path.as_deref(), &made)?;
+        let to = here(environment, to);
+        let from = base.last.as_ref().map(|last| last.path.as_path());
+        save(&to, from, &made)?;
         made.written = true;
-        if path.is_none() {
+        if from.is_none() {
             made.name = to.to_string_lossy().into_owned();
         }
     }
@@ -158,13 +203,8 @@ fn of_json(rule: &serde_json::Value) -> InlineTable {
     pairs.filter_map(|(key, value)| Some((key.as_str(), any(value)?))).collect()
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| unmade(&show_path(path), &error.to_string()))
-}
-
 /// Writes it: over the document that it came of, or as a file that is not there yet.
 fn save(to: &Path, from: Option<&Path>, made: &Document) -> Result<(), Failure> {
-    use std::io::Write as _;
     let failed = |why: String| {
         Failure::own(Fault {
             id: "learn/not-written",
@@ -175,27 +215,15 @@ fn save(to: &Path, from: Option<&Path>, made: &Document) -> Result<(), Failure> 
         })
     };
     let told = |error: std::io::Error| failed(error.to_string().to_lowercase());
-    if from.is_some_and(|from| same(from, to)) {
-        if std::fs::read_to_string(to).map_err(told)? != made.before {
+    if let Some(from) = from.filter(|from| to.canonicalize().is_ok_and(|to| to == *from)) {
+        if std::fs::read_to_string(from).map_err(told)? != made.before {
             return Err(failed("it was changed meanwhile".to_owned()));
         }
-        // Beside it first, so that it is whole or as it was.
-        let beside = beside(to);
-        std::fs::write(&beside, &made.after).map_err(told)?;
-        return std::fs::rename(&beside, to).map_err(told);
+        let mode = std::fs::metadata(from).map_err(told)?.mode() & 0o777;
+        return replace(from, &made.after, mode).map_err(told);
     }
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(to);
     file.and_then(|mut file| file.write_all(made.after.as_bytes())).map_err(told)
-}
-
-fn same(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    name.into()
 }
 
 fn unmade(name: &str, why: &str) -> Failure {

@@ -24,6 +24,7 @@ use sandbox::{Asker, Environment, Error, Finished, Passed, PolicyLayer, Question
 use serde_json::json;
 
 use crate::ui::Failure;
+use document::Base;
 pub(crate) use proposal::Proposal;
 
 /// Said before the run, in its report and in the log.
@@ -47,6 +48,8 @@ pub struct Learner {
     given: Vec<PolicyLayer>,
     /// Their rules.
     rules: Net,
+    /// Their document, as it was before the run: what runs may be able to write it.
+    base: Base,
     /// `--write`
     write: Option<PathBuf>,
     heard: Mutex<Heard>,
@@ -63,7 +66,7 @@ impl Learner {
     /// For the policy that the caller gave.
     ///
     /// # Errors
-    /// 126: it has secrets.
+    /// 126: it has secrets, or a proxy. 125: its document cannot be added to.
     pub(crate) fn new(
         given: Vec<PolicyLayer>,
         loaded: Loaded,
@@ -80,8 +83,19 @@ impl Learner {
             }])
             .into());
         }
+        if loaded.policy.net.proxy.is_some() {
+            return Err(Error::Refused(vec![Fault {
+                id: "learn/proxy",
+                what: "`net.proxy` cannot be used in a run that is not limited by name".to_owned(),
+                place: "net.proxy".to_owned(),
+                why: "it resolves names itself, and whether one leads to a private address is not seen here".to_owned(),
+                fix: "learn without `net.proxy`, and write it into the policy that comes of it".to_owned(),
+            }])
+            .into());
+        }
+        let base = Base::read(&given, environment)?;
         let (state, rules) = (environment.state.clone(), loaded.policy.net);
-        Ok(Self { state, given, rules, write, heard: Mutex::default() })
+        Ok(Self { state, given, rules, base, write, heard: Mutex::default() })
     }
 
     /// The layers by which it is learned.
@@ -117,7 +131,7 @@ impl Learner {
         drop(heard);
         self.record(&finished.report.run, "ended", &proposal.to_json())
             .ok_or_else(|| Failure::own(unwritten(&finished.report.run)))?;
-        document::write(proposal, (&self.given, self.write.as_deref()), environment)
+        document::write(proposal, &self.base, self.write.as_deref(), environment)
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {

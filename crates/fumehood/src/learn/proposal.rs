@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egress::host::{Named, authority};
+use egress::wire::SEEN_AT_MOST;
 use policy::value::{Net, NetRule, Target, host_matches};
 use sandbox::Passed;
 use sandbox::fault::show_text;
@@ -77,6 +78,11 @@ impl Proposal {
                 ),
             }
         }
+        if passed.len() >= SEEN_AT_MOST {
+            proposal
+                .remarks
+                .push(format!("{SEEN_AT_MOST} kinds of requests and connections were heard, and no more are told"));
+        }
         let unused = given.rules().filter(|rule| !passed.iter().any(|one| is_for(rule, one)));
         proposal.remarks.extend(unused.map(|rule| format!("the rule for {} was not used", rule.to)));
         proposal
@@ -89,10 +95,12 @@ impl Proposal {
             let (method, path) = one.request.as_ref()?;
             match egress::http::path::plain(path) {
                 // A star in a rule stands for anything.
-                Ok(path) if !path.contains('*') => drop(found.entry(method.clone()).or_default().insert(path)),
+                Ok(path) if !path.contains('*') && is_method(method) => {
+                    drop(found.entry(method.clone()).or_default().insert(path))
+                }
                 Ok(_) | Err(_) => {
                     self.remarks.push(format!(
-                        "{host}:{port} was asked for a path that no rule can name, so the rule is for the whole host"
+                        "{host}:{port} was asked for a path, or by a method, that no rule can name, so the rule is for the whole host"
                     ));
                     return None;
                 }
@@ -156,6 +164,11 @@ fn difference(document: &Document, palette: Palette) -> String {
     };
     let lines = diff.unified_diff().context_radius(3).header(before, &document.name).to_string();
     lines.lines().map(|line| format!("{}\n", palette.paint(role(line), &show_text(line)))).collect()
+}
+
+/// Whether a rule can name a method, as policies have it.
+fn is_method(method: &str) -> bool {
+    (1..=32).contains(&method.len()) && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
 }
 
 /// Whether a rule was what let this through.
@@ -223,6 +236,13 @@ mod tests {
             assert_eq!(shown(&made), ["a.example [80]   true"], "{path}");
             assert_eq!(made.remarks.len(), 1, "{path}");
         }
+        for method in ["get", "M_X", &"A".repeat(33)] {
+            let made = of(&[("a.example", 80)], &[passed("a.example", 80, Some((method, "/a")))]);
+            assert_eq!((shown(&made), made.remarks.len()), (vec!["a.example [80]   true".to_owned()], 1), "{method}");
+        }
+        let most: Vec<_> =
+            (0..SEEN_AT_MOST).map(|n| passed("a.example", 80, Some(("GET", &format!("/{n}"))))).collect();
+        assert!(of(&[("a.example", 80)], &most).remarks.iter().any(|said| said.contains("1000 kinds")));
         let many: Vec<_> =
             (0..MAX_PATHS + 9).map(|n| passed("a.example", 80, Some(("GET", &format!("/{n}"))))).collect();
         let made = of(&[("a.example", 80)], &many);

@@ -660,6 +660,13 @@ fn a_policy_with_secrets_is_not_learned_under() {
     assert!(said.code == 126 && said.err.contains("not limited by name"), "{said:?}");
 }
 
+/// A proxy resolves names itself: whether one leads to a private address could not be seen.
+#[test]
+fn a_policy_with_a_proxy_is_not_learned_under() {
+    let said = House::new().run(&["learn", "--set", "net.proxy=http://127.0.0.1:3128", "--", "true"]);
+    assert!(said.code == 126 && said.err.contains("learn/proxy"), "{said:?}");
+}
+
 /// A range of addresses has sockets for all of them, also at a port from 1024 on, beside a name at the same port.
 #[test]
 fn a_range_and_a_name_may_have_the_same_high_port() {

@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Rate,
         lift: true,
         default: "none",
-        promise: "The rate over the broker, both ways, with one second of burst.",
+        promise: "The rate over the broker, both ways, of all connections together, with a burst of one second and one buffer (128 KiB).",
         not_promised: "",
         valid: r#"net = { mode = "allow", bandwidth = "10M/s" }"#,
         invalid: r#"net.bandwidth = "10Mbit/s""#,

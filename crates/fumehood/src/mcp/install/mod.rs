@@ -327,21 +327,20 @@ fn digest(text: &str) -> String {
     policy::json::sha256_hex(text.as_bytes())
 }
 
-/// Writes beside and renames, so that a reader sees the one or the other.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    replace(path, text, mode).map_err(|error| file_failure(path, error))
+}
+
+/// Writes beside and renames, so that a reader sees the one or the other.
+pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".fumehood-{}", std::process::id()));
     let beside = path.with_file_name(name);
-    let written = (|| {
-        let mut file = File::options().write(true).create_new(true).mode(mode).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        std::fs::rename(&beside, path)
-    })();
-    written.map_err(|error| {
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
+    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
         if std::fs::remove_file(&beside).is_err() {
-            // It was not made.
+            // It is gone.
         }
-        file_failure(path, error)
     })
 }

@@ -7,6 +7,7 @@ use toml_edit::{DocumentMut, Item, Table};
 /// # Errors
 /// Why the file cannot be changed.
 pub(super) fn edit(text: &str, name: &str, entry: Option<&toml::Table>) -> Result<Option<String>, String> {
+    let wanted = wanted(text, name, entry)?;
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| error.message().to_lowercase())?;
     let mut implicit = Table::new();
@@ -22,7 +23,42 @@ pub(super) fn edit(text: &str, name: &str, entry: Option<&toml::Table>) -> Resul
         None if servers.remove(name).is_none() => return Ok(None),
         None => {}
     }
-    Ok(Some(document.to_string()))
+    let made = as_before(text, document.to_string())?;
+    let read = made.parse::<toml::Table>().map_err(|error| error.message().to_lowercase())?;
+    if with_servers(read) != wanted {
+        return Err("it is written so that more than this entry would change".to_owned());
+    }
+    Ok(Some(made))
+}
+
+/// What the file is to say.
+fn wanted(text: &str, name: &str, entry: Option<&toml::Table>) -> Result<toml::Table, String> {
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_lowercase())?;
+    let servers = table.entry("mcp_servers").or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    let servers = servers.as_table_mut().ok_or("`mcp_servers` in it is no table")?;
+    drop(servers.remove(name));
+    if let Some(entry) = entry {
+        servers.insert(name.to_owned(), toml::Value::Table(entry.clone()));
+    }
+    Ok(with_servers(table))
+}
+
+/// No servers and an empty table of them are the same.
+fn with_servers(mut table: toml::Table) -> toml::Table {
+    table.entry("mcp_servers").or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    table
+}
+
+/// With the ends of lines that the file has.
+fn as_before(text: &str, made: String) -> Result<String, String> {
+    let crlf = text.matches("\r\n").count();
+    if crlf == 0 {
+        return Ok(made);
+    }
+    if crlf != text.matches('\n').count() {
+        return Err("some of its lines end with CRLF and some with LF".to_owned());
+    }
+    Ok(made.replace("\r\n", "\n").replace('\n', "\r\n"))
 }
 
 #[cfg(test)]
@@ -45,6 +81,15 @@ mod tests {
             let back = edit(&made, "fumehood", None).unwrap().unwrap();
             assert_eq!(back.trim_end(), text.trim_end());
         }
+    }
+
+    #[test]
+    fn ends_of_lines_stay() {
+        let entry: toml::Table = "command = \"f\"\n".parse().unwrap();
+        let text = "a = 1 # mine\r\n\r\n[b]\r\nc = 2\r\n";
+        let made = edit(text, "fumehood", Some(&entry)).unwrap().unwrap();
+        assert!(made.starts_with(text) && made.matches('\n').count() == made.matches("\r\n").count(), "{made:?}");
+        assert!(edit("a = 1\r\nb = 2\n", "fumehood", Some(&entry)).is_err());
     }
 
     #[test]

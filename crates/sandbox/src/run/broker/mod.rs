@@ -224,8 +224,6 @@ fn named(plan: &Plan) -> Vec<wire::Socket> {
     let kind = |inlet: &Inlet| match (inlet.port, inlet.udp, inlet.ipv6) {
         (0, false, false) => SocketKind::SpareTcp4,
         (0, false, true) => SocketKind::SpareTcp6,
-        (0, true, false) => SocketKind::SpareUdp4,
-        (0, true, true) => SocketKind::SpareUdp6,
         (_, false, false) => SocketKind::Tcp4,
         (_, false, true) => SocketKind::Tcp6,
         (_, true, false) => SocketKind::Udp4,

@@ -101,13 +101,15 @@ cases! {
     ProcessUser: "the program has the user's name and id" => enforced(|scene| says(scene, "user", "1000 1000 ann"));
     ProcessHostname: "the program sees the host name of the policy" => enforced(|scene| says(scene, "hostname", "elsewhere"));
     ProcessUmask: "files have the mask" => enforced(|scene| says(scene, "umask", "0027"));
-    ProcessTty: "a terminal is refused" => refused(&["process.tty=true"], "process.tty/not-in-a-machine");
+    ProcessTty: "a terminal is refused when it is planned" =>
+        enforced(|scene| unplanned(scene, "process.tty=true", "process.tty/not-in-a-machine"));
     ProcessLabel: "a label is refused" =>
         refused(&["process.label=apparmor:some"], "process.label/not-in-a-machine");
     SyscallsProfile: "the filter is on" => enforced(|scene| says(scene, "seccomp", "2 1"));
     SyscallsAllow: "a call can be opened" => enforced(|scene| says(scene, "allowed", "open"));
     SyscallsDeny: "a call can be closed" => enforced(|scene| says(scene, "denied", "closed"));
-    Commands: "judged commands are refused" => refused(&["commands={presets=[\"inspect\"]}"], "commands/not-in-a-machine");
+    Commands: "judged commands are refused when they are planned" =>
+        enforced(|scene| unplanned(scene, "commands={presets=[\"inspect\"]}", "commands/not-in-a-machine"));
     Tools: "the gate stands before whoever calls a tool" => enforced(tools);
     AuditPath: "the run is in the log" => enforced(|scene| logged(scene, "\"run.planned\"", true));
     AuditRedact: "what matches is in no record" => enforced(|scene| logged(scene, "of-the-policy", false));
@@ -333,6 +335,15 @@ fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> Held
     let named = all.into_iter().flatten().find(|one| one.get("clause").is_some_and(|name| name == clause));
     let by = named.and_then(|one| one.get("enforcer")).and_then(serde_json::Value::as_str).unwrap_or_default();
     check(by.ends_with(controller), || format!("{by}; {}", planned.said()))
+}
+
+/// Refused for this reason, and planned without it. A run would first ask for a terminal, or judge its own command.
+fn unplanned(scene: &Fixture, value: &str, id: &str) -> Held {
+    let root = make_root(scene)?;
+    let ended = scene.plan(&[&root, value])?;
+    check(ended.code == Some(126) && ended.refusals().iter().any(|found| found == id), || ended.said())?;
+    let without = scene.plan(&[&root])?;
+    check(without.code == Some(0), || without.said())
 }
 
 fn tools(scene: &Fixture) -> Held {

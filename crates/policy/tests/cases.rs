@@ -159,7 +159,8 @@ fn auto_takes_the_tier_that_holds_everything_before_one_that_is_weaker() {
         other => held(other),
     };
     let process = Candidate { tier: Tier::Process, backend: "native", answers: &weaker };
-    let both = choose(&loaded, &[process, Candidate { tier: Tier::Container, backend: "native", answers: &held }]).unwrap();
+    let both =
+        choose(&loaded, &[process, Candidate { tier: Tier::Container, backend: "native", answers: &held }]).unwrap();
     assert_eq!((both.plan.tier, both.plan.weakened.len()), (Tier::Container, 0));
     assert!(both.why.contains("`process` holds `limits.wall` weaker than asked"), "{}", both.why);
     let alone = choose(&loaded, &[process]).unwrap();

@@ -47,10 +47,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             not_built("fs.hide/not-in-a-machine", "nothing of the host is shown in a machine that could be hidden")
         }),
         ClauseId::FsSockets => match fs.sockets {
-            Sockets::Host => not_built(
-                "fs.sockets/not-in-a-machine",
-                "a machine sees no folder of the host, and so no socket of it",
-            ),
+            Sockets::Host => {
+                not_built("fs.sockets/not-in-a-machine", "a machine sees no folder of the host, and so no socket of it")
+            }
             Sockets::Own => by_kernel(host),
             Sockets::Pairs => held(inner(Control::Filter(Filter::NoUnix))),
         },

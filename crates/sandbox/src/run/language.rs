@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use policy::{ClauseId, Loaded};
 use policy::control::Source;
 use policy::value::{Tier, TierChoice};
+use policy::{ClauseId, Loaded};
 
 use crate::error::Error;
 use crate::fault::Fault;

@@ -180,7 +180,8 @@ impl Case {
             Cell::Refused(values, id) => refused(scene, values, id).map(|()| Found::Refused),
             Cell::Controller(name, values, id, proof) => {
                 let planned = scene.plan(values)?;
-                if planned.code == Some(126) {
+                // Refused for something else, the proof names what that tier lacks beside it.
+                if planned.code == Some(126) && planned.refusals().iter().any(|found| found == id) {
                     // Root on a host that has the controller must get it: a refusal would be a lost capability.
                     let there = backends::Capabilities::probe().controller(name).is_some();
                     check(scene.who == Who::Rootless || !there, || {

@@ -112,6 +112,18 @@ fn download(folder: &Path, proxies: &[String]) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("apt left no file of `{name}`"))
 }
 
+/// A file of the package by its real path: no link of the package leads root to a file of the host. The tree is ours alone,
+/// so that what was judged is what is read.
+fn of_package(tree: &Path, path: &Path) -> Result<PathBuf, String> {
+    let real = |path: &Path| path.canonicalize().map_err(|error| format!("`{}`: {error}", path.display()));
+    let (tree, found) = (real(tree)?, real(path)?);
+    let plain = found.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    if plain && found.starts_with(&tree) {
+        return Ok(found);
+    }
+    Err(format!("`{}` is no file of the package's own", path.display()))
+}
+
 /// Takes kernel and modules out of it. None of its scripts is run.
 fn unpack(folder: &Path, file: &Path) -> Result<Kernel, String> {
     let text = file.to_str().ok_or("the package's path is no text")?;
@@ -127,21 +139,45 @@ fn unpack(folder: &Path, file: &Path) -> Result<Kernel, String> {
         .filter_map(Result::ok)
         .find_map(|entry| entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned));
     let release = release.ok_or("the package has no kernel")?;
-    let kernel =
-        std::fs::read(tree.join("boot").join(format!("vmlinuz-{release}"))).map_err(|error| error.to_string())?;
+    let kernel = std::fs::read(of_package(&tree, &tree.join("boot").join(format!("vmlinuz-{release}")))?)
+        .map_err(|error| error.to_string())?;
     let places = ["lib/modules", "usr/lib/modules"].map(|place| tree.join(place).join(&release));
     let modules = places.iter().find(|place| place.is_dir()).ok_or("the package has no modules")?;
-    let built_in = std::fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
+    let built_in = modules.join("modules.builtin");
+    let built_in = match built_in.exists() {
+        true => std::fs::read_to_string(of_package(&tree, &built_in)?).map_err(|error| error.to_string())?,
+        false => String::new(),
+    };
     Kernel::keep(&package, &release, &kernel, &|name| {
         let ends = format!("/{name}.ko");
         if built_in.lines().any(|line| line.ends_with(&ends)) {
             return Ok(None);
         }
         let path = backends::find_module(modules, name).ok_or_else(|| format!("the package has no module `{name}`"))?;
+        let path = of_package(&tree, &path)?;
         if path.extension().is_some_and(|end| end == "xz") {
             let text = path.to_str().ok_or("a module's path is no text")?;
             return run("xz", &["-dc", text], folder, &[], SHORT).map(Some);
         }
         std::fs::read(&path).map(Some).map_err(|error| format!("`{}`: {error}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_link_of_a_package_leads_out_of_it() {
+        let tree = Folder(std::env::temp_dir().join(format!("fumehood-package-{}", std::process::id())));
+        std::fs::create_dir_all(tree.0.join("boot")).unwrap();
+        std::fs::write(tree.0.join("boot/kernel"), "k").unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, tree.0.join("boot").join(name)).unwrap();
+        link("/etc/passwd", "out");
+        link("kernel", "own");
+        link(".", "folder");
+        let found = |name: &str| of_package(&tree.0, &tree.0.join("boot").join(name));
+        assert!(found("kernel").is_ok() && found("own") == found("kernel"));
+        assert!(found("out").is_err() && found("folder").is_err() && found("none").is_err());
+    }
 }

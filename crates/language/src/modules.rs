@@ -33,8 +33,10 @@ pub(crate) fn imported(text: &str) -> Option<Vec<String>> {
 fn of_statement(tokens: &[(TokenKind, &str)]) -> Vec<String> {
     let Some(at) = tokens.iter().position(|(kind, _)| *kind == TokenKind::Import) else { return Vec::new() };
     let (before, after) = tokens.split_at(at);
-    // `from MODULE import NAMES`
-    if let Some(from) = before.iter().rposition(|(kind, _)| *kind == TokenKind::From) {
+    // `from MODULE import NAMES`; the `from` of a `yield` stands before the colon of its own statement.
+    let clause = before.iter().rposition(|(kind, _)| *kind == TokenKind::Colon).unwrap_or(0);
+    let from = before.iter().rposition(|(kind, _)| *kind == TokenKind::From);
+    if let Some(from) = from.filter(|from| *from >= clause) {
         let first = before.get(from.saturating_add(1));
         return vec![first.map_or_else(String::new, |(_, text)| (*text).to_owned())];
     }
@@ -69,6 +71,8 @@ mod tests {
             ("def f():\n    import os\n    from sys import argv", vec!["os", "sys"]),
             ("try:\n    pass\nexcept E as e:\n    raise A from e; import os", vec!["os"]),
             ("raise A from e", vec![]),
+            ("def f():\n    while (yield from g()): import os", vec!["os"]),
+            ("def f():\n    while (yield from g()): from os import path", vec!["os"]),
             ("import \\\n os", vec!["os"]),
             ("x = 'import os' # import sys", vec![]),
             ("f'{1}'\nimport re", vec!["re"]),

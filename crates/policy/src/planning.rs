@@ -71,7 +71,7 @@ pub const fn first_tier(loaded: &Loaded) -> Tier {
 }
 
 /// Plans on the tier that the policy names, or, for `auto`, on the weakest that fits threat and every clause; by the one
-/// `backend` that the policy names, or by any.
+/// `backend` that the policy names, or by any. What `prefer` lets be weaker is so only where no candidate holds all of it.
 ///
 /// # Errors
 /// A refusal with every unmet clause; for `auto` that of the weakest tier that is meant against the threat.
@@ -84,16 +84,29 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
     let on_tier = |c: &&Candidate<'_>| if exact { c.tier == least } else { c.tier >= least };
     let mut fit: Vec<&Candidate<'_>> = candidates.iter().filter(named).filter(on_tier).collect();
     fit.sort_by_key(|candidate| candidate.tier);
-    let mut first = None;
+    let (mut first, mut kept) = (None, None);
     let mut passed_over = Vec::new();
     for candidate in fit {
         match plan(loaded, *candidate) {
-            Ok(plan) => return Ok(Choice { why: reason_for(loaded, &plan, &passed_over), plan }),
+            Ok(plan) if plan.weakened.is_empty() => {
+                return Ok(Choice { why: reason_for(loaded, &plan, &passed_over), plan });
+            }
+            Ok(plan) => {
+                let weaker = weaker(&plan);
+                kept.get_or_insert_with(|| Choice { why: reason_for(loaded, &plan, &passed_over), plan });
+                passed_over.push(weaker);
+            }
             Err(refusal) => {
                 passed_over.push(format!("`{}` cannot hold {}", candidate.tier, clause_list(&refusal)));
                 first.get_or_insert(refusal);
             }
         }
+    }
+    if let Some(mut choice) = kept {
+        if loaded.policy.tier == TierChoice::Auto {
+            choice.why.push_str(&format!("; no tier holds all of it: {}", weaker(&choice.plan)));
+        }
+        return Ok(choice);
     }
     Err(first.unwrap_or_else(|| {
         let reason = match loaded.policy.backend {
@@ -133,6 +146,11 @@ fn not_by(loaded: &Loaded, backend: BackendName, candidates: &[Candidate<'_>]) -
 fn clause_list(refusal: &Refusal) -> String {
     let names: Vec<String> = refusal.refused.iter().map(|reason| format!("`{}`", reason.clause)).collect();
     names.join(", ")
+}
+
+fn weaker(plan: &Plan) -> String {
+    let names: Vec<String> = plan.weakened.iter().map(|one| format!("`{}`", one.clause)).collect();
+    format!("`{}` holds {} weaker than asked", plan.tier, names.join(", "))
 }
 
 fn reason_for(loaded: &Loaded, plan: &Plan, passed_over: &[String]) -> String {

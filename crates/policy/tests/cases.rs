@@ -141,6 +141,34 @@ fn judge(case: &Case) -> Result<(), String> {
 }
 
 #[test]
+fn auto_takes_the_tier_that_holds_everything_before_one_that_is_weaker() {
+    let caller = Caller { dir: PathBuf::from("/srv/work"), home: None, profiles: vec!["default".to_owned()] };
+    let mut layers = Layers::new(caller);
+    layers.flag("--tier", "auto");
+    layers.set("threat=mistakes");
+    layers.flag("--prefer", "limits.wall");
+    let loaded = layers.finish().unwrap();
+    let held = |_: &Clause<'_>| Support::Held(Controls::from(Control::NoNewPrivs));
+    let weaker = |clause: &Clause<'_>| match clause {
+        Clause::LimitsWall(_) => Support::Unmet(Unmet {
+            id: "limits.wall/test",
+            why: "nobody watches".to_owned(),
+            fix: "watch".to_owned(),
+            weaker: Some(Controls::from(Control::NoNewPrivs)),
+        }),
+        other => held(other),
+    };
+    let process = Candidate { tier: Tier::Process, backend: "native", answers: &weaker };
+    let both =
+        choose(&loaded, &[process, Candidate { tier: Tier::Container, backend: "native", answers: &held }]).unwrap();
+    assert_eq!((both.plan.tier, both.plan.weakened.len()), (Tier::Container, 0));
+    assert!(both.why.contains("`process` holds `limits.wall` weaker than asked"), "{}", both.why);
+    let alone = choose(&loaded, &[process]).unwrap();
+    assert_eq!((alone.plan.tier, alone.plan.weakened.len()), (Tier::Process, 1));
+    assert!(alone.why.contains("no tier holds all of it"), "{}", alone.why);
+}
+
+#[test]
 fn cases_come_out_as_they_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let (mut count, mut failures) = (0, Vec::new());

@@ -27,6 +27,8 @@ pub struct Engine {
     pub date: u32,
     /// What runs programs and stops them at each system call.
     pub platform: &'static str,
+    /// It is not the one that this release takes unasked, which its processes are not told by a word.
+    pub(super) says_platform: bool,
     /// Its newer releases put a layer over the root unless they are told not to.
     pub(super) layers_root: bool,
 }
@@ -36,9 +38,10 @@ impl Engine {
     pub(crate) fn assumed() -> Self {
         Self {
             path: PathBuf::from("/usr/bin/runsc"),
-            version: "release-20250101.0".to_owned(),
-            date: 20_250_101,
+            version: "release-20250401.0".to_owned(),
+            date: 20_250_401,
             platform: "systrap",
+            says_platform: false,
             layers_root: true,
         }
     }
@@ -53,27 +56,36 @@ impl Engine {
         let Some(path) = there else {
             return Err(missing("gvisor/no-runsc", format!("there is no {}", PLACES.join(", no "))));
         };
-        trusted(path).map_err(|why| missing("gvisor/runsc-not-trusted", why))?;
+        let path = &trusted(path).map_err(|why| missing("gvisor/runsc-not-trusted", why))?;
         let unusable = |why: String| missing("gvisor/runsc-unusable", why);
         let said = ask(path, "--version").map_err(unusable)?;
         let (version, date) =
             version(&said).ok_or_else(|| unusable(format!("{} says no version that is known", path.display())))?;
         let flags = ask(path, "flags").map_err(unusable)?;
         let platform = platform(&flags).ok_or_else(|| unusable(format!("{} names no platform", path.display())))?;
-        Ok(Self { path: path.to_owned(), version, date, platform, layers_root: flags.contains("-overlay2 ") })
+        let says_platform = !flags.contains(&format!("(default \"{platform}\")"));
+        let layers_root = flags.contains("-overlay2 ");
+        Ok(Self { path: path.to_owned(), version, date, platform, says_platform, layers_root })
+    }
+
+    /// What a program can do by faults of this release that are mended since, in words.
+    pub(crate) fn faults(&self) -> Option<String> {
+        let one = |fault: Known| format!("{} ({}, mended in release {})", fault.what, fault.id, fault.mended);
+        let all: Vec<String> = known_faults(self.date).map(one).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
-/// Root runs it: nobody else may be able to write it, or the folder where it lies.
-fn trusted(path: &Path) -> Result<(), String> {
+/// Where it lies without links. Root runs it: nobody else may be able to write it, or a folder on the way to it.
+fn trusted(path: &Path) -> Result<PathBuf, String> {
     let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
-    for one in [Some(real.as_path()), real.parent()].into_iter().flatten() {
+    for one in real.ancestors() {
         let meta = one.symlink_metadata().map_err(|error| format!("{}: {error}", one.display()))?;
         if meta.uid() != 0 || meta.mode() & 0o022 != 0 {
             return Err(format!("{} can be written by others than root", one.display()));
         }
     }
-    Ok(())
+    Ok(real)
 }
 
 fn ask(path: &Path, word: &str) -> Result<String, String> {
@@ -141,9 +153,26 @@ mod tests {
     }
 
     #[test]
+    fn what_others_can_replace_is_not_run_and_a_link_is_followed_once() {
+        let folder = std::env::temp_dir().join(format!("fumehood-runsc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (link, written) = (folder.join("runsc"), folder.join("written"));
+        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+        std::fs::write(&written, "").unwrap();
+        // The temporary folder is everybody's.
+        let judged = (trusted(&link), trusted(&written));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(judged.0, Ok(Path::new("/bin/sh").canonicalize().unwrap()));
+        assert!(judged.1.is_err_and(|why| why.contains("can be written by others")));
+    }
+
+    #[test]
     fn every_fault_of_the_table_is_read() {
         let lines = FAULTS.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
         assert!(lines > 0 && known_faults(0).count() == lines);
         assert_eq!(known_faults(u32::MAX).count(), 0);
+        let old = Engine { date: 20_221_219, ..Engine::assumed() }.faults();
+        assert!(old.is_some_and(|words| words.contains("CVE-2025-2713")));
+        assert_eq!(Engine { date: u32::MAX, ..Engine::assumed() }.faults(), None);
     }
 }

@@ -34,6 +34,8 @@ const MOST_MOUNTS: usize = 64 << 10;
 pub(super) struct Started {
     pub(super) inner: native::Started,
     pub(super) bundle: Bundle,
+    /// Its processes are told their platform.
+    pub(super) says_platform: bool,
     /// The list of mounts comes out here.
     mounts: OwnedFd,
 }
@@ -76,7 +78,7 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     let started = native::Started::new(inner, held, control::Control::new(ours), streams);
     // Only now, so that it is ended if it cannot be told.
     sent.send(&started)?;
-    Ok(Started { inner: started, bundle, mounts })
+    Ok(Started { inner: started, bundle, says_platform: engine.says_platform, mounts })
 }
 
 impl Sent {

@@ -119,7 +119,7 @@ impl Proof<'_> {
     fn evidence(&self, control: &Control) -> Evident {
         let p = self.posture;
         match control {
-            Control::OwnKernel { platform } => self.own_kernel(platform),
+            Control::OwnKernel { platform, faults: _ } => self.own_kernel(platform),
             Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Namespace(kind) => {
                 asked(self.blueprint().namespaces.contains(kind))?;
@@ -216,6 +216,12 @@ impl Proof<'_> {
         let said = |word: &String| word.strip_prefix("--platform=").map(str::to_owned);
         let other = seen.sentry_words.iter().filter_map(said).find(|found| found != platform);
         must(other.is_none(), || format!("its platform is {other:?}"))?;
+        let word = format!("--platform={platform}");
+        must(!self.started.says_platform || seen.sentry_words.contains(&word), || format!("it was not told {word}"))?;
+        must(seen.sentry_words.iter().any(|word| word == "--network=none"), || "it may have a network".to_owned())?;
+        // Unasked it opens no socket of the host, and then says no word of it.
+        let opens = |word: &&String| word.contains("host-uds=") && *word != "--host-uds=none";
+        must(!seen.sentry_words.iter().any(|word| opens(&word)), || "it may open sockets of the host".to_owned())?;
         must(self.posture.pid == 1, || format!("the guest is process {}", self.posture.pid))?;
         let served = seen.mounts.iter().find(|mount| mount.point == "/").map(|mount| mount.kind.as_str());
         must(served.is_some_and(|kind| SERVED.contains(&kind)), || format!("the root inside is of type {served:?}"))

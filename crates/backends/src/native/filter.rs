@@ -76,6 +76,7 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
 ];
 
 const UNIX: (&str, [u64; 6]) = ("socket", [1, 255, 0, 0, 0, 0]);
+const INET: [(&str, [u64; 6]); 2] = [("socket", [2, 1, 0, 0, 0, 0]), ("socket", [10, 1, 0, 0, 0, 0])];
 const DATAGRAMS: (&str, [u64; 6]) = ("socketpair", [1, 2, 0, NOWHERE, 0, 0]);
 const OTHERS_LIMIT: (&str, [u64; 6]) = ("prlimit64", [4095, 255, NOWHERE, NOWHERE, 0, 0]);
 
@@ -132,6 +133,11 @@ impl Built {
     /// Whether unix sockets by name are among what is refused.
     pub(crate) fn closes_unix(&self) -> bool {
         self.refuses(UNIX) && self.refuses(DATAGRAMS)
+    }
+
+    /// Whether sockets of IP are among what is refused.
+    pub(crate) fn closes_inet(&self) -> bool {
+        INET.into_iter().all(|attempt| self.refuses(attempt))
     }
 
     /// Whether limits of other processes are among what is refused.
@@ -204,6 +210,7 @@ mod tests {
                 assert!(closed >= 3 && closed < built.probes.len(), "{profile} {bits}: {closed}");
                 assert_eq!(built.probes.len(), ATTEMPTS.len(), "{profile} {bits}");
                 assert_eq!((built.closes_unix(), built.closes_others()), (bits & 2 != 0, bits & 4 != 0));
+                assert_eq!(built.closes_inet(), bits & 1 != 0, "{profile} {bits}");
                 assert_eq!((built.closes_leases(), built.closes_locks()), (bits & 64 != 0, bits & 64 != 0));
                 let hidden = (built.closes_undumpable(), built.closes_uncounted());
                 assert_eq!(hidden, (bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");

@@ -37,6 +37,13 @@ impl Emulation {
             why: format!("there is no `{PROGRAM}`"),
             fix: "install QEMU for x86-64: apt-get install --no-install-recommends qemu-system-x86".to_owned(),
         })?;
+        if super::image::program().is_none() {
+            return Err(Missing {
+                id: "tier/no-mke2fs",
+                why: "there is no `mke2fs`, which makes the image of a machine's root".to_owned(),
+                fix: "install it: apt-get install e2fsprogs".to_owned(),
+            });
+        }
         let version = version(&program)?;
         Ok(Self { program, version, kernel: Kernel::read()? })
     }

@@ -3,7 +3,7 @@
 //! `mke2fs` copies names, modes, owners and links, and nothing of it is interpreted here. The machine shows it with no device and
 //! no set-user-id.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,6 +23,11 @@ const MOST: u64 = 2_000_000;
 const BLOCK: u64 = 4096;
 /// Bytes of an inode.
 const INODE: u64 = 256;
+
+/// What makes images, where it is.
+pub(super) fn program() -> Option<&'static Path> {
+    PROGRAMS.iter().map(Path::new).find(|path| path.exists())
+}
 
 /// An image that could be made.
 #[derive(Debug)]
@@ -47,8 +52,7 @@ impl<'a> Planned<'a> {
 
 fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Result<(), StartError> {
     let failed = |why: String| StartError::system("making the image of the root", why);
-    let program = PROGRAMS.iter().map(Path::new).find(|path| path.exists());
-    let program = program.ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
+    let program = program().ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
     // Blocks of files, one more for what points to those of each, inodes, and room for the tables of groups.
     let inodes = entries.saturating_add(64);
     let total = bytes.saturating_add(inodes.saturating_mul(INODE)).saturating_add(bytes / 32).saturating_add(8 << 20);
@@ -68,7 +72,9 @@ fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Resul
         .output(&[], 4096, LIMIT)
         .map_err(|error| failed(error.to_string()))?;
     match output.end {
-        End::Exited(0) => Ok(()),
+        // The emulator is another user, whatever mask the caller has.
+        End::Exited(0) => std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444))
+            .map_err(|error| failed(error.to_string())),
         End::Exited(_) | End::Signalled { .. } if output.timed_out => {
             Err(failed("`mke2fs` took longer than 10 minutes".to_owned()))
         }

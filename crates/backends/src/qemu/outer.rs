@@ -1,4 +1,5 @@
-//! The sandbox around the emulator: a plan of the container tier with one program, no network and no folder of the host.
+//! The sandbox around the emulator: a plan of the container tier with one program and no network. Of the host it has what that
+//! tier's root shows: the trees of the host's tools, read-only, and the shown part of `/etc`.
 
 use std::ffi::OsString;
 use std::path::Path;

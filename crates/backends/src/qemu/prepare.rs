@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agent::frame::VERSION;
@@ -32,6 +32,8 @@ pub(super) struct Prepared {
     pub(super) words: Vec<std::ffi::OsString>,
     pub(super) machine: Machine,
     pub(super) program: Program,
+    /// The filter that the machine's init puts on.
+    pub(super) filter: filter::Built,
 }
 
 /// Prepares a plan. What the machine is made of lies in the run's own folder, which the caller made and takes away; without one
@@ -64,7 +66,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let words = outer::words(plan, &emulation);
     let emulator = Container.prepare(&outer, host, &around(launch, &words))?;
     let program = program(launch)?;
-    Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program })
+    Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program, filter: built })
 }
 
 /// How the emulator is started.
@@ -157,10 +159,13 @@ fn not_text(what: &str) -> StartError {
     )
 }
 
-/// A new file that everybody may read: its folder is the run's alone.
+/// A new file that everybody may read, whatever the caller's mask: its folder is the run's alone.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
     let file = std::fs::File::options().write(true).create_new(true).mode(0o444).open(path);
-    let written = file.and_then(|mut file| file.write_all(bytes));
+    let written = file.and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o444))
+    });
     written.map_err(|error| {
         StartError::system("writing what the machine starts from", format!("{}: {error}", path.display()))
     })

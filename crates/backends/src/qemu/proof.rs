@@ -1,6 +1,6 @@
 //! The evidence of every control of a machine's plan, before *go*.
 
-use policy::control::{Control, Machine, Namespace};
+use policy::control::{Control, Filter, Machine, Namespace};
 use sys::proc::{Process, Status};
 
 use super::inside::Inside;
@@ -164,9 +164,7 @@ impl Proof<'_> {
             Control::NoNewPrivs => must(status.no_new_privs, || "it is not set".to_owned()),
             Control::NoCapabilities => bare(status),
             Control::NoGroups => must(status.groups.is_empty(), || format!("it has {:?}", status.groups)),
-            Control::Filter(_) => must(status.seccomp == 2 && status.seccomp_filters.unwrap_or(1) == 1, || {
-                "the filter is not on".to_owned()
-            }),
+            Control::Filter(part) => self.filter(part),
             Control::Rlimit { resource, value } => {
                 let found = inside.limit(resource.number());
                 must(found.is_some_and(|found| found <= *value), || format!("it is {found:?}"))
@@ -241,6 +239,22 @@ impl Proof<'_> {
             must(ours, || format!("{} at {} was not planned", mount.kind, mount.point))?;
         }
         Ok(())
+    }
+
+    /// One filter is on, and the one that went in closes and opens what the plan says.
+    fn filter(&self, part: &Filter) -> Evident {
+        let (status, built) = (&self.inside.status, &self.rest.filter);
+        must(status.seccomp == 2 && status.seccomp_filters.unwrap_or(1) == 1, || "the filter is not on".to_owned())?;
+        match part {
+            Filter::Profile(_) => Ok(()),
+            Filter::Allow(names) => must(built.says(names, true), || "a call is closed".to_owned()),
+            Filter::Deny(names) => must(built.says(names, false), || "a call is open".to_owned()),
+            Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
+            Filter::NoInet => must(built.closes_inet(), || "sockets of IP can be made".to_owned()),
+            Filter::SharedFiles { .. } | Filter::SharedPids | Filter::Visible | Filter::CountedMemory => {
+                Err("it is nothing that a machine's filter is asked for".to_owned())
+            }
+        }
     }
 
     fn tmpfs(&self, at: &str, bytes: u64, inodes: u64) -> Evident {

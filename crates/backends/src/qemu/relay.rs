@@ -45,6 +45,8 @@ pub(super) struct Relay {
     credit: u32,
     /// Bytes of output that were carried away and not said to be.
     owed: u32,
+    /// The agent said that it has started.
+    started: bool,
     exited: Option<Exited>,
     /// The stream on which the machine's counters are asked for, and what came of them.
     counters: Option<(u32, Vec<u8>)>,
@@ -81,6 +83,7 @@ impl Relay {
             stream,
             credit: WINDOW,
             owed: 0,
+            started: false,
             exited: None,
             counters: None,
             kills,
@@ -168,7 +171,9 @@ impl Relay {
             return false;
         }
         match came.kind {
+            Kind::Reply if self.started => false,
             Kind::Reply => serde_json::from_slice::<Started>(&came.payload).is_ok_and(|started| {
+                self.started = true;
                 self.tell(FromGuest::Started { pid: i32::try_from(started.pid).unwrap_or(i32::MAX) });
                 true
             }),
@@ -179,8 +184,7 @@ impl Relay {
                 true
             }
             Kind::End => self.ended(&came.payload),
-            Kind::Event | Kind::Eof => true,
-            Kind::Open | Kind::Control | Kind::Cancel => false,
+            Kind::Event | Kind::Eof | Kind::Open | Kind::Control | Kind::Cancel => false,
         }
     }
 
@@ -378,5 +382,6 @@ fn frame_of(exited: &Exited) -> frames::Exited {
         // An agent of ours says one of the two.
         (_, None) => End::Signal { number: 9, core: false },
     };
-    frames::Exited { end, utime_us: exited.user_us, stime_us: exited.system_us, maxrss_kb: exited.max_rss / 1024 }
+    // What it used is the emulator's to show: a machine's own word on that is not taken.
+    frames::Exited { end, utime_us: 0, stime_us: 0, maxrss_kb: 0 }
 }

@@ -34,6 +34,7 @@ pub(super) struct Rest {
     pub(super) words: Vec<std::ffi::OsString>,
     pub(super) machine: agent::machine::Machine,
     pub(super) program: agent::words::Program,
+    pub(super) filter: crate::native::filter::Built,
     pub(super) release: String,
     pub(super) digest: String,
 }
@@ -48,9 +49,9 @@ pub(super) struct Verified {
 
 /// Starts the emulator's sandbox.
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let Prepared { emulator, outer, plan, emulation, words, machine, program } = prepared;
+    let Prepared { emulator, outer, plan, emulation, words, machine, program, filter } = prepared;
     let (release, digest) = (emulation.kernel.release.clone(), emulation.kernel.digest());
-    let prepared = Rest { outer, plan, words, machine, program, release, digest };
+    let prepared = Rest { outer, plan, words, machine, program, filter, release, digest };
     Ok(Started { emulator: emulator.start(host)?, prepared })
 }
 

@@ -47,7 +47,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             not_built("fs.hide/not-in-a-machine", "nothing of the host is shown in a machine that could be hidden")
         }),
         ClauseId::FsSockets => match fs.sockets {
-            Sockets::Host => Support::NotAsked,
+            Sockets::Host => {
+                not_built("fs.sockets/not-in-a-machine", "a machine sees no folder of the host, and so no socket of it")
+            }
             Sockets::Own => by_kernel(host),
             Sockets::Pairs => held(inner(Control::Filter(Filter::NoUnix))),
         },
@@ -104,6 +106,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             NetMode::Loopback => held(no_network()),
             NetMode::Allow => network_refused(),
         },
+        ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections if policy.net.mode != NetMode::Allow => {
+            metered(policy, id)
+        }
         ClauseId::NetPresets
         | ClauseId::NetAllow
         | ClauseId::NetDeny
@@ -234,6 +239,14 @@ fn network_refused() -> Support {
         "net.mode/not-in-a-machine",
         "the broker reaches into network namespaces of the host, and not into a machine",
     )
+}
+
+/// Where no byte leaves there is nothing to meter; on `lo` nobody is there who would.
+fn metered(policy: &Policy, id: ClauseId) -> Support {
+    match network::metered(policy, id) {
+        Support::Held(_) => held_with(no_network(), [inner(Control::Filter(Filter::NoInet))]),
+        other @ (Support::NotAsked | Support::Unmet(_)) => other,
+    }
 }
 
 fn open_files(count: u32, inside: impl FnOnce() -> Support) -> Support {

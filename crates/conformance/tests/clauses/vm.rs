@@ -42,6 +42,7 @@ cases! {
     FsHide: "hiding is refused" =>
         refused(&["fs.hide=[\"**/.env\"]", "workspace={path=\".\",mode=\"copy\"}"], "fs.hide/not-in-a-machine");
     FsSockets: "no unix socket but a pair can be made" => enforced(|scene| says(scene, "unix", "closed"));
+    FsSockets: "sockets of the host are refused" => refused(&["fs.sockets=true"], "fs.sockets/not-in-a-machine");
     FsLandlock: "a layer of Landlock is refused" => refused(&["fs.landlock=1"], "fs.landlock/not-in-a-machine");
     FsExec: "a list of executables is refused" => refused(&["fs.exec=[\"/usr/bin/true\"]"], "fs.exec/not-in-a-machine");
     FsNoexec: "what was written is not executed" => enforced(|scene| says(scene, "written", "closed"));
@@ -93,6 +94,14 @@ cases! {
     NetBandwidth: "the broker is refused" => refused(&["net.mode=allow", "net.bandwidth=1M/s"], NETWORK);
     NetBytes: "the broker is refused" => refused(&["net.mode=allow", "net.bytes=1G"], NETWORK);
     NetConnections: "the broker is refused" => refused(&["net.mode=allow", "net.connections=64"], NETWORK);
+    NetBandwidth: "where nobody leaves, no rate is passed" => enforced(|scene| unmetered(scene, "net.bandwidth"));
+    NetBandwidth: "on `lo` nobody meters" =>
+        refused(&["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker");
+    NetBytes: "where nobody leaves, no amount is passed" => enforced(|scene| unmetered(scene, "net.bytes"));
+    NetBytes: "on `lo` nobody meters" => refused(&["net.mode=loopback", "net.bytes=1G"], "net.bytes/no-broker");
+    NetConnections: "where nobody leaves, no number is passed" => enforced(|scene| unmetered(scene, "net.connections"));
+    NetConnections: "on `lo` nobody meters" =>
+        refused(&["net.mode=loopback", "net.connections=64"], "net.connections/no-broker");
     EnvPass: "nothing of the caller's environment goes in but what is named" => enforced(pass);
     EnvSet: "a set variable is there" => enforced(|scene| says(scene, "set", "of-the-policy"));
     Inputs: "an input is checked, then a variable" => enforced(|scene| says(scene, "input", "42"));
@@ -101,13 +110,15 @@ cases! {
     ProcessUser: "the program has the user's name and id" => enforced(|scene| says(scene, "user", "1000 1000 ann"));
     ProcessHostname: "the program sees the host name of the policy" => enforced(|scene| says(scene, "hostname", "elsewhere"));
     ProcessUmask: "files have the mask" => enforced(|scene| says(scene, "umask", "0027"));
-    ProcessTty: "a terminal is refused" => refused(&["process.tty=true"], "process.tty/not-in-a-machine");
+    ProcessTty: "a terminal is refused when it is planned" =>
+        enforced(|scene| unplanned(scene, "process.tty=true", "process.tty/not-in-a-machine"));
     ProcessLabel: "a label is refused" =>
         refused(&["process.label=apparmor:some"], "process.label/not-in-a-machine");
     SyscallsProfile: "the filter is on" => enforced(|scene| says(scene, "seccomp", "2 1"));
     SyscallsAllow: "a call can be opened" => enforced(|scene| says(scene, "allowed", "open"));
     SyscallsDeny: "a call can be closed" => enforced(|scene| says(scene, "denied", "closed"));
-    Commands: "judged commands are refused" => refused(&["commands={presets=[\"inspect\"]}"], "commands/not-in-a-machine");
+    Commands: "judged commands are refused when they are planned" =>
+        enforced(|scene| unplanned(scene, "commands={presets=[\"inspect\"]}", "commands/not-in-a-machine"));
     Tools: "the gate stands before whoever calls a tool" => enforced(tools);
     AuditPath: "the run is in the log" => enforced(|scene| logged(scene, "\"run.planned\"", true));
     AuditRedact: "what matches is in no record" => enforced(|scene| logged(scene, "of-the-policy", false));
@@ -333,6 +344,26 @@ fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> Held
     let named = all.into_iter().flatten().find(|one| one.get("clause").is_some_and(|name| name == clause));
     let by = named.and_then(|one| one.get("enforcer")).and_then(serde_json::Value::as_str).unwrap_or_default();
     check(by.ends_with(controller), || format!("{by}; {}", planned.said()))
+}
+
+/// The clause is in the plan, held by what keeps every byte inside; that this is so [`network`] sees.
+fn unmetered(scene: &Fixture, clause: &str) -> Held {
+    let value = match clause {
+        "net.bandwidth" => "1M/s",
+        "net.bytes" => "1G",
+        _ => "64",
+    };
+    planned(scene, &format!("{clause}={value}"), clause, "vm:no-network-device+vm:seccomp:socket")?;
+    network(scene)
+}
+
+/// Refused for this reason, and planned without it. A run would first ask for a terminal, or judge its own command.
+fn unplanned(scene: &Fixture, value: &str, id: &str) -> Held {
+    let root = make_root(scene)?;
+    let ended = scene.plan(&[&root, value])?;
+    check(ended.code == Some(126) && ended.refusals().iter().any(|found| found == id), || ended.said())?;
+    let without = scene.plan(&[&root])?;
+    check(without.code == Some(0), || without.said())
 }
 
 fn tools(scene: &Fixture) -> Held {

@@ -131,6 +131,9 @@ fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, co
         format!("{}{default} by {backend}: {}\n", palette.paint(Role::Name, tier.as_str()), palette.paint(role, word));
     if let Some(proof) = proof {
         out.push_str(&labelled("tried:", &show_text(&proof.how), palette, columns));
+    } else if *tier == Tier::Vm && refused.is_empty() {
+        let why = "not tried: a machine needs a root that you name (`fumehood run --tier vm --set fs.root=dir:PATH`)";
+        out.push_str(&labelled("tried:", why, palette, columns));
     }
     for reason in refused {
         let text = format!("{}: {}; {}", reason.clause, show_text(&reason.why), show_text(&reason.fix));

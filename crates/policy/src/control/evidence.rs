@@ -75,7 +75,7 @@ impl Control {
             Self::EachFile(_) => Evidence::Guest("prlimit"),
             Self::Watch(_) => Evidence::Armed("the watch is set"),
             Self::OwnKernel { .. } => Evidence::Outside(
-                "/proc/PID of gVisor's processes: seccomp, namespaces, ids, group; /proc/version inside",
+                "/proc/PID of gVisor's processes: seccomp, namespaces, ids, group, words; inside, the guest is process 1 on a served root",
             ),
             Self::Environment => Evidence::Guest("number of variables"),
             Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),

@@ -428,6 +428,8 @@ pub enum Control {
     OwnKernel {
         /// `systrap`, `ptrace` or `kvm`.
         platform: &'static str,
+        /// What its release lets through that a later one does not.
+        faults: Option<String>,
     },
     /// The environment is the guest's to give: the caller's does not go in.
     Environment,
@@ -508,7 +510,7 @@ impl Control {
             Self::Rlimit { resource, .. } => resource.name(),
             Self::EachFile(_) => "rlimit:fsize",
             Self::Watch(watch) => watch.name(),
-            Self::OwnKernel { platform } => return format!("gvisor:{platform}"),
+            Self::OwnKernel { platform, faults: _ } => return format!("gvisor:{platform}"),
             Self::Environment => "guest:environment",
             Self::LocalRoutes { .. } => "netns:routes",
             Self::Inlets(_) => "netns:sockets",
@@ -540,8 +542,11 @@ impl Control {
 
     /// How far what it holds may be passed before it acts; `None` = not at all.
     #[must_use]
-    pub const fn overshoot(&self) -> Option<&'static str> {
-        self.hold().2
+    pub fn overshoot(&self) -> Option<&str> {
+        match self {
+            Self::OwnKernel { platform: _, faults: Some(faults) } => Some(faults),
+            other => other.hold().2,
+        }
     }
 
     /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.

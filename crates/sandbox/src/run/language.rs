@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use policy::Loaded;
 use policy::control::Source;
 use policy::value::{Tier, TierChoice};
+use policy::{ClauseId, Loaded};
 
 use crate::error::Error;
 use crate::fault::Fault;
@@ -25,21 +25,37 @@ pub(super) fn takes(backend: &str, what: &Workload, tier: TierChoice) -> bool {
     }
 }
 
-/// Refuses by name what no interpreter takes, where the policy names the language tier.
+/// Refuses by name what no interpreter takes, where the policy names the language tier or one of its interpreters.
 pub(super) fn refuse(loaded: &Loaded, what: &Workload) -> Result<(), Error> {
-    if loaded.policy.tier != TierChoice::Fixed(Tier::Language) || matches!(what, Workload::Nothing) {
+    let own = |name: &&str| backends::ALL.iter().any(|one| one.tier() == Tier::Language && one.name() == *name);
+    let named = loaded.policy.backend.map(|backend| backend.as_str()).filter(own);
+    let asked = loaded.policy.tier == TierChoice::Fixed(Tier::Language) || named.is_some();
+    if !asked || matches!(what, Workload::Nothing) {
         return Ok(());
     }
-    source(what).map(drop).map_err(|why| {
-        Error::refused(Fault {
-            id: "language/no-interpreter",
-            what: "tier `language` cannot run it".to_owned(),
-            place: loaded.origins.of(policy::ClauseId::Tier).to_owned(),
-            why: why.to_owned(),
-            fix: "use `--tier process` or a stronger one; or give Python (`--lang python`) or WebAssembly (`--lang wasm`)"
-                .to_owned(),
-        })
-    })
+    let why = match source(what) {
+        Ok(source) if named.is_none_or(|name| name == source.backend()) => return Ok(()),
+        Ok(source) => format!("this program is for `{}`", source.backend()),
+        Err(why) => why.to_owned(),
+    };
+    let (by, clause) = match named {
+        Some(name) => (format!("`backend` = {name}"), ClauseId::Backend),
+        None => ("tier `language`".to_owned(), ClauseId::Tier),
+    };
+    Err(Error::refused(Fault {
+        id: "language/no-interpreter",
+        what: format!("{by} cannot run it"),
+        place: loaded.origins.of(clause).to_owned(),
+        why,
+        fix: "use `--tier process` or a stronger one; or give Python (`--lang python`) or WebAssembly (`--lang wasm`)"
+            .to_owned(),
+    }))
+}
+
+/// Why `auto` came to no interpreter, where the threat would have let it.
+pub(super) fn passed(loaded: &Loaded, what: &Workload) -> Option<&'static str> {
+    let first = loaded.policy.tier == TierChoice::Auto && policy::first_tier(loaded) == Tier::Language;
+    source(what).err().filter(|_| first && !matches!(what, Workload::Nothing))
 }
 
 /// A module that a Python program begins a line by importing, and that the language tier would not let it have: for the

@@ -63,5 +63,8 @@ fn choose(loaded: &Loaded, what: &Workload, host: &Capabilities) -> Result<Choic
     if let Some(module) = foreign {
         choice.why.push_str(&format!("; the program imports `{module}`, which tier `language` does not let it have"));
     }
+    if let Some(why) = super::language::passed(loaded, what) {
+        choice.why.push_str(&format!("; not `language`: {why}"));
+    }
     Ok(choice)
 }

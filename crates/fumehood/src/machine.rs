@@ -169,14 +169,15 @@ mod tests {
 
     #[test]
     fn no_link_of_a_package_leads_out_of_it() {
-        let tree = Folder(std::env::temp_dir().join(format!("fumehood-package-{}", std::process::id())));
-        std::fs::create_dir_all(tree.0.join("boot")).unwrap();
-        std::fs::write(tree.0.join("boot/kernel"), "k").unwrap();
-        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, tree.0.join("boot").join(name)).unwrap();
+        let kept = tempfile::tempdir().unwrap();
+        let tree = kept.path();
+        std::fs::create_dir_all(tree.join("boot")).unwrap();
+        std::fs::write(tree.join("boot/kernel"), "k").unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, tree.join("boot").join(name)).unwrap();
         link("/etc/passwd", "out");
         link("kernel", "own");
         link(".", "folder");
-        let found = |name: &str| of_package(&tree.0, &tree.0.join("boot").join(name));
+        let found = |name: &str| of_package(tree, &tree.join("boot").join(name));
         assert!(found("kernel").is_ok() && found("own") == found("kernel"));
         assert!(found("out").is_err() && found("folder").is_err() && found("none").is_err());
     }

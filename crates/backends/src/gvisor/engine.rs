@@ -154,14 +154,12 @@ mod tests {
 
     #[test]
     fn what_others_can_replace_is_not_run_and_a_link_is_followed_once() {
-        let folder = std::env::temp_dir().join(format!("fumehood-runsc-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (link, written) = (folder.join("runsc"), folder.join("written"));
+        let folder = tempfile::tempdir().unwrap();
+        let (link, written) = (folder.path().join("runsc"), folder.path().join("written"));
         std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
         std::fs::write(&written, "").unwrap();
         // The temporary folder is everybody's.
         let judged = (trusted(&link), trusted(&written));
-        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(judged.0, Ok(Path::new("/bin/sh").canonicalize().unwrap()));
         assert!(judged.1.is_err_and(|why| why.contains("can be written by others")));
     }

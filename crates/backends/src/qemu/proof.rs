@@ -146,7 +146,6 @@ impl Proof<'_> {
     }
 
     /// What the machine's kernel holds.
-    #[expect(clippy::too_many_lines, reason = "a table: one arm for each control")]
     fn inner(&self, control: &Control) -> Evident {
         let (inside, machine) = (self.inside, &self.rest.machine);
         let status = &inside.status;

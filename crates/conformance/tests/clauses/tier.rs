@@ -19,12 +19,6 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Enforced(posture),
     },
     Case {
-        clause: ClauseId::Tier,
-        backends: BOTH,
-        sentence: "a tier that no backend implements is refused",
-        cell: Cell::Refused(&["tier=language"], "tier/no-backend"),
-    },
-    Case {
         clause: ClauseId::Backend,
         backends: EVERY,
         sentence: "the backend of the policy is the one that runs",

@@ -96,7 +96,7 @@ impl Proposal {
             match egress::http::path::plain(path) {
                 // A star in a rule stands for anything.
                 Ok(path) if !path.contains('*') && is_method(method) => {
-                    drop(found.entry(method.clone()).or_default().insert(path))
+                    found.entry(method.clone()).or_default().insert(path);
                 }
                 Ok(_) | Err(_) => {
                     self.remarks.push(format!(

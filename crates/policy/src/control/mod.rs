@@ -543,10 +543,10 @@ impl Control {
     /// How far what it holds may be passed before it acts; `None` = not at all.
     #[must_use]
     pub fn overshoot(&self) -> Option<&str> {
-        match self {
-            Self::OwnKernel { platform: _, faults: Some(faults) } => Some(faults),
-            other => other.hold().2,
+        if let Self::OwnKernel { platform: _, faults: Some(faults) } = self {
+            return Some(faults);
         }
+        self.hold().2
     }
 
     /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.

@@ -39,6 +39,18 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::EnvSet,
+        backends: WASM,
+        sentence: "it is held by what holds it on the process tier",
+        cell: Cell::Enforced(|scene| behind(scene, ClauseId::EnvSet)),
+    },
+    Case {
+        clause: ClauseId::EnvPass,
+        backends: WASM,
+        sentence: "it is held by what holds it on the process tier",
+        cell: Cell::Enforced(|scene| behind(scene, ClauseId::EnvPass)),
+    },
+    Case {
+        clause: ClauseId::EnvSet,
         backends: MONTY,
         sentence: "variables that no program of it could see are refused",
         cell: Cell::Refused(&["env.set.A=b"], "language/needs-process"),
@@ -86,13 +98,19 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::Commands,
         backends: INTERPRETERS,
         sentence: "a policy of commands is refused: there is nothing that could start one",
-        cell: Cell::Refused(&["commands={ presets = [\"inspect\"] }"], "language/needs-process"),
+        cell: Cell::Enforced(|scene| unplanned(scene, "commands = { presets = [\"inspect\"] }")),
     },
     Case {
         clause: ClauseId::ProcessTty,
         backends: INTERPRETERS,
         sentence: "a terminal is refused",
-        cell: Cell::Refused(&["process.tty=true"], "language/needs-process"),
+        cell: Cell::Enforced(|scene| unplanned(scene, "process.tty = true")),
+    },
+    Case {
+        clause: ClauseId::FsRoot,
+        backends: INTERPRETERS,
+        sentence: "another root is refused",
+        cell: Cell::Refused(&["fs.root=empty"], "language/needs-process"),
     },
     Case {
         clause: ClauseId::LanguageModules,
@@ -163,7 +181,7 @@ macro_rules! behind {
 }
 
 behind! {
-    Backend Threat Enforcer FsRoot FsSockets FsLandlock FsNoexec FsTmp FsShm FsRun FsProtect LimitsWall LimitsCpuTime LimitsCpus
+    Backend Threat Enforcer FsSockets FsLandlock FsNoexec FsTmp FsShm FsRun FsProtect LimitsWall LimitsCpuTime LimitsCpus
     LimitsCpuset LimitsMemory LimitsPids LimitsOpenFiles LimitsFileSize LimitsDisk LimitsFiles LimitsOutput LimitsOver
     LimitsIoRead LimitsIoWrite LimitsIdle LimitsWarn LimitsKill NetMode NetPresets NetAllow NetDeny NetUnknown NetPrograms
     NetDns NetCa NetProxy NetBandwidth NetBytes NetConnections Inputs Secrets ProcessUser ProcessHostname ProcessUmask
@@ -181,6 +199,14 @@ fn answer(planned: &Ended, clause: ClauseId) -> Vec<Value> {
         held.map(|entry| serde_json::json!([entry.get("enforcer"), entry.get("evidence"), entry.get("against")]));
     let refused = list("refused").into_iter().filter(of_clause).filter_map(|entry| entry.get("id").cloned());
     held.chain(refused).collect()
+}
+
+/// Refused when it is planned; a run meets another reason first.
+fn unplanned(scene: &Fixture, line: &str) -> Held {
+    let document = scene.file("policy.toml", &format!("version = 1\n{line}\n"))?;
+    let planned = scene.plan_of(&document, scene.backend())?;
+    let ids = planned.refusals();
+    check(planned.code == Some(126) && ids.iter().any(|id| id == "language/needs-process"), || planned.said())
 }
 
 fn behind(scene: &Fixture, clause: ClauseId) -> Held {
@@ -238,7 +264,7 @@ fn wall(scene: &Fixture) -> Held {
 }
 
 fn output(scene: &Fixture) -> Held {
-    let ended = scene.interpreted(&["limits.output=10k"], "print('x' * 100000)", NOTHING)?;
+    let ended = scene.interpreted(&["limits.output=10K"], "print('x' * 100000)", NOTHING)?;
     check(ended.code == Some(0) && ended.out().len() <= 10 << 10, || format!("{} bytes came", ended.out().len()))
 }
 

@@ -117,6 +117,11 @@ cases! {
     SyscallsProfile: "the filter is on" => enforced(|scene| says(scene, "seccomp", "2 1"));
     SyscallsAllow: "a call can be opened" => enforced(|scene| says(scene, "allowed", "open"));
     SyscallsDeny: "a call can be closed" => enforced(|scene| says(scene, "denied", "closed"));
+    LanguageModules: "a clause of interpreters is refused" =>
+        refused(&["language.modules=[\"math\"]"], "language/needs-language");
+    LanguageSteps: "a clause of interpreters is refused" => refused(&["language.steps=1000"], "language/needs-language");
+    LanguageRecursion: "a clause of interpreters is refused" =>
+        refused(&["language.recursion=100"], "language/needs-language");
     Commands: "judged commands are refused when they are planned" =>
         enforced(|scene| unplanned(scene, "commands={presets=[\"inspect\"]}", "commands/not-in-a-machine"));
     Tools: "the gate stands before whoever calls a tool" => enforced(tools);
@@ -339,7 +344,8 @@ fn cpu_time(scene: &Fixture) -> Held {
 /// The plan names the group that holds it; that the start reads it back is a proof of its own.
 fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> Held {
     let root = make_root(scene)?;
-    let planned = scene.plan(&[&root, value])?;
+    // On v1 what is written later by the kernel is nobody's: held against mistakes there.
+    let planned = scene.plan(&[&root, value, "threat=mistakes"])?;
     let all = planned.report.get("clauses").and_then(serde_json::Value::as_array);
     let named = all.into_iter().flatten().find(|one| one.get("clause").is_some_and(|name| name == clause));
     let by = named.and_then(|one| one.get("enforcer")).and_then(serde_json::Value::as_str).unwrap_or_default();

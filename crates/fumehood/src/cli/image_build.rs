@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use images::{Build, Run, Steps};
 use policy::planning::policy_digest;
 use policy::value::{Found, Image, NetMode, Root, Tier, TierChoice, WorkspaceMode};
-use policy::{Loaded, OutcomeKind};
+use policy::{ClauseId, Loaded, Origins, OutcomeKind};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::fault::{show_path, show_text};
@@ -94,11 +94,8 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
         target: text("target"),
         anew: call.parsed.has("no-cache"),
     };
-    let mut layers: Vec<_> = GROUND.iter().map(|set| PolicyLayer::Set((*set).to_owned())).collect();
-    let prefer = |clause: &&str| PolicyLayer::Flag { name: "--prefer".to_owned(), value: (*clause).to_owned() };
-    layers.extend(PREFERRED.iter().map(prefer));
-    layers.extend(request(call, Workload::Nothing)?.layers);
     let environment = call.environment;
+    let layers = layers(request(call, Workload::Nothing)?.layers, environment)?;
     let loaded = policy(&layers, environment)?;
     let mut steps = Sandboxed {
         digest: policy_digest(&loaded.policy),
@@ -118,6 +115,18 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
         (Err(_), Some(stop)) => Err(stop),
         (Err(error), None) => Err(failure(&error)),
     }
+}
+
+/// The caller's layers, and what a build has where they say nothing: it stands among the flags, which win over documents.
+fn layers(asked: Vec<PolicyLayer>, environment: &Environment) -> Result<Vec<PolicyLayer>, Failure> {
+    let (said, nobody) = (load::policy(&asked, environment)?.origins, Origins::default());
+    let open = |set: &&&str| {
+        let clause = ClauseId::ALL.iter().find(|id| set.split('=').next() == Some(id.path()));
+        clause.is_none_or(|id| said.of(*id) == nobody.of(*id))
+    };
+    let ground = GROUND.iter().filter(open).map(|set| PolicyLayer::Set((*set).to_owned()));
+    let prefer = |clause: &&str| PolicyLayer::Flag { name: "--prefer".to_owned(), value: (*clause).to_owned() };
+    Ok(ground.chain(PREFERRED.iter().map(prefer)).chain(asked).collect())
 }
 
 /// Values of `--build-arg`.

@@ -159,12 +159,12 @@ fn what_a_step_does_to_the_list_of_name_servers_leads_nothing_out() {
         "grep -q 198.18 /etc/resolv.conf".to_owned(),
     ] {
         let recipe = format!(
-            "FROM base:1 AS first\nCOPY --chmod=640 names /etc/resolv.conf\nRUN {change}\n\
+            "FROM base:1 AS first\nCOPY --chmod=604 names /etc/resolv.conf\nRUN {change}\n\
              FROM base:1\nCOPY --from=first /etc/resolv.conf /opt/was\n"
         );
         built(&house, &["--allow-host", "example.org"], &recipe);
         assert_eq!(fs::read_to_string(&secret).unwrap(), "of the host\n", "{change}");
-        assert_eq!(inside(&house, "cat /opt/was; stat -c %a /opt/was"), "own\n640\n", "{change}");
+        assert_eq!(inside(&house, "cat /opt/was; stat -c %a /opt/was"), "own\n604\n", "{change}");
     }
 }
 

@@ -71,7 +71,7 @@ const CASES: &[Case] = &[
         root: true,
         terminal: false,
         text: r#"
-            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+            net = { mode = "allow", allow = ["a.test", "b.test:8443"], proxy = "http://127.0.0.1:3128" }
         "#,
     },
     Case {

@@ -2,7 +2,7 @@
 //!
 //! [`serve`] is what fumehood's own executable becomes inside a sandbox of the process tier. It is told its limits, tries
 //! them on programs of its own, says on stdout which it has, and only then reads the program from its stdin. What an
-//! interpreter has no part for is said in one line, which ends with [`NEEDS`].
+//! interpreter has no part for is said in one line, which ends with `NEEDS`.
 #![forbid(unsafe_code)]
 
 mod modules;

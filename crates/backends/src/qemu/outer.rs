@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use policy::value::Tier;
+use policy::value::{Threat, Tier};
 use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
         "version": 1,
         "name": "machine",
         "tier": "container",
-        "threat": "hostile",
+        "threat": if plan.policy.threat == Threat::Mistakes { "mistakes" } else { "hostile" },
         "fs": {
             "root": "host", "exec": [emulation.program.to_string_lossy()], "noexec": true, "protect": false,
             "tmp": "4M", "shm": "1M", "run": "1M",

@@ -51,7 +51,7 @@ pub enum Mode {
     /// No namespaces: the guest is a subreaper, and Landlock's signal scope bounds what it may kill.
     Process,
     /// A runtime of containers built namespaces, root and mounts: the guest is pid 1 of what it was started in, came in by
-    /// its standard input ([`crate::door`]), and has no capability from the beginning.
+    /// its standard input (`door`), and has no capability from the beginning.
     Bundle,
 }
 

@@ -154,9 +154,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::SyscallsDeny => {
             when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
         }
-        ClauseId::LanguageModules => of_language(policy.language.modules.is_some()),
-        ClauseId::LanguageSteps => of_language(policy.language.steps.is_some()),
-        ClauseId::LanguageRecursion => of_language(policy.language.recursion.is_some()),
+        ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
         ClauseId::Commands => when_some(policy.commands.as_ref(), |commands| match commands.exec {
             true => unmet(
                 "commands/no-kernel-list",

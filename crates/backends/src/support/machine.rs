@@ -37,9 +37,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::LanguageModules => of_language(policy.language.modules.is_some()),
-        ClauseId::LanguageSteps => of_language(policy.language.steps.is_some()),
-        ClauseId::LanguageRecursion => of_language(policy.language.recursion.is_some()),
+        ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
         ClauseId::FsRoot => root(&fs.root),
         ClauseId::FsRead => when(!fs.read.is_empty(), || grants("fs.read/not-in-a-machine")),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || grants("fs.write/not-in-a-machine")),

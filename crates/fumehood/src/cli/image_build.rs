@@ -99,7 +99,7 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
     let loaded = policy(&layers, environment)?;
     let mut steps = Sandboxed {
         digest: policy_digest(&loaded.policy),
-        layers,
+        loaded,
         environment,
         host: Capabilities::probe_with(environment.user_bus()),
         console: call.console,
@@ -159,7 +159,8 @@ fn policy(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, F
 
 /// Runs steps, and shows them.
 struct Sandboxed<'a> {
-    layers: Vec<PolicyLayer>,
+    /// The policy of RUN, before anything of a step is in it.
+    loaded: Loaded,
     digest: String,
     environment: &'a Environment,
     host: Capabilities,
@@ -200,7 +201,7 @@ impl Steps for Sandboxed<'_> {
 
 impl Sandboxed<'_> {
     fn ended(&mut self, run: &Run<'_>) -> Result<Result<(), String>, Failure> {
-        let mut loaded = policy(&self.layers, self.environment)?;
+        let mut loaded = self.loaded.clone();
         let named = loaded.policy.net.mode == NetMode::Allow;
         within(&mut loaded, run);
         let argv = run.argv.iter().map(Into::into).collect();

@@ -43,7 +43,7 @@ impl Domain {
             "limits" => Some(Self::Resources),
             "net" | "secrets" => Some(Self::Network),
             "env" | "inputs" | "process" => Some(Self::Process),
-            "syscalls" | "commands" | "tools" => Some(Self::Kernel),
+            "syscalls" | "commands" | "tools" | "language" => Some(Self::Kernel),
             "audit" => Some(Self::Record),
             _ => None,
         }
@@ -214,10 +214,10 @@ fn load(example: &str) -> Option<Loaded> {
     layers.finish().ok()
 }
 
-/// What a version lacks is no fault of the host.
+/// What a version lacks is no fault of the host, nor is a clause that is another tier's.
 fn is_of_the_host(row: &Row) -> bool {
-    let later = ["/not-yet", "/no-broker", "/no-live"];
-    row.id.is_none_or(|id| !later.iter().any(|end| id.ends_with(end)))
+    let elsewhere = ["/not-yet", "/no-broker", "/no-live", "/needs-language"];
+    row.id.is_none_or(|id| !elsewhere.iter().any(|end| id.ends_with(end)))
 }
 
 /// Each domain that has demands.

@@ -49,9 +49,6 @@ fn every_tier_is_told_with_what_it_holds() {
         let with = |strength: &str| {
             rows.iter().filter(|row| row["strength"] == strength && row["clause"] != "tier").count() as u64
         };
-        if tier["tier"] == "language" {
-            continue;
-        }
         assert_eq!(sum("watching"), with("supervisor"), "{tier:#}");
         assert_eq!(sum("kernel"), with("kernel") + with("broker"), "{tier:#}");
     }
@@ -69,8 +66,8 @@ fn where_the_control_groups_come_from_agrees_with_who_holds_memory() {
         let json = check(&house.run(&["doctor", "--json"]));
         let groups = json["host"]["groups"].as_str().unwrap();
         let tiers = json["host"]["tiers"].as_array().unwrap();
-        // A machine's memory is its own, and gVisor is not there where there are no groups.
-        let of_groups = tiers.iter().filter(|tier| !["gvisor", "vm"].contains(&tier["tier"].as_str().unwrap()));
+        // A machine's memory is its own.
+        let of_groups = tiers.iter().filter(|tier| tier["tier"] != "vm");
         let rows = of_groups.flat_map(|tier| tier["clauses"].as_array().unwrap());
         let memory: Vec<_> = rows.filter(|row| row["clause"] == "limits.memory").collect();
         assert!(!memory.is_empty() && ["own-group", "delegated-group", "none"].contains(&groups), "{groups}");

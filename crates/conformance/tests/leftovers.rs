@@ -9,10 +9,11 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use conformance::case::MONTY;
 use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
 use conformance::survey::Survey;
-use conformance::{BackendId, Fixture, Held, Who, Wrong, check};
+use conformance::{BackendId, Fixture, Held, Tier, Who, Wrong, check};
 
 /// One at a time: a survey sees what another test has just started.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -71,13 +72,57 @@ fn nothing_is_left(scene: &Fixture, before: &Survey) -> Held {
 
 fn scenes() -> Result<Vec<Fixture>, Wrong> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
-    let backends = BackendId::all()?;
-    let pairs = callers.iter().flat_map(|who| backends.iter().map(|backend| (*backend, *who)));
-    pairs.map(|(backend, who)| Fixture::new(backend, who)).collect()
+    let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
+    // One interpreter stands for both, which are one program of ours. gVisor is root's alone. A machine starts in
+    // seconds: what one leaves is a test of its own, beside the other tests of machines.
+    let usual = |(backend, who): &(BackendId, Who)| match backend.tier {
+        Tier::Language => MONTY.contains(backend),
+        Tier::Process | Tier::Container => true,
+        Tier::Gvisor => *who == Who::Rootful,
+        Tier::Vm => false,
+    };
+    pairs.filter(usual).map(|(backend, who)| Fixture::new(backend, who)).collect()
 }
 
-fn words(scene: &Fixture, script: &str) -> Vec<OsString> {
-    ["run", "-q", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", script].map(OsString::from).to_vec()
+/// What a run of these tests does.
+#[derive(Clone, Copy)]
+enum Job {
+    /// Ends at once with this exit code.
+    Exits(u8),
+    /// Ends with 4 while something of it still runs.
+    LeavesSome,
+    /// Goes on for longer than a test waits.
+    Stays,
+}
+
+/// A native program, or the same in Python where the tier is an interpreter, which starts no processes of its own.
+fn words(scene: &Fixture, job: Job) -> Vec<OsString> {
+    let (shell, python) = match job {
+        Job::Exits(0) => ("true".to_owned(), "pass"),
+        // An exception that nobody catches ends with 1, in Python as anywhere.
+        Job::Exits(code) => (format!("exit {code}"), "1 / 0"),
+        Job::LeavesSome => ("sleep 0.3 & sleep 0.2; exit 4".to_owned(), "1 / 0"),
+        Job::Stays => ("setsid sleep 40 & sleep 0.02; wait".to_owned(), "while True:\n  pass"),
+    };
+    let mut words = ["run", "-q", "--tier", scene.tier.as_str()].map(OsString::from).to_vec();
+    match scene.tier {
+        Tier::Language => words.extend(["--lang", "python", "--code", python].map(OsString::from)),
+        Tier::Process | Tier::Container | Tier::Gvisor | Tier::Vm => {
+            words.extend(["--", "/bin/sh", "-c", &shell].map(OsString::from));
+        }
+    }
+    words
+}
+
+/// How a job ends.
+fn code(scene: &Fixture, job: Job) -> Option<i32> {
+    match (scene.tier, job) {
+        (_, Job::Exits(0)) => Some(0),
+        (Tier::Language, Job::Exits(_) | Job::LeavesSome) => Some(1),
+        (_, Job::Exits(code)) => Some(i32::from(code)),
+        (_, Job::LeavesSome) => Some(4),
+        (_, Job::Stays) => None,
+    }
 }
 
 #[test]
@@ -86,12 +131,12 @@ fn nothing_is_left_after_many_runs_in_a_row() {
     let scenes = scenes().unwrap();
     let rounds = counts().row / scenes.len();
     for scene in &scenes {
-        scene.product(&words(scene, "true")).unwrap().end().unwrap();
+        scene.product(&words(scene, Job::Exits(0))).unwrap().end().unwrap();
         let before = Survey::take();
         let began = Instant::now();
         for _ in 0..rounds {
-            let ended = scene.product(&words(scene, "exit 3")).unwrap().end().unwrap();
-            assert_eq!(ended.code, Some(3), "{}", ended.said());
+            let ended = scene.product(&words(scene, Job::Exits(3))).unwrap().end().unwrap();
+            assert_eq!(ended.code, code(scene, Job::Exits(3)), "{}", ended.said());
         }
         nothing_is_left(scene, &before).unwrap();
         println!("{} {}: {rounds} runs in a row in {:?}", scene.tier.as_str(), scene.who.as_str(), began.elapsed());
@@ -102,14 +147,13 @@ fn nothing_is_left_after_many_runs_in_a_row() {
 fn nothing_is_left_after_many_runs_at_once() {
     let _alone = alone();
     for scene in scenes().unwrap() {
-        scene.product(&words(&scene, "true")).unwrap().end().unwrap();
+        scene.product(&words(&scene, Job::Exits(0))).unwrap().end().unwrap();
         let before = Survey::take();
         let together = counts().together;
-        let script = "sleep 0.3 & sleep 0.2; exit 4";
-        let all: Vec<_> = (0..together).map(|_| scene.product(&words(&scene, script)).unwrap()).collect();
+        let all: Vec<_> = (0..together).map(|_| scene.product(&words(&scene, Job::LeavesSome)).unwrap()).collect();
         for live in all {
             let ended = live.end().unwrap();
-            assert_eq!(ended.code, Some(4), "{}", ended.said());
+            assert_eq!(ended.code, code(&scene, Job::LeavesSome), "{}", ended.said());
         }
         nothing_is_left(&scene, &before).unwrap();
         println!("{} {}: {together} runs at once", scene.tier.as_str(), scene.who.as_str());
@@ -123,15 +167,16 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
     let rounds = counts().kills / scenes.len();
     let seed = std::process::id();
     for scene in &scenes {
-        scene.product(&words(scene, "true")).unwrap().end().unwrap();
+        scene.product(&words(scene, Job::Exits(0))).unwrap().end().unwrap();
         let before = Survey::take();
         let mut random = u64::from(seed) + 1;
         let mut finished = 0;
         for _ in 0..rounds {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let live = scene.product(&words(scene, "setsid sleep 40 & sleep 0.02; wait")).unwrap();
-            // A run takes some 40 ms to the payload: before it, in it, after it.
-            pause(Duration::from_micros((random >> 33) % 90_000));
+            let live = scene.product(&words(scene, Job::Stays)).unwrap();
+            // A run takes some 40 ms to the payload, some 200 ms in gVisor: before it and in it.
+            let span = if scene.tier == Tier::Gvisor { 400_000 } else { 90_000 };
+            pause(Duration::from_micros((random >> 33) % span));
             if live.signal(9).is_err() {
                 finished += 1;
             }
@@ -143,7 +188,7 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
             assert!(dead, "seed {seed}: {:?}", left(scene, &before));
         }
         // The next start removes what the dead ones could not.
-        let next = scene.product(&words(scene, "true")).unwrap().end().unwrap();
+        let next = scene.product(&words(scene, Job::Exits(0))).unwrap().end().unwrap();
         assert_eq!(next.code, Some(0), "{}", next.said());
         nothing_is_left(scene, &before).unwrap();
         let verified = scene.product(&["audit", "verify"]).unwrap().end().unwrap();
@@ -158,7 +203,7 @@ fn gc_takes_the_empty_folder_of_the_control_groups() {
     let _alone = alone();
     // Who is not root takes only what is theirs, and on this kind of host makes none.
     for scene in scenes().unwrap().into_iter().filter(|scene| scene.who == Who::Rootful) {
-        scene.product(&words(&scene, "true")).unwrap().end().unwrap();
+        scene.product(&words(&scene, Job::Exits(0))).unwrap().end().unwrap();
         let taken = || {
             let ended = scene.product(&["gc"]).and_then(conformance::Live::end);
             ended.is_ok_and(|ended| ended.code == Some(0)) && empty_folders().is_empty()

@@ -17,6 +17,7 @@ pub mod load;
 mod machine;
 pub mod mcp;
 pub mod program;
+mod replace;
 pub mod run;
 pub mod serve;
 pub mod ui;

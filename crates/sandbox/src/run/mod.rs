@@ -34,7 +34,6 @@ mod parked;
 mod planning;
 mod record;
 mod secrets;
-pub(crate) mod start_fault;
 mod streams;
 mod supervise;
 mod terminal;

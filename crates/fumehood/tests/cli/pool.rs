@@ -28,7 +28,7 @@ fn asked(layers: &[&str]) -> Request {
     Request { layers: layers.iter().map(|set| Layer::Set((*set).to_owned())).collect(), ..Request::default() }
 }
 
-fn until(mut so: impl FnMut() -> bool) -> bool {
+pub(crate) fn until(mut so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while Instant::now() < end {
         if so() {
@@ -78,7 +78,7 @@ fn kinds(house: &House, run: &str) -> Vec<String> {
 }
 
 /// Who owns a journal.
-fn supervisors(house: &House) -> Vec<i64> {
+pub(crate) fn supervisors(house: &House) -> Vec<i64> {
     let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let journals = files_below(&house.state().join("runs"));
     let first = journals.iter().filter_map(|path| serde_json::from_str::<Value>(text(path).lines().next()?).ok());
@@ -366,7 +366,7 @@ fn kills() -> (usize, usize) {
 }
 
 /// Milliseconds below `most`, and the next state.
-fn random(state: &mut u64, most: u64) -> Duration {
+pub(crate) fn random(state: &mut u64, most: u64) -> Duration {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     Duration::from_millis((*state >> 33) % most)
 }

@@ -34,6 +34,7 @@ impl<'a> Served<'a> {
 
     pub(crate) fn ask(&self, key: &str, line: &str, body: &Json) -> (u16, Json) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = format!(
             "{line} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",

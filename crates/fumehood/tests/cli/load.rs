@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::pool::{random, supervisors, until};
+use crate::pool::{counts, random, supervisors, until};
 use crate::served::Served;
 use crate::{House, files_below};
 
@@ -19,10 +19,7 @@ struct Load {
 }
 
 fn load() -> Load {
-    let wanted = std::env::var("FUMEHOOD_LOAD").unwrap_or_default();
-    let mut numbers = wanted.split(',').filter_map(|number| number.parse().ok());
-    let mut next = |usual| numbers.next().unwrap_or(usual);
-    let (sandboxes, clients, seconds) = (next(10), next(8), next(6));
+    let [sandboxes, clients, seconds] = counts("FUMEHOOD_LOAD", [10, 8, 6]);
     Load { sandboxes, clients, time: Duration::from_secs(u64::try_from(seconds).unwrap()) }
 }
 

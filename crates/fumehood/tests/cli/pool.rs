@@ -359,10 +359,15 @@ fn a_module_that_is_not_there_is_told_by_the_code_that_needs_it() {
 /// How often a server and a supervisor are killed: few here, as many as `FUMEHOOD_FAULTS` (`SERVERS,SUPERVISORS`) says in
 /// `scripts/live-faults`.
 fn kills() -> (usize, usize) {
-    let wanted = std::env::var_os("FUMEHOOD_FAULTS").map(std::ffi::OsString::into_string).and_then(Result::ok);
+    let [servers, supervisors] = counts("FUMEHOOD_FAULTS", [4, 6]);
+    (servers, supervisors)
+}
+
+/// Numbers of a variable, or the usual ones.
+pub(crate) fn counts<const N: usize>(variable: &str, usual: [usize; N]) -> [usize; N] {
+    let wanted = std::env::var_os(variable).map(std::ffi::OsString::into_string).and_then(Result::ok);
     let mut numbers = wanted.iter().flat_map(|text| text.split(',')).filter_map(|number| number.parse().ok());
-    let mut next = |usual| numbers.next().unwrap_or(usual);
-    (next(4), next(6))
+    usual.map(|usual| numbers.next().unwrap_or(usual))
 }
 
 /// Milliseconds below `most`, and the next state.

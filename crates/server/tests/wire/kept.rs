@@ -40,7 +40,7 @@ impl Kept {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), read).await.expect("nothing comes, and no end")
+        tokio::time::timeout(Duration::from_secs(20), read).await.unwrap()
     }
 }
 

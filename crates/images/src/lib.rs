@@ -29,6 +29,7 @@ mod members;
 mod pack;
 mod resolve;
 mod runs;
+mod seal;
 mod source;
 mod store;
 mod tree;

@@ -18,6 +18,7 @@ mod identity;
 mod image;
 mod links;
 mod load;
+pub mod members;
 pub mod protect;
 pub mod quantity;
 pub mod run;

@@ -281,7 +281,7 @@ impl Begun {
     ) -> Result<Ready, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
-        let Self { prepared, program, mut protected, mut git, broker, home, image, watches, mut armed } = self;
+        let Self { prepared, program, mut protected, mut git, broker, mut home, image, watches, mut armed } = self;
         let mut layer = None;
         let root = prepared.workspace().map(Path::to_owned);
         let owner = prepared.owner();
@@ -290,7 +290,12 @@ impl Begun {
             armed.each(plan, copied, |_| {
                 let mut made = super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?;
                 earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
-                layer = Some(made);
+                if plan.policy.workspace.mode == WorkspaceMode::Ro {
+                    // Nobody writes to it, and nothing of it is read back.
+                    made.notes().into_iter().for_each(|note| home.tell(note));
+                } else {
+                    layer = Some(made);
+                }
                 Ok::<(), Error>(())
             })?;
         }

@@ -116,6 +116,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
             net: net.as_ref().map(Summary::usage),
             ..usage(&watched.sample, watched.reaped, wall, disk, produced)
         },
+        secrets: net.as_ref().map(|net| net.used(&plan.policy)).unwrap_or_default(),
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
         warnings: watched.warnings.iter().map(|what| warning(what)).chain(net.iter().flat_map(of_broker)).collect(),

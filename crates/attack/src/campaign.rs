@@ -13,6 +13,7 @@ use crate::confined::Confined;
 use crate::inside::fault;
 use crate::judge::{Ground, Outcome, Verdict, judge, program};
 use crate::language::{self, Tier};
+use crate::machine;
 use crate::ours::{Ours, reasons};
 use crate::promise::Promises;
 use crate::proof::Proof;
@@ -104,26 +105,29 @@ pub fn run_language(
     sandbox::load(layers, environment, Inputs::Now)
         .and_then(|loaded| sandbox::plan(loaded, language::python("pass"), host))
         .map_err(|stop| no_plan(&stop))?;
-    let (stage, program) = stage_and_program(environment.euid == 0)?;
-    let tier = Tier { layers, environment, host, base: base(), program: &program };
+    let base = base("language");
+    let (_stage, program) = stage_and_program(base, environment.euid == 0)?;
+    let tier = Tier { layers, environment, host, base, program: &program };
     let mut verdicts = Vec::with_capacity(rows.len());
     for (at, row) in rows.iter().enumerate() {
         next(at, row);
         verdicts.push(tier.judge(row));
     }
-    drop(stage);
     Ok(Tried { tier: "language".to_owned(), against: "fumehood", verdicts })
 }
 
 /// The folder below which stages are made.
-fn base() -> &'static Path {
-    let places = [Path::new("/tmp"), Path::new("/var/tmp")];
+fn base(tier: &str) -> &'static Path {
+    let places = match tier {
+        "vm" => [Path::new(machine::BASE), Path::new("/tmp")],
+        _ => [Path::new("/tmp"), Path::new("/var/tmp")],
+    };
     places.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }
 
 /// A stage with the copy of our program that everybody may execute.
-fn stage_and_program(root: bool) -> Result<(Stage, PathBuf), Error> {
-    let stage = Stage::make(base(), root).map_err(|error| failed("no folder can be made", error))?;
+fn stage_and_program(base: &Path, root: bool) -> Result<(Stage, PathBuf), Error> {
+    let stage = Stage::make(base, root).map_err(|error| failed("no folder can be made", error))?;
     let program = program(&stage, Path::new(OWN)).map_err(|error| failed("our own program cannot be copied", error))?;
     Ok((stage, program))
 }
@@ -144,8 +148,9 @@ pub fn run(
         Against::Nothing => (Box::new(Bare), Promises::everything()),
         Against::Ours(layers, host) => ours(layers, *host, environment)?,
     };
-    let (_stage, program) = stage_and_program(root)?;
-    let ground = Ground { base: base().to_path_buf(), program, root, promises, environment: environment.clone() };
+    let base = base(&promises.tier);
+    let (_stage, program) = stage_and_program(base, root)?;
+    let ground = Ground { base: base.to_path_buf(), program, root, promises, environment: environment.clone() };
     let mut verdicts = Vec::with_capacity(rows.len());
     for (at, row) in rows.iter().enumerate() {
         next(at, row);
@@ -176,7 +181,7 @@ fn ours(
     drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
     // Our own workspace takes the place of the user's, in the mode of the policy.
     let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
-        ("none", "process" | "gvisor") => "copy",
+        ("none", "process" | "gvisor" | "vm") => "copy",
         ("none", _) => "overlay",
         (mode, _) => mode,
     };
@@ -184,6 +189,7 @@ fn ours(
     let ours = Ours {
         layers: layers.into_iter().filter(|layer| !workspace(layer)).collect(),
         process_tier: promises.tier == "process",
+        machine: promises.tier == "vm",
         mode: mode.to_owned(),
         environment: environment.clone(),
         host,

@@ -22,6 +22,7 @@ pub mod inside;
 pub mod judge;
 pub mod language;
 pub mod launch;
+pub mod machine;
 pub mod ours;
 pub mod probe;
 pub mod promise;

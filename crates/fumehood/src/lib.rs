@@ -18,6 +18,7 @@ pub mod load;
 mod machine;
 pub mod mcp;
 pub mod program;
+mod replace;
 mod replay;
 pub mod run;
 pub mod serve;

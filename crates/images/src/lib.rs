@@ -25,7 +25,6 @@ mod export;
 mod host;
 mod layout;
 mod made;
-mod members;
 mod pack;
 mod resolve;
 mod runs;

@@ -130,7 +130,7 @@ impl Recorded {
             self.violation(violation)?;
         }
         let body = json!({
-            "outcome": report.outcome, "usage": report.usage, "workspace": report.workspace,
+            "outcome": report.outcome, "usage": report.usage, "secrets": report.secrets, "workspace": report.workspace,
             "violations": report.violations.len(),
         });
         self.add(&Kind::run_ended(), &body)

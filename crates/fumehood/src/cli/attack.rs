@@ -11,6 +11,7 @@ use attack::row::{Group, Row};
 use policy::value::{Tier, TierChoice};
 use sandbox::Capabilities;
 use sandbox::fault::show_bytes;
+use serde_json::json;
 
 use super::args::{Flag, To, Words, closest, usage};
 use super::ask::asked_layers;
@@ -29,6 +30,7 @@ const FLAGS: &[Flag] = &[
         "Try another sandbox instead: bwrap; none tries the probes themselves",
     )
     .choices(&["bwrap", "none"]),
+    Flag::new("list", None, To::Ours, "List the rows and try none"),
     Flag::new("verbose", None, To::Ours, "Show every row, not only what is worth a look").short(b'v'),
 ];
 
@@ -36,7 +38,7 @@ const FLAGS: &[Flag] = &[
 pub(super) const SPEC: Spec = Spec {
     path: &["attack"],
     about: "Show on this machine that what a policy promises holds",
-    usage: "[POLICY FLAGS] [--only IDS] [-v]",
+    usage: "[POLICY FLAGS] [--only IDS] [--list] [-v]",
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
            On the tier `language` the rows are programs in Python, and the control is the host's own Python. \
@@ -69,6 +71,9 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
     };
     let only = call.parsed.value("only");
+    if call.parsed.has("list") {
+        return list(call, &chosen(&[campaign::rows()?, campaign::language_rows()?].concat(), only)?);
+    }
     let tried = match call.parsed.value("against").map(OsStr::as_bytes) {
         Some(b"bwrap") => tries(call, only, Against::Bubblewrap, &mut next)?,
         Some(b"none") => tries(call, only, Against::Nothing, &mut next)?,
@@ -118,6 +123,24 @@ fn tries(
     Ok(campaign::run(&rows, against, call.environment, &mut |at, row| next(at, row, count))?)
 }
 
+/// What there is to try.
+fn list(call: &Call<'_>, rows: &[Row]) -> Result<u8, Failure> {
+    if call.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| json!({ "id": row.id, "title": row.title, "clauses": row.clauses, "tiers": row.tiers }))
+            .collect();
+        call.console.json(&json!({ "schema": 1, "rows": rows }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["id", "tiers", "what is tried"]);
+    for row in rows {
+        table.row([&row.id, &row.tiers.join(","), &row.title]);
+    }
+    call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
+    Ok(0)
+}
+
 /// What is said of the result on stderr, where the table does not say it.
 const fn told(proof: Proof) -> Option<(Role, &'static str, &'static str)> {
     match proof {
@@ -144,7 +167,7 @@ fn chosen(all: &[Row], only: Option<&OsStr>) -> Result<Vec<Row>, Failure> {
         let found: Vec<Row> = all.iter().filter(fits).cloned().collect();
         if found.is_empty() {
             let fix = closest(word, all.iter().map(|row| row.id.as_str()))
-                .map_or_else(|| "`fumehood attack -v` lists all rows".to_owned(), |best| format!("--only {best}"));
+                .map_or_else(|| "`fumehood attack --list` lists all rows".to_owned(), |best| format!("--only {best}"));
             let why = "no row or group has this id".to_owned();
             return Err(Failure::own(usage("usage/bad-value", format!("`--only {word}`"), why, fix)));
         }

@@ -163,7 +163,7 @@ fn what_a_killed_agent_leaves_the_next_start_takes_away() {
     let begun = std::time::Instant::now();
     while left().is_empty() {
         assert!(begun.elapsed().as_secs() < 30, "no folder was made");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
     }
     agent.kill().unwrap();
     agent.wait().unwrap();

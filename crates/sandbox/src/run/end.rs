@@ -1,11 +1,13 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use backends::{Running, Sample};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
+use policy::control::Interpreter;
 use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
@@ -15,11 +17,13 @@ use super::begin::Stage;
 use super::broker::{Keeper, Summary};
 use super::git_layers::GitLayers;
 use super::guard::Protected;
+use super::host_resources::HostResources;
 use super::outcome;
 use super::record::Recorded;
 use super::streams::{Kept, Last, Stream};
 use super::supervise::Watched;
 use super::violations::{self, Counters};
+use super::workspace::Layer;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
 
@@ -54,7 +58,8 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
+    let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
+    let layer = layer.and_then(|layer| brought(layer, &mut *running, (&plan.policy, &mut home), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -65,7 +70,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     }
     let net = broker.map(Keeper::finish);
     // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
-    let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
+    let layer_used = layer.as_ref().map_or(0, Layer::used);
     // What a machine starts from lies in its folder, and nothing that it writes.
     let writes = plan.tier == Tier::Process;
     let folder = home.tmp().filter(|_| writes).map_or(0, super::workspace::written);
@@ -127,6 +132,33 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }
 
+/// The layer with what became of it elsewhere; none where that cannot be known.
+fn brought(
+    mut layer: Layer,
+    running: &mut dyn Running,
+    (policy, home): (&Policy, &mut HostResources),
+    failed: &mut Vec<Fault>,
+) -> Option<Layer> {
+    let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
+    let taken = match running.bring_back() {
+        Ok(None) => return Some(layer),
+        Ok(Some(came)) => {
+            let before = layer.notes().len();
+            let taken = layer.brought(came, at, policy);
+            layer.notes().into_iter().skip(before).for_each(|note| home.tell(note));
+            taken
+        }
+        Err(why) => Err(super::workspace::lost(&why)),
+    };
+    match taken {
+        Ok(()) => Some(layer),
+        Err(stop) => {
+            failed.extend(stop.into_faults());
+            None
+        }
+    }
+}
+
 /// What was stopped inside: what the kernel shows, why the run was ended, and hints of the program's own words.
 fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy) -> Vec<Violation> {
     let mut list = violations::from_kernel(counters, policy);
@@ -135,6 +167,9 @@ fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy
         && !list.iter().any(|known| known.clause == end.clause)
     {
         list.push(end);
+    }
+    if watched.facts.interpreted && watched.facts.signal == Some(Interpreter::LACKS) {
+        list.push(violations::from_interpreter(hints));
     }
     let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
     // What the kernel shows needs no hint.
@@ -223,8 +258,8 @@ fn not_handed_on(stream: &str, errno: rustix::io::Errno) -> Fault {
     }
 }
 
-/// Whether a program's name is that of a folder of the host, as it is shown inside.
-fn is_folder(program: &str, policy: &Policy) -> bool {
+/// What a program's name means on the host, as it is shown inside.
+fn outside(program: &str, policy: &Policy) -> PathBuf {
     let (root, at) = (policy.workspace.path.as_deref(), policy.workspace.at.as_deref());
     let name = Path::new(program);
     let below = match (root, at) {
@@ -232,7 +267,12 @@ fn is_folder(program: &str, policy: &Policy) -> bool {
         (_, _) => None,
     };
     // What is not absolute is seen from the workspace.
-    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned()).is_dir()
+    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned())
+}
+
+/// Whether its mode is that of a program.
+fn may_be_executed(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// Exit code, what is wrong, and what to do.
@@ -243,9 +283,14 @@ fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'s
             let what = "its interpreter (`#!` line or ELF loader) is not there inside";
             return (127, what, in_root("install it", policy));
         }
-        ExecFailure::NotExecutable if is_folder(program, policy) => {
+        ExecFailure::NotExecutable if outside(program, policy).is_dir() => {
             (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
         }
+        ExecFailure::NotExecutable if policy.fs.noexec && may_be_executed(&outside(program, policy)) => (
+            126,
+            "it is there, and nothing is executed from where one can write (`fs.noexec`)",
+            "give it to its interpreter (`fumehood run -w . SCRIPT`, or `-- sh SCRIPT`), or allow it by `--set fs.noexec=false`",
+        ),
         ExecFailure::NotExecutable => {
             (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy")
         }

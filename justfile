@@ -44,6 +44,7 @@ vm:
 fuzz cases="20000":
     PROPTEST_CASES={{cases}} cargo test -p fumehood-policy -p fumehood-guest
     FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-conformance --test fuzz -- --nocapture
+    FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-broker --lib fuzz -- --nocapture
 
 # thousands of runs, many at once, the supervisor killed at random moments: nothing stays
 leftovers *args:

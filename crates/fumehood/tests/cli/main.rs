@@ -25,6 +25,7 @@ mod images;
 mod language;
 mod live;
 mod live_files;
+mod machines;
 mod man;
 mod mcp;
 mod mcp_fetch;

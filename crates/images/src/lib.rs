@@ -28,6 +28,7 @@ mod made;
 mod pack;
 mod resolve;
 mod runs;
+mod seal;
 mod source;
 mod store;
 mod tree;

@@ -13,6 +13,7 @@ pub mod changes;
 mod environment;
 mod error;
 pub mod fault;
+pub mod gc;
 mod identity;
 mod image;
 mod links;
@@ -22,6 +23,7 @@ pub mod protect;
 pub mod quantity;
 pub mod run;
 pub mod snapshot;
+mod start_fault;
 pub mod state;
 mod workload;
 

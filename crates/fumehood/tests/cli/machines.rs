@@ -14,7 +14,7 @@ fn root(house: &House) -> Option<String> {
         eprintln!("skip: live sandboxes of the vm tier: {why}");
         return None;
     }
-    let root = house.folder().join("root");
+    let root = house.path("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
     std::fs::copy(shell, root.join("bin/busybox")).unwrap();
     for name in ["sh", "cat", "echo", "id", "touch", "true"] {
@@ -27,7 +27,7 @@ fn root(house: &House) -> Option<String> {
 fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_name() {
     let house = &House::new();
     let Some(root) = root(house) else { return };
-    let project = house.folder().join("given");
+    let project = house.path("given");
     std::fs::create_dir(&project).unwrap();
     std::fs::write(project.join("file"), "of the host\n").unwrap();
     let mode = |mode: &str| format!("{}:{mode}", project.display());
@@ -39,7 +39,7 @@ fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_
     let (_, out, _) = live.exec(&[], &["cat", "/tmp/a", "/proc/sys/kernel/osrelease"]);
     let release = backends::Capabilities::probe().machine().unwrap().kernel.release.clone();
     assert_eq!(out, format!("kept\n{release}\n"));
-    let (into, out_of) = (format!("{}:/tmp/came", live.id), house.folder().join("back"));
+    let (into, out_of) = (format!("{}:/tmp/came", live.id), house.path("back"));
     assert_eq!(call(house, &["cp", &project.join("file").display().to_string(), &into]).0, 0);
     assert_eq!(call(house, &["cp", &into, &out_of.display().to_string()]).0, 0);
     assert_eq!(std::fs::read_to_string(out_of).unwrap(), "of the host\n");

@@ -6,6 +6,7 @@ use backends::{Running, Sample};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
+use policy::control::Interpreter;
 use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
@@ -115,6 +116,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
             net: net.as_ref().map(Summary::usage),
             ..usage(&watched.sample, watched.reaped, wall, disk, produced)
         },
+        secrets: net.as_ref().map(|net| net.used(&plan.policy)).unwrap_or_default(),
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
         warnings: watched.warnings.iter().map(|what| warning(what)).chain(net.iter().flat_map(of_broker)).collect(),
@@ -164,6 +166,9 @@ fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy
         && !list.iter().any(|known| known.clause == end.clause)
     {
         list.push(end);
+    }
+    if watched.facts.interpreted && watched.facts.signal == Some(Interpreter::LACKS) {
+        list.push(violations::from_interpreter(hints));
     }
     let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
     // What the kernel shows needs no hint.

@@ -9,6 +9,7 @@
 //! affinity, no control group (but by [`Capabilities::probe_with`], which a caller may use instead of
 //! [`Capabilities::probe`]).
 
+mod asked;
 mod asker;
 mod begin;
 mod broker;
@@ -35,7 +36,6 @@ mod parked;
 mod planning;
 mod record;
 mod secrets;
-pub(crate) mod start_fault;
 mod streams;
 mod supervise;
 mod terminal;
@@ -51,6 +51,7 @@ use backends::Capabilities;
 use policy::Plan;
 use policy::value::{NetMode, Tier, Unknown, WorkspaceMode};
 
+pub use asked::{AskedLayer, asked_layer};
 pub use asker::{Asker, Passed, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
@@ -61,7 +62,7 @@ pub use handle::{Handle, Sandbox, Visitor};
 pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
 pub use parked::{Parked, park};
 pub use planning::{Planned, plan};
-pub use record::refused;
+pub use record::{facts, plan_without_values, refused};
 pub use streams::{Kept, Last};
 pub use violations::from_output as hints;
 

@@ -1,22 +1,31 @@
-//! Live sandboxes of the vm tier as a person meets them. One machine for all of it: each takes seconds to start.
+//! The vm tier as a person meets it. One machine for as much as possible: each takes seconds to start.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::House;
+use crate::image_runs::imported;
 use crate::live::{Live, call};
+
+/// Whether the host has machines, and a static shell to put into them.
+fn are_there() -> bool {
+    let lacks = backends::Capabilities::probe().machine().err().map(|missing| missing.why);
+    let shell = Path::new("/bin/busybox").exists();
+    if let Some(why) = lacks.or_else(|| (!shell).then(|| "there is no `/bin/busybox`".to_owned())) {
+        eprintln!("skip: the vm tier from the command line: {why}");
+        return false;
+    }
+    true
+}
 
 /// A root of busybox's; nothing where the host has no machines.
 fn root(house: &House) -> Option<String> {
-    let shell = Path::new("/bin/busybox");
-    let lacks = backends::Capabilities::probe().machine().err().map(|missing| missing.why);
-    if let Some(why) = lacks.or_else(|| (!shell.exists()).then(|| "there is no `/bin/busybox`".to_owned())) {
-        eprintln!("skip: live sandboxes of the vm tier: {why}");
+    if !are_there() {
         return None;
     }
     let root = house.path("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
-    std::fs::copy(shell, root.join("bin/busybox")).unwrap();
+    std::fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
     for name in ["sh", "cat", "echo", "id", "touch", "true"] {
         symlink("busybox", root.join("bin").join(name)).unwrap();
     }
@@ -55,4 +64,37 @@ fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_
     assert!(code == 125 && err.contains("no changes of this sandbox"), "{code} {err}");
     assert_eq!(call(house, &["kill", &live.id]).0, 0);
     assert_eq!(live.info()["state"], "ended");
+}
+
+/// Its tree is read whole and goes in as a disk, and its wishes count as on other tiers.
+#[test]
+fn an_image_is_the_root_of_a_machine() {
+    if !are_there() {
+        return;
+    }
+    let house = House::new();
+    imported(&house);
+    let script = "pwd; cat /marker; id -u; echo $COLOUR; touch /etc/x 2>/dev/null && echo WRITTEN; cat /etc/own";
+    let said = house.run(&["run", "-q", "--tier=vm", "--set=fs.root=image:app:1", "--", "sh", "-c", script]);
+    assert_eq!((said.code, said.out.as_str()), (0, "/srv\nof the image\n1234\nblue\nkept\n"), "{}", said.err);
+}
+
+/// It starts one where it is asked for, and knows of it afterwards.
+#[test]
+fn doctor_starts_a_machine_once() {
+    if !are_there() {
+        return;
+    }
+    let house = House::new();
+    let proof = |flags: &[&str]| {
+        let said = house.run(&[&["doctor", "--json"], flags].concat());
+        let tiers = said.json()["host"]["tiers"].as_array().unwrap().clone();
+        tiers.into_iter().find(|tier| tier["tier"] == "vm").unwrap()["proof"].clone()
+    };
+    assert!(proof(&[]).is_null());
+    let tried = proof(&["--tier", "vm"]);
+    assert_eq!(tried["held"], true, "{tried}");
+    let known = proof(&[]);
+    assert_eq!(known["held"], true, "{known}");
+    assert!(known["how"].as_str().unwrap().contains("since this host is up"), "{known}");
 }

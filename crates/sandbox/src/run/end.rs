@@ -1,6 +1,7 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
 use std::path::Path;
+use std::time::Duration;
 
 use backends::{Running, Sample};
 use base64::Engine as _;
@@ -57,8 +58,23 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
-    let layer = layer.and_then(|layer| brought(layer, &mut *running, (&plan.policy, &mut home), &mut failed));
+    let Stage {
+        mut running,
+        broker,
+        carried,
+        mut home,
+        layer,
+        mut protected,
+        git,
+        program,
+        image,
+        watches,
+        started,
+        ..
+    } = stage;
+    // What is handed over at the end is within the limit too.
+    let within = watches.wall.map(|wall| Duration::from_millis(wall.0).saturating_sub(started.elapsed()));
+    let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut home), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -134,12 +150,12 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
 /// The layer with what became of it elsewhere; none where that cannot be known.
 fn brought(
     mut layer: Layer,
-    running: &mut dyn Running,
+    (running, within): (&mut dyn Running, Option<Duration>),
     (policy, home): (&Policy, &mut HostResources),
     failed: &mut Vec<Fault>,
 ) -> Option<Layer> {
     let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
-    let taken = match running.bring_back() {
+    let taken = match running.bring_back(within) {
         Ok(None) => return Some(layer),
         Ok(Some(came)) => {
             let before = layer.notes().len();

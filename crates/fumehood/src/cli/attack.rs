@@ -10,6 +10,7 @@ use attack::proof::Proof;
 use attack::row::{Group, Row};
 use sandbox::Capabilities;
 use sandbox::fault::show_bytes;
+use serde_json::json;
 
 use super::args::{Flag, To, Words, closest, usage};
 use super::ask::asked_layers;
@@ -28,6 +29,7 @@ const FLAGS: &[Flag] = &[
         "Try another sandbox instead: bwrap; none tries the probes themselves",
     )
     .choices(&["bwrap", "none"]),
+    Flag::new("list", None, To::Ours, "List the rows and try none"),
     Flag::new("verbose", None, To::Ours, "Show every row, not only what is worth a look").short(b'v'),
 ];
 
@@ -35,7 +37,7 @@ const FLAGS: &[Flag] = &[
 pub(super) const SPEC: Spec = Spec {
     path: &["attack"],
     about: "Show on this machine that what a policy promises holds",
-    usage: "[POLICY FLAGS] [--only IDS] [-v]",
+    usage: "[POLICY FLAGS] [--only IDS] [--list] [-v]",
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
            Exit codes: 0 all that is promised holds, or nothing of `--only` is promised, 1 something escaped or nothing \
@@ -61,6 +63,9 @@ const fn hidden(path: &'static [&'static str], run: fn(&mut Call<'_>) -> Result<
 fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     let all = campaign::rows()?;
     let rows = chosen(&all, call.parsed.value("only"))?;
+    if call.parsed.has("list") {
+        return list(call, &rows);
+    }
     let against = match call.parsed.value("against").map(OsStr::as_bytes) {
         Some(b"bwrap") => Against::Bubblewrap,
         Some(b"none") => Against::Nothing,
@@ -99,6 +104,24 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     Ok(u8::from(matches!(proof, Proof::Escaped | Proof::NothingTried)))
 }
 
+/// What there is to try.
+fn list(call: &Call<'_>, rows: &[Row]) -> Result<u8, Failure> {
+    if call.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| json!({ "id": row.id, "title": row.title, "clauses": row.clauses, "tiers": row.tiers }))
+            .collect();
+        call.console.json(&json!({ "schema": 1, "rows": rows }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["id", "tiers", "what is tried"]);
+    for row in rows {
+        table.row([&row.id, &row.tiers.join(","), &row.title]);
+    }
+    call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
+    Ok(0)
+}
+
 /// What is said of the result on stderr, where the table does not say it.
 const fn told(proof: Proof) -> Option<(Role, &'static str, &'static str)> {
     match proof {
@@ -125,7 +148,7 @@ fn chosen(all: &[Row], only: Option<&OsStr>) -> Result<Vec<Row>, Failure> {
         let found: Vec<Row> = all.iter().filter(fits).cloned().collect();
         if found.is_empty() {
             let fix = closest(word, all.iter().map(|row| row.id.as_str()))
-                .map_or_else(|| "`fumehood attack -v` lists all rows".to_owned(), |best| format!("--only {best}"));
+                .map_or_else(|| "`fumehood attack --list` lists all rows".to_owned(), |best| format!("--only {best}"));
             let why = "no row or group has this id".to_owned();
             return Err(Failure::own(usage("usage/bad-value", format!("`--only {word}`"), why, fix)));
         }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Server;
+use super::{OfDocker, Server};
 use super::places::{Place, Sending};
 use super::route::Loopback;
 use super::wire::{Io, Wire};
@@ -43,6 +43,8 @@ pub(super) struct Accepted {
     pub(super) tls: Option<TlsAcceptor>,
     /// It came to an address of the loopback: whoever asks by another name was led here.
     pub(super) is_loopback: bool,
+    /// It came to the socket of Docker's clients.
+    pub(super) is_docker: bool,
 }
 
 /// Serves a connection to its end.
@@ -56,7 +58,7 @@ pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, server: Server,
 }
 
 async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
-    let Accepted { io, tls, is_loopback } = accepted;
+    let Accepted { io, tls, is_loopback, is_docker } = accepted;
     let is_encrypted = tls.is_some();
     let meters = server.meters();
     let greeted = timeout(HELLO, async {
@@ -74,6 +76,9 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         let (server, busy) = (server.clone(), Arc::new(place.begin()));
         if is_loopback {
             request.extensions_mut().insert(Loopback);
+        }
+        if is_docker {
+            request.extensions_mut().insert(OfDocker);
         }
         if is_encrypted {
             request.extensions_mut().insert(Encrypted);

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,8 @@ sys.argv[2:2] = ["", ""]
 class Shared:
     def __init__(self, timeout):
         self.client = docker.from_env(timeout=timeout)
+        # One that a case started in place of the first.
+        self.server = None
 
     def run(self, command, **limits):
         return self.client.containers.run(IMAGE, command, **limits)
@@ -37,6 +40,9 @@ class Shared:
     def kill(self):
         for container in self.client.containers.list(all=True):
             container.remove(force=True)
+        if self.server:
+            self.server.terminate()
+            self.server.wait()
 
 
 def python(code):
@@ -127,7 +133,7 @@ def stop_asks_first(box):
     code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(300)"
     container = box.run(python(code), detach=True)
     for line in container.logs(stream=True, follow=True):
-        assert line == b"ready\n"
+        assert line == b"ready\n", line
         break
     container.stop(timeout=30)
     assert container.wait()["StatusCode"] == 7
@@ -156,10 +162,10 @@ def further_programs_run_in_it(box):
     code, _ = container.exec_run(["sh", "-c", "echo kept > /work/file"], detach=True)
     refuses(APIError, lambda: container.exec_run("id", privileged=True), "Privileged")
     refuses(APIError, lambda: container.exec_run("id", user="root"), "User")
-    socket = container.exec_run(["cat"], stdin=True, socket=True).output
-    socket._sock.sendall(b"typed\n")
-    socket._sock.shutdown(1)
-    assert b"typed\n" in socket.read()
+    typed = container.exec_run(["cat"], stdin=True, socket=True).output
+    typed._sock.sendall(b"typed\n")
+    typed._sock.shutdown(1)
+    assert b"typed\n" in typed.read()
     container.remove(force=True)
     refuses(NotFound, lambda: container.exec_run("id"))
 
@@ -401,6 +407,66 @@ def the_command_line_client_works(box):
         assert cli("cp", "cli:/tmp/file", f"{folder}/back").returncode == 0 and open(f"{folder}/back").read() == "copied"
     assert json.loads(cli("inspect", "cli").stdout)[0]["State"]["Running"]
     assert cli("logs", "cli").returncode == 0 and cli("kill", "cli").returncode == 0 and cli("rm", "cli").returncode == 0
+
+
+def request(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        try:
+            client.sendall(b"GET /_ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return client.recv(4096)
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
+@case
+def other_users_are_not_answered(box):
+    path = os.environ["DOCKER_HOST"].removeprefix("unix://")
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    if os.getuid() != 0:
+        raise Skip("only root can try it as another user")
+    os.chmod(os.path.dirname(path), 0o755)
+    os.chmod(path, 0o666)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        os.write(writer, b"answered" if request(path) else b"closed")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 64) == b"closed"
+    assert b"200 OK" in request(path)
+    os.chmod(path, 0o600)
+
+
+@case
+def a_server_that_is_killed_ends_no_container(box):
+    program, pid = os.environ["FUMEHOOD_PROGRAM"], int(os.environ["FUMEHOOD_SERVER"])
+    code = "import time\nfor n in range(200): print(n, flush=True); time.sleep(0.05)"
+    container = box.run(python(code), detach=True, name="outlives")
+    ended = box.run(["sh", "-c", "echo kept; exit 6"], detach=True, name="ended")
+    assert ended.wait()["StatusCode"] == 6
+    os.kill(pid, 9)
+    path = os.environ["DOCKER_HOST"].removeprefix("unix://")
+    words = [program, "serve", "--listen", "127.0.0.1:0", "--docker-socket", path]
+    box.server = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    for _ in range(100):
+        try:
+            if request(path):
+                break
+        except OSError:
+            pass
+        time.sleep(0.1)
+    box.client = docker.from_env()
+    container, ended = box.client.containers.get("outlives"), box.client.containers.get("ended")
+    assert container.status == "running" and ended.status == "exited", (container.status, ended.status)
+    assert ended.wait()["StatusCode"] == 6 and ended.logs() == b"kept\n"
+    assert container.wait(timeout=60)["StatusCode"] == 0
+    assert container.logs().split() == [str(n).encode() for n in range(200)]
+    twice = subprocess.run(words[:4] + ["--docker-socket", path + "2"], capture_output=True, text=True, timeout=60)
+    assert twice.returncode == 125 and "served already" in twice.stderr, twice
 
 
 main(Shared, "docker")

@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use images::{Build, ImageError, Listed, OfCaller, Store};
+use sandbox::Images as _;
 use sandbox::fault::Fault;
 use sandbox::state::State;
-use sandbox::{Environment, Images as _};
 use server::answer::Problem;
 use server::backend::{Image, Images, Recipe};
 
 use super::image_build::{Builds, built};
 use super::image_pull::credentials;
+use crate::environment::Environment;
 use crate::ui::{Failure, Palette};
 
 /// The fewest digits that stand for a digest: as many as Docker's clients show.
@@ -22,7 +22,7 @@ const SHORT: usize = 12;
 
 /// The store of whoever serves.
 #[derive(Debug)]
-pub(super) struct Shelf(pub(super) Arc<Environment>);
+pub(super) struct Shelf(pub(super) Environment);
 
 fn problem(fault: &Fault, is_refusal: bool) -> Problem {
     let status = if is_refusal { 400 } else { 500 };
@@ -90,7 +90,8 @@ impl Images for Shelf {
             return Ok(None);
         }
         let all = store.list().map_err(|error| unkept(&error))?;
-        let begins = |listed: &Listed| listed.about.digest.strip_prefix("sha256:").is_some_and(|hex| hex.starts_with(digits));
+        let begins =
+            |listed: &Listed| listed.about.digest.strip_prefix("sha256:").is_some_and(|hex| hex.starts_with(digits));
         Ok(all.into_iter().find(begins).map(|listed| self.image(listed)))
     }
 
@@ -141,15 +142,20 @@ impl Shelf {
         });
         match listed {
             Ok(Ok(listed)) => Ok(self.image(listed)),
-            Ok(Err(failure)) => Err(told(&failure)),
+            Ok(Err(failure)) => Err(told(failure)),
             Err(_panicked) => Err(unpackable("the build broke off")),
         }
     }
 }
 
-fn told(failure: &Failure) -> Problem {
+fn told(failure: Failure) -> Problem {
     let text = failure.text(Palette::PLAIN, 100);
-    Problem::of(400, "image/build", text.trim().to_owned(), "the image was not built", "correct the Dockerfile")
+    match failure.into_faults().first() {
+        Some(fault) => problem(fault, true),
+        None => {
+            Problem::of(400, "serve/refused", text.trim().to_owned(), "a step of the build was refused", "change it")
+        }
+    }
 }
 
 fn unpackable(why: &str) -> Problem {

@@ -40,7 +40,12 @@ const SERVE: &[Flag] = &[
     Flag::new("tls-cert", Some("FILE"), To::Ours, "Encrypt by this certificate (PEM, with those up to its root)"),
     Flag::new("tls-key", Some("FILE"), To::Ours, "Its key (PEM), not readable by everybody"),
     Flag::new("socket", Some("PATH"), To::Ours, "Also a unix socket, made 0600"),
-    Flag::new("docker-socket", Some("PATH"), To::Ours, "Also a unix socket for Docker's clients (DOCKER_HOST), made 0600"),
+    Flag::new(
+        "docker-socket",
+        Some("PATH"),
+        To::Ours,
+        "Also a unix socket for Docker's clients (DOCKER_HOST), made 0600",
+    ),
     Flag::new("docker-ceiling", Some("POLICY"), To::Ours, "The policy that no container of it exceeds"),
     Flag::new("pool", Some("N"), To::Ours, "Keep up to N sandboxes ready of what was asked for lately; default 0"),
     Flag::new("pool-memory", Some("SIZE"), To::Ours, "Most memory of those that are ready; default 512M"),
@@ -96,7 +101,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let desk = desk.with_pool(Arc::new(move || told.status()));
     let server = Server::new(desk);
     let server = match &listen.docker {
-        Some(_) => with_docker(call, server, environment)?,
+        Some(_) => with_docker(call, server, &environment)?,
         None => server,
     };
     runtime.block_on(async {
@@ -118,13 +123,15 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 /// Docker's interface over the caller's images.
-fn with_docker(call: &Call<'_>, server: Server, environment: Arc<Environment>) -> Result<Server, Failure> {
+fn with_docker(call: &Call<'_>, server: Server, caller: &Environment) -> Result<Server, Failure> {
     let ceiling = call.parsed.value("docker-ceiling").map(|value| named(call, value));
+    let environment = crate::environment::Environment { caller: caller.clone(), ..call.environment.clone() };
     let made = server.with_docker(Arc::new(Shelf(environment)), ceiling);
     made.map_err(|problems| {
-        let what = "the policy of `--docker-ceiling` cannot be used".to_owned();
+        let what = "Docker's clients cannot be served".to_owned();
         let why = problems.iter().map(Problem::line).collect::<Vec<_>>().join("; also ");
-        Failure::own(usage("usage/bad-value", what, why, "see `fumehood policy check`".to_owned()))
+        let fix = "end another server, or see `fumehood policy check` for `--docker-ceiling`".to_owned();
+        Failure::own(Fault { id: "serve/docker", what, place: "--docker-socket".to_owned(), why, fix })
     })
 }
 

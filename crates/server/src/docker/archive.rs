@@ -152,7 +152,9 @@ pub(super) async fn write(State(docker): State<Arc<Docker>>, Path(word): Path<St
         None => Ok(nothing(StatusCode::OK)),
         Some(first) => {
             let count = skipped.skipped.len();
-            let message = format!("{count} entries were not unpacked in {path}, the first: {first}; the image itself is read-only");
+            let message = format!(
+                "{count} entries were not unpacked in {path}, the first: {first}; the image itself is read-only"
+            );
             Err(told(StatusCode::BAD_REQUEST, message))
         }
     }

@@ -132,7 +132,8 @@ pub(super) fn map(body: &Fields, around: &Around<'_>) -> Result<Mapped, Refused>
     Host { reader: host, around, top: &top, workdir: &workdir }.map(&mut mapped)?;
     let tty = top.flag("Tty")?.then(|| host::console(&host).unwrap_or(SIZE));
     let argv = argv(&top, around.image)?;
-    mapped.program = Program { argv, cwd: Some(workdir.path), tty, stdin: top.flag("OpenStdin")?, ..Program::default() };
+    mapped.program =
+        Program { argv, cwd: Some(workdir.path), tty, stdin: top.flag("OpenStdin")?, ..Program::default() };
     Ok(mapped)
 }
 
@@ -219,7 +220,11 @@ fn healthcheck(top: &Reader<'_>) -> Result<(), Refused> {
 fn networks(top: &Reader<'_>) -> Result<(), Refused> {
     let Some(config) = top.fields.get("NetworkingConfig") else { return Ok(()) };
     let Some(endpoints) = config.get("EndpointsConfig").and_then(Json::as_object) else {
-        return if says_nothing(config) { Ok(()) } else { Err(Refused::new("NetworkingConfig", "there are no networks")) };
+        return if says_nothing(config) {
+            Ok(())
+        } else {
+            Err(Refused::new("NetworkingConfig", "there are no networks"))
+        };
     };
     match endpoints.iter().find(|(name, said)| !matches!(name.as_str(), "default" | "none") || !says_nothing(said)) {
         Some((name, _)) => {

@@ -172,7 +172,10 @@ pub(super) async fn remove(State(docker): Here, Path(word): Path<String>, uri: U
     }
     if container.phase() == Phase::Running && !yes(&query, "force")? {
         let record = container.record();
-        let message = format!("cannot remove container \"/{}\": container is running: stop the container before removing or force remove", record.name);
+        let message = format!(
+            "cannot remove container \"/{}\": container is running: stop the container before removing or force remove",
+            record.name
+        );
         return Err(told(StatusCode::CONFLICT, message));
     }
     docker.remove(&container).await?;

@@ -43,7 +43,10 @@ pub(super) async fn create(State(docker): State<Arc<Docker>>, request: Request) 
     let name = query.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
     let platform = query.get("platform").unwrap_or_default();
     if !platform.is_empty() && platform.trim_start_matches("linux/") != super::architecture() {
-        return Err(told(StatusCode::BAD_REQUEST, format!("fumehood refuses platform: `{platform}` is not this machine's")));
+        return Err(told(
+            StatusCode::BAD_REQUEST,
+            format!("fumehood refuses platform: `{platform}` is not this machine's"),
+        ));
     }
     let body = fields(request).await?;
     let (id, warnings) = docker.create(name, body).await?;

@@ -71,8 +71,18 @@ pub(super) async fn create(State(docker): State<Arc<Docker>>, Path(word): Path<S
 fn program(body: &Fields, main: &Program, user: &str) -> Result<(Program, (bool, bool)), Refused> {
     let read = Reader { fields: body, table: "" };
     read.others_say_nothing(&[
-        "AttachStdin", "AttachStdout", "AttachStderr", "Cmd", "ConsoleSize", "DetachKeys", "Env", "Tty", "User", "WorkingDir",
+        "AttachStdin",
+        "AttachStdout",
+        "AttachStderr",
+        "Cmd",
+        "ConsoleSize",
+        "DetachKeys",
+        "Env",
+        "Tty",
+        "User",
+        "WorkingDir",
         "Detach",
+        "Container",
     ])?;
     if read.text("User")?.is_some_and(|asked| asked != user) {
         let why = "all programs of a container are of the container's one user; leave it out";

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use agent::words::Size;
 use policy::units::Bytes;
 use policy::value::{Sockets, TierChoice};
+use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
 use super::body::{Around, Mapped, Reader, Refused, Workdir, inside, quoted, set};
@@ -49,6 +50,8 @@ const TMP: u64 = 256 << 20;
 const SHM: u64 = 64 << 20;
 const RUN: u64 = 16 << 20;
 const WORK: u64 = 512 << 20;
+/// Most file systems of the host have no quota for a bound folder.
+const UNCOUNTED: [&str; 2] = ["limits.disk", "limits.files"];
 /// The least size of a place that can be written to.
 const LEAST: u64 = 1 << 20;
 /// Period of a processor's quota where none is said, microseconds.
@@ -152,7 +155,7 @@ impl Host<'_> {
     }
 
     /// Processors, processes, descriptors, files: what of these is said, and the ceiling's where nothing is.
-    fn amounts(&self, mapped: &mut Mapped) -> Result<Vec<sandbox::PolicyLayer>, Refused> {
+    fn amounts(&self, mapped: &mut Mapped) -> Result<Vec<PolicyLayer>, Refused> {
         let (host, most) = (&self.reader, &self.around.ceiling.limits);
         let mut layers = Vec::new();
         let cpus = self.cpus()?.or(most.cpus.map(|cpus| u64::from(cpus.0)));
@@ -227,7 +230,9 @@ impl Host<'_> {
             let value = match (side("Soft"), side("Hard")) {
                 (Some(soft), Some(hard)) => soft.min(hard),
                 (Some(one), None) | (None, Some(one)) => one,
-                (None, None) => return Err(wrong(format!("`{name}` has no number from 0 on; nothing is unlimited here"))),
+                (None, None) => {
+                    return Err(wrong(format!("`{name}` has no number from 0 on; nothing is unlimited here")));
+                }
             };
             all.push((name.to_ascii_lowercase(), value));
         }
@@ -259,9 +264,9 @@ impl Host<'_> {
             let text = |field: &str| mount.get(field).and_then(Json::as_str).unwrap_or_default();
             let is_read_only = mount.get("ReadOnly").and_then(Json::as_bool).unwrap_or(false);
             let known = ["Type", "Source", "Target", "ReadOnly"];
-            let other = mount.iter().find(|(field, value)| {
-                !known.contains(&field.as_str()) && !super::body::says_nothing(value)
-            });
+            let other = mount
+                .iter()
+                .find(|(field, value)| !known.contains(&field.as_str()) && !super::body::says_nothing(value));
             if let Some((field, _)) = other {
                 return Err(host.refused("Mounts", format!("`{field}`: nothing here can hold it")));
             }
@@ -272,14 +277,23 @@ impl Host<'_> {
         }
         // Clients name the places of binds here once more; a volume of its own would need somebody who keeps it.
         let volumes = self.top.fields.get("Volumes").and_then(Json::as_object);
-        let other = volumes.into_iter().flatten().find(|(path, _)| inside(path).is_none_or(|path| !targets.contains(&path)));
+        let other =
+            volumes.into_iter().flatten().find(|(path, _)| inside(path).is_none_or(|path| !targets.contains(&path)));
         match other {
-            Some((path, _)) => Err(Refused::new("Volumes", format!("`{path}`: no volumes are kept; bind a folder there"))),
+            Some((path, _)) => {
+                Err(Refused::new("Volumes", format!("`{path}`: no volumes are kept; bind a folder there")))
+            }
             None => Ok(()),
         }
     }
 
-    fn bind(&self, field: &str, (from, to): (&str, &str), is_read_only: bool, places: &mut Places) -> Result<String, Refused> {
+    fn bind(
+        &self,
+        field: &str,
+        (from, to): (&str, &str),
+        is_read_only: bool,
+        places: &mut Places,
+    ) -> Result<String, Refused> {
         let wrong = |why: &str| self.reader.refused(field, format!("`{from}`: {why}"));
         let Some(source) = inside(from) else {
             return Err(wrong("it is no absolute path of a folder; no volumes are kept here"));
@@ -325,7 +339,8 @@ impl Host<'_> {
         let path = &self.workdir.path;
         let own = ["/tmp", "/run", "/dev/shm", "/var/tmp"];
         let below = |place: &str| path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
-        let shown = places.read.iter().chain(&places.write).any(|(_, to)| below(to)) || own.iter().any(|own| below(own));
+        let shown =
+            places.read.iter().chain(&places.write).any(|(_, to)| below(to)) || own.iter().any(|own| below(own));
         if places.work.is_none() && self.workdir.asked && !shown && !(self.around.has)(path) {
             places.work = Some((path.clone(), None));
         }
@@ -338,7 +353,9 @@ impl Host<'_> {
         if let Some(swap) = host.number("MemorySwap")?
             && asked.is_none_or(|memory| u64::try_from(swap) != Ok(memory))
         {
-            return Err(host.refused("MemorySwap", "there is no swap here; give Memory the same number, or leave it out"));
+            return Err(
+                host.refused("MemorySwap", "there is no swap here; give Memory the same number, or leave it out")
+            );
         }
         let memory = asked.or(limits.memory.map(|most| most.0)).unwrap_or(MEMORY);
         let shm = host.amount("ShmSize")?.or(places.shm);
@@ -357,7 +374,8 @@ impl Host<'_> {
         let work = part("the working directory", asked, WORK, 8);
         let disk = tmp.saturating_add(shm).saturating_add(run).saturating_add(work);
         let disk = limits.disk.map_or(disk, |most| disk.min(most.0));
-        for (clause, size) in [("limits.memory", memory), ("fs.tmp", tmp), ("fs.shm", shm), ("fs.run", run), ("limits.disk", disk)]
+        for (clause, size) in
+            [("limits.memory", memory), ("fs.tmp", tmp), ("fs.shm", shm), ("fs.run", run), ("limits.disk", disk)]
         {
             set(&mut mapped.layers, clause, &bytes(size));
         }
@@ -371,6 +389,13 @@ impl Host<'_> {
         set(layers, "fs.root", &quoted(&format!("image:{}", image.digest)));
         set(layers, "fs.read", &grants(&places.read));
         set(layers, "fs.write", &grants(&places.write));
+        if !places.write.is_empty() {
+            for clause in UNCOUNTED {
+                layers.push(PolicyLayer::Flag { name: "--prefer".to_owned(), value: clause.to_owned() });
+            }
+            mapped.warnings.push("what is written to binds is not counted by limits.disk and limits.files".to_owned());
+        }
+        let layers = &mut mapped.layers;
         set(layers, "fs.sockets", sockets_of(ceiling.fs.sockets));
         set(layers, "syscalls.profile", &quoted(&ceiling.syscalls.profile));
         // With a read-only root and folders that hold no programs, nothing that was written is to be run.
@@ -378,6 +403,9 @@ impl Host<'_> {
         set(layers, "fs.noexec", if noexec { "true" } else { "false" });
         if let Some((at, _)) = &places.work {
             let path = quoted(&empty.to_string_lossy());
+            // It is one of ours, and shown inside as it is: empty.
+            let value = format!("{}:/mnt", empty.to_string_lossy());
+            layers.push(PolicyLayer::Flag { name: "--dangerous-read".to_owned(), value });
             let mode = if is_read_only && !self.is_tmpfs(at) { "ro" } else { "copy" };
             set(layers, "workspace", &format!("{{ path = {path}, at = {}, mode = \"{mode}\" }}", quoted(at)));
         }

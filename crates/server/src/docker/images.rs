@@ -59,7 +59,10 @@ fn listed(image: &Image) -> Json {
 /// `NAME/json`, where NAME may have slashes.
 pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(rest): Path<String>) -> Answer {
     let Some(name) = rest.strip_suffix("/json") else {
-        return Err(told(StatusCode::NOT_IMPLEMENTED, format!("fumehood's Docker socket does not serve GET /images/{rest}")));
+        return Err(told(
+            StatusCode::NOT_IMPLEMENTED,
+            format!("fumehood's Docker socket does not serve GET /images/{rest}"),
+        ));
     };
     let image = docker.image(name).await?;
     let body = json!({
@@ -108,12 +111,20 @@ fn failed(problem: &Problem) -> Json {
 /// `POST /images/create`: from a registry, as `fumehood image pull` does it. Logins are those of whoever serves.
 pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> Answer {
     let query = Query::of(&uri);
-    if let Some(field) = ["fromSrc", "changes"].iter().find(|field| query.get(field).is_some_and(|text| !text.is_empty())) {
-        return Err(told(StatusCode::BAD_REQUEST, format!("fumehood refuses {field}: `fumehood image import` takes archives")));
+    if let Some(field) =
+        ["fromSrc", "changes"].iter().find(|field| query.get(field).is_some_and(|text| !text.is_empty()))
+    {
+        return Err(told(
+            StatusCode::BAD_REQUEST,
+            format!("fumehood refuses {field}: `fumehood image import` takes archives"),
+        ));
     }
     let platform = query.get("platform").unwrap_or_default();
     if !platform.is_empty() && platform.trim_start_matches("linux/") != architecture() {
-        return Err(told(StatusCode::BAD_REQUEST, format!("fumehood refuses platform: `{platform}` is not this machine's")));
+        return Err(told(
+            StatusCode::BAD_REQUEST,
+            format!("fumehood refuses platform: `{platform}` is not this machine's"),
+        ));
     }
     let name = query.get("fromImage").filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| told(StatusCode::BAD_REQUEST, "`fromImage` is missing"))?;
@@ -246,7 +257,8 @@ fn forget(path: &std::path::Path) {
 }
 
 async fn stored(path: &std::path::Path, request: Request) -> Result<(), Told> {
-    let io = |error: std::io::Error| told(StatusCode::INTERNAL_SERVER_ERROR, format!("the archive cannot be kept: {error}"));
+    let io =
+        |error: std::io::Error| told(StatusCode::INTERNAL_SERVER_ERROR, format!("the archive cannot be kept: {error}"));
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
     let (mut pieces, mut size) = (pieces(request), 0_u64);
     while let Some(piece) = pieces.next().await {

@@ -50,7 +50,9 @@ impl Docker {
         }
         let begun = container.begun(takes_input.then(|| stream.sender()));
         tokio::spawn(Arc::clone(self).keep(Arc::clone(container), stream));
-        begun.map_err(|error| told(StatusCode::INTERNAL_SERVER_ERROR, format!("that it began cannot be kept: {error}")))?;
+        begun.map_err(|error| {
+            told(StatusCode::INTERNAL_SERVER_ERROR, format!("that it began cannot be kept: {error}"))
+        })?;
         Ok(true)
     }
 
@@ -97,7 +99,11 @@ impl Docker {
         drop(turn);
         let since = record.finished.map_or(0, |finished| clock::now_ms().saturating_sub(finished.at_ms));
         // Where it cannot stand still, it ends: nothing of a container that has exited may go on.
-        let left = if frozen { KEPT.saturating_sub(Duration::from_millis(u64::try_from(since).unwrap_or(0))) } else { Duration::ZERO };
+        let left = if frozen {
+            KEPT.saturating_sub(Duration::from_millis(u64::try_from(since).unwrap_or(0)))
+        } else {
+            Duration::ZERO
+        };
         let docker = Arc::clone(self);
         tokio::spawn(async move {
             let mut phase = container.phase.subscribe();
@@ -112,7 +118,9 @@ impl Docker {
     }
 
     async fn kill_all(&self, sandbox: &str) {
-        let Ok(all) = backend::call::<Programs>(&*self.desk.sandboxes, sandbox, &Ask::Programs {}).await else { return };
+        let Ok(all) = backend::call::<Programs>(&*self.desk.sandboxes, sandbox, &Ask::Programs {}).await else {
+            return;
+        };
         for running in all.programs.into_iter().filter(|running| running.report.is_none()) {
             let ask = Ask::Signal { which: Which::Id(running.id), number: KILL, tree: true };
             if backend::call::<Json>(&*self.desk.sandboxes, sandbox, &ask).await.is_err() {

@@ -119,7 +119,6 @@ impl Log {
     pub(super) fn read(&self, from: u64, follow: bool) -> Reader {
         Reader { path: self.path.clone(), file: None, at: from, extent: self.extent.subscribe(), follow }
     }
-
 }
 
 /// Somebody who reads a log.

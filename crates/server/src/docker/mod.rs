@@ -20,7 +20,9 @@ mod stats;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::words::{Code, Failure};
@@ -32,6 +34,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use policy::value::Policy;
+use rustix::fs::FlockOperation;
 use sandbox::PolicyLayer;
 use serde_json::{Value as Json, json};
 use tower::ServiceExt as _;
@@ -56,6 +59,7 @@ const CALLER: &str = "docker-socket";
 /// The ceiling where no policy is named: what its caller could grant with flags of `run`. Dangerous places are not among it,
 /// since no bind is spelled as one.
 const CEILING: &[&str] = &[
+    "prefer=[\"limits.disk\", \"limits.files\"]",
     "net.mode=loopback",
     "fs.sockets=own",
     "fs.noexec=false",
@@ -142,6 +146,8 @@ pub(crate) struct Docker {
     ceiling: Policy,
     /// `docker/` of the state folder: a folder for each container.
     folder: PathBuf,
+    /// Held for as long as this lives.
+    _lock: File,
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
     /// Names of containers that are being made.
     coming: Mutex<Vec<String>>,
@@ -165,7 +171,9 @@ impl Docker {
     /// The ceiling cannot be read, or the folder not be made.
     pub(crate) fn new(desk: Arc<Desk>, images: Arc<dyn Images>, ceiling: Option<String>) -> Result<Self, Vec<Problem>> {
         let set = |text: &&str| PolicyLayer::Set((*text).to_owned());
-        let dangerous = |flag: &str| PolicyLayer::Flag { name: flag.to_owned(), value: "/".to_owned() };
+        // Where it would be shown does not matter: a bind may be shown anywhere.
+        let dangerous =
+            |flag: &str| PolicyLayer::Flag { name: flag.to_owned(), value: format!("/:/host/{}", flag.len()) };
         let layers = match ceiling {
             Some(document) => vec![PolicyLayer::Document(document)],
             None => {
@@ -175,22 +183,13 @@ impl Docker {
         };
         let ceiling = desk::load(&layers, desk.environment())?.policy;
         let folder = desk.state().join("docker");
-        let made = std::fs::DirBuilder::new();
-        let mut made = made;
-        std::os::unix::fs::DirBuilderExt::mode(&mut made, 0o700);
-        match made.create(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                let what = format!("{} cannot be made", folder.display());
-                let fix = "repair the state folder";
-                return Err(vec![Problem::of(500, "serve/docker", what, &error.to_string(), fix)]);
-            }
-            Ok(()) | Err(_) => {}
-        }
+        let lock = own(&folder).map_err(|problem| vec![problem])?;
         Ok(Self {
             desk,
             images,
             ceiling,
             folder,
+            _lock: lock,
             containers: Mutex::default(),
             coming: Mutex::default(),
             execs: Mutex::default(),
@@ -235,6 +234,33 @@ impl Docker {
         match tokio::task::spawn_blocking(move || work(&*images)).await {
             Ok(worked) => Ok(worked?),
             Err(_lost) => Err(told(StatusCode::INTERNAL_SERVER_ERROR, "it could not be done")),
+        }
+    }
+}
+
+/// Makes the folder of containers, or takes it over. Two servers would both go on with one container.
+fn own(folder: &Path) -> Result<File, Problem> {
+    let unfit = |error: std::io::Error| {
+        let what = format!("{} cannot be used", folder.display());
+        Problem::of(500, "serve/docker", what, &error.to_string(), "repair the state folder")
+    };
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(unfit(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let lock = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(folder.join("lock"))
+        .map_err(unfit)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(_held) => {
+            let what = "Docker's clients of this state folder are served already";
+            let why = "another `fumehood serve --docker-socket` holds its containers";
+            Err(Problem::of(500, "serve/docker", what, why, "use that one's socket, or end it first"))
         }
     }
 }
@@ -351,7 +377,8 @@ async fn info(State(docker): State<Arc<Docker>>) -> Answer {
     let of = |phase| all.iter().filter(|container| container.phase() == phase).count();
     let images = docker.with_images(|images| images.list()).await?.len();
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    let total =
+        memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
     let memory: u64 = total.unwrap_or(0);
     let body = json!({
         "ID": "fumehood", "Name": "fumehood", "ServerVersion": env!("CARGO_PKG_VERSION"), "Driver": "fumehood",

@@ -110,7 +110,9 @@ pub(super) async fn logs(State(docker): State<Arc<Docker>>, Path(word): Path<Str
     let lines = match query.get("tail") {
         None | Some("" | "all" | "-1") => None,
         Some(text) => {
-            let number = text.parse::<usize>().map_err(|_no| told(StatusCode::BAD_REQUEST, format!("`tail={text}` is no number")))?;
+            let number = text
+                .parse::<usize>()
+                .map_err(|_no| told(StatusCode::BAD_REQUEST, format!("`tail={text}` is no number")))?;
             Some(number)
         }
     };
@@ -196,7 +198,12 @@ pub(super) async fn hand(mut reader: Reader, raw: bool, lanes: (bool, bool), mut
     }
 }
 
-pub(super) async fn put(to: &mut (impl AsyncWrite + Unpin), lane: Lane, raw: bool, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) async fn put(
+    to: &mut (impl AsyncWrite + Unpin),
+    lane: Lane,
+    raw: bool,
+    bytes: &[u8],
+) -> std::io::Result<()> {
     if raw {
         to.write_all(bytes).await?;
     } else {
@@ -276,7 +283,8 @@ async fn typed(container: &Container, mut from: ReadHalf<Wire>, closes: bool) {
 /// Rows and columns of a query.
 pub(super) fn size(uri: &Uri) -> Result<ProgramControl, Told> {
     let query = Query::of(uri);
-    let side = |name: &str| query.get(name).and_then(|text| text.parse::<u16>().ok()).filter(|side| (1..=1000).contains(side));
+    let side =
+        |name: &str| query.get(name).and_then(|text| text.parse::<u16>().ok()).filter(|side| (1..=1000).contains(side));
     let size = side("h").zip(side("w")).map(|(rows, cols)| ProgramControl::Resize(Size { rows, cols }));
     size.ok_or_else(|| told(StatusCode::BAD_REQUEST, "`h` and `w` are numbers from 1 to 1000"))
 }
@@ -297,7 +305,15 @@ mod tests {
     use super::*;
 
     fn all() -> Wanted {
-        Wanted { out: true, err: true, raw: true, timestamps: false, since_ms: 0, until_ms: i64::MAX, within: [false; 2] }
+        Wanted {
+            out: true,
+            err: true,
+            raw: true,
+            timestamps: false,
+            since_ms: 0,
+            until_ms: i64::MAX,
+            within: [false; 2],
+        }
     }
 
     #[tokio::test]

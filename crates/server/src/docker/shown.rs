@@ -90,9 +90,7 @@ fn duration(ms: i64) -> String {
 
 /// Binds, as they were asked for.
 fn mounts(host: &Json) -> Vec<Json> {
-    let mount = |from: &str, to: &str, writable: bool| {
-        json!({ "Type": "bind", "Source": from, "Destination": to, "Mode": "", "RW": writable, "Propagation": "rprivate" })
-    };
+    let mount = |from: &str, to: &str, writable: bool| json!({ "Type": "bind", "Source": from, "Destination": to, "Mode": "", "RW": writable, "Propagation": "rprivate" });
     let binds = host.get("Binds").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
     let binds = binds.filter_map(|bind| {
         let mut parts = bind.split(':');

@@ -38,7 +38,8 @@ fn ceiling(more: &[&str]) -> Policy {
 fn mapped_below(body: &Json, ceiling: &Policy) -> Result<Mapped, Refused> {
     let image = image();
     let has = |path: &str| path == "/srv";
-    let around = Around { image: &image, ceiling, empty: Path::new("/state/empty"), has: &has, hostname: "0123456789ab" };
+    let around =
+        Around { image: &image, ceiling, empty: Path::new("/state/empty"), has: &has, hostname: "0123456789ab" };
     map(body.as_object().unwrap(), &around)
 }
 
@@ -141,7 +142,10 @@ fn each_field_that_widens_is_refused_by_its_name() {
         host("Binds", json!(["/data:/"])),
         host("Binds", json!(["/a/../etc:/in"])),
         host("Mounts", json!([{ "Type": "volume", "Source": "data", "Target": "/in" }])),
-        host("Mounts", json!([{ "Type": "bind", "Source": "/a", "Target": "/b", "BindOptions": { "Propagation": "shared" } }])),
+        host(
+            "Mounts",
+            json!([{ "Type": "bind", "Source": "/a", "Target": "/b", "BindOptions": { "Propagation": "shared" } }]),
+        ),
         host("Tmpfs", json!({ "/tmp": "suid" })),
         host("Tmpfs", json!({ "/a": "", "/b": "" })),
         host("MemorySwap", json!(-1)),

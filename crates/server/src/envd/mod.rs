@@ -35,9 +35,9 @@ use crate::tokens::{Purpose, Signed};
 use crate::{backend, clock, e2b, labels, record};
 
 pub(crate) use content::CutStream;
+pub(crate) use content::broken;
 pub(crate) use files::send as send_file;
 pub(crate) use port::pass_on;
-pub(crate) use content::broken;
 pub(crate) use watch::Watchers;
 
 /// The bytes of an upload as they come.

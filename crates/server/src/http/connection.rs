@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{OfDocker, Server};
 use super::places::{Place, Sending};
 use super::route::Loopback;
 use super::wire::{Io, Wire};
+use super::{OfDocker, Server};
 use crate::page::Encrypted;
 
 /// How long a new connection may take to say what it speaks, TLS included.

@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::answer::{Problem, json_response};
+use crate::backend::Images;
 use crate::desk::Desk;
+use crate::docker::{self, Docker};
 use crate::meters::{self, Meters, Part};
 use crate::traces::Tracer;
-use crate::backend::Images;
-use crate::docker::{self, Docker};
 use crate::{e2b, envd, jupyter, page, v1};
 use route::Whose;
 

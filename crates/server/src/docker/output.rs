@@ -1,6 +1,8 @@
 //! What a main program prints and reads: `logs`, `attach`, and the connection that a client takes over.
 
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::words::{ProgramControl, Size};
 use axum::body::{Body, Bytes};
@@ -16,8 +18,11 @@ use super::log::{Lane, Piece, Reader};
 use super::{Answer, Docker, Told, told, yes};
 use crate::clock;
 use crate::envd::Query;
-use crate::http::Busy;
+use crate::http::{Busy, OfDocker};
 
+/// How often it is looked whether a client has read a head, and for how long.
+const LOOK: Duration = Duration::from_millis(1);
+const SLOW: Duration = Duration::from_secs(5);
 /// Pieces that wait to be sent.
 const QUEUE: usize = 8;
 
@@ -222,9 +227,11 @@ where
         return Err(told(StatusCode::BAD_REQUEST, message));
     }
     let busy = request.extensions_mut().remove::<Arc<Busy>>();
+    let connection = request.extensions_mut().remove::<OfDocker>();
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         if let Ok(upgraded) = upgraded.await {
+            head_is_read(connection).await;
             work(TokioIo::new(upgraded)).await;
         }
         drop(busy);
@@ -235,6 +242,19 @@ where
     headers.insert(header::UPGRADE, HeaderValue::from_static("tcp"));
     headers.insert(header::CONTENT_TYPE, content_type(raw));
     Ok(response)
+}
+
+/// Waits until the client has read the head of the answer: docker-py loses what it reads together with it.
+async fn head_is_read(connection: Option<OfDocker>) {
+    let Some(OfDocker(connection)) = connection else { return };
+    let is_read = || sys::channel::unread_by_peer(connection.as_fd()).is_ok_and(|left| left == 0);
+    let all = async {
+        while !is_read() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    // One that reads nothing for so long gets what comes all the same.
+    drop(tokio::time::timeout(SLOW, all).await);
 }
 
 /// Output as it comes, and input, where the client asks for them.

@@ -44,7 +44,7 @@ pub(super) struct Accepted {
     /// It came to an address of the loopback: whoever asks by another name was led here.
     pub(super) is_loopback: bool,
     /// It came to the socket of Docker's clients.
-    pub(super) is_docker: bool,
+    pub(super) docker: Option<OfDocker>,
 }
 
 /// Serves a connection to its end.
@@ -58,7 +58,7 @@ pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, server: Server,
 }
 
 async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
-    let Accepted { io, tls, is_loopback, is_docker } = accepted;
+    let Accepted { io, tls, is_loopback, docker } = accepted;
     let is_encrypted = tls.is_some();
     let meters = server.meters();
     let greeted = timeout(HELLO, async {
@@ -77,8 +77,8 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         if is_loopback {
             request.extensions_mut().insert(Loopback);
         }
-        if is_docker {
-            request.extensions_mut().insert(OfDocker);
+        if let Some(docker) = &docker {
+            request.extensions_mut().insert(docker.clone());
         }
         if is_encrypted {
             request.extensions_mut().insert(Encrypted);

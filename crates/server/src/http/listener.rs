@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Server;
+use super::{OfDocker, Server};
 use super::connection::{Accepted, serve};
 use super::places::{Most, Places};
 use super::tls::{TlsFiles, acceptor};
@@ -193,7 +193,8 @@ impl Listeners {
             let Poll::Ready(accepted) = docker.poll_accept(cx) else { break };
             let (stream, _) = accepted?;
             if is_ours(&stream) {
-                return Poll::Ready(Ok((None, Accepted { is_docker: true, ..over_unix(stream) })));
+                let docker = Some(OfDocker(Arc::new(stream.as_fd().try_clone_to_owned()?)));
+                return Poll::Ready(Ok((None, Accepted { docker, ..over_unix(stream) })));
             }
         }
         Poll::Pending
@@ -203,7 +204,7 @@ impl Listeners {
         // Small answers go out at once; without it they are only slower.
         let _slower = stream.set_nodelay(true);
         let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-        Accepted { io: Box::new(stream), tls: self.tls.clone(), is_loopback, is_docker: false }
+        Accepted { io: Box::new(stream), tls: self.tls.clone(), is_loopback, docker: None }
     }
 }
 
@@ -214,5 +215,5 @@ fn is_ours(stream: &UnixStream) -> bool {
 }
 
 fn over_unix(stream: UnixStream) -> Accepted {
-    Accepted { io: Box::new(stream), tls: None, is_loopback: false, is_docker: false }
+    Accepted { io: Box::new(stream), tls: None, is_loopback: false, docker: None }
 }

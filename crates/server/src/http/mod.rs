@@ -7,6 +7,7 @@ mod route;
 mod tls;
 mod wire;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,9 +35,9 @@ pub use listener::{Listen, Listeners, bind};
 pub(crate) use places::Busy;
 pub use tls::TlsFiles;
 
-/// The request came to the socket of Docker's clients.
-#[derive(Clone, Copy, Debug)]
-struct OfDocker;
+/// The request came to the socket of Docker's clients, over this connection.
+#[derive(Clone, Debug)]
+pub(crate) struct OfDocker(pub(crate) Arc<OwnedFd>);
 
 /// How often what is due is done.
 const TEND: Duration = Duration::from_secs(1);

@@ -12,6 +12,7 @@ use crate::bwrap::Bwrap;
 use crate::confined::Confined;
 use crate::inside::fault;
 use crate::judge::{Ground, Outcome, Verdict, judge, program};
+use crate::machine;
 use crate::ours::{Ours, reasons};
 use crate::promise::Promises;
 use crate::proof::Proof;
@@ -98,7 +99,10 @@ pub fn run(
         Against::Nothing => (Box::new(Bare), Promises::everything()),
         Against::Ours(layers, host) => ours(layers, *host, environment)?,
     };
-    let base = [Path::new("/tmp"), Path::new("/var/tmp")];
+    let base = match promises.tier.as_str() {
+        "vm" => [Path::new(machine::BASE), Path::new("/tmp")],
+        _ => [Path::new("/tmp"), Path::new("/var/tmp")],
+    };
     let base = base.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     let stage = Stage::make(base, root).map_err(|error| failed("no folder can be made", error))?;
     let program = program(&stage, Path::new(OWN)).map_err(|error| failed("our own program cannot be copied", error))?;
@@ -133,7 +137,7 @@ fn ours(
     drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
     // Our own workspace takes the place of the user's, in the mode of the policy.
     let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
-        ("none", "process" | "gvisor") => "copy",
+        ("none", "process" | "gvisor" | "vm") => "copy",
         ("none", _) => "overlay",
         (mode, _) => mode,
     };
@@ -141,6 +145,7 @@ fn ours(
     let ours = Ours {
         layers: layers.into_iter().filter(|layer| !workspace(layer)).collect(),
         process_tier: promises.tier == "process",
+        machine: promises.tier == "vm",
         mode: mode.to_owned(),
         environment: environment.clone(),
         host,

@@ -37,6 +37,8 @@ pub mod machine;
 #[cfg(feature = "std")]
 pub mod memfd;
 #[cfg(feature = "std")]
+pub mod memory;
+#[cfg(feature = "std")]
 pub mod path_walk;
 #[cfg(feature = "std")]
 pub mod paths;
@@ -62,3 +64,5 @@ pub mod spawn;
 pub mod table;
 #[cfg(feature = "std")]
 pub mod terminal;
+#[cfg(feature = "std")]
+pub mod writers;

@@ -9,6 +9,7 @@ pub mod args;
 pub mod ask;
 mod attack;
 mod audit;
+mod bench;
 mod broker;
 mod changes;
 mod choose;
@@ -38,6 +39,7 @@ mod mcp_pins;
 mod net;
 mod pending;
 mod policy;
+mod replay;
 mod run;
 mod serve;
 mod server;
@@ -80,6 +82,7 @@ pub const COMMANDS: &[&Spec] = &[
     &live::SUPERVISE,
     &doctor::SPEC,
     &choose::SPEC,
+    &bench::TIERS,
     &attack::SPEC,
     &policy::CHECK,
     &policy::SHOW,
@@ -88,6 +91,7 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &replay::SPEC,
     &server::SPEC,
     &keys::ADD,
     &keys::LS,

@@ -62,3 +62,5 @@ pub mod spawn;
 pub mod table;
 #[cfg(feature = "std")]
 pub mod terminal;
+#[cfg(feature = "std")]
+pub mod tree;

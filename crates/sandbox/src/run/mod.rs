@@ -176,6 +176,15 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
             fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
         }));
     }
+    if agent && plan.backend == "crun" {
+        return Err(Error::refused(Fault {
+            id: "live/crun",
+            what: "a live sandbox is not to be had by the backend `crun`".to_owned(),
+            place: "`backend`".to_owned(),
+            why: "it was not shown to hold there; nothing was run".to_owned(),
+            fix: "drop `backend`, or use `fumehood run` for one program".to_owned(),
+        }));
+    }
     // The agent has none, and makes those of the programs that it starts.
     if agent || plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
         return Ok(());

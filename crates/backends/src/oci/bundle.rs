@@ -156,10 +156,15 @@ impl Bundle {
             // Of the host's /proc nothing is there to be masked; the run's own files are mounted read-only.
             Op::Mask { path: at, .. } if runtimes(&path(at)) => {}
             Op::ReadOnly { path: at, .. } if runtimes(&path(at)) || path(at) == Path::new(OURS) => {}
-            Op::Mask { path: at, .. }
-            | Op::ReadOnly { path: at, .. }
-            | Op::Pin { path: at }
-            | Op::Overlay { path: at, .. } => {
+            Op::Overlay { path: at, .. } => {
+                return Err(StartError::Path {
+                    clause: "workspace",
+                    path: path(at),
+                    why: "git's folder lies elsewhere, and a layer over it is not shown by a runtime yet".to_owned(),
+                    missing: false,
+                });
+            }
+            Op::Mask { path: at, .. } | Op::ReadOnly { path: at, .. } | Op::Pin { path: at } => {
                 let at = path(at);
                 return Err(StartError::Internal(format!("{} has no place in a bundle", at.display())));
             }

@@ -46,6 +46,13 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "remove `process.label`, or use `backend = \"native\"`",
             )
         }),
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => when(policy.clause(id).is_some(), || {
+            unmet(
+                "limits.io/crun",
+                "nothing of a disk can be written by this backend yet, and no rate of reading was shown to hold",
+                "remove the limit, or use `backend = \"native\"`",
+            )
+        }),
         ClauseId::LimitsPids => when_some(policy.limits.pids, |count| {
             let most = u64::from(count).saturating_add(OWN_TASKS);
             by_group(host, "crun/no-group", [CgroupLimit::Pids(most)])
@@ -76,8 +83,6 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::LimitsFiles
         | ClauseId::LimitsOutput
         | ClauseId::LimitsOver
-        | ClauseId::LimitsIoRead
-        | ClauseId::LimitsIoWrite
         | ClauseId::LimitsIdle
         | ClauseId::LimitsWarn
         | ClauseId::LimitsKill

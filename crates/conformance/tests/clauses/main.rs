@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance::case::Found;
+use conformance::case::{self, Found};
 use conformance::fixture::root;
 use conformance::{BackendId, Case, Fixture, Tally, Tier, Who, product};
 use policy::ClauseId;
@@ -145,7 +145,8 @@ fn prove(chosen: &[(Case, BackendId, Who)]) -> Tally {
 }
 
 fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
-    let name = format!("{} {} {}: {}", case.clause, backend.tier.as_str(), who.as_str(), case.sentence);
+    let on = if case::CRUN.contains(&backend) { backend.to_string() } else { backend.tier.as_str().to_owned() };
+    let name = format!("{} {on} {}: {}", case.clause, who.as_str(), case.sentence);
     let missing = if who == Who::Rootful && !root() {
         Some("the test is not run as root".to_owned())
     } else if backend.tier == Tier::Gvisor {

@@ -1,6 +1,6 @@
 //! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
-use conformance::case::{CONTAINER, CONTAINERS, EVERY, GVISOR, LINUX, PROCESS};
+use conformance::case::{BOTH, CONTAINER, CONTAINERS, EVERY, GVISOR, LINUX, PROCESS};
 use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
@@ -50,7 +50,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Threat,
-        backends: LINUX,
+        backends: BOTH,
         sentence: "what only a stronger tier could hold is refused",
         cell: Cell::Refused(&["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     },

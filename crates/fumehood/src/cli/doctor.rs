@@ -125,7 +125,7 @@ fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> Str
 
 fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, columns: usize) -> String {
     let TierHealth { tier, backend, refused, proof, domains, clauses } = health;
-    let default = if *tier == default_tier() { " (default)" } else { "" };
+    let default = if *tier == default_tier() && *backend == "native" { " (default)" } else { "" };
     let (role, word) = if has { (Role::Good, "to be had") } else { (Role::Bad, "not to be had") };
     let mut out =
         format!("{}{default} by {backend}: {}\n", palette.paint(Role::Name, tier.as_str()), palette.paint(role, word));

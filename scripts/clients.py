@@ -1,11 +1,11 @@
 """The cases of `scripts/clients`: servers of this machine, and clients inside that are told only names and placeholders."""
-import base64, hashlib, io, json, os, shutil, socket, ssl, subprocess, sys, tarfile, tempfile, threading, zipfile
+import base64, hashlib, hmac, io, json, os, shutil, socket, ssl, subprocess, sys, tarfile, tempfile, threading, zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PROGRAM, VENV = sys.argv[1], sys.argv[2]
 PYTHON = f"{VENV}/bin/python"
 KEY = "sk-canary-0123456789abcdef0123456789"
-NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "grpc.test", "ws.test"]
+NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "queue.eu-central-1.amazonaws.com", "kept.s3.eu-central-1.amazonaws.com", "grpc.test", "ws.test"]
 HOME = tempfile.mkdtemp(prefix="fumehood-clients-")
 os.chmod(HOME, 0o755)
 CA = f"{HOME}/corp.pem"
@@ -94,7 +94,7 @@ class Served(BaseHTTPRequestHandler):
                 self.sent += self.rfile.read(size)
                 self.rfile.readline()
             self.rfile.readline()
-        getattr(self, host.replace(".", "_"), self.web_test)()
+        getattr(self, host.replace(".", "_").replace("-", "_"), self.web_test)()
 
     do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = any
 
@@ -116,6 +116,33 @@ class Served(BaseHTTPRequestHandler):
         if self.headers.get("x-goog-api-key") == KEY:
             PROPER.add("generativelanguage.googleapis.com")
         self.say(400, json.dumps({"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}), Content_Type="application/json")
+
+    def amazonaws(self, region, service):
+        """Verifies the signature as a server of AWS does, from what came and nothing else."""
+        said = self.headers.get("Authorization", "")
+        fields = dict(part.strip().split("=", 1) for part in said.removeprefix("AWS4-HMAC-SHA256").split(",") if "=" in part)
+        date, names = self.headers.get("X-Amz-Date", ""), fields.get("SignedHeaders", "")
+        scope = f"{date[:8]}/{region}/{service}/aws4_request"
+        payload = hashlib.sha256(self.sent).hexdigest()
+        if service == "s3":
+            payload = self.headers.get("X-Amz-Content-Sha256", "")
+        path, _, query = self.path.partition("?")
+        query = "&".join(sorted(pair if "=" in pair else pair + "=" for pair in query.split("&") if pair))
+        lines = "".join(f"{name}:{self.headers.get(name, '').strip()}\n" for name in names.split(";"))
+        request = "\n".join([self.command, path, query, lines, names, payload])
+        text = "\n".join(["AWS4-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()])
+        key = b"AWS4" + KEY.encode()
+        for part in scope.split("/"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        proper = fields.get("Credential") == f"AKIDKEPT/{scope}" and hmac.digest(key, text.encode(), "sha256").hex() == fields.get("Signature")
+        proper = proper and "host" in names.split(";") and self.headers.get("X-Amz-Security-Token") is None
+        self.say(200 if proper else 403, "signed for" if proper else "SignatureDoesNotMatch")
+
+    def queue_eu_central_1_amazonaws_com(self):
+        self.amazonaws("eu-central-1", "queue")
+
+    def kept_s3_eu_central_1_amazonaws_com(self):
+        self.amazonaws("eu-central-1", "s3")
 
     def pip_test(self):
         if not self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
@@ -188,7 +215,7 @@ def inside(words, rules, secrets=None, read=(), env=None, **net):
     line = [PROGRAM, "run", "--json", "-p", file.name]
     for path in read:
         line += ["--read", path]
-    done = subprocess.run([*line, "--", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env={**os.environ, "CANARY": KEY})
+    done = subprocess.run([*line, "--", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env={**os.environ, "CANARY": KEY, "CANARY_ID": "AKIDKEPT"})
     report = json.loads(done.stdout)
     assert "refused" not in report, report["refused"]
     assert KEY not in done.stdout + done.stderr, "the key is told"
@@ -274,8 +301,7 @@ def case_java():
                    "HttpRequest.newBuilder(URI.create(a[0])).build(), HttpResponse.BodyHandlers.ofString()).body()); } }")
     os.makedirs(f"{HOME}/java", exist_ok=True)
     subprocess.run(["javac", "-d", f"{HOME}/java", f"{HOME}/Get.java"], check=True, capture_output=True)
-    # Java has a trust store of its own: plain HTTP is judged all the same.
-    fetches(["java", "-cp", f"{HOME}/java", "Get"], read=[f"{HOME}/java"], scheme="http")
+    fetches(["java", "-cp", f"{HOME}/java", "Get"], read=[f"{HOME}/java"])
 
 
 def case_git():
@@ -339,6 +365,18 @@ def case_openai_key():
 
 def case_anthropic_key():
     vendor("api.anthropic.com", "/v1/messages", {"header": "x-api-key"}, "'x-api-key': k", "ANTHROPIC_API_KEY")
+
+
+def case_aws_key():
+    """curl signs with the placeholder; what arrives is signed with the key."""
+    need("curl")
+    key = lambda host: {"key": {"kind": "aws-sigv4", "from": "env:CANARY", "key_id": "env:CANARY_ID", "hosts": [host], "env": "AWS_SECRET_ACCESS_KEY"}}
+    for service, asked in (("queue", ["-d", "Action=Send&Body=a+b"]), ("queue", ["-G", "-d", "b=2", "-d", "a=1"]), ("s3", ["-X", "PUT", "-d", "kept", "-H", "x-amz-acl: private"])):
+        host = f"{'kept.' if service == 's3' else ''}{service}.eu-central-1.amazonaws.com"
+        line = f'exec curl -sS --aws-sigv4 aws:amz:eu-central-1:{service} --user "AKIDFORGED:$AWS_SECRET_ACCESS_KEY" "$@" https://{host}/a'
+        report = inside(["sh", "-c", line, "sh", *asked], [rule(host, 443, HTTPS)], key(host))
+        wants(report, "signed for")
+        assert report["secrets"] == {"key": 1}, report
 
 
 def agent(name, variable, host, *words):

@@ -12,6 +12,7 @@ use crate::bwrap::Bwrap;
 use crate::confined::Confined;
 use crate::inside::fault;
 use crate::judge::{Ground, Outcome, Verdict, judge, program};
+use crate::machine;
 use crate::ours::{Ours, reasons};
 use crate::promise::Promises;
 use crate::proof::Proof;
@@ -98,7 +99,10 @@ pub fn run(
         Against::Nothing => (Box::new(Bare), Promises::everything()),
         Against::Ours(layers, host) => ours(layers, *host, environment)?,
     };
-    let base = [Path::new("/tmp"), Path::new("/var/tmp")];
+    let base = match promises.tier.as_str() {
+        "vm" => [Path::new(machine::BASE), Path::new("/tmp")],
+        _ => [Path::new("/tmp"), Path::new("/var/tmp")],
+    };
     let base = base.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     let stage = Stage::make(base, root).map_err(|error| failed("no folder can be made", error))?;
     let program = program(&stage, Path::new(OWN)).map_err(|error| failed("our own program cannot be copied", error))?;
@@ -132,7 +136,7 @@ fn ours(
     let folder = promises.clauses.get("audit.path").and_then(Value::as_str).map(Path::new);
     drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
     // Our own workspace takes the place of the user's, in the mode of the policy.
-    let copies = matches!(promises.tier.as_str(), "process" | "gvisor") || planned.plan.backend == "crun";
+    let copies = matches!(promises.tier.as_str(), "process" | "gvisor" | "vm") || planned.plan.backend == "crun";
     let mode = match promises.workspace_mode() {
         "none" if copies => "copy",
         "none" => "overlay",
@@ -142,6 +146,7 @@ fn ours(
     let ours = Ours {
         layers: layers.into_iter().filter(|layer| !workspace(layer)).collect(),
         process_tier: promises.tier == "process",
+        machine: promises.tier == "vm",
         mode: mode.to_owned(),
         environment: environment.clone(),
         host,

@@ -19,6 +19,7 @@ pub mod confined;
 pub mod inside;
 pub mod judge;
 pub mod launch;
+pub mod machine;
 pub mod ours;
 pub mod probe;
 pub mod promise;

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -16,7 +16,11 @@ use sandbox::{Capabilities, Environment, Error, Inputs, Options, PolicyLayer, Sa
 use serde_json::Value;
 
 use crate::confined::{Confined, Moment, Observed, ProbeCall};
+use crate::machine::MachineRoot;
 use crate::{bare, launch, survey};
+
+/// A machine takes seconds to start, and emulates what the probe does.
+const MACHINE: Duration = Duration::from_secs(90);
 
 /// Runs the probe under a policy.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub struct Ours {
     pub layers: Vec<PolicyLayer>,
     /// The tier of the plan shows paths where they are.
     pub process_tier: bool,
+    /// The tier of the plan is a machine, which is shown nothing but its root and a workspace.
+    pub machine: bool,
     /// How the policy shows a workspace.
     pub mode: String,
     /// The caller: it places our state folder, what the policy names is named from where it stands, and the policy may take
@@ -53,7 +59,11 @@ impl Confined for Ours {
     }
 
     fn run(&self, call: &ProbeCall, watch: &mut dyn FnMut(&Moment<'_>)) -> Result<Observed, Fault> {
-        let layers = self.layers(call);
+        let made = self.machine.then(|| MachineRoot::make(call, self.environment.euid == 0)).transpose();
+        let root = made.map_err(|error| launch::own("the root of the machine cannot be made", of(&error)))?;
+        let layers = self.layers(call, root.as_ref().map(MachineRoot::path));
+        let limit = if self.machine { call.limit.max(MACHINE) } else { call.limit };
+        let call = &ProbeCall { limit, ..call.clone() };
         let observed = if call.is_about_its_caller() {
             self.by_command_line(&layers, call, watch)?
         } else {
@@ -69,11 +79,15 @@ impl Confined for Ours {
 
 impl Ours {
     /// The user's policy with what this call needs.
-    fn layers(&self, call: &ProbeCall) -> Vec<PolicyLayer> {
+    fn layers(&self, call: &ProbeCall, root: Option<&Path>) -> Vec<PolicyLayer> {
         let mut layers = self.layers.clone();
         let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        layers.extend(call.read.iter().chain([&call.program]).map(|path| flag("--read", text(path))));
+        match root {
+            // All that would be granted is in it.
+            Some(root) => layers.push(PolicyLayer::Set(format!("fs.root=dir:{}", text(root)))),
+            None => layers.extend(call.read.iter().chain([&call.program]).map(|path| flag("--read", text(path)))),
+        }
         layers.extend(call.write.iter().map(|path| flag("--write", text(path))));
         if !call.write.is_empty() {
             // What is written straight to the host has no quota here; that is another promise than the one that is tried.
@@ -98,14 +112,13 @@ impl Ours {
         call: &ProbeCall,
         watch: &mut dyn FnMut(&Moment<'_>),
     ) -> Result<Observed, Fault> {
-        let begun = Instant::now();
         let argv = std::iter::once(call.program.clone().into()).chain(call.argv.iter().cloned()).collect();
         let sandbox = match self.start(layers, argv) {
             Ok(sandbox) => sandbox,
             // As the report of a run says it that was refused.
             Err(stop) => return Ok(Observed { report: stop.to_json(), ..Observed::default() }),
         };
-        let mut timed_out = false;
+        let (begun, mut timed_out) = (Instant::now(), false);
         while !ended(&sandbox).map_err(|errno| launch::own("the probe was lost", errno))? {
             let since = begun.elapsed();
             watch(&Moment { since, tasks: &survey::tasks(call.marker()), child: own_pid() });
@@ -174,6 +187,10 @@ fn ended(sandbox: &Sandbox) -> Result<bool, Errno> {
         Err(Errno::INTR) => Ok(false),
         Err(errno) => Err(errno),
     }
+}
+
+fn of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 fn own_pid() -> i32 {

@@ -5,6 +5,7 @@
 //! control of the plan gives one. Dropping any of them from [`Started`] on ends everything inside.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -200,6 +201,13 @@ pub trait Running: Debug + Send {
 
     /// Whether memory is only known by walking the processes.
     fn memory_by_survey(&self) -> bool;
+
+    /// After the end, what the program left in a copy of the workspace that was another than that of [`Prepared::copy_to`]: a
+    /// tar stream, hostile as all that comes out, and what it lacks in words. `None` where there is no other.
+    ///
+    /// # Errors
+    /// It could not be had; in words.
+    fn bring_back(&mut self) -> Result<Option<(File, Vec<String>)>, String>;
 
     /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
     fn begin_end(&mut self);

@@ -121,6 +121,16 @@ const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "crun, overlay",
+        root: true,
+        terminal: false,
+        text: r#"
+            backend = "crun"
+            workspace = { path = "@/work", mode = "overlay" }
+            fs.hide = ["**/.env"]
+        "#,
+    },
+    Case {
         name: "crun, hosts by name",
         root: true,
         terminal: false,

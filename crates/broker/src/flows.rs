@@ -112,7 +112,10 @@ impl Flow {
     async fn both_ways(&self, mut waiting: Receiver<Datagram>) -> Result<(), Stop> {
         let Ok(server) = timeout(accept::WAY_OUT, self.outside()).await else { return Err(Stop::Broken) };
         let server = server?;
-        self.place.open.leads_to(server.peer_addr()?);
+        let real = server.peer_addr()?;
+        // Rules that came while its name was looked up hold for it, too.
+        accept::leads_well(&self.run.rules(), real, self.pin.is_some()).map_err(Stop::Denied)?;
+        self.place.open.leads_to(real);
         self.run.passed();
         loop {
             tokio::select! {

@@ -122,7 +122,7 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
         drop(until_the_end(&run, &mut line).await);
         run.cut_all();
         tokio::task::yield_now().await;
-        drop(line.say(&run.records.counts(run.usage())).await);
+        drop(line.say(&run.counts()).await);
         Ok(())
     })
 }
@@ -134,7 +134,7 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
         let frame = tokio::select! {
             frame = line.next() => frame?,
             _ = tick.tick() => {
-                line.say(&run.records.counts(run.usage())).await?;
+                line.say(&run.counts()).await?;
                 continue;
             }
             () = run.records.more.notified() => {

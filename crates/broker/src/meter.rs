@@ -52,8 +52,16 @@ impl Meter {
         self.most.store(net.bytes.map_or(u64::MAX, |bytes| bytes.0), Ordering::Relaxed);
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let rate = net.bandwidth.map(|rate| rate.0.max(1));
-        if bucket.rate != rate {
-            *bucket = Bucket { rate, tokens: i128::from(rate.unwrap_or(0)), filled: Instant::now() };
+        match (bucket.rate, rate) {
+            // Another rate is no new second: what was spent, or is owed, stays so.
+            (Some(_), Some(rate)) => {
+                bucket.spend(0, Instant::now());
+                bucket.tokens = bucket.tokens.min(i128::from(rate));
+                bucket.rate = Some(rate);
+            }
+            (None, Some(_)) | (_, None) => {
+                *bucket = Bucket { rate, tokens: i128::from(rate.unwrap_or(0)), filled: Instant::now() };
+            }
         }
     }
 
@@ -151,6 +159,19 @@ mod tests {
         meter.count(Way::In, 60_000);
         assert!(meter.owed().is_some_and(|wait| wait > Duration::from_secs(50)));
         assert!(meter.owed().is_some(), "to ask pays nothing");
+    }
+
+    #[test]
+    fn another_rate_is_no_new_burst() {
+        let mut net = Net::closed();
+        net.bandwidth = Some(BytesPerSecond(1000));
+        let meter = Meter::new(&net);
+        meter.count(Way::Out, 60_000);
+        for rate in [1001, 1000, 2000] {
+            net.bandwidth = Some(BytesPerSecond(rate));
+            meter.limit(&net);
+            assert!(meter.owed().is_some_and(|wait| wait > Duration::from_secs(20)), "{rate}: {:?}", meter.owed());
+        }
     }
 
     #[test]

@@ -188,7 +188,14 @@ impl Run {
         number
     }
 
-    pub(crate) fn usage(&self) -> Usage {
+    /// What is said now and then, and at the end.
+    pub(crate) fn counts(&self) -> Vec<FromBroker> {
+        let mut frames = self.records.counts(self.usage());
+        frames.extend(self.secrets.used().map(|secrets| FromBroker::Used { secrets }));
+        frames
+    }
+
+    fn usage(&self) -> Usage {
         let (sent, received) = self.meter.counts();
         let open = u64::try_from(self.open.borrow().len()).unwrap_or(u64::MAX);
         Usage { sent, received, open, connections: self.connections.get(), lookups: self.lookups.get() }

@@ -3,7 +3,8 @@
 //! Every answer on a connection that a secret may be for is searched, also where none was put: a server may say later what it
 //! was sent before. What cannot be searched does not come inside.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use egress::denial::{Reason, To};
 use egress::secret::scrub::{Forms, Scrub};
-use egress::secret::{Asked, Held, searchable};
+use egress::secret::{Asked, Held, searchable, sign};
 use egress::wire;
 use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
@@ -23,6 +24,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use crate::accept::Aim;
 use crate::error::BrokerError;
@@ -42,6 +44,9 @@ pub(crate) struct Secrets {
     held: Vec<Held>,
     digest: Option<String>,
     bodies: Bodies,
+    /// How often each was put into a request, and what of it was said.
+    used: RefCell<BTreeMap<String, u64>>,
+    said: RefCell<BTreeMap<String, u64>>,
 }
 
 /// Places for bodies that are held.
@@ -82,7 +87,29 @@ impl Secrets {
             let placeholder = orders.placeholders.get(&name).cloned();
             Held::new(name.clone(), secret, &value.0, placeholder).map_err(|why| wrong(&name, why))
         });
-        Ok(Self { held: held.collect::<Result<_, _>>()?, digest: Some(orders.digest()), bodies: Bodies::default() })
+        let held = held.collect::<Result<Vec<_>, _>>()?;
+        for one in &held {
+            for value in one.values() {
+                sys::memory::lock(value.as_bytes()).map_err(|error| wrong(one.name(), &unlocked(&error)))?;
+            }
+        }
+        Ok(Self { held, digest: Some(orders.digest()), ..Self::default() })
+    }
+
+    /// How often each was used, if that changed since it was asked last.
+    pub(crate) fn used(&self) -> Option<BTreeMap<String, u64>> {
+        let used = self.used.borrow();
+        if *used == *self.said.borrow() {
+            return None;
+        }
+        self.said.borrow_mut().clone_from(&used);
+        Some(used.clone())
+    }
+
+    fn count(&self, held: &Held) {
+        let mut used = self.used.borrow_mut();
+        let count = used.entry(held.name().to_owned()).or_default();
+        *count = count.saturating_add(1);
     }
 
     /// The digest of which ones they are, if there are any.
@@ -121,50 +148,115 @@ impl Secrets {
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
         let asked = Asked { to: &aim.to, port: aim.port, verified, method: &method, path: &path };
         let fitting: Vec<&Held> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
+        let mut put = vec![false; fitting.len()];
         if fitting.iter().any(|held| held.is_placeholder())
             && let Ok(place) = Arc::clone(&self.bodies.0).try_acquire_owned()
         {
-            let held = tokio::time::timeout(BODY_TIME, in_body(&fitting, &mut parts, body, place)).await;
+            let held = timeout(BODY_TIME, in_body((&fitting, &mut put), &mut parts, body, place)).await;
             body = held.map_err(|_late| denied("its body did not come in time"))?.map_err(NotPut::Broken)?;
         }
-        for held in fitting {
-            held.put(&asked, &mut parts).map_err(denied)?;
+        for (held, put) in fitting.iter().zip(&mut put) {
+            *put |= held.put(&asked, &mut parts).map_err(denied)?;
+        }
+        let mut signers = fitting.iter().zip(&mut put).filter(|(held, _)| held.signs());
+        if let Some((signer, put)) = signers.next()
+            && !sign::is_presigned(&parts)
+        {
+            if signers.next().is_some() {
+                return Err(denied("two of them would sign it"));
+            }
+            body = self.sign(signer, &asked, &mut parts, body).await?;
+            *put = true;
+        }
+        for (held, _) in fitting.iter().zip(&put).filter(|(_, put)| **put) {
+            self.count(held);
         }
         Ok((Request::from_parts(parts, body), Some(Search(Arc::new(Forms::of(near))))))
     }
 }
 
+impl Secrets {
+    /// Signs a request whose other secrets are in it. Where the signature is over the body, the body is read first.
+    async fn sign(&self, signer: &Held, asked: &Asked<'_>, parts: &mut Parts, body: Body) -> Result<Body, NotPut> {
+        let denied = |why| NotPut::Denied(Reason::Secret(why));
+        let (payload, body) = match signer.payload(asked, parts).map_err(denied)? {
+            Some(stated) => (stated, body),
+            None if body.is_end_stream() => (sign::digest(&[]), body),
+            None => {
+                let place = Arc::clone(&self.bodies.0).try_acquire_owned();
+                let place = place.map_err(|_full| denied("too many bodies are read at once, and it signs its own"))?;
+                let read = timeout(BODY_TIME, Read::of(body)).await;
+                let read = read.map_err(|_late| denied("its body did not come in time"))?.map_err(NotPut::Broken)?;
+                if read.rest.is_some() {
+                    return Err(denied("its body has more than 1 MiB, and it is signed with it"));
+                }
+                (sign::digest(&read.whole), read.replayed(place))
+            }
+        };
+        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        signer.sign(asked, parts, (&payload, &now)).map_err(denied)?;
+        Ok(body)
+    }
+}
+
+fn unlocked(error: &sys::error::Error) -> String {
+    format!("cannot be kept in locked memory ({error}): RLIMIT_MEMLOCK may be too low")
+}
+
+/// A body that was read as far as it may be held.
+struct Read {
+    whole: Vec<u8>,
+    trailers: Option<Frame<Bytes>>,
+    /// It is longer: what was not read.
+    rest: Option<Body>,
+}
+
+impl Read {
+    async fn of(mut body: Body) -> Result<Self, hyper::Error> {
+        let (mut whole, mut trailers) = (Vec::new(), None);
+        while whole.len() <= BODY_AT_MOST {
+            let Some(frame) = body.frame().await.transpose()? else { break };
+            match frame.into_data() {
+                Ok(data) => whole.extend_from_slice(&data),
+                Err(other) => trailers = Some(other),
+            }
+        }
+        let rest = (whole.len() > BODY_AT_MOST).then_some(body);
+        Ok(Self { whole, trailers, rest })
+    }
+
+    fn replayed(self, place: OwnedSemaphorePermit) -> Body {
+        let first = [Some(Frame::data(Bytes::from(self.whole))), self.trailers].into_iter().flatten().collect();
+        BodyExt::boxed(Replayed { first, rest: self.rest, _place: place })
+    }
+}
+
 /// Reads a body that is not too long, and puts values where placeholders are.
 async fn in_body(
-    fitting: &[&Held],
+    (fitting, put): (&[&Held], &mut [bool]),
     parts: &mut Parts,
-    mut body: Body,
+    body: Body,
     place: OwnedSemaphorePermit,
 ) -> Result<Body, hyper::Error> {
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > BODY_AT_MOST) || body.is_end_stream() {
         return Ok(body);
     }
-    let (mut whole, mut trailers) = (Vec::new(), None);
-    while whole.len() <= BODY_AT_MOST {
-        let Some(frame) = body.frame().await.transpose()? else { break };
-        match frame.into_data() {
-            Ok(data) => whole.extend_from_slice(&data),
-            Err(other) => trailers = Some(other),
-        }
+    let mut read = Read::of(body).await?;
+    if read.rest.is_some() {
+        return Ok(read.replayed(place));
     }
-    let too_long = whole.len() > BODY_AT_MOST;
     let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    for held in fitting.iter().filter(|_| !too_long) {
-        if let Some(with) = held.in_body(&media, &whole) {
-            whole = with.to_vec();
+    for (held, put) in fitting.iter().zip(put) {
+        if let Some(with) = held.in_body(&media, &read.whole) {
+            read.whole = with.to_vec();
+            *put = true;
         }
     }
-    if length.is_some() && !too_long {
-        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+    if length.is_some() {
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(read.whole.len()));
     }
-    let first = [Some(Frame::data(Bytes::from(whole))), trailers].into_iter().flatten().collect();
-    Ok(BodyExt::boxed(Replayed { first, rest: too_long.then_some(body), _place: place }))
+    Ok(read.replayed(place))
 }
 
 /// What was read of a body, and what is not read yet.

@@ -102,6 +102,8 @@ const ROOMS: [Room; 19] = [
             "rustls-native-certs",
             "serde",
             "serde_json",
+            // Of Java's store of certificates.
+            "sha1",
             "sha2",
             "similar",
             // What a snapshot is made of.
@@ -148,8 +150,19 @@ const ROOMS: [Room; 19] = [
     Room {
         package: "fumehood-egress",
         rooms: &["fumehood-policy"],
-        // Pure libraries that read what programs send, and one that signs certificates: no runtime, no socket.
-        others: Some(&["base64", "http", "httparse", "percent-encoding", "rcgen", "serde", "serde_json", "zeroize"]),
+        // Pure libraries that read what programs send, and those that sign certificates and requests: no runtime, no socket.
+        others: Some(&[
+            "base64",
+            "hmac",
+            "http",
+            "httparse",
+            "percent-encoding",
+            "rcgen",
+            "serde",
+            "serde_json",
+            "sha2",
+            "zeroize",
+        ]),
     },
     // The process that holds a sandbox's sockets: no engine, no backend.
     Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },

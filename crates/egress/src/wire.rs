@@ -22,6 +22,8 @@ pub const DESCRIPTORS: usize = 250;
 pub const SOCKETS_AT_MOST: usize = 4096;
 /// Most kinds of [`Seen`] that are told; a program that does more is learnt from in part.
 pub const SEEN_AT_MOST: usize = 1000;
+/// Most secrets in [`FromBroker::Used`].
+pub const USED_AT_MOST: usize = 1000;
 /// Most bytes of one text of a record; what is longer is cut by [`FromBroker::bounded`].
 pub const TEXT_AT_MOST: usize = 512;
 
@@ -228,6 +230,11 @@ pub enum FromBroker {
     Seen(Seen),
     /// What was used so far; at most once a second, and at the end.
     Usage(Usage),
+    /// How often each secret was put into a request so far; said with the counts.
+    Used {
+        /// By name, those that were.
+        secrets: BTreeMap<String, u64>,
+    },
     /// A person is to answer: `unknown = "ask"`.
     Ask {
         /// The question's number, for the answer.
@@ -327,6 +334,9 @@ impl FromBroker {
                 path: seen.path.map(cut),
             }),
             Self::Usage(usage) => Self::Usage(usage),
+            Self::Used { secrets } => Self::Used {
+                secrets: secrets.into_iter().take(USED_AT_MOST).map(|(name, count)| (cut(name), count)).collect(),
+            },
             Self::Ask { id, host, port } => Self::Ask { id, host: cut(host), port },
             Self::Refused { why } => Self::Refused { why: cut(why) },
             Self::Failed { what, why } => Self::Failed { what: cut(what), why: cut(why) },

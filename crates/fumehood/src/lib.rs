@@ -6,6 +6,7 @@
 
 mod agents;
 mod approvals;
+mod bench;
 mod changes;
 mod choose;
 pub mod cli;
@@ -17,6 +18,8 @@ pub mod load;
 mod machine;
 pub mod mcp;
 pub mod program;
+mod replace;
+mod replay;
 pub mod run;
 pub mod serve;
 pub mod ui;

@@ -16,11 +16,13 @@ use sha2::{Digest as _, Sha256};
 use crate::decode::hex;
 
 /// What a tree comes to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) digest: String,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+    /// When a file was read nobody could write to it.
+    pub(crate) alone: bool,
 }
 
 /// Reads all of a tree.
@@ -29,7 +31,7 @@ pub(crate) fn sum(root: &Dir) -> Result<Sum, Errno> {
     let mode = rustix::fs::fstat(root)?.st_mode & 0o7777;
     walk.hash.update(mode.to_le_bytes());
     walk.folder(root)?;
-    Ok(Sum { digest: hex(&walk.hash.finalize()), ..walk.sum })
+    Ok(Sum { digest: hex(&walk.hash.finalize()), files: walk.files, bytes: walk.bytes, alone: walk.alone })
 }
 
 /// Puts one entry that is no folder into a digest.
@@ -43,7 +45,9 @@ pub(crate) fn sum_of(dir: &Dir, name: &OsStr, hash: &mut Sha256) -> Result<(), E
 
 struct Walk {
     hash: Sha256,
-    sum: Sum,
+    files: u64,
+    bytes: u64,
+    alone: bool,
     buffer: Vec<u8>,
     /// Contents of files that have more than one name, which are read once: their digests and sizes.
     names: BTreeMap<(u64, u64), ([u8; 32], u64)>,
@@ -51,7 +55,8 @@ struct Walk {
 
 impl Default for Walk {
     fn default() -> Self {
-        Self { hash: Sha256::new(), sum: Sum::default(), buffer: vec![0; 128 << 10], names: BTreeMap::new() }
+        let (hash, buffer) = (Sha256::new(), vec![0; 128 << 10]);
+        Self { hash, files: 0, bytes: 0, alone: true, buffer, names: BTreeMap::new() }
     }
 }
 
@@ -75,7 +80,7 @@ impl Walk {
     fn entry(&mut self, dir: &Dir, name: &OsStr, mode: u32) -> Result<(), Errno> {
         self.text(name.as_bytes());
         self.hash.update(mode.to_le_bytes());
-        self.sum.files = self.sum.files.saturating_add(1);
+        self.files = self.files.saturating_add(1);
         match FileType::from_raw_mode(mode) {
             FileType::Directory => self.folder(&dir.enter(Path::new(name), Cross::No)?),
             FileType::RegularFile => self.file(dir.open_file(name, OFlags::RDONLY, Mode::empty())?),
@@ -103,12 +108,14 @@ impl Walk {
         if many {
             self.names.insert(id, (digest, size));
         }
-        self.sum.bytes = self.sum.bytes.saturating_add(size);
+        self.bytes = self.bytes.saturating_add(size);
         self.hash.update(digest);
         Ok(())
     }
 
     fn content(&mut self, mut file: File) -> Result<([u8; 32], u64), Errno> {
+        // Before it is read: what is written from here on changes its change time.
+        self.alone = self.alone && sys::writers::none(&file);
         let (mut hash, mut size) = (Sha256::new(), 0_u64);
         loop {
             let read = file.read(&mut self.buffer).map_err(|error| errno_of(&error))?;

@@ -12,7 +12,7 @@ use sandbox::state::{Dir, errno_of};
 
 use crate::config::MAX_DOCUMENT;
 use crate::error::ImageError;
-use crate::members::{Kind, Members};
+use sandbox::members::{Kind, Members};
 
 /// Most members of an archive: blobs and documents, not the files of the image.
 const MAX_MEMBERS: usize = 10_000;
@@ -118,8 +118,9 @@ fn members_of(file: &File) -> Result<BTreeMap<String, Lies>, String> {
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut found = BTreeMap::new();
     let mut members = Members::new(Section { file, at: 0, left: length });
-    while let Some(member) =
-        members.next().map_err(|error| format!("it cannot be read as a tar archive: {error} (is it compressed?)"))?
+    while let Some(member) = members
+        .next_member()
+        .map_err(|error| format!("it cannot be read as a tar archive: {error} (is it compressed?)"))?
     {
         // A member that is none of an image is never asked for.
         let Ok(name) = String::from_utf8(member.name) else { continue };

@@ -20,6 +20,7 @@ use crate::decode::hex;
 use crate::error::ImageError;
 use crate::layout::{Image, images};
 use crate::resolve::{digest_of, same};
+use crate::seal;
 use crate::source::Source;
 use crate::unpack::{Told, unpack};
 
@@ -258,7 +259,7 @@ impl Store {
         told: Told,
     ) -> Result<(), ImageError> {
         let io = |errno| self.io(&stage.name, errno);
-        let sum = sum(&stage.root).map_err(io)?;
+        let sum = seal::around(&stage.dir, &stage.root, || sum(&stage.root)).map_err(io)?;
         let about = About {
             schema: 1,
             digest: digest.to_owned(),
@@ -349,11 +350,23 @@ impl Store {
         })
     }
 
-    /// Gives out a tree, after reading all of it; it stays as long as the lease does.
+    /// Gives out a tree that is what was unpacked; it stays as long as the lease does.
     ///
     /// # Errors
     /// [`ImageError::None`]; [`ImageError::Changed`]: it is not what was unpacked.
     pub fn lease(&self, reference: &str) -> Result<Lease, ImageError> {
+        self.leased(reference, |about| self.is_whole(about))
+    }
+
+    /// The same, after reading all of it whether it was sealed or not.
+    ///
+    /// # Errors
+    /// As [`Self::lease`].
+    pub fn lease_read_again(&self, reference: &str) -> Result<Lease, ImageError> {
+        self.leased(reference, |about| self.is_read_whole(about))
+    }
+
+    fn leased(&self, reference: &str, is_whole: impl FnOnce(&About) -> bool) -> Result<Lease, ImageError> {
         let (about, held) = {
             let _lock = self.lock(LOCK, FlockOperation::LockShared)?;
             let digest = self.digest(&self.names()?, reference)?;
@@ -363,7 +376,7 @@ impl Store {
             rustix::fs::flock(&lease, FlockOperation::LockShared).map_err(|errno| self.io(LEASE, errno))?;
             (about, OwnedFd::from(lease))
         };
-        if !self.is_whole(&about) {
+        if !is_whole(&about) {
             return Err(changed(&about.digest));
         }
         let path = self.tree(&about.digest)?;
@@ -413,11 +426,24 @@ impl Store {
         }
     }
 
-    /// Whether the tree is what was unpacked: all of it is read.
+    /// Whether the tree is what was unpacked: nothing of it was changed since all of it was read, or all of it is read now.
     fn is_whole(&self, about: &About) -> bool {
-        let Ok(place) = self.place(&about.digest) else { return false };
-        let found = self.dir.enter(format!("{place}/{ROOT}"), Cross::No).and_then(|root| sum(&root));
-        found.is_ok_and(|found| found.digest == about.tree)
+        let sealed = |(dir, root): (Dir, Dir)| seal::holds(&dir, &root, &about.tree);
+        self.folders(&about.digest).is_ok_and(sealed) || self.is_read_whole(about)
+    }
+
+    fn is_read_whole(&self, about: &About) -> bool {
+        let read =
+            |(dir, root): (Dir, Dir)| seal::around(&dir, &root, || sum(&root)).map_err(|errno| self.io(ROOT, errno));
+        self.folders(&about.digest).and_then(read).is_ok_and(|found| found.digest == about.tree)
+    }
+
+    /// The folder of an image, and its tree.
+    fn folders(&self, digest: &str) -> Result<(Dir, Dir), ImageError> {
+        let place = self.place(digest)?;
+        let folders =
+            self.dir.enter(&place, Cross::No).and_then(|dir| dir.enter(ROOT, Cross::No).map(|root| (dir, root)));
+        folders.map_err(|errno| self.io(&place, errno))
     }
 
     fn names(&self) -> Result<Names, ImageError> {

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::decode::{Bounded, Budget, Decoder, Hashed};
 use crate::error::ImageError;
 use crate::layout::{Image, Layer, differs};
-use crate::members::{Kind, Member, Members};
 use crate::source::{Part, Source};
 use crate::tree::{Place, Problem, Tree, times};
+use sandbox::members::{Kind, Member, Members};
 
 /// Most bytes that the layers of an image may unpack to, unless said.
 pub const MAX_UNPACKED: u64 = 20 << 30;
@@ -124,7 +124,7 @@ impl<'a> Unpacker<'a> {
         let decoder = Decoder::new(BufReader::with_capacity(CHUNK, packed));
         let decoder = decoder.map_err(|error| self.unreadable(part, &error))?;
         let mut members = Members::new(Hashed::new(Bounded::new(decoder, self.budget)));
-        while let Some(member) = members.next().map_err(|error| self.unreadable(part, &error))? {
+        while let Some(member) = members.next_member().map_err(|error| self.unreadable(part, &error))? {
             let member = if self.form == Form::Package { merged(member) } else { member };
             self.entry(part, &member, &mut members)?;
         }

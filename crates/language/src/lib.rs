@@ -99,7 +99,8 @@ fn end(ended: &Ended) -> ! {
     match ended {
         Ended::Memory(_) => by_signal(Interpreter::OUT_OF_MEMORY),
         Ended::Steps(_) => by_signal(Interpreter::OUT_OF_STEPS),
-        Ended::Exited(_) | Ended::Failed(_) | Ended::Lacks(..) => {}
+        Ended::Lacks(..) => by_signal(Interpreter::LACKS),
+        Ended::Exited(_) | Ended::Failed(_) => {}
     }
     std::process::exit(code)
 }

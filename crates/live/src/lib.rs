@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod files;
 pub mod kernel;
+pub mod moment;
 mod place;
 pub mod pool;
 pub mod record;

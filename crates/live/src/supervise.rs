@@ -117,7 +117,7 @@ async fn warm(
             home.name(claim, name)?;
         }
         info.created_ms = jiff::Timestamp::now().as_millisecond();
-        info.ends_ms = life.map(|life| ends(info.created_ms, life));
+        info.end_in(info.created_ms, life);
         (info.name, info.labels) = (taking.name.clone(), taking.labels.clone());
         Ok(())
     });
@@ -302,7 +302,7 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
     let policy: &Policy = &plan.policy;
     let created_ms = jiff::Timestamp::now().as_millisecond();
     let life = policy.limits.wall.map(|wall| Duration::from_millis(wall.0));
-    Info {
+    let mut info = Info {
         id: id.to_owned(),
         name: request.name.clone(),
         labels: request.labels.clone(),
@@ -313,7 +313,8 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
         plan: plan.digest().to_owned(),
         template: request.template.clone(),
         created_ms,
-        ends_ms: life.map(|life| ends(created_ms, life)),
+        ends_ms: None,
+        ends_boot_ms: None,
         idle_ms: request.idle_ms,
         ended_ms: None,
         reason: None,
@@ -325,11 +326,9 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
         disk_limit: policy.limits.disk.map(|bytes| bytes.0),
         usage: Value::Null,
         report: None,
-    }
-}
-
-fn ends(created_ms: i64, life: Duration) -> i64 {
-    created_ms.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX))
+    };
+    info.end_in(created_ms, life);
+    info
 }
 
 /// What a snapshot of it says.

@@ -367,6 +367,9 @@ pub struct Info {
     /// When its life is over: milliseconds since 1970; absent = never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_ms: Option<i64>,
+    /// The same on the clock that nobody sets: milliseconds since the machine was started. A sandbox does not outlive that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_boot_ms: Option<i64>,
     /// `--idle`, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,

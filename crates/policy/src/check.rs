@@ -316,9 +316,11 @@ impl Check<'_, '_> {
         let mut taken: Vec<&String> = policy.env.set.keys().chain(&policy.env.pass).collect();
         for (name, secret) in &policy.secrets {
             let path = format!("secrets.{name}");
-            if let SecretSource::Env(variable) = &secret.from
-                && policy.env.pass.contains(variable)
-            {
+            for source in secret.sources() {
+                let SecretSource::Env(variable) = source else { continue };
+                if !policy.env.pass.contains(variable) {
+                    continue;
+                }
                 let what = format!("`{variable}` is the source of `{path}`, and `env.pass` gives it to the program");
                 let fix = format!("leave it out of `env.pass`; `{path}.env` shows a placeholder instead");
                 self.wrong("env.pass", "secrets/inside", what, "a secret never goes inside", fix);

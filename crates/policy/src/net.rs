@@ -259,6 +259,9 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
+/// `kind` of a secret that signs.
+pub(crate) const SIGV4: &str = "aws-sigv4";
+
 /// `[secrets.NAME]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
@@ -276,6 +279,17 @@ pub struct Secret {
     pub put: SecretUse,
     /// The variable inside that holds a placeholder.
     pub env: Option<String>,
+}
+
+impl Secret {
+    /// Where its values are found; the id of an access key is no secret.
+    pub fn sources(&self) -> impl Iterator<Item = &SecretSource> {
+        let token = match &self.put {
+            SecretUse::Sign(signing) => signing.session_token.as_ref(),
+            SecretUse::Header { .. } | SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => None,
+        };
+        std::iter::once(&self.from).chain(token)
+    }
 }
 
 /// `from` of a secret.
@@ -315,6 +329,21 @@ pub enum SecretUse {
     Query(String),
     /// Wherever the program sends the placeholder.
     Placeholder,
+    /// `kind = "aws-sigv4"`: it signs the request, and is not part of it.
+    Sign(Signing),
+}
+
+/// What AWS' signature (version 4) is made with beside the secret access key itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signing {
+    /// Where the id of the access key is found.
+    pub key_id: SecretSource,
+    /// Where the session token is found, for credentials that expire.
+    pub session_token: Option<SecretSource>,
+    /// The region; none: as the host says.
+    pub region: Option<String>,
+    /// The service by its signing name; none: as the host says.
+    pub service: Option<String>,
 }
 
 impl Net {
@@ -485,12 +514,31 @@ fn secret(secret: &Secret) -> Value {
         SecretUse::Basic(user) => json!({ "basic": user }),
         SecretUse::Query(key) => json!({ "query": key }),
         SecretUse::Placeholder => json!("placeholder"),
+        SecretUse::Sign(signing) => {
+            map.extend(sign(signing));
+            Value::Null
+        }
     };
-    map.insert("as".to_owned(), put);
+    if !put.is_null() {
+        map.insert("as".to_owned(), put);
+    }
     if let Some(name) = &secret.env {
         map.insert("env".to_owned(), json!(name));
     }
     Value::Object(map)
+}
+
+fn sign(signing: &Signing) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("kind".to_owned(), json!(SIGV4));
+    map.insert("key_id".to_owned(), json!(signing.key_id.to_string()));
+    let more = [
+        ("session_token", signing.session_token.as_ref().map(ToString::to_string)),
+        ("region", signing.region.clone()),
+        ("service", signing.service.clone()),
+    ];
+    map.extend(more.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))));
+    map
 }
 
 fn target(to: &Target) -> Map<String, Value> {

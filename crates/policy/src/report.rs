@@ -237,6 +237,9 @@ pub struct Report {
     pub outcome: Outcome,
     /// Usage.
     pub usage: Usage,
+    /// How many requests each secret was put into, or signed, by name; never a value.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, u64>,
     /// Enforcers.
     pub enforcers: Vec<EnforcerLine>,
     /// Weakenings.

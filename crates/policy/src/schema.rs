@@ -148,8 +148,14 @@ fn secret() -> Value {
     let one = |key: &str| table(&json!({ key: text() }), &[key]);
     let header = table(&json!({ "header": text(), "format": text() }), &["header"]);
     let put = json!({ "anyOf": [{ "const": "placeholder" }, header, one("basic"), one("query")] });
+    let source = || json!({ "type": "string", "pattern": "^(env|file|command):" });
     let keys = json!({
-        "from": { "type": "string", "pattern": "^(env|file|command):" },
+        "kind": { "const": "aws-sigv4" },
+        "from": source(),
+        "key_id": source(),
+        "session_token": source(),
+        "region": text(),
+        "service": text(),
         "hosts": texts(),
         "ports": ports(),
         "methods": texts(),

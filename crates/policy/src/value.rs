@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
-    Cidr, Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Target, TlsUse,
-    Unknown, host_matches, secrets_document, secrets_from_document,
+    Cidr, Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Signing, Target,
+    TlsUse, Unknown, host_matches, secrets_document, secrets_from_document,
 };
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 

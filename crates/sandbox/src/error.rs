@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::audit::AuditError;
 use crate::changes::ChangesError;
 use crate::fault::Fault;
-use crate::run::start_fault;
 use crate::snapshot::SnapshotError;
+use crate::start_fault;
 use crate::state::StateError;
 
 /// Why there is no run.

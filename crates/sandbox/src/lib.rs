@@ -13,14 +13,17 @@ pub mod changes;
 mod environment;
 mod error;
 pub mod fault;
+pub mod gc;
 mod identity;
 mod image;
 mod links;
 mod load;
+pub mod members;
 pub mod protect;
 pub mod quantity;
 pub mod run;
 pub mod snapshot;
+mod start_fault;
 pub mod state;
 mod workload;
 

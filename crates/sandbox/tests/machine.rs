@@ -45,7 +45,7 @@ impl Place {
         std::fs::copy(shell, root.join("bin/busybox")).unwrap();
         for name in [
             "sh", "cat", "echo", "sleep", "dd", "touch", "mount", "ls", "id", "kill", "rm", "grep", "chmod", "cp",
-            "tr", "wc",
+            "tr", "wc", "ln", "mkdir", "pwd",
         ] {
             symlink("busybox", root.join("bin").join(name)).unwrap();
         }
@@ -74,6 +74,15 @@ impl Place {
         let ended = self.start(set, &["sh", "-c", script], Stdin::Nothing).wait().unwrap();
         assert_eq!(ended.failed, [], "{script}");
         ended
+    }
+
+    /// A folder to work in.
+    fn project(&self) -> PathBuf {
+        let project = self.folder.path().join("project");
+        std::fs::create_dir_all(project.join("a")).unwrap();
+        std::fs::write(project.join("a/given"), "of the host\n").unwrap();
+        std::fs::write(project.join("gone"), "").unwrap();
+        project
     }
 
     /// Nothing of a run is left: no emulator, no folder.
@@ -132,6 +141,62 @@ fn what_is_closed_in_a_machine_stays_closed_and_the_rest_works() {
         echo works >/tmp/file && cat /tmp/file && ls /home/user >/dev/null && echo LEGITIMATE";
     let ended = place.run(&["limits.file_size=none"], script);
     assert_eq!(text(&ended), "works\nLEGITIMATE\n");
+    place.nothing_left();
+}
+
+/// The copy goes in, what was written comes back as changes, and nothing of the host is touched before `apply`.
+#[test]
+fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {
+    let Some(place) = Place::new() else { return };
+    let project = place.project();
+    let script = "
+        pwd; cat a/given; echo more >>a/given; echo new >a/new; rm gone; ln -s ../../etc/passwd out; echo x >closed
+        chmod 0 closed
+        ln a/new linked; mkdir -p deep/er; chmod 700 deep; id -u; ls -n a/given | tr -s ' '
+        dd if=/dev/zero of=big bs=1M count=500 2>/dev/null && echo DISK-UNBOUNDED; rm -f big
+        touch /workspace/../x 2>/dev/null && echo ROOT-WRITTEN; echo end";
+    let mode = format!("workspace={{path=\"{}\",mode=\"copy\"}}", project.display());
+    let ended = place.run(&[mode.as_str(), "limits.file_size=none", "limits.disk=32M", "fs.tmp=8M"], script);
+    let said = text(&ended);
+    assert!(said.starts_with("/workspace\nof the host\n1000\n-rw-r--r-- 1 1000 1000"), "{said}");
+    assert!(said.ends_with("end\n") && !said.contains("UNBOUNDED") && !said.contains("WRITTEN"), "{said}");
+    let report = &ended.report.workspace;
+    let changes: Vec<String> =
+        report.changes.iter().map(|change| format!("{} {}", change.change, change.path)).collect();
+    let wanted =
+        ["added a/new", "added deep", "added deep/er", "added linked", "added out", "modified a/given", "removed gone"];
+    let mut found = changes.clone();
+    found.sort();
+    assert_eq!(found, wanted, "{changes:?} {:?}", report.notes);
+    // What its own user may not read, nobody inside hands over: it is told, and not left out in silence.
+    assert!(report.notes.iter().any(|note| note.contains("closed")), "{:?}", report.notes);
+    assert_eq!(std::fs::read_to_string(project.join("a/given")).unwrap(), "of the host\n");
+    assert!(project.join("gone").exists() && !project.join("out").exists());
+    place.nothing_left();
+}
+
+/// One that is ended has nobody left who hands over what it wrote: that is said, and never told as "no changes".
+#[test]
+fn a_machine_that_is_ended_loses_what_it_wrote_and_says_so() {
+    let Some(place) = Place::new() else { return };
+    let mode = format!("workspace={{path=\"{}\",mode=\"copy\"}}", place.project().display());
+    let script = "echo new >new; sleep 60";
+    let ended = place.start(&[mode.as_str(), "limits.wall=2s"], &["sh", "-c", script], Stdin::Nothing).wait().unwrap();
+    assert_eq!(ended.report.outcome.limit, Some(Limit::Wall));
+    let ids: Vec<_> = ended.failed.iter().map(|fault| fault.id).collect();
+    assert_eq!(ids, ["run/changes-lost"], "{:?}", ended.failed);
+    assert!(ended.report.workspace.changes.is_empty());
+    place.nothing_left();
+}
+
+/// A read-only one is a copy too, and cannot be written.
+#[test]
+fn a_workspace_can_be_read_only() {
+    let Some(place) = Place::new() else { return };
+    let mode = format!("workspace={{path=\"{}\",mode=\"ro\"}}", place.project().display());
+    let ended = place.run(&[mode.as_str()], "cat a/given; touch new 2>/dev/null && echo WRITTEN; echo end");
+    assert_eq!(text(&ended), "of the host\nend\n");
+    assert!(ended.report.workspace.changes.is_empty());
     place.nothing_left();
 }
 

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use live::moment::boot_ms;
 use live::words::Info;
 
-use crate::clock::now_ms;
 use crate::keys::Key;
 
 /// What all of ours begin with.
@@ -24,7 +24,8 @@ pub(crate) const WAKE: &str = "fumehood.wake";
 /// `private`: its ports want the traffic token.
 pub(crate) const PORTS: &str = "fumehood.ports";
 
-/// Milliseconds since 1970: no end of it may lie later, by the `limits.wall` of its key's ceiling.
+/// Milliseconds since the machine was started: no end of it may lie later, by the `limits.wall` of its key's ceiling. Not of the
+/// clock that can be set back.
 pub(crate) const LATEST: &str = "fumehood.latest";
 
 /// How long a paused sandbox is kept: a day.
@@ -59,6 +60,12 @@ pub(crate) fn ends_ms(info: &Info) -> Option<i64> {
     info.ends_ms.map(|ends| ends.saturating_sub(kept))
 }
 
+/// Whether its life is over for the caller, by the clock that nobody sets (`now_ms` is milliseconds since the machine was started).
+pub(crate) fn is_over(info: &Info, now_ms: i64) -> bool {
+    let kept = if pauses_at_end(info) { i64::try_from(KEPT_MS).unwrap_or(0) } else { 0 };
+    info.ends_boot_ms.is_some_and(|ends| ends.saturating_sub(kept) <= now_ms)
+}
+
 /// The life that its supervisor is to be told, for a life of so many milliseconds.
 pub(crate) fn supervised_ms(info: &Info, ms: u64) -> u64 {
     if pauses_at_end(info) { ms.saturating_add(KEPT_MS) } else { ms }
@@ -66,7 +73,42 @@ pub(crate) fn supervised_ms(info: &Info, ms: u64) -> u64 {
 
 /// No more of so many milliseconds from now than the ceiling of its key leaves.
 pub(crate) fn within(info: &Info, ms: u64) -> u64 {
+    within_at(info, ms, boot_ms())
+}
+
+fn within_at(info: &Info, ms: u64, now_ms: i64) -> u64 {
     let latest = info.labels.get(LATEST).and_then(|latest| latest.parse::<i64>().ok());
-    let left = latest.map(|latest| u64::try_from(latest.saturating_sub(now_ms())).unwrap_or(0));
+    let left = latest.map(|latest| u64::try_from(latest.saturating_sub(now_ms)).unwrap_or(0));
     left.map_or(ms, |left| left.min(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// One whose two ends are so far apart as a clock that was set makes them.
+    fn info(ends_ms: i64, ends_boot_ms: i64, labels: &[(&str, &str)]) -> Info {
+        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        serde_json::from_value(json!({
+            "id": "a", "labels": labels, "state": "running", "run": "r", "tier": "container", "policy": "base", "plan": "",
+            "created_ms": 0, "ends_ms": ends_ms, "ends_boot_ms": ends_boot_ms, "pid": 1, "usage": {},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_clock_that_is_set_neither_ends_a_life_nor_prolongs_it() {
+        let kept = i64::try_from(KEPT_MS).unwrap();
+        let pauses = [(AT_END, "pause")];
+        for ends_ms in [i64::MIN, 0, i64::MAX] {
+            // An hour is left, whatever the calendar says; then none.
+            let lives = info(ends_ms, kept + 4_000_000, &pauses);
+            assert!(!is_over(&lives, 400_000) && is_over(&lives, 4_000_000), "{ends_ms}");
+        }
+        let ceiling = info(0, 0, &[(LATEST, "5000")]);
+        assert_eq!((within_at(&ceiling, 9000, 1000), within_at(&ceiling, 9000, 6000)), (4000, 0));
+        assert_eq!(within_at(&ceiling, 10, 1000), 10);
+    }
 }

@@ -21,7 +21,7 @@ use crate::labels;
 /// Most snapshots of a key: each takes room on the disk.
 const MOST: usize = 100;
 /// Most forks of one request.
-const MOST_FORKS: u64 = 20;
+const MAX_FORKS: u64 = 20;
 
 /// A snapshot, and what makes sandboxes of it.
 #[derive(Clone, Debug)]
@@ -60,8 +60,8 @@ fn owned(key: &Key, about: About) -> Option<Known> {
 /// How many forks a request asks for.
 pub(crate) fn forks_wanted(asked: &Map<String, Json>) -> Result<u64, Problem> {
     let count = json::number(asked, "count")?.unwrap_or(1);
-    let wrong = || Problem::invalid("count", &format!("`count` is no number from 1 to {MOST_FORKS}"));
-    Some(count).filter(|count| (1..=MOST_FORKS).contains(count)).ok_or_else(wrong)
+    let wrong = || Problem::invalid("count", &format!("`count` is no number from 1 to {MAX_FORKS}"));
+    Some(count).filter(|count| (1..=MAX_FORKS).contains(count)).ok_or_else(wrong)
 }
 
 impl Desk {

@@ -59,6 +59,15 @@ pub fn memory_device() -> crate::error::Result<u64> {
     rustix::fs::fstat(&file).map(|stat| stat.st_dev).named("fstat", name)
 }
 
+/// Time since the machine was started, its sleep included: nobody sets this clock.
+#[must_use]
+pub fn since_boot() -> std::time::Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+    std::time::Duration::new(seconds, nanos)
+}
+
 /// Whole seconds of CLOCK_MONOTONIC and CLOCK_BOOTTIME.
 #[must_use]
 pub fn clocks_since_boot() -> (i64, i64) {

@@ -37,6 +37,8 @@ pub mod machine;
 #[cfg(feature = "std")]
 pub mod memfd;
 #[cfg(feature = "std")]
+pub mod memory;
+#[cfg(feature = "std")]
 pub mod path_walk;
 #[cfg(feature = "std")]
 pub mod paths;
@@ -64,3 +66,5 @@ pub mod table;
 pub mod terminal;
 #[cfg(feature = "std")]
 pub mod tree;
+#[cfg(feature = "std")]
+pub mod writers;

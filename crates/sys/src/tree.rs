@@ -8,8 +8,9 @@
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use rustix::mount::OpenTreeFlags;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
 
 use crate::error::{Error, Named as _, Result};
 
@@ -43,6 +44,39 @@ pub fn clone(place: impl AsFd, whole: bool) -> Result<OwnedFd> {
 /// EPERM: not allowed to mount.
 pub fn restrict(tree: impl AsFd, attributes: u64) -> Result<()> {
     set(tree, &MountAttr { set: attributes, clear: 0, propagation: 0, userns: 0 })
+}
+
+/// A new file system in memory with both of its bounds, for nobody but root until it has folders.
+///
+/// # Errors
+/// EPERM: not allowed to mount.
+pub fn in_memory(bytes: u64, inodes: u64) -> Result<OwnedFd> {
+    let object = || "a file system in memory".to_owned();
+    let fs = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).named("fsopen", object)?;
+    // 0 would mean "no bound" to the kernel.
+    let bounds = [("size", bytes.max(4096).to_string()), ("nr_inodes", inodes.max(1).to_string())];
+    for (key, value) in bounds.into_iter().chain([("mode", "0700".to_owned())]) {
+        rustix::mount::fsconfig_set_string(fs.as_fd(), key, value).named("fsconfig", object)?;
+    }
+    rustix::mount::fsconfig_create(fs.as_fd()).named("fsconfig", object)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).named("fsmount", object)
+}
+
+/// Makes a folder of these owners and this mode in a tree, and opens it.
+///
+/// # Errors
+/// EEXIST, ENOSPC.
+pub fn make_folder(tree: impl AsFd, name: &str, mode: u32, (uid, gid): (u32, u32)) -> Result<OwnedFd> {
+    let object = || name.to_owned();
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    rustix::fs::mkdirat(&tree, name, Mode::RWXU).named("mkdir", object)?;
+    rustix::fs::chownat(&tree, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).named("chown", object)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(&tree, name, flags, Mode::empty()).named("open", object)?;
+    // After the owners, for a change of those takes bits away; and whatever our umask is.
+    rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode)).named("chmod", object)?;
+    Ok(folder)
 }
 
 pub(crate) fn set(tree: impl AsFd, attributes: &MountAttr) -> Result<()> {

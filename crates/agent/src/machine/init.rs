@@ -17,7 +17,7 @@ use rustix::process::{WaitOptions, WaitStatus};
 use rustix::system::RebootCommand;
 use sys::bare::{self, Fd, Pointers};
 
-use super::{CONFIG, FILTER, MODULES, Machine, PORT, PROGRAM, root};
+use super::{CONFIG, FILTER, MODULES, Machine, PORT, PROGRAM, root, workspace};
 use crate::files::failure::{failure, words};
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
@@ -69,7 +69,11 @@ fn live() -> Result<(), Fault> {
     let filter = std::fs::read(Path::new("/").join(FILTER)).map_err(io("reading the filter"))?;
     let program = rustix::fs::open(Path::new("/").join(PROGRAM), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let program = program.map_err(at("opening the agent"))?;
-    drop(open_when_there("/dev/vda", OFlags::RDONLY)?);
+    let images = [(root::DEVICE, super::ROOT_LABEL), (workspace::DEVICE, super::WORKSPACE_LABEL)];
+    let count = if machine.workspace.is_some() { 2 } else { 1 };
+    for (device, label) in images.into_iter().take(count) {
+        labelled(&open_when_there(device, OFlags::RDONLY)?, device, label)?;
+    }
     rustix::system::sethostname(machine.hostname.as_bytes()).map_err(at("the host name"))?;
     // Nothing inside needs namespaces of its own, and much of the kernel is reached through them.
     write("/proc/sys/user/max_user_namespaces", "0")?;
@@ -121,6 +125,16 @@ fn open_when_there(path: &str, flags: OFlags) -> Result<OwnedFd, Fault> {
             Err(errno) => return Err(at(path)(errno)),
         }
     }
+}
+
+/// The file system there has this label: devices are numbered in the order in which they are found.
+fn labelled(device: &OwnedFd, name: &str, label: &str) -> Result<(), Fault> {
+    /// Where ext4's superblock has it.
+    const LABEL: u64 = 1024 + 0x78;
+    let mut found = [0_u8; 16];
+    let read = rustix::io::pread(device, &mut found, LABEL).map_err(at(name))?;
+    let text = found.get(..read).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
+    if text == label.as_bytes() { Ok(()) } else { Err(Fault(format!("{name}: it is not the image `{label}`"))) }
 }
 
 fn write(path: &str, value: &str) -> Result<(), Fault> {

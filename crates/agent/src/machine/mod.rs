@@ -2,6 +2,7 @@
 
 mod init;
 mod root;
+mod workspace;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,11 @@ pub const OURS: &str = "/run/fumehood";
 /// The port of the virtual serial device that leads to the supervisor.
 pub const PORT: u32 = 1;
 
+/// The label of the root's image.
+pub const ROOT_LABEL: &str = "root";
+/// The label of the workspace's image.
+pub const WORKSPACE_LABEL: &str = "workspace";
+
 /// The stream of the supervisor's first request.
 pub const FIRST: u32 = 1;
 
@@ -35,6 +41,18 @@ pub struct Place {
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
+}
+
+/// A copy of a folder of the host, which comes as an image of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workspace {
+    /// Where it is.
+    pub at: String,
+    /// Its size.
+    pub size: Place,
+    /// It can be written to.
+    pub write: bool,
 }
 
 /// What the init makes of the machine before the agent is started.
@@ -61,6 +79,9 @@ pub struct Machine {
     pub shm: Place,
     /// `/run`.
     pub run: Place,
+    /// The copy of the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Workspace>,
     /// Resource limits by their number.
     pub rlimits: BTreeMap<u32, u64>,
     /// `NAME=VALUE`.

@@ -12,11 +12,11 @@ use super::init::{Fault, at, io};
 use super::{FILES, Machine, OURS, Place};
 
 /// Where the tree is made.
-const NEW: &str = "/new";
+pub(super) const NEW: &str = "/new";
 /// Where the image lies before its entries are shown.
 const IMAGE: &str = "/image";
 /// The image's device.
-const DEVICE: &str = "/dev/vda";
+pub(super) const DEVICE: &str = "/dev/vda";
 /// Names at the top that are ours.
 const OWN: &[&str] = &["proc", "sys", "dev", "tmp", "run", "home", "lost+found"];
 /// Device, major and minor number.
@@ -48,6 +48,7 @@ pub(super) fn enter(machine: &Machine) -> Result<(), Fault> {
     devices()?;
     places(machine)?;
     files()?;
+    super::workspace::make(machine)?;
     let sealed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount_remount(NEW, sealed, c"").map_err(at("sealing the root"))?;
     rustix::process::chdir(NEW).map_err(at(NEW))?;

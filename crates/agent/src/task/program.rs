@@ -26,6 +26,8 @@ const AFTER_THE_END: usize = 128 * 1024;
 const REOPENED: Duration = Duration::from_millis(50);
 /// Whoever starts programs, and tells of their ends, is told to go on so often: a program inside can stop it.
 const GOES_ON: Duration = Duration::from_secs(1);
+/// Most times for one start. They are counted and not timed: while the sandbox is paused nobody tells and nobody starts.
+const MAX_CALLS: u32 = 20;
 /// Most controls that wait for the program's start.
 const CONTROLS: usize = 64;
 
@@ -33,6 +35,8 @@ pub(super) struct Running {
     order: u64,
     /// When the starter is told to go on.
     wakes: Instant,
+    /// How often it was told so before the start.
+    calls: u32,
     news: VecDeque<Told>,
     controls: VecDeque<ProgramControl>,
     pid: Option<i32>,
@@ -110,6 +114,7 @@ impl Running {
         Ok(Self {
             order,
             wakes: in_a_while(),
+            calls: 0,
             news: VecDeque::new(),
             controls: VecDeque::new(),
             pid: None,
@@ -167,11 +172,23 @@ impl Running {
     }
 
     /// Without this a stopped starter would leave the client waiting for a start, or for an end that was.
-    fn wake(&mut self, inside: &Inside) {
-        if Instant::now() >= self.wakes {
-            inside.starter.wake();
-            self.wakes = in_a_while();
+    ///
+    /// # Errors
+    /// It was told often enough and has not started the program: something inside stops it without end.
+    fn wake(&mut self, inside: &Inside) -> Result<(), Failure> {
+        if Instant::now() < self.wakes {
+            return Ok(());
         }
+        if self.pid.is_none() {
+            self.calls = self.calls.saturating_add(1);
+            if self.calls > MAX_CALLS {
+                let why = "the process that starts programs did not start it within 20 s: a program inside may stop it again and again";
+                return Err(failure(Code::Failed, why));
+            }
+        }
+        inside.starter.wake();
+        self.wakes = in_a_while();
+        Ok(())
     }
 
     /// The foreground group of its terminal: one of its own session, never one of ours.
@@ -269,7 +286,7 @@ impl Task for Running {
     fn step(&mut self, io: &mut Io<'_>, inside: &mut Inside) -> Result<Progress, Failure> {
         self.hear(io)?;
         if self.ended.is_none() {
-            self.wake(inside);
+            self.wake(inside)?;
         }
         if self.pid.is_none() {
             return Ok(Progress::Until(self.wakes));

@@ -1,6 +1,6 @@
 //! Programs, their streams and their ends.
 
-use agent::words::{Code, Hello, Program, ProgramControl, Request, Size};
+use agent::words::{Code, Exited, Hello, Program, ProgramControl, Request, Size};
 
 use crate::client::{Agent, program, shell};
 
@@ -354,4 +354,23 @@ fn a_starter_that_is_stopped_keeps_nobody_waiting_and_goes_on() {
     // Nor where all that is waited for is an end.
     let alone = agent.shell("kill -STOP $PPID; echo stopped");
     assert_eq!((alone.text(), alone.exited().code), ("stopped\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn a_starter_that_is_stopped_without_end_is_told_after_a_while() {
+    let mut agent = Agent::new();
+    // Faster than it is told to go on.
+    let stops = "read go; echo begun; while kill -STOP $PPID; do :; done";
+    let (stopper, pid) = agent.start(Program { stdin: true, ..shell(stops) });
+    agent.send(stopper, b"go\n");
+    agent.until("the stops", |agent| agent.streams[&stopper].text().contains("begun"));
+    let late = agent.open(&Request::Start(shell("echo never")));
+    // Where a stop comes late it may start all the same; nobody waits without end.
+    if let Err(failure) = agent.end(late).result::<Exited>() {
+        assert!(failure.code == Code::Failed && failure.message.contains("again and again"), "{failure}");
+    }
+    // Once that is over, programs start as before.
+    drop(sys::signals::send(i32::try_from(pid).unwrap(), false, 9));
+    assert_eq!(agent.shell("echo again").text(), "again\n");
+    assert_eq!(agent.end(stopper).exited().signal, Some(9));
 }

@@ -22,6 +22,9 @@ pub(crate) fn search(variables: &[CString]) -> Vec<CString> {
     folders.take(MAX_FOLDERS).map(|folder| CString::new(folder).unwrap_or_default()).collect()
 }
 
+/// What the Java machine reads in whichever program it runs.
+const JAVA_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
+
 /// `KEY=VALUE` strings, later ones having replaced earlier ones.
 pub(crate) fn build(
     policy: &Policy,
@@ -45,7 +48,13 @@ pub(crate) fn build(
     for name in trust::VARIABLES.iter().filter(|_| trust) {
         put(name.as_bytes(), trust::BUNDLE.as_bytes());
     }
-    for (name, value) in policy.limits.memory.iter().flat_map(|limit| told_to_runtimes(limit.0)) {
+    if trust {
+        put(JAVA_OPTIONS.as_bytes(), trust::JAVA.as_bytes());
+    }
+    for (name, mut value) in policy.limits.memory.iter().flat_map(|limit| told_to_runtimes(limit.0)) {
+        if trust && name == JAVA_OPTIONS {
+            value = format!("{value} {}", trust::JAVA);
+        }
         put(name.as_bytes(), value.as_bytes());
     }
     if let Some(term) = term {
@@ -86,7 +95,7 @@ fn told_to_runtimes(limit: u64) -> [(&'static str, String); 3] {
     // space: code, buffers, stacks. Go counts all but what the kernel keeps for it.
     let three_quarters = limit / 4 * 3;
     [
-        ("JAVA_TOOL_OPTIONS", format!("-XX:MaxRAM={limit}")),
+        (JAVA_OPTIONS, format!("-XX:MaxRAM={limit}")),
         ("NODE_OPTIONS", format!("--max-old-space-size={}", (three_quarters >> 20).max(1))),
         ("GOMEMLIMIT", (limit / 10 * 9).to_string()),
     ]

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use policy::Control;
 use policy::value::Grant;
 
+use super::trust;
+
 /// First descriptor of the guest after the fixed ones.
 pub(crate) const FIRST_EXTRA: u32 = 5;
 
@@ -118,4 +120,14 @@ pub enum Protect {
 pub struct Trust {
     /// PEM, all of them.
     pub bundle: Vec<u8>,
+    /// The same as a store that Java reads.
+    pub java: Vec<u8>,
+}
+
+impl Trust {
+    /// As files below `/run/fumehood`.
+    pub(crate) fn files(&self) -> [(String, Vec<u8>); 2] {
+        let of = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());
+        [of(trust::FILE, &self.bundle), of(trust::JAVA_FILE, &self.java)]
+    }
 }

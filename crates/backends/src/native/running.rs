@@ -1,5 +1,6 @@
 //! A payload that runs: its streams, its usage, its end.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use guest::frames::{FromGuest, ToGuest};
@@ -186,6 +187,10 @@ impl backend::Running for Running {
 
     fn memory_by_survey(&self) -> bool {
         !self.held.memory_limited
+    }
+
+    fn bring_back(&mut self) -> Result<Option<(File, Vec<String>)>, String> {
+        Ok(None)
     }
 
     fn begin_end(&mut self) {

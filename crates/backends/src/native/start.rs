@@ -10,6 +10,7 @@ use guest::config::OwnedOp as Op;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use guest::step::Step;
 use policy::value::Tier;
+use sys::proc::Process;
 use sys::spawn::{Child, IdRange};
 
 use super::capacity::WatchedMounts;
@@ -183,6 +184,22 @@ fn tell(pid: i32, config: sys::memfd::Later, prepared: &Prepared, control: &Cont
     control.send(ToGuest::Mapped)
 }
 
+/// The guest's number outside: the only child of the runtime, and the first process of a pid namespace of its own.
+///
+/// # Errors
+/// There is none, or there are others; in words.
+fn guest_of(runtime: i32) -> Result<i32, String> {
+    let told = |error: sys::error::Error| error.to_string();
+    let children = Process::open(runtime).and_then(|process| process.children()).map_err(told)?;
+    let [only] = children[..] else { return Err(format!("the runtime has {} children", children.len())) };
+    let pids = Process::open(only).and_then(|process| process.status()).map_err(told)?.pids;
+    if pids.len() > 1 && pids.last() == Some(&1) {
+        Ok(only)
+    } else {
+        Err("its child is not the first process".to_owned())
+    }
+}
+
 /// What is looked at while it runs.
 fn scope(prepared: &Prepared) -> Scope {
     let looked_at = |control: &policy::Control| {
@@ -333,7 +350,7 @@ impl Started {
             }
             if frame == FromGuest::Settled {
                 if self.child.by_runtime {
-                    match crate::oci::guest_of(self.child.child.pid) {
+                    match guest_of(self.child.child.pid) {
                         Ok(guest) => self.child.guest = guest,
                         Err(why) => self.seen.blind.push(format!("the guest could not be found: {why}")),
                     }

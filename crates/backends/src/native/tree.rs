@@ -107,7 +107,7 @@ pub(crate) fn build(
     for part in &launch.git {
         tree.git(part)?;
     }
-    let trusted = launch.trust.iter().map(|trust| (trust::FILE.to_owned(), trust.bundle.clone()));
+    let trusted = launch.trust.iter().flat_map(|trust| trust.files());
     tree.files(&launch.files.iter().cloned().chain(trusted).collect::<Vec<_>>());
     Ok(tree.tree)
 }

@@ -4,6 +4,10 @@
 pub(super) const FILE: &str = "ca.pem";
 /// The same, as programs are told of it.
 pub(super) const BUNDLE: &str = "/run/fumehood/ca.pem";
+/// Java's store below `/run/fumehood`.
+pub(super) const JAVA_FILE: &str = "ca.jks";
+/// How Java is told of it.
+pub(super) const JAVA: &str = "-Djavax.net.ssl.trustStore=/run/fumehood/ca.jks";
 /// The folder of `/etc` with the machine's bundle, as far as we replace it.
 pub(super) const FOLDER: &str = "ssl";
 /// The bundles of the machine that programs read without being told.

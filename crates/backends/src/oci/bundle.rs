@@ -40,6 +40,17 @@ pub(crate) struct Shown {
     pub(crate) file: bool,
     /// Whose it is on disk, where it is shown as the run's own.
     pub(crate) owner: Option<(u32, u32)>,
+    /// Written in this layer over it.
+    pub(crate) layer: Option<Layer>,
+}
+
+/// What a run writes over a tree of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+    /// Its descriptor is handed out under this number.
+    pub(crate) slot: Option<u32>,
 }
 
 /// A tmpfs of the host in the run's own mount namespace.
@@ -138,11 +149,19 @@ impl Bundle {
             }
             Op::Symlink { .. } => {}
             Op::Bind { source, path: at, attrs, file } => {
-                self.show(sources, *source, (&path(at), true, *file), *attrs)?;
+                self.show(sources, *source, (&path(at), true, *file), *attrs, None)?;
             }
             Op::Overlay { lowers, path: at, size: 0, attrs, .. } => {
                 let source = lowers.iter().next().unwrap_or(u32::MAX);
-                self.show(sources, source, (&path(at), false, false), *attrs | Attrs::RDONLY)?;
+                self.show(sources, source, (&path(at), false, false), *attrs | Attrs::RDONLY, None)?;
+            }
+            Op::Overlay { lowers, path: at, size, inodes, attrs, export } if self.linux.is_some() => {
+                let layer = Layer { bytes: *size, inodes: *inodes, slot: *export };
+                let mut all = lowers.iter();
+                let (source, None) = (all.next().unwrap_or(u32::MAX), all.next()) else {
+                    return Err(StartError::Internal(format!("{} has several layers", path(at).display())));
+                };
+                self.show(sources, source, (&path(at), false, false), *attrs, Some(layer))?;
             }
             Op::Tmpfs { path: at, size, inodes, mode, attrs, export } => {
                 let (bytes, inodes, mode, noexec) = (*size, *inodes, *mode, has(*attrs, Attrs::NOEXEC));
@@ -156,15 +175,10 @@ impl Bundle {
             // Of the host's /proc nothing is there to be masked; the run's own files are mounted read-only.
             Op::Mask { path: at, .. } if runtimes(&path(at)) => {}
             Op::ReadOnly { path: at, .. } if runtimes(&path(at)) || path(at) == Path::new(OURS) => {}
-            Op::Overlay { path: at, .. } => {
-                return Err(StartError::Path {
-                    clause: "workspace",
-                    path: path(at),
-                    why: "git's folder lies elsewhere, and a layer over it is not shown by a runtime yet".to_owned(),
-                    missing: false,
-                });
-            }
-            Op::Mask { path: at, .. } | Op::ReadOnly { path: at, .. } | Op::Pin { path: at } => {
+            Op::Mask { path: at, .. }
+            | Op::ReadOnly { path: at, .. }
+            | Op::Pin { path: at }
+            | Op::Overlay { path: at, .. } => {
                 let at = path(at);
                 return Err(StartError::Internal(format!("{} has no place in a bundle", at.display())));
             }
@@ -178,6 +192,7 @@ impl Bundle {
         source: u32,
         (at, whole, file): (&Path, bool, bool),
         attrs: Attrs,
+        layer: Option<Layer>,
     ) -> Result<(), StartError> {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let (from, is, owner) = match sources.get(number(source)) {
@@ -189,7 +204,7 @@ impl Bundle {
             None => return Err(StartError::Internal(format!("{} has no source", at.display()))),
         };
         let write = !has(attrs, Attrs::RDONLY);
-        self.shown.push(Shown { from, is, at: at.to_owned(), write, attrs, whole, file, owner });
+        self.shown.push(Shown { from, is, at: at.to_owned(), write, attrs, whole, file, owner, layer });
         Ok(())
     }
 
@@ -201,6 +216,11 @@ impl Bundle {
     /// Where a tree of the host is mounted, in the run's own mount namespace, for a runtime on Linux.
     pub(crate) fn shown_folder(&self, index: usize) -> PathBuf {
         self.folder.join(format!("shown{index}"))
+    }
+
+    /// Where the layer over a tree of the host is mounted.
+    pub(crate) fn layer_folder(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("layer{index}"))
     }
 
     /// What lies below every layer over a tree of the host.
@@ -280,6 +300,9 @@ impl Bundle {
         folders(&self.empty_folder())?;
         for (index, shown) in self.shown.iter().enumerate() {
             point(&self.shown_folder(index), shown.file)?;
+            if shown.layer.is_some() {
+                point(&self.layer_folder(index), false)?;
+            }
         }
         let mounts = self.mounts();
         let own = linux.own.iter().map(|own| own.at.clone());

@@ -21,7 +21,6 @@ mod start;
 mod verify;
 
 pub use engine::{Fault, Runtime};
-pub(crate) use start::guest_of;
 
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};

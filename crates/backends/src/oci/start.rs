@@ -6,11 +6,10 @@ use std::path::Path;
 
 use guest::config::Attrs;
 use policy::Control;
-use sys::proc::Process;
 use sys::spawn::InnerMount;
 
 use super::begin::{self, Order};
-use super::bundle::{Bundle, Shown};
+use super::bundle::{Bundle, Layer, Shown};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
@@ -30,14 +29,24 @@ const SOCKET: i32 = 3;
 pub(super) struct Started {
     inner: native::Started,
     bundle: Bundle,
+    uppers: Vec<Upper>,
 }
 
-/// Where a detached tree is to be mounted, and the options of a layer over it.
+/// A layer that is handed out: its number, and its folder.
+type Upper = (u32, OwnedFd);
+
+/// A detached tree, where it is to be mounted, and the options of a layer that is laid over it there.
 struct Mounted {
     tree: OwnedFd,
     at: CString,
     layer: Option<CString>,
     noexec: bool,
+}
+
+impl Mounted {
+    const fn plain(tree: OwnedFd, at: CString) -> Self {
+        Self { tree, at, layer: None, noexec: false }
+    }
 }
 
 /// Writes the bundle and starts the runtime, in the run's control group.
@@ -47,7 +56,7 @@ struct Mounted {
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let Prepared { inner, bundle, runtime } = prepared;
     bundle.write()?;
-    let trees = trees(&bundle, (inner.identity.uid, inner.identity.gid))?;
+    let (trees, uppers) = trees(&bundle, (inner.identity.uid, inner.identity.gid))?;
     let mut mounts =
         vec![InnerMount::New { kind: c"tmpfs", at: GROUPS, noexec: true, options: c"size=4096,nr_inodes=2,mode=555" }];
     for Mounted { tree, at, layer, noexec } in &trees {
@@ -59,8 +68,10 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     let words = words(&bundle, &inner.run);
     let order = Order { name: NAME, program: &runtime.path, words, socket: SOCKET, mounts: &mounts };
     let mut inner = begin::begin(inner, &bundle, &order, begin::null()?, host)?;
-    inner.child.scope.in_memory = bundle.places.iter().map(|place| place.at.to_string_lossy().into_owned()).collect();
-    Ok(Started { inner, bundle })
+    let layered = bundle.shown.iter().filter(|shown| shown.layer.is_some()).map(|shown| &shown.at);
+    let in_memory = bundle.places.iter().map(|place| &place.at).chain(layered);
+    inner.child.scope.in_memory = in_memory.map(|at| at.to_string_lossy().into_owned()).collect();
+    Ok(Started { inner, bundle, uppers })
 }
 
 /// The runtime's words: no control group of its own making, and the control socket for the guest.
@@ -72,27 +83,46 @@ fn words(bundle: &Bundle, run: &str) -> Vec<CString> {
     begin::words(all)
 }
 
-/// The root and every tree that is shown, each as it was judged, with its attributes, mounted nowhere yet.
-fn trees(bundle: &Bundle, owner: (u32, u32)) -> Result<Vec<Mounted>, StartError> {
+/// The root and every tree that is shown, each as it was judged, with its attributes, mounted nowhere yet; and the layers.
+fn trees(bundle: &Bundle, owner: (u32, u32)) -> Result<(Vec<Mounted>, Vec<Upper>), StartError> {
     let failed = |error| StartError::system("opening the root of the bundle", error);
     let root =
         sys::paths::open_place(&bundle.root()).and_then(|place| sys::tree::clone(place, false)).map_err(failed)?;
     sys::tree::restrict(&root, (Attrs::NOSUID | Attrs::NODEV).bits()).map_err(failed)?;
-    let mut all = vec![Mounted { tree: root, at: text(&bundle.root()), layer: None, noexec: false }];
+    let (mut all, mut uppers) = (vec![Mounted::plain(root, text(&bundle.root()))], Vec::new());
     for (index, shown) in bundle.shown.iter().enumerate() {
         let at = bundle.shown_folder(index);
-        // What can only be read and is no tree of tools lies behind a layer: its sockets are nobody's to connect to.
-        let layer = (!shown.whole).then(|| layer(bundle, &at)).transpose()?;
+        let tree = tree(shown, owner)?;
         let noexec = shown.attrs.bits() & Attrs::NOEXEC.bits() != 0;
-        all.push(Mounted { tree: tree(shown, owner)?, at: text(&at), layer, noexec });
+        let layer = match shown.layer {
+            Some(layer) => {
+                let above = bundle.layer_folder(index);
+                let (memory, upper) = upper(layer, &tree, owner)?;
+                uppers.extend(layer.slot.map(|slot| (slot, upper)));
+                all.push(Mounted::plain(memory, text(&above)));
+                let (lower, above) = (at.display(), above.display());
+                Some(format!("lowerdir={lower},upperdir={above}/upper,workdir={above}/work,userxattr"))
+            }
+            // What can only be read and is no tree of tools lies behind a layer: its sockets are nobody's to connect to. Two
+            // lower layers and no upper one.
+            None if !shown.whole => Some(format!("lowerdir={}:{}", bundle.empty_folder().display(), at.display())),
+            None => None,
+        };
+        // The paths are ours, and have no character that overlay reads otherwise.
+        let layer = layer.map(CString::new).transpose().map_err(|e| StartError::system("writing the bundle", e))?;
+        all.push(Mounted { tree, at: text(&at), layer, noexec });
     }
-    Ok(all)
+    Ok((all, uppers))
 }
 
-/// Two lower layers and no upper one; the paths are ours and have no character that overlay reads otherwise.
-fn layer(bundle: &Bundle, at: &Path) -> Result<CString, StartError> {
-    let options = format!("lowerdir={}:{}", bundle.empty_folder().display(), at.display());
-    CString::new(options).map_err(|error| StartError::system("writing the bundle", error))
+/// Where a layer is written, and the folder in it that holds what was.
+fn upper(layer: Layer, below: &OwnedFd, owner: (u32, u32)) -> Result<(OwnedFd, OwnedFd), StartError> {
+    let failed = |error| StartError::system("making a layer", error);
+    let mode = sys::paths::facts(below).map_err(failed)?.mode;
+    let memory = sys::tree::in_memory(layer.bytes, layer.inodes).map_err(failed)?;
+    sys::tree::make_folder(&memory, "work", 0o700, (0, 0)).map_err(failed)?;
+    let upper = sys::tree::make_folder(&memory, "upper", mode, owner).map_err(failed)?;
+    Ok((memory, upper))
 }
 
 fn tree(shown: &Shown, (uid, gid): (u32, u32)) -> Result<OwnedFd, StartError> {
@@ -108,30 +138,16 @@ fn tree(shown: &Shown, (uid, gid): (u32, u32)) -> Result<OwnedFd, StartError> {
         None => sys::tree::clone(place, shown.whole),
     };
     let tree = tree.map_err(failed)?;
-    let write = if shown.write { Attrs::NONE } else { Attrs::RDONLY };
+    let write = if shown.write && shown.layer.is_none() { Attrs::NONE } else { Attrs::RDONLY };
     sys::tree::restrict(&tree, (shown.attrs | write | Attrs::NOSUID | Attrs::NODEV).bits()).map_err(failed)?;
     Ok(tree)
 }
 
-/// The guest's number outside: the only child of the runtime, and the first process of a pid namespace of its own.
-///
-/// # Errors
-/// There is none, or there are others; in words.
-pub(crate) fn guest_of(runtime: i32) -> Result<i32, String> {
-    let told = |error: sys::error::Error| error.to_string();
-    let children = Process::open(runtime).and_then(|process| process.children()).map_err(told)?;
-    let [only] = children[..] else { return Err(format!("the runtime has {} children", children.len())) };
-    let pids = Process::open(only).and_then(|process| process.status()).map_err(told)?.pids;
-    if pids.len() > 1 && pids.last() == Some(&1) {
-        Ok(only)
-    } else {
-        Err("its child is not the first process".to_owned())
-    }
-}
-
 impl backend::Started for Started {
     fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
-        begin::layers(&self.inner, &self.bundle)
+        let mut all = begin::layers(&self.inner, &self.bundle)?;
+        all.append(&mut self.uppers);
+        Ok(all)
     }
 
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
@@ -147,7 +163,7 @@ impl backend::Started for Started {
     }
 
     fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
-        let Self { inner, bundle } = *self;
+        let Self { inner, bundle, uppers: _ } = *self;
         let confined = inner.confined().map_err(|error| begin::with_said(error, &bundle, NAME))?;
         let wrong = verify::lacks(&confined.started, &bundle);
         if !wrong.is_empty() {

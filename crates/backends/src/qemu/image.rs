@@ -1,4 +1,4 @@
-//! The root's image: a folder of the host as a read-only file system of the machine's.
+//! Images: a folder of the host, or a copy of one, as a read-only file system of the machine's.
 //!
 //! `mke2fs` copies names, modes, owners and links, and nothing of it is interpreted here. The machine shows it with no device and
 //! no set-user-id.
@@ -33,35 +33,44 @@ pub(super) fn program() -> Option<&'static Path> {
 #[derive(Debug)]
 pub(super) struct Planned<'a> {
     folder: &'a Path,
+    /// What the machine knows it by.
+    label: &'static str,
     bytes: u64,
     entries: u64,
 }
 
 impl<'a> Planned<'a> {
-    /// Of a folder.
-    pub(super) fn of(folder: &'a Path) -> Result<Self, StartError> {
-        let (bytes, entries) = size(folder)?;
-        Ok(Self { folder, bytes, entries })
+    /// Of a folder, which a clause names.
+    pub(super) fn of(clause: &'static str, label: &'static str, folder: &'a Path) -> Result<Self, StartError> {
+        let (bytes, entries) = size(clause, folder)?;
+        Ok(Self { folder, label, bytes, entries })
     }
 
-    /// Makes it as a new file.
+    /// Makes it in a file that is there and empty.
     pub(super) fn make(&self, file: &Path) -> Result<(), StartError> {
         make(self, file)
     }
 }
 
-fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Result<(), StartError> {
-    let failed = |why: String| StartError::system("making the image of the root", why);
+/// A new, empty file for an image.
+pub(super) fn place(file: &Path) -> Result<(), StartError> {
+    let made = std::fs::File::options().write(true).create_new(true).open(file);
+    made.map(drop).map_err(|error| StartError::system("making the file of an image", error.to_string()))
+}
+
+fn make(&Planned { folder, label, bytes, entries }: &Planned<'_>, file: &Path) -> Result<(), StartError> {
+    let failed = |why: String| StartError::system("making an image for the machine", why);
     let program = program().ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
     // Blocks of files, one more for what points to those of each, inodes, and room for the tables of groups.
     let inodes = entries.saturating_add(64);
     let total = bytes.saturating_add(inodes.saturating_mul(INODE)).saturating_add(bytes / 32).saturating_add(8 << 20);
-    let made = std::fs::File::options().write(true).create_new(true).open(file);
-    made.and_then(|made| made.set_len(total.next_multiple_of(BLOCK))).map_err(|error| failed(error.to_string()))?;
+    let opened = std::fs::File::options().write(true).open(file);
+    opened.and_then(|made| made.set_len(total.next_multiple_of(BLOCK))).map_err(|error| failed(error.to_string()))?;
     let output = sys::command::Command::new(program)
         .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-I", "256"])
         .args(["-O", "^has_journal,^metadata_csum,^resize_inode"])
         .args(["-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"])
+        .args(["-L", label])
         .arg("-N")
         .arg(inodes.to_string())
         .arg("-d")
@@ -85,11 +94,11 @@ fn make(&Planned { folder, bytes, entries }: &Planned<'_>, file: &Path) -> Resul
 }
 
 /// Bytes in blocks, each file with one more, and entries of a tree; no other file system is entered.
-fn size(folder: &Path) -> Result<(u64, u64), StartError> {
-    let fault = |path: &Path, error: &std::io::Error| StartError::path("fs.root", path, error);
+fn size(clause: &'static str, folder: &Path) -> Result<(u64, u64), StartError> {
+    let fault = |path: &Path, error: &std::io::Error| StartError::path(clause, path, error);
     let top = folder.symlink_metadata().map_err(|error| fault(folder, &error))?;
     if !top.is_dir() {
-        return Err(StartError::NotADirectory { clause: "fs.root", path: folder.to_owned() });
+        return Err(StartError::NotADirectory { clause, path: folder.to_owned() });
     }
     let (mut bytes, mut entries) = (0_u64, 0_u64);
     let mut folders = vec![folder.to_owned()];
@@ -99,7 +108,7 @@ fn size(folder: &Path) -> Result<(u64, u64), StartError> {
             let meta = entry.metadata().map_err(|error| fault(&entry.path(), &error))?;
             if meta.dev() != top.dev() {
                 let why = "another file system is mounted in it, and an image has one".to_owned();
-                return Err(StartError::Path { clause: "fs.root", path: entry.path(), why, missing: false });
+                return Err(StartError::Path { clause, path: entry.path(), why, missing: false });
             }
             let kind = meta.file_type();
             if kind.is_dir() {
@@ -109,7 +118,7 @@ fn size(folder: &Path) -> Result<(u64, u64), StartError> {
             entries = entries.saturating_add(1);
             if bytes > LARGEST || entries > MOST {
                 let why = "the folder is too large for an image: 16 GiB and two million entries".to_owned();
-                return Err(StartError::Path { clause: "fs.root", path: folder, why, missing: false });
+                return Err(StartError::Path { clause, path: folder, why, missing: false });
             }
         }
     }

@@ -7,12 +7,16 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use agent::frame::{self, Frame, Kind, Lane};
-use agent::words::{Ended, Request};
+use agent::frame::{self, Frame, Kind, Lane, WINDOW};
+use agent::words::{Ended, Request, Skipped};
 use serde::de::DeserializeOwned;
 
 /// Read at once.
 const CHUNK: usize = 64 * 1024;
+/// How long nothing may come of what is being fetched.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long all of it may take.
+const FETCH: Duration = Duration::from_secs(600);
 /// Most bytes of an answer to one of our own questions.
 const LARGEST: usize = 192 * 1024;
 
@@ -28,6 +32,35 @@ pub(super) struct Link {
     closed: bool,
 }
 
+/// What is being fetched.
+struct Fetched<'a> {
+    to: &'a File,
+    /// Bytes that may still come.
+    most: u64,
+    /// Bytes that came and were not said to be taken.
+    owed: u32,
+}
+
+impl Fetched<'_> {
+    /// Takes one frame; at the end, what it lacks.
+    fn take(&mut self, came: &Came) -> Result<Option<Vec<String>>, String> {
+        match (came.kind, Lane::split(&came.payload)) {
+            (Kind::Data, Some((Lane::Out, bytes))) => {
+                let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                self.most = self.most.checked_sub(u64::from(count)).ok_or("it is more than there can be")?;
+                self.to.write_all(bytes).map_err(|error| error.to_string())?;
+                self.owed = self.owed.saturating_add(count);
+                Ok(None)
+            }
+            (Kind::End, _) => ended::<Skipped>(&came.payload).map(|skipped| Some(skipped.skipped)),
+            (Kind::Reply | Kind::Event | Kind::Credit | Kind::Eof, _) => Ok(None),
+            (Kind::Data | Kind::Open | Kind::Control | Kind::Cancel, _) => {
+                Err("the agent says what has no place in an answer".to_owned())
+            }
+        }
+    }
+}
+
 /// A frame that came, with its own bytes.
 #[derive(Debug)]
 pub(super) struct Came {
@@ -41,6 +74,11 @@ impl Link {
     pub(super) fn new(to: OwnedFd, from: OwnedFd) -> Self {
         let (to, from) = (File::from(to), File::from(from));
         Self { to, from, inbox: Vec::new(), outbox: Vec::new(), next: agent::machine::FIRST, closed: false }
+    }
+
+    /// Both directions, and what has come and was not taken.
+    pub(super) fn into_parts(self) -> (File, File, Vec<u8>) {
+        (self.to, self.from, self.inbox)
     }
 
     /// Readable when something came.
@@ -152,6 +190,36 @@ impl Link {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(format!("no answer came within {} s", limit.as_secs()));
+            }
+            self.wait(left)?;
+        }
+    }
+
+    /// What is in a folder as a tar stream into a file, of at most so many bytes; what it lacks. Frames of other streams, which
+    /// may still be on their way, are dropped.
+    pub(super) fn fetch(&mut self, folder: String, most: u64, to: &File) -> Result<Vec<String>, String> {
+        let stream = self.open(&Request::Archive { path: folder })?;
+        let (until, mut silent) = (Instant::now() + FETCH, Instant::now() + SILENCE);
+        let mut fetched = Fetched { to, most, owed: 0 };
+        loop {
+            while let Some(came) = self.take()? {
+                if came.stream != stream {
+                    continue;
+                }
+                silent = Instant::now() + SILENCE;
+                if let Some(lacks) = fetched.take(&came)? {
+                    return Ok(lacks);
+                }
+            }
+            if fetched.owed >= WINDOW / 4 {
+                self.put(Kind::Credit, stream, &std::mem::take(&mut fetched.owed).to_le_bytes())?;
+            }
+            if self.closed {
+                return Err("the machine is off".to_owned());
+            }
+            let left = until.min(silent).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("the machine's agent does not hand it over".to_owned());
             }
             self.wait(left)?;
         }

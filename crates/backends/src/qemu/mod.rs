@@ -14,6 +14,7 @@ mod link;
 mod outer;
 mod prepare;
 mod proof;
+mod pump;
 mod relay;
 mod running;
 mod start;

@@ -22,6 +22,8 @@ pub(super) const KERNEL: &str = "kernel";
 pub(super) const INITIAL: &str = "initial";
 /// The root's image there.
 pub(super) const ROOT: &str = "root";
+/// The workspace's image there.
+pub(super) const WORKSPACE: &str = "workspace-image";
 
 /// Threads of the emulator: its loop, one for each processor, and those that read the image.
 const THREADS: u32 = 128;
@@ -96,13 +98,15 @@ fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
 }
 
 /// The emulator's words: all devices that the machine has.
-pub(super) fn words(plan: &Plan, emulation: &Emulation) -> Vec<OsString> {
+pub(super) fn words(plan: &Plan, emulation: &Emulation, workspace: bool) -> Vec<OsString> {
     let at = |name: &str| format!("{SHOWN}/{name}");
+    let image = |node: &str, file: &str| {
+        format!("driver=file,node-name={node},read-only=on,locking=off,filename={SHOWN}/{file}")
+    };
     // Rounded down: never more than the policy says.
     let memory = machine_memory(&plan.policy) >> 20;
     let processors = plan.policy.limits.cpus.map_or(1, |share| share.0.div_ceil(1000).clamp(1, 8));
     let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
-    let root = format!("driver=file,node-name=root,read-only=on,locking=off,filename={}", at(ROOT));
     let mut words: Vec<OsString> = vec![emulation.program.clone().into_os_string()];
     let options = [
         ("-machine", "q35,vmport=off,hpet=off".to_owned()),
@@ -122,11 +126,13 @@ pub(super) fn words(plan: &Plan, emulation: &Emulation) -> Vec<OsString> {
         ("-chardev", "stdio,id=agent,signal=off".to_owned()),
         ("-device", "virtio-serial-pci".to_owned()),
         ("-device", format!("virtserialport,chardev=agent,nr={},name=fumehood", agent::machine::PORT)),
-        ("-blockdev", root),
+        ("-blockdev", image("root", ROOT)),
         ("-device", "virtio-blk-pci,drive=root".to_owned()),
     ];
+    let second =
+        [("-blockdev", image("workspace", WORKSPACE)), ("-device", "virtio-blk-pci,drive=workspace".to_owned())];
     words.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
-    for (option, value) in options {
+    for (option, value) in options.into_iter().chain(second.into_iter().filter(|_| workspace)) {
         words.extend([OsString::from(option), OsString::from(value)]);
     }
     words

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agent::frame::VERSION;
-use agent::machine::{self, Machine, Place};
+use agent::machine::{self, Machine, Place, Workspace};
 use agent::words::Program;
 use policy::value::{Grant, NetMode, Root};
 use policy::{Plan, Policy};
@@ -16,9 +16,11 @@ use super::cpio::Archive;
 use super::{Emulation, image, outer, start};
 use crate::backend::{self, Backend as _};
 use crate::host::Capabilities;
-use crate::native::blueprint::Blueprint;
+use crate::native::blueprint::{Blueprint, How, Shown};
 use crate::native::sizes::Size;
+use crate::native::source::resolve;
 use crate::native::{environment, filter};
+use crate::support::machine_memory;
 use crate::{Container, Launch, StartError, Stdio};
 
 /// Everything that a start needs.
@@ -31,9 +33,48 @@ pub(super) struct Prepared {
     pub(super) emulation: Emulation,
     pub(super) words: Vec<std::ffi::OsString>,
     pub(super) machine: Machine,
-    pub(super) program: Program,
+    /// None where the agent itself is what is asked for.
+    pub(super) program: Option<Program>,
     /// The filter that the machine's init puts on.
     pub(super) filter: filter::Built,
+    /// The copy of a workspace that goes in.
+    pub(super) workspace: Option<Copied>,
+}
+
+/// A copy of the workspace, which the caller makes before the start.
+#[derive(Debug)]
+pub(super) struct Copied {
+    /// The workspace, canonical.
+    from: PathBuf,
+    /// Where the copy is made.
+    copy: PathBuf,
+    /// The empty file of its image.
+    image: PathBuf,
+    /// The file into which it comes back.
+    back: PathBuf,
+}
+
+impl Copied {
+    /// Of what is planned, in the run's own folder.
+    fn of(shown: &Shown, folder: &Path) -> Result<Self, StartError> {
+        let resolved = resolve("workspace", &shown.from)?;
+        if !resolved.dir {
+            return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
+        }
+        Ok(Self {
+            from: resolved.path,
+            copy: folder.join("workspace"),
+            image: folder.join(outer::WORKSPACE),
+            back: folder.join("workspace-changes"),
+        })
+    }
+
+    /// Makes the image of the copy as it is now; an empty file for what comes back.
+    pub(super) fn make(&self) -> Result<std::fs::File, StartError> {
+        image::Planned::of("workspace", machine::WORKSPACE_LABEL, &self.copy)?.make(&self.image)?;
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&self.back);
+        file.map_err(|error| StartError::system("making the file for the workspace's changes", error.to_string()))
+    }
 }
 
 /// Prepares a plan. What the machine is made of lies in the run's own folder, which the caller made and takes away; without one
@@ -45,33 +86,42 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if launch.laid || !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
         return refused("a file or folder of the host");
     }
-    if launch.trust.is_some() || launch.program.is_some() || matches!(launch.stdio, Stdio::Socket | Stdio::Terminal(..))
-    {
-        return refused("a terminal, an authority or a live sandbox's agent");
+    let live = launch.stdio == Stdio::Socket;
+    if launch.trust.is_some() || launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
+        return refused("a terminal, an authority or a program of ours");
     }
     let Root::Dir(root) = &plan.policy.fs.root else { return refused("a root that is no folder") };
     let blueprint = Blueprint::in_machine(plan);
     let machine = inside(&blueprint, &plan.policy, launch)?;
     let built = filter::build(&blueprint)?.ok_or_else(|| StartError::Internal("no filter is planned".to_owned()))?;
-    let image = image::Planned::of(root)?;
+    let image = image::Planned::of("fs.root", machine::ROOT_LABEL, root)?;
+    let mut workspace = None;
     if let Some(folder) = &launch.tmp {
         let files = emulation.kernel.files();
         let (kernel, mut initial) = files.map_err(|why| StartError::system("reading the kernel", why))?;
         initial.extend(own_archive(&machine, &built.program, launch)?);
         write(&folder.join(outer::KERNEL), &kernel)?;
         write(&folder.join(outer::INITIAL), &initial)?;
+        image::place(&folder.join(outer::ROOT))?;
         image.make(&folder.join(outer::ROOT))?;
+        if let Some(shown) = &blueprint.workspace {
+            let copied = Copied::of(shown, folder)?;
+            image::place(&copied.image)?;
+            workspace = Some(copied);
+        }
     }
     let outer = outer::plan(plan, &emulation, host)?;
-    let words = outer::words(plan, &emulation);
-    let emulator = Container.prepare(&outer, host, &around(launch, &words))?;
-    let program = program(launch)?;
-    Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program, filter: built })
+    let words = outer::words(plan, &emulation, workspace.is_some());
+    let emulator = Container.prepare(&outer, host, &around(launch, &words, workspace.is_some()))?;
+    // The agent of a live sandbox is there already: it is the machine's init.
+    let program = if live { None } else { Some(program(launch)?) };
+    Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program, filter: built, workspace })
 }
 
 /// How the emulator is started.
-fn around(launch: &Launch, words: &[std::ffi::OsString]) -> Launch {
-    let all = [outer::KERNEL, outer::INITIAL, outer::ROOT];
+fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Launch {
+    let all = [outer::KERNEL, outer::INITIAL, outer::ROOT, outer::WORKSPACE];
+    let all = all.get(..if workspace { 4 } else { 3 }).unwrap_or_default();
     let grant = |folder: &Path, name: &str| Grant {
         from: folder.join(name),
         to: Path::new(outer::SHOWN).join(name),
@@ -107,6 +157,7 @@ fn inside(blueprint: &Blueprint, policy: &Policy, launch: &Launch) -> Result<Mac
         let Size { bytes, inodes } = size.ok_or_else(|| unplanned(what))?;
         Ok::<Place, StartError>(Place { bytes, inodes })
     };
+    let workspace = blueprint.workspace.as_ref().map(|shown| shown_inside(shown, policy)).transpose()?;
     let (user, id) = blueprint.user.clone().ok_or_else(|| unplanned("a user"))?;
     let variables =
         environment::build(policy, (&launch.passed, &launch.forced, false), &format!("/home/{user}"), "/tmp", None);
@@ -123,8 +174,26 @@ fn inside(blueprint: &Blueprint, policy: &Policy, launch: &Launch) -> Result<Mac
         run: place(blueprint.run, "/run")?,
         rlimits: blueprint.rlimits.iter().map(|(resource, value)| (resource.number(), *value)).collect(),
         environment: variables.iter().map(text).collect::<Result<_, _>>()?,
-        cwd: "/tmp".to_owned(),
+        cwd: workspace.as_ref().map_or_else(|| "/tmp".to_owned(), |workspace| workspace.at.clone()),
+        workspace,
     })
+}
+
+/// Where the copy of a workspace is inside, and how large it may be.
+fn shown_inside(shown: &Shown, policy: &Policy) -> Result<Workspace, StartError> {
+    let at = shown.at.to_str().ok_or_else(|| not_text("the place of the workspace"))?.to_owned();
+    let (size, write) = match shown.how {
+        How::Copy(Size { bytes, inodes }) => (Place { bytes, inodes }, true),
+        // Nobody writes to it: its content is all that it holds, and cannot be more than there is memory.
+        How::ReadOnly => {
+            let bytes = machine_memory(policy);
+            (Place { bytes, inodes: bytes / 4096 }, false)
+        }
+        How::Writable | How::Overlay(_) | How::CopyInFolder => {
+            return Err(StartError::Internal("the workspace is planned in a way that no machine has".to_owned()));
+        }
+    };
+    Ok(Workspace { at, size, write })
 }
 
 /// The part of the initial file system that is this run's.
@@ -173,7 +242,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
 
 impl backend::Prepared for Prepared {
     fn workspace(&self) -> Option<&Path> {
-        None
+        self.workspace.as_ref().map(|copied| copied.from.as_path())
     }
 
     fn maps(&self, path: &Path) -> bool {
@@ -181,7 +250,7 @@ impl backend::Prepared for Prepared {
     }
 
     fn copy_to(&self) -> Option<&Path> {
-        None
+        self.workspace.as_ref().map(|copied| copied.copy.as_path())
     }
 
     fn owner(&self) -> (u32, u32) {

@@ -74,9 +74,11 @@ impl Proof<'_> {
             Control::Cgroup { .. } => must(self.rest.outer.controls().any(|own| own == control), || {
                 "the emulator's sandbox has no such limit".to_owned()
             }),
-            Control::Watch(_) | Control::Audit | Control::ToolGate | Control::ProtectedAtApply => {
-                must(self.armed.contains(control), || "nobody set it up".to_owned())
-            }
+            Control::Watch(_)
+            | Control::Audit
+            | Control::ToolGate
+            | Control::ProtectedAtApply
+            | Control::Copy { size: None, .. } => must(self.armed.contains(control), || "nobody set it up".to_owned()),
             Control::Namespace(_)
             | Control::Root(_)
             | Control::ImageTree(_)
@@ -100,7 +102,7 @@ impl Proof<'_> {
             | Control::Mount { .. }
             | Control::ReadOnlyOverlay
             | Control::Overlay { .. }
-            | Control::Copy { .. }
+            | Control::Copy { size: Some(_), .. }
             | Control::Tmpfs { .. }
             | Control::Hide(_)
             | Control::Covered(_)
@@ -146,6 +148,7 @@ impl Proof<'_> {
     }
 
     /// What the machine's kernel holds.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
     fn inner(&self, control: &Control) -> Evident {
         let (inside, machine) = (self.inside, &self.rest.machine);
         let status = &inside.status;
@@ -169,6 +172,11 @@ impl Proof<'_> {
                 must(found.is_some_and(|found| found <= *value), || format!("it is {found:?}"))
             }
             Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, *bytes, *inodes),
+            Control::Copy { from: _, at, size: Some((bytes, inodes)) } => {
+                self.workspace(at, true)?;
+                self.tmpfs(&at.to_string_lossy(), *bytes, *inodes)
+            }
+            Control::Mount { from: _, at, write: false } => self.workspace(at, false),
             Control::NoexecMounts => self.noexec(),
             Control::Environment => {
                 let home = format!("/home/{}", machine.user);
@@ -187,10 +195,10 @@ impl Proof<'_> {
             | Control::PayloadScope
             | Control::Terminal { .. }
             | Control::Label(_)
-            | Control::Mount { .. }
+            | Control::Mount { write: true, .. }
             | Control::ReadOnlyOverlay
             | Control::Overlay { .. }
-            | Control::Copy { .. }
+            | Control::Copy { size: None, .. }
             | Control::Hide(_)
             | Control::Covered(_)
             | Control::ProtectedMounts
@@ -233,6 +241,9 @@ impl Proof<'_> {
                 "/dev" => mount.kind == "tmpfs" && sealed,
                 "/tmp" | "/run" | "/dev/shm" => mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev"),
                 agent::machine::OURS => mount.kind == "tmpfs" && sealed,
+                at if self.rest.machine.workspace.as_ref().is_some_and(|workspace| workspace.at == at) => {
+                    mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev")
+                }
                 _ => image && sealed,
             };
             must(ours, || format!("{} at {} was not planned", mount.kind, mount.point))?;
@@ -254,6 +265,17 @@ impl Proof<'_> {
                 Err("it is nothing that a machine's filter is asked for".to_owned())
             }
         }
+    }
+
+    /// The copy of the workspace is where the agent starts programs, and can be written to only if that is planned.
+    fn workspace(&self, at: &std::path::Path, write: bool) -> Evident {
+        let at = at.to_string_lossy();
+        let mount = self.inside.mount(&at)?;
+        must(mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev"), || {
+            format!("it is {} {}", mount.kind, mount.options)
+        })?;
+        must(mount.has("ro") != write, || format!("it is {}", mount.options))?;
+        must(self.inside.hello.cwd == at, || format!("programs start in {}", self.inside.hello.cwd))
     }
 
     fn tmpfs(&self, at: &str, bytes: u64, inodes: u64) -> Evident {

@@ -3,7 +3,7 @@
 //! Bounded: of each stream no more waits here than the agent may send unasked, and of the input no more than it lets us.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +54,20 @@ pub(super) struct Relay {
     over: bool,
 }
 
+/// A copy of the workspace in a machine, which comes back at the end.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    /// Where it is.
+    pub(super) folder: String,
+    /// The most that its tar stream may be.
+    pub(super) most: u64,
+    /// Where that is put; empty.
+    pub(super) file: File,
+}
+
+/// A tar stream of what the program left in the copy of its workspace, and what it lacks; `None` where nothing was written.
+pub(super) type Changed = Result<Option<(File, Vec<String>)>, String>;
+
 /// Who a descriptor is waited for.
 #[derive(Clone, Copy)]
 enum Source {
@@ -91,8 +105,23 @@ impl Relay {
         })
     }
 
-    /// Until the machine is off, the end is told, or the engine is gone.
-    pub(super) fn run(mut self) {
+    /// Until the machine is off, the end is told, or the engine is gone. Afterwards, what the program left in the copy of the
+    /// workspace, if it had one and has ended.
+    pub(super) fn run(mut self, changed: Option<Workspace>) -> Changed {
+        self.carry_on();
+        let Some(Workspace { folder, most, mut file }) = changed else { return Ok(None) };
+        if !self.started {
+            return Ok(None);
+        }
+        if self.exited.is_none() {
+            return Err("the machine was ended before the program was, and what it had written went with it".to_owned());
+        }
+        let lacks = self.link.fetch(folder, most, &file)?;
+        file.rewind().map_err(|error| error.to_string())?;
+        Ok(Some((file, lacks)))
+    }
+
+    fn carry_on(&mut self) {
         while !self.over {
             let ready: Vec<Source> = {
                 let (interests, sources) = self.interests();

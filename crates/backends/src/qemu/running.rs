@@ -9,7 +9,8 @@ use agent::words::Program;
 use guest::frames::{FromGuest, ToGuest};
 
 use super::link::Link;
-use super::relay::Relay;
+use super::pump::Pump;
+use super::relay::{Changed, Relay, Workspace};
 use super::start::no_places;
 use crate::native::control::Control;
 use crate::{Exhausted, Sample, StartError, Streams, backend};
@@ -23,12 +24,17 @@ pub(super) struct Running {
     streams: Streams,
     /// Out-of-memory kills in the machine, as its kernel says.
     kills: Arc<AtomicU64>,
-    relay: Option<JoinHandle<()>>,
+    relay: Option<JoinHandle<Changed>>,
 }
 
 impl Running {
     /// Has the agent start the program.
-    pub(super) fn new(emulator: Box<dyn backend::Running>, link: Link, program: Program) -> Result<Self, StartError> {
+    pub(super) fn new(
+        emulator: Box<dyn backend::Running>,
+        link: Link,
+        program: Program,
+        changed: Option<Workspace>,
+    ) -> Result<Self, StartError> {
         let failed = |what: &'static str| move |error: sys::error::Error| StartError::system(what, error);
         let (ours, theirs) = sys::channel::pair().map_err(failed("making the control socket"))?;
         let pipes = failed("making the pipes");
@@ -46,19 +52,40 @@ impl Running {
         let kills = Arc::new(AtomicU64::new(0));
         let relay = Relay::new((link, theirs), (inner, out, err), program, Arc::clone(&kills));
         let relay = relay.map_err(|why| StartError::system("asking the machine's agent", why))?;
-        let thread = std::thread::Builder::new().name("fumehood-machine".to_owned()).spawn(move || {
-            // A signal is for the caller's threads.
-            sys::signals::block_all();
-            relay.run();
-        });
-        let thread = thread.map_err(|error| StartError::system("making a thread", error))?;
+        let thread = thread(move || relay.run(changed))?;
         let streams = Streams { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
         Ok(Self { emulator, control: Control::new(ours), streams, kills, relay: Some(thread) })
+    }
+
+    /// Hands the agent itself to the caller: that of a live sandbox.
+    pub(super) fn live(emulator: Box<dyn backend::Running>, link: Link) -> Result<Self, StartError> {
+        let failed = |what: &'static str| move |error: sys::error::Error| StartError::system(what, error);
+        let (ours, theirs) = sys::channel::pair().map_err(failed("making the control socket"))?;
+        let (socket, inner) = sys::channel::pair().map_err(failed("making the agent's socket"))?;
+        sys::channel::set_nonblocking(&inner).map_err(failed("making the agent's socket"))?;
+        let pump = Pump::new(link, inner, theirs);
+        let pump = pump.map_err(|error| StartError::system("making the agent's socket", error))?;
+        let relay = thread(move || {
+            pump.run();
+            Ok(None)
+        })?;
+        let streams = Streams { input: None, output: None, errors: None, terminal: None, socket: Some(socket) };
+        let (control, kills) = (Control::new(ours), Arc::new(AtomicU64::new(0)));
+        Ok(Self { emulator, control, streams, kills, relay: Some(relay) })
     }
 
     fn with_kills(&self, sample: Sample) -> Sample {
         Sample { oom_kills: sample.oom_kills.saturating_add(self.kills.load(Ordering::Relaxed)), ..sample }
     }
+}
+
+fn thread(run: impl FnOnce() -> Changed + Send + 'static) -> Result<JoinHandle<Changed>, StartError> {
+    let thread = std::thread::Builder::new().name("fumehood-machine".to_owned()).spawn(move || {
+        // A signal is for the caller's threads.
+        sys::signals::block_all();
+        run()
+    });
+    thread.map_err(|error| StartError::system("making a thread", error))
 }
 
 impl backend::Running for Running {
@@ -133,6 +160,11 @@ impl backend::Running for Running {
 
     fn memory_by_survey(&self) -> bool {
         false
+    }
+
+    fn bring_back(&mut self) -> Changed {
+        let lost = |_panic| Err("the thread that carries it was lost".to_owned());
+        self.relay.take().map_or(Ok(None), |relay| relay.join().unwrap_or_else(lost))
     }
 
     fn begin_end(&mut self) {

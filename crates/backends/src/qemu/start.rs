@@ -4,11 +4,13 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use agent::machine::Workspace as Shown;
 use policy::Control;
 
 use super::inside::Inside;
 use super::link::Link;
-use super::prepare::Prepared;
+use super::prepare::{Copied, Prepared};
+use super::relay::Workspace;
 use super::{proof, running};
 use crate::backend;
 use crate::host::Capabilities;
@@ -33,10 +35,12 @@ pub(super) struct Rest {
     pub(super) plan: policy::Plan,
     pub(super) words: Vec<std::ffi::OsString>,
     pub(super) machine: agent::machine::Machine,
-    pub(super) program: agent::words::Program,
+    pub(super) program: Option<agent::words::Program>,
     pub(super) filter: crate::native::filter::Built,
     pub(super) release: String,
     pub(super) digest: String,
+    /// Where the changes of the workspace's copy are put.
+    changes: Option<std::fs::File>,
 }
 
 /// A machine that is up, and in which nothing of the caller's runs.
@@ -44,14 +48,17 @@ pub(super) struct Rest {
 pub(super) struct Verified {
     emulator: Box<dyn backend::Running>,
     link: Link,
-    program: agent::words::Program,
+    /// None where the agent itself is the caller's: a live sandbox.
+    program: Option<agent::words::Program>,
+    changed: Option<Workspace>,
 }
 
 /// Starts the emulator's sandbox.
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let Prepared { emulator, outer, plan, emulation, words, machine, program, filter } = prepared;
+    let Prepared { emulator, outer, plan, emulation, words, machine, program, filter, workspace } = prepared;
+    let changes = workspace.as_ref().map(Copied::make).transpose()?;
     let (release, digest) = (emulation.kernel.release.clone(), emulation.kernel.digest());
-    let prepared = Rest { outer, plan, words, machine, program, filter, release, digest };
+    let prepared = Rest { outer, plan, words, machine, program, filter, release, digest, changes };
     Ok(Started { emulator: emulator.start(host)?, prepared })
 }
 
@@ -87,7 +94,10 @@ impl backend::Started for Started {
         })?;
         let lacks = proof::lacks(&prepared, &inside, emulator.pid(), armed);
         if lacks.is_empty() {
-            Ok(Box::new(Verified { emulator, link, program: prepared.program }))
+            let written = prepared.machine.workspace.filter(|workspace| workspace.write).zip(prepared.changes);
+            let changed =
+                written.map(|(Shown { at, size, write: _ }, file)| Workspace { folder: at, most: most(size), file });
+            Ok(Box::new(Verified { emulator, link, program: prepared.program, changed }))
         } else {
             Err(StartError::Posture(lacks))
         }
@@ -110,9 +120,17 @@ impl backend::Verified for Verified {
     }
 
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
-        let Self { emulator, link, program } = *self;
-        Ok(Box::new(running::Running::new(emulator, link, program)?))
+        let Self { emulator, link, program, changed } = *self;
+        Ok(Box::new(match program {
+            Some(program) => running::Running::new(emulator, link, program, changed)?,
+            None => running::Running::live(emulator, link)?,
+        }))
     }
+}
+
+/// The most that the tar stream of a place of this size may be: each entry has a header, padding and often a longer name.
+const fn most(size: agent::machine::Place) -> u64 {
+    size.bytes.saturating_add(size.inodes.saturating_mul(4096)).saturating_add(1 << 20)
 }
 
 /// Places inside are the machine's own: nobody looks into them from here.

@@ -34,10 +34,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             "nothing covers single files of grants in this backend yet",
             "grant the wanted paths one by one, or use `backend = \"native\"`",
         ),
-        ClauseId::Workspace if matches!(policy.workspace.mode, WorkspaceMode::Rw | WorkspaceMode::Overlay) => unmet(
+        ClauseId::Workspace if policy.workspace.mode == WorkspaceMode::Rw => unmet(
             "workspace/crun",
-            format!("a workspace of mode `{}` is not shown by this backend yet", policy.workspace.mode.as_str()),
-            "use `copy` (`-w PATH:copy`), whose changes wait for `apply`, or `ro`; or `backend = \"native\"`",
+            "a workspace that is written straight to the host is not shown by this backend yet",
+            "use `overlay` or `copy`, whose changes wait for `apply`, or `ro`; or `backend = \"native\"`",
         ),
         ClauseId::ProcessLabel => when(policy.process.label.is_some(), || {
             unmet(

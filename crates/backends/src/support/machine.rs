@@ -12,6 +12,7 @@ use super::{
     when, when_some,
 };
 use crate::host::{Capabilities, Missing};
+use crate::native::sizes::{self, Size};
 
 /// Least memory with which the kernel that is prepared starts, and leaves something to programs.
 const LEAST_MEMORY: u64 = 128 << 20;
@@ -78,9 +79,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 when(fs.protect, || held(Control::ProtectedAtApply))
             }
         },
-        ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || {
-            not_built("workspace/not-in-a-machine", "no folder of the host goes into a machine in this version")
-        }),
+        ClauseId::Workspace => workspace(policy),
         ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
         ClauseId::LimitsCpuTime => when_some(limits.cpu_time, |limit| {
             held(watched(Watch::CpuTime { limit, counted: host.controller("cpu").is_some() }))
@@ -213,6 +212,26 @@ fn root(root: &Root) -> Support {
         Root::Empty => other("a machine has no empty root in this version"),
         Root::Image(_) => other("images do not go into machines in this version"),
         Root::Host => other("the host's own tree does not go into a machine: it would have to be copied"),
+    }
+}
+
+/// A copy that the supervisor makes goes in as an image, and into a file system of its own there.
+fn workspace(policy: &Policy) -> Support {
+    let Some(from) = policy.workspace.path.clone() else { return Support::NotAsked };
+    let at = policy.workspace.at.clone().unwrap_or_else(|| from.clone());
+    let copied = Control::Copy { from: from.clone(), at: at.clone(), size: None };
+    match policy.workspace.mode {
+        WorkspaceMode::None => Support::NotAsked,
+        WorkspaceMode::Ro => held_with(inner(Control::Mount { from, at, write: false }), [copied]),
+        WorkspaceMode::Copy => {
+            let Size { bytes, inodes } = sizes::divide(policy).workspace;
+            held_with(inner(Control::Copy { from, at, size: Some((bytes, inodes)) }), [copied])
+        }
+        mode @ (WorkspaceMode::Rw | WorkspaceMode::Overlay) => unmet(
+            "workspace/not-in-a-machine",
+            format!("a machine sees no folder of the host, and so no workspace of mode `{}`", mode.as_str()),
+            "use `copy` (`-w PATH:copy`), whose changes wait for `apply`, or `ro`",
+        ),
     }
 }
 

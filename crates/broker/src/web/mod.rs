@@ -3,6 +3,8 @@
 //! `hyper` stands on both sides; before it a reader of our own ([`guard`]) that lets nothing ambiguous through. Bodies go through
 //! as they come.
 
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod request;
 mod server;
@@ -21,6 +23,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -94,19 +97,29 @@ async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(),
         let proxy = Rc::clone(&proxy);
         async move { proxy.answer(request).await }
     });
-    let ended = hyper::server::conn::http2::Builder::new(proxy.tasks.clone())
-        .max_concurrent_streams(STREAMS_AT_MOST_U32)
-        .max_header_list_size(HEADER_BYTES_AT_MOST)
-        .max_send_buf_size(SEND_AT_MOST)
-        .max_pending_accept_reset_streams(Some(STREAMS_AT_MOST))
-        .auto_date_header(false)
-        .serve_connection(TokioIo::new(io), service)
-        .await;
+    let ended = reader_of_two(proxy.tasks.clone()).serve_connection(TokioIo::new(io), service).await;
     drop(ending);
     if run.meter.is_used() {
         return Err(Stop::Denied(Reason::Bytes));
     }
     ended.map_err(|_broken| Stop::Broken)
+}
+
+/// How a program's HTTP/1 is read, behind [`Guarded`].
+fn reader_of_one() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.half_close(true).preserve_header_case(true).auto_date_header(false);
+    builder.max_headers(egress::http::framing::HEADERS_AT_MOST);
+    builder
+}
+
+/// How a program's HTTP/2 is read.
+fn reader_of_two(tasks: Tasks) -> http2::Builder<Tasks> {
+    let mut builder = http2::Builder::new(tasks);
+    builder.max_concurrent_streams(STREAMS_AT_MOST_U32).max_header_list_size(HEADER_BYTES_AT_MOST);
+    builder.max_send_buf_size(SEND_AT_MOST).max_pending_accept_reset_streams(Some(STREAMS_AT_MOST));
+    builder.auto_date_header(false);
+    builder
 }
 
 /// Ends what belongs to a connection when it goes, however it does.
@@ -127,14 +140,7 @@ async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) 
         let proxy = Rc::clone(&proxy);
         async move { proxy.answer(request).await }
     });
-    let ended = hyper::server::conn::http1::Builder::new()
-        .half_close(true)
-        .preserve_header_case(true)
-        .auto_date_header(false)
-        .max_headers(egress::http::framing::HEADERS_AT_MOST)
-        .serve_connection(TokioIo::new(guarded), service)
-        .with_upgrades()
-        .await;
+    let ended = reader_of_one().serve_connection(TokioIo::new(guarded), service).with_upgrades().await;
     if let Some(why) = seen.refused() {
         let denied = run.denied(&Reason::Malformed(why.to_owned()), &aim.to, aim.port);
         return Ok(refuse(io, &denied).await?);

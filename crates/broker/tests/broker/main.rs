@@ -9,6 +9,7 @@
     reason = "a test says what it saw by failing"
 )]
 
+mod addresses;
 mod flows;
 mod proxy;
 mod secrets;

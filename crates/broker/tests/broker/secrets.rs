@@ -226,6 +226,71 @@ fn over_tls_a_secret_goes_to_a_server_that_was_verified() {
     });
 }
 
+/// The body, the method and the host are part of what is signed: the server would refuse another request with this signature.
+/// What is longer than can be read first is refused, and nothing is signed without TLS.
+#[test]
+fn a_request_is_signed_over_tls_and_each_use_is_counted() {
+    staged("secrets::a_request_is_signed_over_tls_and_each_use_is_counted", |stage| {
+        let sent = Sent::default();
+        let config = stage.authority.server(HOST, |_| {});
+        let to = Arc::clone(&sent);
+        stage.server((WORLD, 443), move |stream| {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            serve(rustls::StreamOwned::new(connection, stream), &to);
+        });
+        let one = json!({
+            "kind": "aws-sigv4", "from": "env:KEY", "key_id": "env:ID", "hosts": [HOST], "region": "corp-1",
+            "service": "queue", "paths": ["/v1/**"],
+        });
+        let held = Secrets {
+            table: json!({ "aws": one }),
+            values: BTreeMap::from([("aws".to_owned(), Hidden(format!("AKIDEXAMPLE:{VALUE}").into()))]),
+            placeholders: BTreeMap::new(),
+        };
+        let mut engine = stage.broker_holding(&json!({ "allow": [{ "host": HOST }] }), &[80, 443], held);
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let ask = |line: &str, more: &str| {
+            sent.lock().unwrap().clear();
+            let text = format!("{line} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n{more}");
+            let said = stage.program(|| tls::ask(&mut tls::client(&trusted, HOST, HOST), &text).unwrap());
+            (said, sent.lock().unwrap().join("\n"))
+        };
+        let own = "Authorization: mine\r\nX-Amz-Date: 20000101T000000Z\r\n";
+        let mut seen = Vec::new();
+        for (line, more) in [
+            ("GET /v1/a?b=1", format!("{own}\r\n")),
+            ("POST /v1/a", format!("{own}Content-Length: 2\r\n\r\nhi")),
+            ("POST /v1/a", "Transfer-Encoding: chunked\r\n\r\n2\r\nho\r\n0\r\n\r\n".to_owned()),
+        ] {
+            let (said, got) = ask(line, &more);
+            let lower = got.to_ascii_lowercase();
+            assert!(said.starts_with("HTTP/1.1 200") && !said.contains("s3cr3t"), "{said}");
+            assert_eq!(lower.matches("authorization:").count(), 1, "{got}");
+            assert!(!got.contains("mine") && !got.contains("20000101") && !got.contains("s3cr3t"), "{got}");
+            assert!(got.contains("Credential=AKIDEXAMPLE/") && got.contains("/corp-1/queue/aws4_request, "), "{got}");
+            let signature = got.split("Signature=").nth(1).unwrap().get(..64).unwrap().to_owned();
+            assert!(!seen.contains(&signature), "one signature for two requests");
+            seen.push(signature);
+        }
+        let (_, got) = ask("GET /v2/a", &format!("{own}\r\n"));
+        assert!(got.contains("mine") && !got.contains("AWS4"), "its own stays where it is not for it: {got}");
+        let (_, got) = ask("GET /v1/a?X-Amz-Signature=abc", "\r\n");
+        assert!(!got.contains("AWS4"), "{got}");
+        let long = "x".repeat((1 << 20) + 1);
+        let (said, got) = ask("POST /v1/a", &format!("Content-Length: {}\r\n\r\n{long}", long.len()));
+        assert!(said.starts_with("HTTP/1.1 403") && said.contains("1 MiB") && got.is_empty(), "{said}");
+        let plain = format!("GET /v1/a HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        drop(stage.program(|| exchange(connect(HOST, 443), plain.as_bytes(), true)));
+        assert!(sent.lock().unwrap().is_empty(), "signed without TLS");
+        engine.wait(|frame| {
+            let FromBroker::Used { secrets } = frame else { return None };
+            (secrets.get("aws") == Some(&3)).then_some(())
+        });
+        engine.end();
+    });
+}
+
 #[test]
 fn a_password_is_put() {
     staged("secrets::a_password_is_put", |stage| {

@@ -22,7 +22,6 @@ pub(crate) const CASES: &[Case] = &[
         "fs.hide/crun",
     ),
     refused(ClauseId::Workspace, &["workspace.path=.", "workspace.mode=rw"], "workspace/crun"),
-    refused(ClauseId::Workspace, &["workspace.path=.", "workspace.mode=overlay"], "workspace/crun"),
     refused(ClauseId::Threat, &["tier=auto", "threat=multi-tenant"], "backend/other-tier"),
     refused(ClauseId::LimitsIoRead, &["limits.io_read=4M/s"], "limits.io/crun"),
     refused(ClauseId::LimitsIoWrite, &["limits.io_write=4M/s", "threat=mistakes"], "limits.io/crun"),

@@ -49,9 +49,15 @@ cases! {
     FsTmp: "/tmp ends at its size" => enforced(|scene| at_most(scene, "tmp", 8));
     FsShm: "/dev/shm ends at its size" => enforced(|scene| at_most(scene, "shm", 2));
     FsRun: "/run ends at its size" => enforced(|scene| at_most(scene, "run", 1));
-    FsProtect: "there is no workspace whose control files could be changed" =>
-        refused(&["workspace={path=\".\",mode=\"copy\"}"], "workspace/not-in-a-machine");
-    Workspace: "a workspace is refused" => refused(&["workspace={path=\".\",mode=\"ro\"}"], "workspace/not-in-a-machine");
+    FsProtect: "control files of a copy wait for `apply`" => enforced(
+        |scene| planned(scene, "workspace={path=\".\",mode=\"copy\"}", "fs.protect", "supervisor:apply"));
+    Workspace: "what was written in a copy comes back as changes, and the host is as it was" => enforced(workspace);
+    Workspace: "of a read-only one a machine has a copy that cannot be written" => enforced(
+        |scene| planned(scene, "workspace={path=\".\",mode=\"ro\"}", "workspace", "vm:mountns:ro+copy"));
+    Workspace: "a workspace that is written straight is refused" =>
+        refused(&["workspace={path=\".\",mode=\"rw\"}"], "workspace/not-in-a-machine");
+    Workspace: "a layer over the host's folder is refused" =>
+        refused(&["workspace={path=\".\",mode=\"overlay\"}"], "workspace/not-in-a-machine");
     LimitsWall: "the machine ends at the limit" => enforced(wall);
     LimitsCpuTime: "the machine's time ends it" => enforced(cpu_time);
     LimitsCpus: "the emulator has no more than its share" => Cell::Controller(
@@ -175,16 +181,18 @@ is unix nc -lU /tmp/socket -w 1
 echo '#!/bin/sh' >/tmp/true; chmod 755 /tmp/true; is written /tmp/true; rm -f /tmp/true
 is reading cat /tmp/..
 is legitimate cat /etc/passwd
+tell given $(pwd) $(cat given); echo changed >given; echo new >new; rm gone; chmod 600 kept
 is denied mkdir /tmp/folder
 is allowed chmod 700 /tmp/.home
 dd if=/dev/zero of=/tmp/one bs=4096 count=1000 2>/dev/null; tell file_size $(wc -c </tmp/one); rm -f /tmp/one
 tell pids $( (for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 2 & echo started; done) 2>/dev/null | grep -c started)
 n=0; while [ $n -lt 1500 ] && echo -n 2>/dev/null >/run/$n; do n=$((n + 1)); done; m=0
 while [ $m -lt 1500 ] && echo -n 2>/dev/null >/dev/shm/$m; do m=$((m + 1)); done; k=0
-while [ $k -lt 1500 ] && echo -n 2>/dev/null >/tmp/$k; do k=$((k + 1)); done; tell files $((n + m + k))
-rm -f /run/[0-9]* /dev/shm/[0-9]* /tmp/[0-9]*
+while [ $k -lt 1500 ] && echo -n 2>/dev/null >/tmp/$k; do k=$((k + 1)); done
+l=0; while [ $l -lt 1500 ] && echo -n 2>/dev/null >$l; do l=$((l + 1)); done; tell files $((n + m + k + l))
+rm -f /run/[0-9]* /dev/shm/[0-9]* /tmp/[0-9]* [0-9]*
 fill() { n=0; while [ $n -lt 40 ] && dd if=/dev/zero of=$1/f$n bs=1048576 count=1 2>/dev/null; do n=$((n + 1)); done; echo $n; }
-tell tmp $(fill /tmp); tell shm $(fill /dev/shm); tell run $(fill /run)
+tell tmp $(fill /tmp); tell shm $(fill /dev/shm); tell run $(fill /run); tell workspace $(fill .); rm -f f[0-9]*
 tell end $(head -c 200000 /dev/zero | tr '\\0' x)
 ";
 
@@ -204,8 +212,15 @@ fn make_root(scene: &Fixture) -> Result<String, Wrong> {
 
 fn look(scene: &Fixture) -> Result<Seen, Wrong> {
     let root = make_root(scene)?;
+    let folder = scene.work().join("project");
+    std::fs::create_dir(&folder)?;
+    for name in ["given", "gone", "kept"] {
+        std::fs::write(folder.join(name), "of the host\n")?;
+    }
+    let workspace = format!("workspace={{path=\"{}\",mode=\"copy\"}}", folder.display());
     let values = [
         root.as_str(),
+        workspace.as_str(),
         "backend=qemu",
         "limits.wall=5m",
         "limits.memory=192M",
@@ -237,6 +252,13 @@ fn look(scene: &Fixture) -> Result<Seen, Wrong> {
         .map(|(word, rest)| (word.to_owned(), rest.to_owned()))
         .collect();
     lines.insert("backend".to_owned(), ended.text("/backend").to_owned());
+    let changes = ended.report.pointer("/workspace/changes").and_then(serde_json::Value::as_array);
+    let text =
+        |value: &serde_json::Value, key| value.get(key).and_then(|it| it.as_str()).unwrap_or_default().to_owned();
+    let changes = changes.into_iter().flatten().map(|one| format!("{} {}", text(one, "change"), text(one, "path")));
+    lines.insert("changes".to_owned(), changes.collect::<Vec<_>>().join(", "));
+    let host = ["given", "gone", "kept"].map(|name| std::fs::read_to_string(folder.join(name)).unwrap_or_default());
+    lines.insert("host".to_owned(), host.concat());
     let mut log = String::new();
     for entry in std::fs::read_dir(scene.state().join("audit"))? {
         log.push_str(&String::from_utf8_lossy(&std::fs::read(entry?.path())?));
@@ -292,6 +314,12 @@ fn root(scene: &Fixture) -> Held {
     says(scene, "entries", "bin dev etc home proc run tmp")
 }
 
+fn workspace(scene: &Fixture) -> Held {
+    says(scene, "given", "/workspace of the host")?;
+    says(scene, "changes", "modified given, added new, modified kept, removed gone")?;
+    says(scene, "host", "of the host\nof the host\nof the host\n")
+}
+
 fn network(scene: &Fixture) -> Held {
     says(scene, "devices", "lo")?;
     says(scene, "inet", "closed")
@@ -305,7 +333,10 @@ fn memory(scene: &Fixture) -> Held {
 
 fn disk(scene: &Fixture) -> Held {
     let seen = seen(scene)?;
-    let all = ["tmp", "shm", "run"].iter().map(|word| line(seen, word).parse::<u64>().unwrap_or(99)).sum::<u64>();
+    let all = ["tmp", "shm", "run", "workspace"]
+        .iter()
+        .map(|word| line(seen, word).parse::<u64>().unwrap_or(99))
+        .sum::<u64>();
     check(all > 0 && all <= 12, || format!("{all} MiB; {}", seen.said))
 }
 

@@ -8,10 +8,11 @@
 
 mod put;
 pub mod scrub;
+pub mod sign;
 
 pub use put::searchable;
 
-use policy::value::Secret;
+use policy::value::{Secret, SecretUse};
 use zeroize::Zeroizing;
 
 use crate::denial::To;
@@ -33,6 +34,8 @@ pub struct Held {
     secret: Secret,
     value: Zeroizing<String>,
     placeholder: Option<String>,
+    /// Of one that signs.
+    signer: Option<sign::Signer>,
 }
 
 impl std::fmt::Debug for Held {
@@ -80,13 +83,25 @@ impl Held {
             return Err("is longer than 8192 bytes");
         }
         put::check(&secret.put, placeholder.as_deref())?;
-        Ok(Self { name, secret, value, placeholder })
+        let (value, signer) = match &secret.put {
+            SecretUse::Sign(_) => sign::parted(&value).map(|(key, signer)| (key, Some(signer)))?,
+            SecretUse::Header { .. } | SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => {
+                (value, None)
+            }
+        };
+        Ok(Self { name, secret, value, placeholder, signer })
     }
 
     /// Its name in the policy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What nobody inside may see of it.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        let token = self.signer.as_ref().and_then(sign::Signer::token);
+        std::iter::once(self.value.as_str()).chain(token)
     }
 
     /// The hosts that may see it, as in rules.

@@ -32,7 +32,11 @@ pub(super) fn check(put: &SecretUse, placeholder: Option<&str>) -> Result<(), &'
             Err("would be put into a header that says how the request is read")
         }
         SecretUse::Placeholder if placeholder.is_none_or(str::is_empty) => Err("has no placeholder to stand for it"),
-        SecretUse::Header { .. } | SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => Ok(()),
+        SecretUse::Header { .. }
+        | SecretUse::Basic(_)
+        | SecretUse::Query(_)
+        | SecretUse::Placeholder
+        | SecretUse::Sign(_) => Ok(()),
     }
 }
 
@@ -64,6 +68,8 @@ impl Held {
                 true
             }
             SecretUse::Placeholder => self.replace(parts)?,
+            // It is signed when nothing else of it changes: `sign`.
+            SecretUse::Sign(_) => false,
         };
         if is_put {
             searchable(&mut parts.headers);
@@ -167,7 +173,7 @@ fn basic(user: &str, password: &str) -> Zeroizing<String> {
     Zeroizing::new(format!("Basic {}", coded.as_str()))
 }
 
-fn hidden(bytes: &[u8]) -> Result<HeaderValue, &'static str> {
+pub(super) fn hidden(bytes: &[u8]) -> Result<HeaderValue, &'static str> {
     let mut value = HeaderValue::from_bytes(bytes).map_err(|_unusable| "a header cannot hold it")?;
     value.set_sensitive(true);
     Ok(value)

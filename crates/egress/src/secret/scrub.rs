@@ -1,7 +1,7 @@
 //! Values taken out of what comes back.
 //!
 //! Each byte of a value is overwritten with `*`, so no length changes. It is searched for as it is, percent-encoded,
-//! escaped as in JSON, and in base64 at each of the three places where it can begin (so also in `Basic`); not in other codings, which a
+//! escaped as in JSON, in hexadecimal digits, and in base64 at each of the three places where it can begin (so also in `Basic`); not in other codings, which a
 //! server that means to give a secret away can always find.
 
 use std::sync::Arc;
@@ -31,7 +31,9 @@ impl Forms {
     pub fn of<'a>(secrets: impl IntoIterator<Item = &'a Held>) -> Self {
         let mut forms = Self::default();
         for held in secrets {
-            forms.add(&held.value);
+            for value in held.values() {
+                forms.add(value);
+            }
         }
         forms
     }
@@ -48,6 +50,9 @@ impl Forms {
             let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
             self.form(inner.as_bytes().to_vec());
             self.form(inner.replace('/', "\\/").into_bytes());
+        }
+        for hex in [hex(value, |byte| format!("{byte:02x}")), hex(value, |byte| format!("{byte:02X}"))] {
+            self.form(hex.into_bytes());
         }
         for before in 0..3_usize {
             self.form(coded_after(&STANDARD_NO_PAD, before, value));
@@ -159,6 +164,10 @@ impl Drop for Scrub {
     fn drop(&mut self) {
         self.held.zeroize();
     }
+}
+
+fn hex(value: &str, digits: impl Fn(u8) -> String) -> String {
+    value.bytes().map(digits).collect()
 }
 
 /// `%2F` as `%2f`.

@@ -154,6 +154,8 @@ fn each_form_of_a_value_is_masked_and_nothing_else() {
         "s3cr3t%2F%2B%22value%3F+".to_owned(),
         "s3cr3t/+\\\"value? ".to_owned(),
         "s3cr3t\\/+\\\"value? ".to_owned(),
+        "7333637233742f2b2276616c75653f20".to_owned(),
+        "7333637233742F2B2276616C75653F20".to_owned(),
     ] {
         let mut text = format!("<{form}>").into_bytes();
         assert!(forms.mask(&mut text));

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use sandbox::Environment;
 use sandbox::fault::{Fault, show_path};
+use sandbox::state::{Journal, Resource, RunId, State, StateError};
 use serde_json::{Map, Value, json};
 
 use crate::ui::Failure;
@@ -29,10 +30,12 @@ const PRESETS: [&str; 5] = ["crates", "debian", "github-read", "npm", "pypi"];
 /// How long an agent may work, unless somebody says otherwise.
 const WALL: &str = "8h";
 
-/// A folder of ours outside with what an agent is given; gone when this is dropped.
+/// A folder of ours outside with what an agent is given; gone when this is dropped. Where we are killed before, the next start
+/// finds its journal and takes it away, as what any run leaves.
 #[derive(Debug)]
 pub(crate) struct Given {
     folder: PathBuf,
+    journal: Option<Journal>,
     /// Keys that are set, by the variable.
     pub(crate) keys: Vec<String>,
     /// What was left out of the settings.
@@ -41,8 +44,11 @@ pub(crate) struct Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // What cannot be removed holds no secret.
-        if std::fs::remove_dir_all(&self.folder).is_err() {}
+        // What cannot be removed holds no secret, and its journal stays.
+        if std::fs::remove_dir_all(&self.folder).is_ok()
+            && let Some(journal) = self.journal.take()
+            && journal.end().is_err()
+        {}
     }
 }
 
@@ -52,8 +58,8 @@ impl Given {
     /// # Errors
     /// The folder cannot be made or written.
     pub(crate) fn new(agent: &Agent, found: &Found, environment: &Environment) -> Result<Self, Failure> {
-        let folder = folder()?;
-        let mut given = Self { folder, keys: Vec::new(), left: 0 };
+        let (folder, journal) = folder(environment)?;
+        let mut given = Self { folder, journal: Some(journal), keys: Vec::new(), left: 0 };
         let failed = |error: std::io::Error| not_given(&given.folder, &error.to_string());
         let settings = given.folder.join("settings");
         std::fs::create_dir(&settings).map_err(failed)?;
@@ -110,17 +116,19 @@ fn document(agent: &Agent, found: &Found, keys: &[String]) -> Value {
     document
 }
 
-/// A folder that is nobody else's.
-fn folder() -> Result<PathBuf, Failure> {
+/// A folder that is nobody else's, written down before it is made.
+fn folder(environment: &Environment) -> Result<(PathBuf, Journal), Failure> {
     use std::os::unix::fs::DirBuilderExt as _;
-    let mut random = [0; 8];
-    let drawn = sys::random::fill(&mut random);
-    let path = PathBuf::from(format!("/tmp/fumehood-agent-{:016x}", u64::from_ne_bytes(random)));
-    if !drawn {
-        return Err(not_given(&path, "no random bytes can be had"));
-    }
+    let unwritten = |error: &StateError| Failure::own(error.fault());
+    let now = jiff::Timestamp::now();
+    let state = State::open(&environment.state).map_err(|error| unwritten(&error))?;
+    let id = RunId::new(now).map_err(|error| unwritten(&error))?;
+    let path = PathBuf::from(format!("/tmp/fumehood-agent-{id}"));
+    let mut journal = Journal::begin(&state, id, None, now).map_err(|error| unwritten(&error))?;
+    journal.note(&Resource::Temp(path.clone())).map_err(|error| unwritten(&error))?;
     let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-    made.map(|()| path.clone()).map_err(|error| not_given(&path, &error.to_string()))
+    made.map_err(|error| not_given(&path, &error.to_string()))?;
+    Ok((path, journal))
 }
 
 fn not_given(place: &Path, why: &str) -> Failure {

@@ -30,6 +30,13 @@ pub(crate) struct Cost {
     pub(crate) memory: Option<u64>,
 }
 
+impl Cost {
+    /// Of a backend of a tier.
+    pub(crate) fn new((tier, backend): (Tier, &str), start_ms: f64, memory: Option<u64>) -> Self {
+        Self { tier: tier.as_str().to_owned(), backend: backend.to_owned(), start_ms, memory }
+    }
+}
+
 /// What is known of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Costs(Vec<Cost>);
@@ -53,6 +60,17 @@ impl Costs {
             drop(write(&state, &key, &costs));
         }
         costs
+    }
+
+    /// Keeps these instead of what was kept before of the same backends.
+    pub(crate) fn keep(costs: Vec<Cost>, environment: &Environment, host: &Capabilities) {
+        let Ok(state) = State::open(&environment.state) else { return };
+        let key = key(host);
+        let mut all = read(&state, &key);
+        all.0.retain(|old| !costs.iter().any(|new| (&new.tier, &new.backend) == (&old.tier, &old.backend)));
+        all.0.extend(costs);
+        // Only a cache: the next `choose` measures again.
+        drop(write(&state, &key, &all));
     }
 
     pub(crate) fn of(&self, row: &Row) -> Option<&Cost> {
@@ -80,8 +98,7 @@ fn measure(on: (Tier, &str), trials: &Trials) -> Option<Cost> {
     }
     times.sort_by(f64::total_cmp);
     let median = times.get(STARTS / 2).copied()?;
-    let (tier, backend) = (on.0.as_str().to_owned(), on.1.to_owned());
-    Some(Cost { tier, backend, start_ms: (median * 10.0).round() / 10.0, memory })
+    Some(Cost::new(on, (median * 10.0).round() / 10.0, memory))
 }
 
 fn read(state: &State, key: &str) -> Costs {

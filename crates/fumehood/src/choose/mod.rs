@@ -15,11 +15,11 @@ use crate::environment::Environment;
 use crate::load;
 use crate::ui::Failure;
 
-pub(crate) use cost::Costs;
+pub(crate) use cost::{Cost, Costs};
 pub(crate) use need::Need;
 
 /// Every tier, weakest first.
-const TIERS: [Tier; 5] = [Tier::Language, Tier::Process, Tier::Container, Tier::Gvisor, Tier::Vm];
+pub(crate) const TIERS: [Tier; 5] = [Tier::Language, Tier::Process, Tier::Container, Tier::Gvisor, Tier::Vm];
 
 /// What a tier says to a policy.
 #[derive(Debug)]

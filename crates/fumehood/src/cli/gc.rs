@@ -8,7 +8,8 @@ use super::spec::{Call, Spec};
 use crate::ui::{Failure, Role, Table, count};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::fault::{show_path, show_text};
-use sandbox::state::{Scope, State, Stray, Sweep, strays, sweep};
+use sandbox::gc::{Scope, Sweep, sweep};
+use sandbox::state::{State, Stray, strays};
 
 pub(super) const SPEC: Spec = Spec {
     path: &["gc"],

@@ -189,7 +189,7 @@ fn inspect(call: &mut Call<'_>) -> Result<u8, Failure> {
     let store = store(call)?;
     let reference = references(call)?.swap_remove(0);
     let image = store.find(&reference).map_err(|error| failure(&error))?;
-    store.lease(&reference).map_err(|error| failure(&error))?;
+    store.lease_read_again(&reference).map_err(|error| failure(&error))?;
     if call.json {
         return call.console.json(&json!({ "schema": 1, "image": image })).map(|_| 0);
     }

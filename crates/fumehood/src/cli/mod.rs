@@ -9,6 +9,7 @@ pub mod args;
 pub mod ask;
 mod attack;
 mod audit;
+mod bench;
 mod broker;
 mod changes;
 mod choose;
@@ -37,6 +38,7 @@ mod mcp_pins;
 mod net;
 mod pending;
 mod policy;
+mod replay;
 mod run;
 mod serve;
 mod server;
@@ -79,6 +81,7 @@ pub const COMMANDS: &[&Spec] = &[
     &live::SUPERVISE,
     &doctor::SPEC,
     &choose::SPEC,
+    &bench::TIERS,
     &attack::SPEC,
     &policy::CHECK,
     &policy::SHOW,
@@ -87,6 +90,7 @@ pub const COMMANDS: &[&Spec] = &[
     &audit::SHOW,
     &audit::TAIL,
     &audit::VERIFY,
+    &replay::SPEC,
     &server::SPEC,
     &keys::ADD,
     &keys::LS,

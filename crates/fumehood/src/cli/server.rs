@@ -61,7 +61,7 @@ pub(super) const SPEC: Spec = Spec {
 /// The program that we are, whatever its file is called by now.
 const OURSELVES: &str = "/proc/self/exe";
 /// Most sandboxes that are kept ready.
-const MOST_READY: usize = 1000;
+const MAX_READY: usize = 1000;
 /// Stack of a thread that only waits, bytes.
 const REAPER_STACK: usize = 64 << 10;
 
@@ -126,8 +126,8 @@ fn pool(call: &Call<'_>, environment: &Environment) -> Result<Pool, Failure> {
     };
     let mut settings = pool::Settings::default();
     if let Some(text) = value("pool") {
-        let count = text.parse().ok().filter(|count| *count <= MOST_READY);
-        let bad = || wrong("pool", &text, format!("it is no number up to {MOST_READY}"), "e.g. `--pool 8`");
+        let count = text.parse().ok().filter(|count| *count <= MAX_READY);
+        let bad = || wrong("pool", &text, format!("it is no number up to {MAX_READY}"), "e.g. `--pool 8`");
         settings.count = count.ok_or_else(bad)?;
     }
     if let Some(text) = value("pool-memory") {

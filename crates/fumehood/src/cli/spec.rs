@@ -55,6 +55,7 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("keys", "Say who may use the server of live sandboxes"),
     ("template", "Make what sandboxes have beside the host's own tools"),
     ("image", "Keep images as trees"),
+    ("bench", "Measure this host"),
     ("machine", "Prepare what machines of the vm tier start from"),
     ("mcp", "Stand before MCP servers, or be one"),
 ];

@@ -12,7 +12,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::proposal::{Document, Proposal, Proposed};
 use crate::load;
-use crate::mcp::install::replace;
+use crate::replace::replace;
 use crate::ui::Failure;
 
 /// What a new document is called where nobody said.

@@ -43,7 +43,8 @@ impl Runner {
     pub(crate) fn start(&self, layers: &[PolicyLayer], what: Workload, stdio: Stdio) -> Result<Sandbox, Failure> {
         let loaded = load::policy(layers, &self.environment).map_err(|stop| self.refused(stop))?;
         let planned = sandbox::plan(loaded, what, &self.host).map_err(|stop| self.refused(stop))?;
-        let how = Options { asker: Some(crate::approvals::asker(&self.environment)), ..Options::new(stdio) };
+        let asker = Some(crate::approvals::asker(&self.environment));
+        let how = Options { asker, asked: Some(layers.to_vec()), ..Options::new(stdio) };
         Ok(sandbox::start(planned, &self.environment, &self.host, how)?)
     }
 

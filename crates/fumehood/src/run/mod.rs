@@ -14,7 +14,9 @@ use std::sync::Arc;
 use sandbox::fault::Fault;
 use sandbox::run::Earlier;
 use sandbox::state::{RunId, State};
-use sandbox::{Asker, Capabilities, Event, Handle, Options, Sink, Stdin, Stdio, Visitor};
+use sandbox::{
+    Asker, Capabilities, Event, Finished, Handle, Options, Planned, PolicyLayer, Sink, Stdin, Stdio, Visitor,
+};
 use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
 
 use crate::environment::Environment;
@@ -75,31 +77,22 @@ fn through(
         report.judge(&loaded.policy)?;
     }
     terminal::there(&loaded, &request, environment).map_err(recorded)?;
-    let (interactive, what, learner) = (request.interactive, request.what, request.learner);
+    let (what, learner) = (request.what, request.learner);
     let planned = sandbox::plan(loaded, what, &host).map_err(recorded)?;
     let earlier = request.on.map(|run| earlier(&run, environment)).transpose().map_err(recorded)?;
-    // Before the guest is there: no signal of the caller may fall between.
-    let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
-    let stdio = match planned.plan.policy.process.tty {
-        true => terminal::screen().map(Stdio::Terminal).map_err(own_failure)?,
-        false => streams(interactive || !environment.stdin_terminal, options.json),
-    };
-    let raw = RawMode::of(&stdio).map_err(own_failure)?;
     let asker = match &learner {
         Some(learner) => Arc::clone(learner) as Arc<dyn Asker>,
         None => crate::approvals::asker(environment),
     };
-    let mut how = Options { asker: Some(asker), earlier, ..Options::new(stdio) };
-    if !options.quiet && !options.json {
-        how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
-    }
-    let mut interrupts = 0;
-    let mut ready = |sandbox: &Handle| forward(&signals, &mut interrupts, sandbox);
-    let visitor = Visitor { fd: signals.as_fd(), ready: &mut ready };
-    let mut finished = sandbox::run_here(planned, environment, &host, how, visitor)?;
-    drop(raw);
-    // A signal that ends us from here on finds nothing left.
-    drop(signals);
+    let manner = Manner {
+        interactive: request.interactive,
+        keep: options.json,
+        silent: options.quiet || options.json,
+        asked: request.layers,
+        asker,
+        earlier,
+    };
+    let mut finished = to_end(planned, manner, (environment, &host), console)?;
     let proposal = learner.and_then(|learner| match learner.end(&mut finished, environment) {
         Ok(proposal) => Some(proposal),
         Err(stop) => {
@@ -110,8 +103,53 @@ fn through(
     Ok(deliver::deliver(finished, proposal.as_ref(), console, options))
 }
 
+/// How a run of the command line goes on.
+pub(crate) struct Manner {
+    /// stdin may be the caller's terminal.
+    pub(crate) interactive: bool,
+    /// The outputs are kept for a report, and not handed on.
+    pub(crate) keep: bool,
+    /// Nothing is said meanwhile.
+    pub(crate) silent: bool,
+    /// The documents and flags that made the policy.
+    pub(crate) asked: Vec<PolicyLayer>,
+    /// Who gets questions answered.
+    pub(crate) asker: Arc<dyn Asker>,
+    /// From whose changes it goes on.
+    pub(crate) earlier: Option<Earlier>,
+}
+
+/// Runs what was planned to its end, with our own streams, terminal and signals.
+pub(crate) fn to_end(
+    planned: Planned,
+    manner: Manner,
+    (environment, host): (&Environment, &Capabilities),
+    console: Console,
+) -> Result<Finished, Failure> {
+    let Manner { interactive, keep, silent, asked, asker, earlier } = manner;
+    // Before the guest is there: no signal of the caller may fall between.
+    let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
+    let stdio = match planned.plan.policy.process.tty {
+        true => terminal::screen().map(Stdio::Terminal).map_err(own_failure)?,
+        false => streams(interactive || !environment.stdin_terminal, keep),
+    };
+    let raw = RawMode::of(&stdio).map_err(own_failure)?;
+    let mut how = Options { asker: Some(asker), earlier, asked: Some(asked), ..Options::new(stdio) };
+    if !silent {
+        how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
+    }
+    let mut interrupts = 0;
+    let mut ready = |sandbox: &Handle| forward(&signals, &mut interrupts, sandbox);
+    let visitor = Visitor { fd: signals.as_fd(), ready: &mut ready };
+    let finished = sandbox::run_here(planned, environment, host, how, visitor)?;
+    drop(raw);
+    // A signal that ends us from here on finds nothing left.
+    drop(signals);
+    Ok(finished)
+}
+
 /// The changes that a run goes on from.
-fn earlier(run: &RunId, environment: &Environment) -> Result<Earlier, sandbox::Error> {
+pub(crate) fn earlier(run: &RunId, environment: &Environment) -> Result<Earlier, sandbox::Error> {
     let state = State::open(&environment.state)?;
     Ok(Earlier::load(&state, run)?)
 }

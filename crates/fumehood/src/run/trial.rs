@@ -19,7 +19,7 @@ pub(crate) const MAX_TRIAL: Duration = Duration::from_secs(30);
 const WASM: &[u8] = include_bytes!("answer.wasm");
 
 /// The shortest program that prints 42.
-fn answer(backend: &str) -> Result<Workload, Failure> {
+pub(crate) fn answer(backend: &str) -> Result<Workload, Failure> {
     match backend {
         "monty" => code("python", b"print(6 * 7)".to_vec(), Vec::new()),
         "wasm" => code("wasm", WASM.to_vec(), Vec::new()),
@@ -45,12 +45,25 @@ impl Trials {
     ///
     /// # Errors
     /// A refusal, or our own failure.
-    pub(crate) fn run(&self, (tier, backend): (Tier, &str)) -> Result<Option<Value>, Failure> {
-        let layers = [
+    pub(crate) fn run(&self, on: (Tier, &str)) -> Result<Option<Value>, Failure> {
+        self.run_this(on, &[], answer(on.1)?)
+    }
+
+    /// The same for another program, under the default policy with these layers.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn run_this(
+        &self,
+        (tier, backend): (Tier, &str),
+        layers: &[PolicyLayer],
+        what: Workload,
+    ) -> Result<Option<Value>, Failure> {
+        let on = [
             PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() },
             PolicyLayer::Set(format!("backend={backend}")),
         ];
-        let sandbox = self.0.start(&layers, answer(backend)?, Stdio::kept())?;
+        let sandbox = self.0.start(&[layers, &on].concat(), what, Stdio::kept())?;
         let bell = [Interest { fd: sandbox.ended(), write: false }];
         let in_time = sys::channel::wait(&bell, Some(MAX_TRIAL)).is_ok_and(|ready| ready.first() == Some(&true));
         if !in_time {

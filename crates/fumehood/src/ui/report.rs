@@ -116,6 +116,9 @@ fn used(view: &View<'_>) -> String {
         let connections = count(net.connections, "connection", "connections");
         parts.push(format!("{connections}, {} sent, {} received", bytes(net.sent), bytes(net.received)));
     }
+    for (name, times) in view.report.secrets.iter().filter(|(_, times)| **times > 0) {
+        parts.push(format!("secret `{}` in {}", show_text(name), count(*times, "request", "requests")));
+    }
     labelled(view, "used:", None, &parts.join(", ")) + &cut(view)
 }
 

@@ -28,17 +28,18 @@ open('made.txt', 'w').write('made\n')
 print('args', sys.argv[1:])
 "#;
 
-/// An API that says back the key that it was sent, and what it was sent.
-fn api() -> (u16, String, Arc<Mutex<Vec<String>>>) {
+/// An API that says back the key that it was sent in this header, and what it was sent.
+fn api(host: &str, header: &'static str) -> (u16, String, Arc<Mutex<Vec<String>>>) {
     let sent = Arc::<Mutex<Vec<String>>>::default();
     let all = Arc::clone(&sent);
-    let (port, pem) = tls_server("api.anthropic.com", move |mut stream: Tls| {
+    let (port, pem) = tls_server(host, move |mut stream: Tls| {
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
             head.push(byte[0]);
         }
         let head = String::from_utf8(head).unwrap();
-        let key = head.lines().find_map(|line| line.to_lowercase().strip_prefix("x-api-key: ").map(str::to_owned));
+        let named = |line: &str| line.to_lowercase().strip_prefix(header)?.strip_prefix(": ").map(str::to_owned);
+        let key = head.lines().find_map(named);
         let body = key.unwrap_or_default();
         all.lock().unwrap().push(head);
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
@@ -63,7 +64,7 @@ fn house() -> House {
 
 #[test]
 fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
-    let (house, (port, pem, sent)) = (house(), api());
+    let (house, (port, pem, sent)) = (house(), api("api.anthropic.com", "x-api-key"));
     install(&house, "claude", STAND_IN);
     std::fs::create_dir(house.path(".claude")).unwrap();
     let settings = house.path(".claude/settings.json");
@@ -96,6 +97,80 @@ fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
                 .is_ok_and(|text| text.contains(house.path("bin").to_str().unwrap()))
     });
     assert_eq!(left.count(), 0, "the copy is gone");
+}
+
+/// Asks its API as the others do, with the key that it was given, and says what came of it.
+const OTHERS: &str = r#"#!/usr/bin/env python3
+import os, sys, urllib.request as u, urllib.error as e
+host, header, form, variable = HOW
+key = os.environ[variable]
+request = u.Request('https://' + host + '/v1/x', data=b'{}', headers={header: form.replace('{}', key)})
+answer = u.urlopen(request, timeout=20).read().decode()
+print(key.startswith('fumehood-'), '***' in answer, key in answer)
+try: u.urlopen('https://api.anthropic.com/', timeout=9)
+except e.URLError: print('another vendor is closed')
+"#;
+
+#[test]
+fn each_agent_asks_its_own_api_with_a_key_that_is_not_inside() {
+    for (agent, host, header, form, variable) in [
+        ("gemini", "generativelanguage.googleapis.com", "x-goog-api-key", "{}", "GEMINI_API_KEY"),
+        ("aider", "api.openai.com", "authorization", "Bearer {}", "OPENAI_API_KEY"),
+        ("codex", "api.openai.com", "authorization", "Bearer {}", "OPENAI_API_KEY"),
+        ("opencode", "generativelanguage.googleapis.com", "x-goog-api-key", "{}", "GOOGLE_GENERATIVE_AI_API_KEY"),
+    ] {
+        let (port, pem, sent) = api(host, header);
+        let house = House::new();
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", house.path("bin").display());
+        let house = house.with("PATH", &path).with(variable, KEY);
+        let how = format!("HOW = {:?}\nhost, header", (host, header, form, variable));
+        install(
+            &house,
+            agent,
+            &OTHERS.replace("host, header, form, variable = HOW", &format!("{how}, form, variable = HOW")),
+        );
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
+        let ca = format!("net.ca=[\"{}\"]", folder.path().join("corp.pem").display());
+        let rule = format!("net.allow=[{{ host = \"{host}\", ports = [443], address = \"127.0.0.1:{port}\" }}]");
+        let said = house.run(&["agent", "--json", "--memory", "512M", "--set", &rule, "--set", &ca, agent]);
+        assert_eq!(said.code, 0, "{agent}: {said:?}");
+        let report = said.json();
+        assert_eq!(report["stdout"], "True True False\nanother vendor is closed\n", "{agent}: {report}");
+        assert_eq!(report["secrets"].as_object().unwrap().values().collect::<Vec<_>>(), [1], "{agent}: {report}");
+        let wanted = format!("{header}: {}", form.replace("{}", KEY)).to_lowercase();
+        assert!(sent.lock().unwrap()[0].to_lowercase().contains(&wanted), "{agent}: {sent:?}");
+        assert!(!format!("{said:?}").contains(KEY), "{agent}: {said:?}");
+    }
+}
+
+/// What an agent was given lies outside in a folder; who is killed leaves it, and the next start takes it away.
+#[test]
+fn what_a_killed_agent_leaves_the_next_start_takes_away() {
+    let house = house();
+    install(&house, "aider", "#!/bin/sh\nexec sleep 60\n");
+    let left = || -> Vec<std::path::PathBuf> {
+        let ours = house.path("bin").to_str().unwrap().to_owned();
+        let all = std::fs::read_dir("/tmp").unwrap().flatten().map(|entry| entry.path());
+        let has = |path: &std::path::PathBuf| {
+            path.to_string_lossy().contains("/fumehood-agent-")
+                && std::fs::read_to_string(path.join("agent.json")).is_ok_and(|text| text.contains(&ours))
+        };
+        all.filter(has).collect()
+    };
+    let mut agent = house.command(&["agent", "--memory", "512M", "aider"]);
+    let mut agent = agent.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while left().is_empty() {
+        assert!(begun.elapsed().as_secs() < 30, "no folder was made");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    assert_eq!(left().len(), 1);
+    let said = house.run(&["run", "-q", "--", "true"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(left(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]

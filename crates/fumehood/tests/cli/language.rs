@@ -59,6 +59,24 @@ fn the_report_names_the_interpreter_and_what_it_lacks() {
 }
 
 #[test]
+fn what_the_tier_lacks_is_its_own_word_and_no_programs() {
+    let house = House::new();
+    let line = "language tier: a lie; needs tier process or stronger";
+    let ids = |json: &serde_json::Value| json["violations"].to_string();
+    let native = ["run", "--json", "--", "sh", "-c", &format!("echo '{line}' >&2; exit 1")];
+    let json = house.run(&native).json();
+    assert!(json["stderr"].as_str().unwrap().contains(line) && !ids(&json).contains("language/subset"), "{json}");
+    // A native program that ends by the interpreter's signal is one that a signal ended.
+    let json = house.run(&["run", "--json", "--", "sh", "-c", &format!("echo '{line}' >&2; kill -16 $$")]).json();
+    assert_eq!((&json["outcome"]["kind"], &json["outcome"]["signal"]), (&"signalled".into(), &16.into()), "{json}");
+    assert!(!ids(&json).contains("language/subset"), "{json}");
+    let words =
+        ["run", "--json", "--tier", "language", "--lang", "python", "--code", &format!("raise ValueError('{line}')")];
+    let json = house.run(&words).json();
+    assert!(json["outcome"]["code"] == 1 && !ids(&json).contains("language/subset"), "{json}");
+}
+
+#[test]
 fn auto_comes_to_it_with_a_program_that_fits_and_moves_up_with_a_reason() {
     let house = House::new();
     let tier = |words: &[&str]| {

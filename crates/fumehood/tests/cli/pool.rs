@@ -28,7 +28,7 @@ fn asked(layers: &[&str]) -> Request {
     Request { layers: layers.iter().map(|set| Layer::Set((*set).to_owned())).collect(), ..Request::default() }
 }
 
-fn until(mut so: impl FnMut() -> bool) -> bool {
+pub(crate) fn until(mut so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while Instant::now() < end {
         if so() {
@@ -78,7 +78,7 @@ fn kinds(house: &House, run: &str) -> Vec<String> {
 }
 
 /// Who owns a journal.
-fn supervisors(house: &House) -> Vec<i64> {
+pub(crate) fn supervisors(house: &House) -> Vec<i64> {
     let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let journals = files_below(&house.state().join("runs"));
     let first = journals.iter().filter_map(|path| serde_json::from_str::<Value>(text(path).lines().next()?).ok());
@@ -359,14 +359,19 @@ fn a_module_that_is_not_there_is_told_by_the_code_that_needs_it() {
 /// How often a server and a supervisor are killed: few here, as many as `FUMEHOOD_FAULTS` (`SERVERS,SUPERVISORS`) says in
 /// `scripts/live-faults`.
 fn kills() -> (usize, usize) {
-    let wanted = std::env::var_os("FUMEHOOD_FAULTS").map(std::ffi::OsString::into_string).and_then(Result::ok);
+    let [servers, supervisors] = counts("FUMEHOOD_FAULTS", [4, 6]);
+    (servers, supervisors)
+}
+
+/// Numbers of a variable, or the usual ones.
+pub(crate) fn counts<const N: usize>(variable: &str, usual: [usize; N]) -> [usize; N] {
+    let wanted = std::env::var_os(variable).map(std::ffi::OsString::into_string).and_then(Result::ok);
     let mut numbers = wanted.iter().flat_map(|text| text.split(',')).filter_map(|number| number.parse().ok());
-    let mut next = |usual| numbers.next().unwrap_or(usual);
-    (next(4), next(6))
+    usual.map(|usual| numbers.next().unwrap_or(usual))
 }
 
 /// Milliseconds below `most`, and the next state.
-fn random(state: &mut u64, most: u64) -> Duration {
+pub(crate) fn random(state: &mut u64, most: u64) -> Duration {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     Duration::from_millis((*state >> 33) % most)
 }

@@ -34,6 +34,7 @@ impl<'a> Served<'a> {
 
     pub(crate) fn ask(&self, key: &str, line: &str, body: &Json) -> (u16, Json) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = format!(
             "{line} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -167,4 +168,51 @@ fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
     };
     assert!(agents.len() == 2 && agents[0].starts_with("sandbox of one "), "{agents:?}");
     assert!(agents[1].starts_with("sandbox of two "), "{agents:?}");
+}
+
+/// With real layers and a freezer: whoever comes first, the sandbox has one end, and of its forks none is lost.
+#[test]
+fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {
+    let house = &House::new();
+    let served = &Served::new(house);
+    let key = &served.key("one", &[]);
+    let none = |status: u16| matches!(status, 404 | 409 | 501);
+    for round in 0..6 {
+        let (status, made) = served.ask(key, "POST /v1/sandboxes", &json!({ "timeout": "5m" }));
+        assert_eq!(status, 201, "{made}");
+        let path = &format!("/v1/sandboxes/{}", made["id"].as_str().unwrap());
+        let asks = [
+            ("POST", "/pause", json!({})),
+            ("POST", "/fork", json!({ "count": 2 })),
+            ("POST", "/resume", json!({})),
+            ("POST", "/snapshots", json!({ "name": format!("s{round}") })),
+            ("POST", "/exec", json!({ "cmd": ["true"], "timeout": 60 })),
+            ("DELETE", "", Json::Null),
+        ];
+        let told = std::thread::scope(|scope| {
+            let one = |(method, rest, body): (&'static str, &'static str, Json)| {
+                scope.spawn(move || served.ask(key, &format!("{method} {path}{rest}"), &body))
+            };
+            asks.map(one).map(|asked| asked.join().unwrap())
+        });
+        let [pause, fork, resume, snapshot, exec, kill] = &told;
+        for (status, what) in [pause, fork, resume, snapshot, exec] {
+            assert!(*status < 300 || none(*status), "{status} {what}");
+        }
+        assert_eq!(kill.0, 200, "{kill:?}");
+        let (_, end) = served.ask(key, &format!("GET {path}"), &Json::Null);
+        assert_eq!((&end["state"], &end["reason"]), (&json!("ended"), &json!("killed")), "{end}");
+        // What was answered is there and works; what was not is not there.
+        let forks: Vec<&str> =
+            fork.1["sandboxes"].as_array().into_iter().flatten().filter_map(|one| one["id"].as_str()).collect();
+        let (_, listed) = served.ask(key, "GET /v1/sandboxes", &Json::Null);
+        assert_eq!(listed["sandboxes"].as_array().unwrap().len(), forks.len(), "{fork:?} {listed}");
+        for id in forks {
+            let ran =
+                served.ask(key, &format!("POST /v1/sandboxes/{id}/exec"), &json!({ "cmd": ["true"], "timeout": 60 }));
+            assert_eq!((ran.0, &ran.1["report"]["code"]), (200, &json!(0)), "{ran:?}");
+            assert_eq!(served.ask(key, &format!("DELETE /v1/sandboxes/{id}"), &Json::Null).0, 200);
+        }
+    }
+    assert!(crate::pool::until(|| crate::files_below(&house.state().join("runs")).is_empty()));
 }

@@ -228,6 +228,64 @@ fn a_tree_that_was_changed_is_never_given_out() {
     }
 }
 
+/// The seal of the only tree of a store.
+fn seal(bench: &Bench) -> PathBuf {
+    let trees = bench.path("state/images/trees");
+    trees.join(names(&trees).remove(0)).join("seal")
+}
+
+#[test]
+fn a_tree_that_was_read_is_not_read_again_until_something_of_it_changes() {
+    let bench = Bench::new();
+    imported(&bench, &[plain(&[file("a", "hello"), file("b", "12345678")])]);
+    let root = tree(&bench.store, "app:1");
+    let sealed = seal(&bench);
+    if !sealed.exists() {
+        // The file system of this folder is none of those that are known, or gives no leases: all is read each time.
+        return;
+    }
+    let text = fs::read_to_string(&sealed).unwrap();
+    tree(&bench.store, "app:1");
+    assert_eq!(fs::read_to_string(&sealed).unwrap(), text);
+    // Only to be looked at is no change; a change that leaves the content is one, and a new seal follows.
+    fs::read(root.join("a")).unwrap();
+    tree(&bench.store, "app:1");
+    assert_eq!(fs::read_to_string(&sealed).unwrap(), text);
+    fs::write(root.join("a"), "hello").unwrap();
+    tree(&bench.store, "app:1");
+    assert_ne!(fs::read_to_string(&sealed).unwrap(), text);
+    // Of another boot, or of another tree, it says nothing.
+    let now = fs::read_to_string(&sealed).unwrap();
+    for (at, other) in [(1, "another-boot"), (3, "another-tree")] {
+        let mut parts: Vec<&str> = now.split(' ').collect();
+        parts[at] = other;
+        fs::write(&sealed, parts.join(" ")).unwrap();
+        tree(&bench.store, "app:1");
+        assert_eq!(fs::read_to_string(&sealed).unwrap(), now);
+    }
+    // What was sealed and changed without its time would be given out: that nobody can do so is the file system's word.
+    fs::write(root.join("a"), "HELLO").unwrap();
+    assert!(matches!(bench.store.lease("app:1"), Err(ImageError::Changed { .. })));
+}
+
+#[test]
+fn who_could_still_write_leaves_a_tree_without_a_seal() {
+    let bench = Bench::new();
+    imported(&bench, &[plain(&[file("a", "12345678")])]);
+    let root = tree(&bench.store, "app:1");
+    let writer = fs::File::options().read(true).write(true).open(root.join("a")).unwrap();
+    let words = sys::table::SharedCounters::map(writer, 1).unwrap();
+    let word = &words.words()[0];
+    // The page is written to, so that the next store changes no time.
+    word.store(u64::from_ne_bytes(*b"12345678"), std::sync::atomic::Ordering::SeqCst);
+    tree(&bench.store, "app:1");
+    let changed = || fs::metadata(root.join("a")).unwrap().ctime_nsec();
+    let before = changed();
+    word.store(7, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(changed(), before, "the control: a store into a mapping that is written to changes no time");
+    assert!(matches!(bench.store.lease("app:1"), Err(ImageError::Changed { .. })), "and yet it is seen");
+}
+
 #[test]
 fn a_name_goes_alone_and_the_last_one_takes_the_tree() {
     let bench = Bench::new();

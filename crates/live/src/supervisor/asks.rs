@@ -269,7 +269,7 @@ impl Hub {
             return Ok(());
         }
         self.ends = ends;
-        self.setup.info.ends_ms = Some(now_ms().saturating_add(i64::try_from(ms).unwrap_or(i64::MAX)));
+        self.setup.info.end_in(now_ms(), Some(life));
         self.run.set_wall(Some(life));
         self.write_down();
         Ok(())

@@ -48,6 +48,9 @@ impl Interpreter {
     pub const OUT_OF_MEMORY: i32 = 10;
     /// As above, for `steps`.
     pub const OUT_OF_STEPS: i32 = 12;
+    /// The signal by which it says that the program needs what the tier has not (SIGSTKFLT, which nothing else uses); its last
+    /// line on stderr says what.
+    pub const LACKS: i32 = 16;
 
     /// In one line, without its end.
     #[must_use]

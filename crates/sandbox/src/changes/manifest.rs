@@ -304,7 +304,7 @@ pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
 
 /// While a run goes on its supervisor alone knows what it took, and what it shows again.
 pub(crate) fn must_have_ended(state: &State, run: &RunId) -> Result<(), ChangesError> {
-    if crate::state::gc::lives(state, run)? { Err(ChangesError::Lives { run: run.to_string() }) } else { Ok(()) }
+    if crate::state::lives(state, run)? { Err(ChangesError::Lives { run: run.to_string() }) } else { Ok(()) }
 }
 
 /// [`discard`] by whoever has taken them all.

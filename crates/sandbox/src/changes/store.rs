@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
-use crate::state::{Cross, Dir, RunId, State, StateError, errno_of, gc::changes_of};
+use crate::state::{Cross, Dir, RunId, State, StateError, changes_of, errno_of};
 use policy::json::hex;
 
 /// How much is taken.

@@ -28,8 +28,9 @@ use super::workspace::Layer;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_path};
+use crate::gc::CONTROL_FILE;
 use crate::image::LeasedTree;
-use crate::state::{CONTROL_FILE, Dir, Journal, Resource};
+use crate::state::{Dir, Journal, Resource};
 use crate::workload::Workload;
 
 /// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
@@ -177,7 +178,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
 /// `gc` tells of it.
 fn journal(recorded: &Recorded, policy: &Policy) -> Result<HostResources, Error> {
     let (state, now) = (&recorded.state, jiff::Timestamp::now());
-    let swept = crate::state::sweep(state, now, crate::state::Scope::Start).unwrap_or_default();
+    let swept = crate::gc::sweep(state, now, crate::gc::Scope::Start).unwrap_or_default();
     let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     let mut home = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
     // What is moved away in a tree of the user's is told, by whichever run did it.
@@ -281,7 +282,7 @@ impl Begun {
     ) -> Result<Ready, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
-        let Self { prepared, program, mut protected, mut git, broker, home, image, watches, mut armed } = self;
+        let Self { prepared, program, mut protected, mut git, broker, mut home, image, watches, mut armed } = self;
         let mut layer = None;
         let root = prepared.workspace().map(Path::to_owned);
         let owner = prepared.owner();
@@ -290,7 +291,12 @@ impl Begun {
             armed.each(plan, copied, |_| {
                 let mut made = super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?;
                 earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
-                layer = Some(made);
+                if plan.policy.workspace.mode == WorkspaceMode::Ro {
+                    // Nobody writes to it, and nothing of it is read back.
+                    made.notes().into_iter().for_each(|note| home.tell(note));
+                } else {
+                    layer = Some(made);
+                }
                 Ok::<(), Error>(())
             })?;
         }

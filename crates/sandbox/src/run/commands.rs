@@ -90,7 +90,7 @@ fn judged(judge: &Judge, what: Workload, policy: &Policy, tier: Tier) -> Result<
             Ok(Workload::Code(code))
         }
         Workload::Script(script) if script.interpreter.name == "bash" => {
-            line(judge, &text(&script)?, "the script")?;
+            line(judge, &text(&script, MAX_BYTES)?, "the script")?;
             Ok(Workload::Script(script))
         }
         Workload::Code(code) => {
@@ -135,13 +135,15 @@ fn passes(judgement: Judgement, place: &str) -> Result<(), Error> {
     }
 }
 
-/// The text of a script, read without moving: the run reads the same open file again.
-pub(super) fn text(script: &Script) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; MAX_BYTES.saturating_add(1)];
+/// The text of a script, at most one byte more than `most`, read without moving: the run reads the same open file again.
+pub(super) fn text(script: &Script, most: usize) -> Result<Vec<u8>, Error> {
+    let unreadable = |error: std::io::Error| launch::unreadable(&script.path, &error.to_string());
+    // Never less because of what the file system says: what is judged must not be shorter than what runs.
+    let mut bytes = vec![0; most.saturating_add(1)];
     let mut length = 0_usize;
     while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
         let at = u64::try_from(length).unwrap_or(u64::MAX);
-        match script.file.read_at(rest, at).map_err(|e| launch::unreadable(&script.path, &e.to_string()))? {
+        match script.file.read_at(rest, at).map_err(unreadable)? {
             0 => break,
             more => length = length.saturating_add(more),
         }

@@ -50,7 +50,8 @@ impl Earlier {
     }
 
     /// What `diff --json` shows of all of it.
-    pub(super) fn digest(&self) -> String {
+    #[must_use]
+    pub fn digest(&self) -> String {
         self.manifest.digest(&self.manifest.entries.iter().collect::<Vec<_>>())
     }
 

@@ -6,6 +6,7 @@ use backends::{Running, Sample};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
+use policy::control::Interpreter;
 use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
@@ -15,11 +16,13 @@ use super::begin::Stage;
 use super::broker::{Keeper, Summary};
 use super::git_layers::GitLayers;
 use super::guard::Protected;
+use super::host_resources::HostResources;
 use super::outcome;
 use super::record::Recorded;
 use super::streams::{Kept, Last, Stream};
 use super::supervise::Watched;
 use super::violations::{self, Counters};
+use super::workspace::Layer;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
 
@@ -54,7 +57,8 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
-    let Stage { running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
+    let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
+    let layer = layer.and_then(|layer| brought(layer, &mut *running, (&plan.policy, &mut home), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -65,7 +69,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     }
     let net = broker.map(Keeper::finish);
     // The layer of a container is one of the places of limited size; without those it lies in the folder of the run.
-    let layer_used = layer.as_ref().map_or(0, super::workspace::Layer::used);
+    let layer_used = layer.as_ref().map_or(0, Layer::used);
     // What a machine starts from lies in its folder, and nothing that it writes.
     let writes = plan.tier == Tier::Process;
     let folder = home.tmp().filter(|_| writes).map_or(0, super::workspace::written);
@@ -112,6 +116,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
             net: net.as_ref().map(Summary::usage),
             ..usage(&watched.sample, watched.reaped, wall, disk, produced)
         },
+        secrets: net.as_ref().map(|net| net.used(&plan.policy)).unwrap_or_default(),
         enforcers: plan.entries.iter().map(line).collect(),
         weakened: plan.weakened.clone(),
         warnings: watched.warnings.iter().map(|what| warning(what)).chain(net.iter().flat_map(of_broker)).collect(),
@@ -126,6 +131,33 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }
 
+/// The layer with what became of it elsewhere; none where that cannot be known.
+fn brought(
+    mut layer: Layer,
+    running: &mut dyn Running,
+    (policy, home): (&Policy, &mut HostResources),
+    failed: &mut Vec<Fault>,
+) -> Option<Layer> {
+    let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
+    let taken = match running.bring_back() {
+        Ok(None) => return Some(layer),
+        Ok(Some(came)) => {
+            let before = layer.notes().len();
+            let taken = layer.brought(came, at, policy);
+            layer.notes().into_iter().skip(before).for_each(|note| home.tell(note));
+            taken
+        }
+        Err(why) => Err(super::workspace::lost(&why)),
+    };
+    match taken {
+        Ok(()) => Some(layer),
+        Err(stop) => {
+            failed.extend(stop.into_faults());
+            None
+        }
+    }
+}
+
 /// What was stopped inside: what the kernel shows, why the run was ended, and hints of the program's own words.
 fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy) -> Vec<Violation> {
     let mut list = violations::from_kernel(counters, policy);
@@ -134,6 +166,9 @@ fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy
         && !list.iter().any(|known| known.clause == end.clause)
     {
         list.push(end);
+    }
+    if watched.facts.interpreted && watched.facts.signal == Some(Interpreter::LACKS) {
+        list.push(violations::from_interpreter(hints));
     }
     let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
     // What the kernel shows needs no hint.

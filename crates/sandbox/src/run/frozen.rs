@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::Sender;
 
 use policy::report::WorkspaceReport;
-use policy::value::WorkspaceMode;
+use policy::value::{Tier, WorkspaceMode};
 use policy::{Plan, Policy};
 
 use super::record::Recorded;
@@ -93,6 +93,9 @@ impl Files<'_> {
 
     fn snapshot(&mut self, mut writer: Box<Writer>, until: &Until) -> Result<Box<Writer>, Error> {
         let policy = &self.plan.policy;
+        if self.plan.tier == Tier::Vm {
+            return Err(no_snapshot());
+        }
         writer.of(self.plan, until.clone());
         match (&self.layer, policy.workspace.mode) {
             (Some(layer), _) => writer.changes(&layer.read(self.recorded, policy, until)?)?,
@@ -110,6 +113,18 @@ impl Files<'_> {
         }
         Ok(writer)
     }
+}
+
+fn no_snapshot() -> Error {
+    Error::refused(Fault {
+        id: "live/vm-snapshot",
+        what: "no snapshot of a machine can be made".to_owned(),
+        place: "`tier = \"vm\"`".to_owned(),
+        why: "what it wrote lies in its own memory, and machines that begin with the same memory would have the same \
+              random numbers: this version has no way to give them others"
+            .to_owned(),
+        fix: "take files out with `fumehood cp`, or use `--tier container`".to_owned(),
+    })
 }
 
 fn no_layer(policy: &Policy) -> Error {

@@ -66,7 +66,7 @@ pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
     }
     let text = match what {
         Workload::Code(code) => code.text.clone(),
-        Workload::Script(script) => super::commands::text(script).ok()?,
+        Workload::Script(script) => super::commands::text(script, gate::command::MAX_BYTES).ok()?,
         Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => return None,
     };
     let allowed = loaded.policy.language.modules.as_deref();

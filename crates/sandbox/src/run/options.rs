@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::asker::Asker;
 use super::earlier::Earlier;
+use crate::load::PolicyLayer;
 
 /// Where the program reads from.
 #[derive(Debug)]
@@ -85,6 +86,9 @@ pub struct Options {
     pub asker: Option<Arc<dyn Asker>>,
     /// An earlier run, from whose changes this one goes on; its workspace is the plan's, in mode `overlay` or `copy`.
     pub earlier: Option<Earlier>,
+    /// The documents and flags that made the policy, weakest first: recorded, so that the run can be repeated. `None` where the
+    /// caller cannot say.
+    pub asked: Option<Vec<PolicyLayer>>,
     /// Tests of the proof alone: these controls are left out, and the start must fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<policy::Control>,
@@ -99,6 +103,7 @@ impl Options {
             events: Box::new(|_| ()),
             asker: None,
             earlier: None,
+            asked: None,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         }

@@ -51,6 +51,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         (_, Some(Interpreter::OUT_OF_STEPS)) if facts.interpreted => {
             limited(Limit::Steps, "the interpreter ended it: all of `language.steps` were taken".to_owned(), facts)
         }
+        (_, Some(Interpreter::LACKS)) if facts.interpreted => exited(1),
         (_, Some(signal)) => Outcome {
             kind: OutcomeKind::Signalled,
             code: None,
@@ -58,13 +59,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             limit: None,
             message: signalled(signal, facts.interrupted),
         },
-        (Some(code), None) => Outcome {
-            kind: OutcomeKind::Exited,
-            code: Some(code),
-            signal: None,
-            limit: None,
-            message: format!("the program exited with {code}"),
-        },
+        (Some(code), None) => exited(code),
         // The guest died with all others, and said nothing.
         (None, None) if facts.killed => Outcome {
             kind: OutcomeKind::Signalled,
@@ -81,6 +76,11 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             message: "the guest ended without saying how the program did".to_owned(),
         },
     }
+}
+
+fn exited(code: i32) -> Outcome {
+    let message = format!("the program exited with {code}");
+    Outcome { kind: OutcomeKind::Exited, code: Some(code), signal: None, limit: None, message }
 }
 
 fn limited(limit: Limit, message: String, facts: &Facts) -> Outcome {
@@ -156,6 +156,13 @@ mod tests {
             // A native program may send itself what it likes.
             assert_eq!((ended(false).limit, ended(false).exit_code()), (None, 128 + signal));
         }
+    }
+
+    #[test]
+    fn what_an_interpreter_lacks_ends_as_an_error_of_the_program() {
+        let ended = |interpreted| judge(&Facts { signal: Some(Interpreter::LACKS), interpreted, ..Facts::default() });
+        assert_eq!((ended(true).kind, ended(true).exit_code()), (OutcomeKind::Exited, 1));
+        assert_eq!((ended(false).kind, ended(false).exit_code()), (OutcomeKind::Signalled, 144));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn park(
     options: Options,
 ) -> Result<Parked, Error> {
     could_start(&planned.plan, &options).map_err(|stop| refused(stop, environment))?;
-    let recorded = record::open(&planned, environment, options.earlier.as_ref())?;
+    let recorded = record::open(&planned, environment, host, &options)?;
     let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
     let forced = std::mem::take(&mut planned.judged.forced);
     let wanted = Wanted { what, forced, options: &options, environment };

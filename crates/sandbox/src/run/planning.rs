@@ -4,6 +4,7 @@ use backends::Capabilities;
 use policy::value::Tier;
 use policy::{Candidate, Choice, Clause, Loaded, Plan};
 
+use super::asked;
 use super::commands::{self, Judged};
 use super::launch;
 use crate::error::Error;
@@ -20,6 +21,16 @@ pub struct Planned {
     pub lints: Vec<policy::lint::Lint>,
     /// What was judged is what runs.
     pub(super) judged: Judged,
+}
+
+impl Planned {
+    /// What is run, told apart: the `sha256` of its record.
+    ///
+    /// # Errors
+    /// The script cannot be read.
+    pub fn identity(&self) -> Result<String, Error> {
+        asked::identity(&self.judged.what)
+    }
 }
 
 /// Plans on this host what is to be run under a policy, or only the policy ([`Workload::Nothing`]). Nothing is started,

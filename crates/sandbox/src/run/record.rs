@@ -2,18 +2,18 @@
 
 use std::cell::RefCell;
 
-use crate::error::Error;
+use backends::Capabilities;
 use policy::report::{AuditPointer, Seen};
-use policy::value::Content;
-use policy::{Report, Violation};
+use policy::{Plan, Report, Violation};
 use serde_json::{Value, json};
 
-use super::earlier::Earlier;
+use super::asked;
+use super::options::Options as StartOptions;
 use super::planning::Planned;
 use crate::audit::{Kind, Log, Options, Redactor};
 use crate::environment::Environment;
+use crate::error::Error;
 use crate::state::{RunId, State};
-use crate::workload::Workload;
 
 /// The open record of a run.
 #[derive(Debug)]
@@ -21,21 +21,28 @@ pub(super) struct Recorded {
     pub(super) state: State,
     pub(super) id: RunId,
     log: Log,
-    /// What is run, until `run.planned` is written.
-    what: RefCell<Option<Value>>,
+    /// What is recorded beside the plan, until `run.planned` is written.
+    beside: RefCell<Option<Value>>,
 }
 
 /// Opens the log. One that cannot be opened for writing refuses the run.
-pub(super) fn open(planned: &Planned, environment: &Environment, earlier: Option<&Earlier>) -> Result<Recorded, Error> {
+pub(super) fn open(
+    planned: &Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    start: &StartOptions,
+) -> Result<Recorded, Error> {
     let (state, id) = (State::open(&environment.state)?, RunId::new(jiff::Timestamp::now())?);
     let audit = &planned.plan.policy.audit;
     let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
     let log = Log::open(&state, audit.path.as_deref(), options)?;
-    let mut what = what(&planned.judged.what, audit.content);
-    if let (Some(map), Some(earlier)) = (what.as_object_mut(), earlier) {
+    let mut what = asked::program(&planned.judged.what, audit.content)?;
+    if let (Some(map), Some(earlier)) = (what.as_object_mut(), &start.earlier) {
         map.insert("on".to_owned(), json!({ "run": earlier.run(), "digest": earlier.digest() }));
     }
-    Ok(Recorded { state, id, log, what: RefCell::new(Some(what)) })
+    let asked = start.asked.as_ref().map(|layers| asked::layers(layers, environment.cwd.as_deref()));
+    let beside = json!({ "what": what, "asked": asked, "host": facts(host) });
+    Ok(Recorded { state, id, log, beside: RefCell::new(Some(beside)) })
 }
 
 /// Records a refusal as far as there is a log to write to; the refusal stands either way.
@@ -50,28 +57,21 @@ pub fn refused(stop: Error, environment: &Environment) -> Error {
     stop
 }
 
-/// What is run, as far as `audit.content` wants it kept.
-fn what(what: &Workload, content: Content) -> Value {
-    let (kind, bytes): (&str, Vec<u8>) = match what {
-        Workload::Argv(words) => {
-            let words: Vec<&[u8]> = words.iter().map(|w| w.as_encoded_bytes()).collect();
-            ("command", words.join(&b' '))
-        }
-        Workload::Script(script) => ("script", script.path.as_os_str().as_encoded_bytes().to_vec()),
-        Workload::Code(code) => ("code", code.text.clone()),
-        Workload::Shell => ("shell", Vec::new()),
-        Workload::Agent(_) => ("live", Vec::new()),
-        Workload::Image | Workload::Nothing => ("nothing", Vec::new()),
-    };
-    match content {
-        Content::None => json!({ "kind": kind }),
-        Content::Hash => json!({ "kind": kind, "sha256": policy::json::sha256_hex(&bytes) }),
-        Content::Full => json!({ "kind": kind, "text": String::from_utf8_lossy(&bytes) }),
-    }
+/// What tells hosts and versions apart, of which a plan depends.
+#[must_use]
+pub fn facts(host: &Capabilities) -> Value {
+    json!({ "fumehood": env!("CARGO_PKG_VERSION"), "kernel": host.release, "landlock": host.landlock, "euid": host.euid })
 }
 
-/// Of variables that the policy sets only the names are recorded: a value may be a secret. That it was the same can be told
-/// by the digest of the plan.
+/// A plan as it is recorded. Of variables that the policy sets only the names are: a value may be a secret. That it was the same
+/// can be told by the digest of the plan.
+#[must_use]
+pub fn plan_without_values(plan: &Plan) -> Value {
+    let mut body = plan.to_json();
+    hide_values(&mut body);
+    body
+}
+
 fn hide_values(plan: &mut Value) {
     let clauses = plan.get_mut("clauses").and_then(Value::as_array_mut);
     for clause in clauses.into_iter().flatten().filter(|one| one.get("clause").is_some_and(|id| id == "env.set")) {
@@ -90,13 +90,12 @@ impl Recorded {
     /// Writes what is planned, once; always before *go*, or before the run is said to be aborted. It may be written while
     /// the guest is busy with itself: nobody's program runs yet, and an unwritable log refuses the run all the same.
     pub(super) fn plan(&self, planned: &Planned) -> Result<(), Error> {
-        let Some(what) = self.what.take() else { return Ok(()) };
+        let Some(Value::Object(beside)) = self.beside.take() else { return Ok(()) };
         let plan = &planned.plan;
-        let mut body = plan.to_json();
-        hide_values(&mut body);
+        let mut body = plan_without_values(plan);
         if let Some(map) = body.as_object_mut() {
             map.insert("policy".to_owned(), json!({ "name": plan.policy.name, "digest": plan.policy_digest() }));
-            map.insert("what".to_owned(), what);
+            map.extend(beside);
         }
         self.add(&Kind::run_planned(), &body).map(drop)
     }
@@ -131,7 +130,7 @@ impl Recorded {
             self.violation(violation)?;
         }
         let body = json!({
-            "outcome": report.outcome, "usage": report.usage, "workspace": report.workspace,
+            "outcome": report.outcome, "usage": report.usage, "secrets": report.secrets, "workspace": report.workspace,
             "violations": report.violations.len(),
         });
         self.add(&Kind::run_ended(), &body)

@@ -3,7 +3,8 @@
 //! # Promises
 //! No value is part of a plan, a report, a record, a message or the environment of a process; what holds one is wiped.
 //! # Does not promise
-//! That a value is not swapped out, nor that its source keeps it to itself: the caller's own variable stays where it is.
+//! That a value is not swapped out before the broker has it, which locks it; nor that its source keeps it to itself: the
+//! caller's own variable stays where it is.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,10 +14,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::secret::{Held, MOST};
+use egress::secret::{Held, MOST, sign};
 use egress::wire::{Hidden, Secrets};
 use policy::control::Control;
-use policy::value::{Root, Secret, SecretSource, WorkspaceMode, secrets_document};
+use policy::value::{Root, Secret, SecretSource, SecretUse, WorkspaceMode, secrets_document};
 use policy::{Plan, Policy};
 use zeroize::Zeroizing;
 
@@ -87,7 +88,24 @@ fn value(
     policy: &Policy,
     environment: &Environment,
 ) -> Result<Zeroizing<String>, String> {
-    let bytes = match &secret.from {
+    let mut text = found_in(&secret.from, policy, environment)?;
+    if let SecretUse::Sign(signing) = &secret.put {
+        let also = |what: &str, source: &SecretSource| {
+            let told = |why| format!("cannot be used: its {what} ({}) {why}", named(source));
+            found_in(source, policy, environment).map_err(told)
+        };
+        let id = also("key_id", &signing.key_id)?;
+        let token = signing.session_token.as_ref().map(|token| also("session_token", token)).transpose()?;
+        text = sign::joined(&id, &text, token.as_deref().map(String::as_str));
+    }
+    // The broker's own reading of it, so that what it would refuse is refused before anything is started.
+    Held::new(String::new(), secret.clone(), &text, placeholder)?;
+    Ok(text)
+}
+
+/// The text that a source has.
+fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> Result<Zeroizing<String>, String> {
+    let bytes = match from {
         SecretSource::Env(name) => {
             let value = environment.variable(name).ok_or("is not set")?;
             Zeroizing::new(value.as_bytes().to_vec())
@@ -96,9 +114,17 @@ fn value(
         SecretSource::Command(words) => from_command(words, policy, environment)?,
     };
     let text = std::str::from_utf8(&bytes).map_err(|_not_text| "is no text")?;
-    // The broker's own reading of it, so that what it would refuse is refused before anything is started.
-    Held::new(String::new(), secret.clone(), text, placeholder)?;
     Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// A source, as it may be shown.
+fn named(from: &SecretSource) -> String {
+    match from {
+        SecretSource::Env(name) => format!("env:{name}"),
+        SecretSource::File(path) => format!("file:{}", show_text(&path.to_string_lossy())),
+        // An argument may be one itself.
+        SecretSource::Command(words) => format!("command:{}", show_text(words.first().map_or("", String::as_str))),
+    }
 }
 
 fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String> {
@@ -190,16 +216,10 @@ fn unread(name: &str, from: &SecretSource, why: &str) -> Fault {
         }
         SecretSource::Command(_) => "mend the command: it prints the secret, on one line, and ends with 0".to_owned(),
     };
-    let source = match from {
-        SecretSource::Env(name) => format!("env:{name}"),
-        SecretSource::File(path) => format!("file:{}", show_text(&path.to_string_lossy())),
-        // An argument may be one itself.
-        SecretSource::Command(words) => format!("command:{}", show_text(words.first().map_or("", String::as_str))),
-    };
     Fault {
         id: "secrets/unread",
         what: format!("`secrets.{}` cannot be used", show_text(name)),
-        place: source,
+        place: named(from),
         why: format!("the secret {why}"),
         fix,
     }

@@ -10,6 +10,8 @@ use policy::report::{Limit, Seen};
 use policy::value::{NetMode, Policy, Workspace, WorkspaceMode};
 use policy::{Bytes, ClauseId, Violation};
 
+use crate::fault::show_text;
+
 /// Most violations in a report; the rest is counted in the last one.
 const MAX: usize = 32;
 /// How much of the error stream is read for hints.
@@ -79,6 +81,22 @@ pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
     Some(Violation { seen: Seen::Kernel, ..found })
 }
 
+/// What an interpreter of the language tier has not, as it said by its signal; in its own last line, which stands after all that
+/// its program could print.
+#[must_use]
+pub(super) fn from_interpreter(stderr: &[u8]) -> Violation {
+    let text = String::from_utf8_lossy(stderr);
+    let last = text.lines().next_back().and_then(|line| line.strip_prefix("language tier: ")?.strip_suffix(NEEDS));
+    kernel(
+        "language/subset",
+        ClauseId::Tier,
+        show_text(last.unwrap_or("something that it does not name")),
+        "the interpreters of the language tier have subsets, and nothing of the system".to_owned(),
+        "write it without, or ask for `--tier process` or a stronger one".to_owned(),
+        1,
+    )
+}
+
 fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String, count: u64) -> Violation {
     Violation { id: id.to_owned(), clause, what, why, instead, count, seen: Seen::Kernel }
 }
@@ -114,15 +132,6 @@ pub fn from_output(stderr: &[u8], policy: &Policy) -> Vec<Violation> {
 fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
     if policy.net.mode != NetMode::Allow && no_network(line, policy) {
         return Some(closed(policy));
-    }
-    if let Some(what) = line.strip_prefix("language tier: ").and_then(|rest| rest.strip_suffix(NEEDS)) {
-        return Some(output(
-            "language/subset",
-            ClauseId::Tier,
-            what.to_owned(),
-            "the interpreters of the language tier have subsets, and nothing of the system".to_owned(),
-            "write it without, or ask for `--tier process` or a stronger one".to_owned(),
-        ));
     }
     if line.contains("could not lock config file") && policy.fs.protect {
         return Some(output(

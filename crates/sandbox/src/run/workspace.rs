@@ -2,6 +2,7 @@
 //! process tier writes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use crate::changes::{
     copy_in, read_copy, read_upper,
 };
 use crate::error::Error;
-use crate::fault::{Fault, show_bytes, show_path};
+use crate::fault::{Fault, show_bytes, show_path, show_text};
 use crate::protect::list;
 use crate::quantity::bytes;
 use crate::state::{Cross, Dir};
@@ -36,6 +37,8 @@ pub(super) struct Layer {
     root: PathBuf,
     /// The folder of a copy that shares its file system with others.
     folder: Option<PathBuf>,
+    /// Whom what is made in that folder belongs to, where that is not us.
+    owner: Option<(u32, u32)>,
     /// Of a copy: what was copied.
     baseline: Option<Baseline>,
     /// Paths that are hidden from the run: no changes of it.
@@ -61,6 +64,7 @@ impl Layer {
             place,
             root,
             folder: None,
+            owner: None,
             baseline: None,
             hidden: Vec::new(),
             goes_on: false,
@@ -174,6 +178,31 @@ impl Layer {
         Ok(store.finish(state)?)
     }
 
+    /// What became of the copy elsewhere, and what that lacks, takes its place: `at` is where the program saw it.
+    pub(super) fn brought(
+        &mut self,
+        (stream, lacks): (File, Vec<String>),
+        at: &Path,
+        policy: &Policy,
+    ) -> Result<(), Error> {
+        let told = |errno: Errno| failed("making room for what came back", &errno.to_string());
+        let top = at.file_name().ok_or_else(|| told(Errno::INVAL))?;
+        let (Some(above), Some(name)) =
+            self.folder.as_deref().and_then(|folder| Some((folder.parent(), folder.file_name()?))).unzip()
+        else {
+            return Err(told(Errno::INVAL));
+        };
+        let above = Dir::open(above.unwrap_or(Path::new("/"))).map_err(told)?;
+        above.remove_tree(name).map_err(told)?;
+        let _rights = self.owner.map(|(uid, gid)| sys::fsids::As::user(uid, gid)).transpose().map_err(told_as)?;
+        above.make(name, Mode::RWXU).map_err(told)?;
+        self.place = above.enter(name, Cross::No).map_err(told)?;
+        let unpacked = super::brought::unpack(stream, top, &self.place, bounds(policy));
+        unpacked.map_err(|why| failed("taking over what came back from the machine", &why))?;
+        self.notes.extend(lacks.iter().map(|lack| format!("the machine did not hand over: {}", show_text(lack))));
+        Ok(())
+    }
+
     /// At the end, what a report says of it.
     pub(super) fn read_back(&self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Error> {
         self.read(recorded, policy, &Until::default()).map(|manifest| told(&manifest))
@@ -283,7 +312,7 @@ fn rights(from: Option<&Dir>, (uid, gid): (u32, u32), host: &Capabilities) -> Re
         None => false,
     };
     let become_user = if reads_all { sys::fsids::As::user_who_reads_all } else { sys::fsids::As::user };
-    become_user(uid, gid).map(Some).map_err(|e| failed("becoming the run's user for its files", &e.to_string()))
+    become_user(uid, gid).map(Some).map_err(told_as)
 }
 
 pub(super) fn bounds(policy: &Policy) -> Bounds {
@@ -314,6 +343,7 @@ pub(super) fn copy_to_folder(
     }
     let mut layer = Layer::of(folder.enter(name, Cross::No).map_err(made)?, root.to_owned());
     layer.folder = Some(to.to_owned());
+    layer.owner = host.root().then_some(owner);
     layer.baseline = Some(copy_in(&from, &layer.place, bounds(policy))?);
     Ok(layer)
 }
@@ -414,6 +444,21 @@ pub(super) fn remove_tree(path: &Path) -> Result<(), Error> {
     Dir::open(parent)
         .and_then(|dir| dir.remove_tree(name))
         .map_err(|e| failed("removing the folder of the run", &e.to_string()))
+}
+
+/// What a program wrote in a machine did not come back.
+pub(super) fn lost(why: &str) -> Error {
+    Error::failed(Fault {
+        id: "run/changes-lost",
+        what: "what the program changed in the workspace was lost".to_owned(),
+        place: "the workspace in the machine".to_owned(),
+        why: why.to_owned(),
+        fix: "give it more time (`limits.wall`), or use `--tier container`, where changes outlive every end".to_owned(),
+    })
+}
+
+fn told_as(error: impl std::fmt::Display) -> Error {
+    failed("becoming the run's user for its files", &error.to_string())
 }
 
 fn failed(what: &str, why: &str) -> Error {

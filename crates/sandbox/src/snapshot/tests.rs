@@ -114,7 +114,7 @@ fn what_a_killed_maker_left_is_swept_and_what_lives_is_not() {
     let dead = state.snapshots().unwrap();
     dead.make(".new-0123456789abcdef0123", Mode::RWXU).unwrap();
     std::fs::write(host.at("state/snapshots/.new-0123456789abcdef0123/tmp.tar"), "half").unwrap();
-    let swept = crate::state::sweep(&state, Timestamp::now(), crate::state::Scope::All).unwrap();
+    let swept = crate::gc::sweep(&state, Timestamp::now(), crate::gc::Scope::All).unwrap();
     let paths: Vec<_> = swept.removed.iter().map(|removed| (removed.what, removed.path.clone())).collect();
     assert_eq!(paths, [("snapshot", host.at("state/snapshots/.new-0123456789abcdef0123"))]);
     let (id, unfinished) = (whole.id().to_owned(), format!(".new-{}", making.id()));
@@ -152,7 +152,7 @@ fn a_maker_that_is_killed_leaves_nothing_after_a_sweep() {
         .unwrap();
     assert!(!child.status.success() && String::from_utf8_lossy(&child.stdout).contains("begun"));
     assert_eq!(host.left().len(), 1);
-    crate::state::sweep(&state, Timestamp::now(), crate::state::Scope::All).unwrap();
+    crate::gc::sweep(&state, Timestamp::now(), crate::gc::Scope::All).unwrap();
     assert_eq!(host.left(), Vec::<String>::new());
 }
 

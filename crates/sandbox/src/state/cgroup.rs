@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::gc::carries;
+use super::carries;
 use super::{Cross, Dir, RunId};
 
 const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
@@ -22,7 +22,7 @@ const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 const MAX_DEPTH: u32 = 32;
 
 /// Kills what is in the group and removes it. `false` if it is gone already.
-pub(super) fn remove(path: &Path, id: &RunId) -> Result<bool, String> {
+pub(crate) fn remove(path: &Path, id: &RunId) -> Result<bool, String> {
     if !carries(path, id) {
         return Err("its path does not carry the run's id".into());
     }

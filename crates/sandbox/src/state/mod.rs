@@ -4,12 +4,12 @@
 //! the host is written down in `runs/` before it is made, so that a later start can take it away.
 //! Must not: read the environment (the caller passes [`Places`]), or touch another live run's things.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod dir;
 mod error;
 mod foreign;
-pub mod gc;
 mod journal;
+mod life;
 mod owner;
 pub mod path_text;
 mod run_id;
@@ -26,8 +26,8 @@ use rustix::io::Errno;
 pub use dir::{Cross, Dir, errno_of, last_name};
 pub use error::{StateError, not_a_file, unwritable};
 pub use foreign::rights_of;
-pub use gc::{CONTROL_FILE, Scope, Sweep, sweep};
 pub use journal::{Journal, Resource, Watched, beat};
+pub(crate) use life::{BEGINNING_SECONDS, carries, changes_of, dead, lives};
 pub use owner::Owner;
 pub use path_text::PathText;
 pub use run_id::RunId;

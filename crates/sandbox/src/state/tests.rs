@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::*;
+use crate::gc::{CONTROL_FILE, Scope, Sweep, sweep};
 
 fn places(path: PathBuf) -> Places {
     Places { fumehood_state: Some(path), euid: rustix::process::geteuid().as_raw(), ..Places::default() }
@@ -163,16 +164,14 @@ fn what_does_not_carry_the_id_or_is_no_cgroup_is_never_removed() {
     let fake = folder.path().join(id.as_str());
     std::fs::create_dir(&fake).unwrap();
     assert!(cgroup::remove(&fake, &id).unwrap_err().contains("cgroup file system"));
-    assert!(
-        gc::carries(Path::new(&format!("/a/x-{id}/b")), &id) && !gc::carries(Path::new(&format!("/a/{id}/../b")), &id)
-    );
+    assert!(carries(Path::new(&format!("/a/x-{id}/b")), &id) && !carries(Path::new(&format!("/a/{id}/../b")), &id));
 }
 
 #[test]
 fn old_changes_go_and_new_ones_stay() {
     let (_folder, state) = fresh();
     let id = RunId::new(now()).unwrap();
-    drop(gc::changes_of(&state, &id).unwrap());
+    drop(changes_of(&state, &id).unwrap());
     assert!(sweep(&state, now(), Scope::All).unwrap().removed.is_empty());
     let later = now() + jiff::SignedDuration::from_hours(15 * 24);
     assert!(sweep(&state, later, Scope::Start).unwrap().removed.is_empty());

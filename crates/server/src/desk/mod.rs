@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use agent::words::Failure;
 use axum::http::StatusCode;
+use live::moment::boot_ms;
 use live::room::Room;
 use live::template::Store;
 use live::words::{Ask, Info, State};
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::admit;
 use crate::answer::Problem;
 use crate::backend::{Approvals, Sandboxes, Wanted, call};
+use crate::ceiling;
 use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
@@ -33,7 +35,6 @@ use crate::page::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::traces::{self, Exporter, Tracer, Traces};
-use crate::{ceiling, clock};
 
 /// The longest life that can be asked for.
 pub(crate) const MAX_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
@@ -346,7 +347,7 @@ impl Desk {
         let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
         let mut wanted = self.wanted(key, order, digests)?;
         if let Some(most) = self.permitted(key, &wanted, ours).await? {
-            let latest = clock::now_ms().saturating_add(i64::try_from(most).unwrap_or(i64::MAX));
+            let latest = boot_ms().saturating_add(i64::try_from(most).unwrap_or(i64::MAX));
             wanted.labels.insert(LATEST.to_owned(), latest.to_string());
         }
         self.sandboxes.create(wanted).await
@@ -538,9 +539,9 @@ impl Desk {
     pub async fn tend(&self) {
         self.sessions.sweep(&self.keys);
         let Ok(all) = self.sandboxes.list(false).await else { return };
-        let now = clock::now_ms();
+        let now = boot_ms();
         for info in &all {
-            let over = labels::pauses_at_end(info) && labels::ends_ms(info).is_some_and(|ends| ends <= now);
+            let over = labels::pauses_at_end(info) && labels::is_over(info, now);
             if info.state == State::Running && over && self.pause(&info.id).await.is_err() {
                 // Without a freezer its end is the supervisor's: it ends a day later, and each second we try again.
             }

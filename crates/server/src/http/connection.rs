@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::Response;
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,15 +15,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Server;
+use super::heads::Heads;
 use super::places::{Place, Sending};
 use super::route::Loopback;
+use super::tail::Tail;
 use super::wire::{Io, Wire};
 use crate::page::Encrypted;
 
 /// How long a new connection may take to say what it speaks, TLS included.
 const HELLO: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, an idle connection's next one included.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection may wait for its next request. Clients that keep connections drop them earlier (E2B's after 300 s, most
+/// after 90 s or less): who is hung up on while it asks cannot know whether the request was heard.
+const IDLE: Duration = Duration::from_secs(400);
 /// Most bytes of a head.
 const MAX_HEAD: usize = 64 * 1024;
 /// The same for HTTP/2, where it is counted unpacked.
@@ -70,8 +73,9 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         Ok::<_, std::io::Error>((Wire::new(Box::new(stream), meters), is_http2))
     });
     let Ok(Ok((wire, is_http2))) = greeted.await else { return };
+    let of = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (server, busy) = (server.clone(), Arc::new(place.begin()));
+        let (server, busy) = (server.clone(), Arc::new(of.begin()));
         if is_loopback {
             request.extensions_mut().insert(Loopback);
         }
@@ -81,17 +85,20 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         // What goes on after the answer (another protocol) holds the place as well.
         request.extensions_mut().insert(Arc::clone(&busy));
         async move {
-            let response = server.answer(request.map(Body::new)).await;
+            let response = if is_http2 {
+                server.answer(request.map(Body::new)).await
+            } else {
+                answer_whole(server, request).await
+            };
             Ok::<Response<Body>, Infallible>(response.map(|body| Sending::body(body, busy)))
         }
     });
-    let io = TokioIo::new(wire);
     // A client that broke off, or whose sandbox did, is no failure of ours.
     if is_http2 {
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEAD_2);
         builder.max_pending_accept_reset_streams(MAX_RESETS).keep_alive_interval(ASKED).keep_alive_timeout(ASKED);
-        let serving = builder.serve_connection(io, service);
+        let serving = builder.serve_connection(TokioIo::new(wire), service);
         tokio::pin!(serving);
         drop(tokio::select! {
             done = serving.as_mut() => done,
@@ -103,7 +110,8 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         return;
     }
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    builder.timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    let io = TokioIo::new(Heads::of(wire, place));
     let serving = builder.serve_connection(io, service).with_upgrades();
     tokio::pin!(serving);
     drop(tokio::select! {
@@ -113,4 +121,17 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
             serving.await
         }
     });
+}
+
+/// The answer to a request of HTTP/1.1, which says so where the connection ends with it.
+async fn answer_whole(server: Server, request: Request<Incoming>) -> Response<Body> {
+    // To read on would ask for what the client holds back until it is told to go on.
+    let waits = request.headers().contains_key(header::EXPECT);
+    let (parts, body) = request.into_parts();
+    let (body, tail) = Tail::of(body);
+    let mut response = server.answer(Request::from_parts(parts, body)).await;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS && !tail.finished(!waits).await {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }

@@ -1,9 +1,11 @@
 //! Listening, and whose a request is: a sandbox's, E2B's control interface, or our own.
 
 mod connection;
+mod heads;
 mod listener;
 mod places;
 mod route;
+mod tail;
 mod tls;
 mod wire;
 

@@ -37,6 +37,8 @@ struct Taken {
     peer: Option<IpAddr>,
     /// Requests on their way.
     busy: usize,
+    /// Requests that have begun.
+    begun: u64,
     /// Since when there is none.
     idle: Instant,
     end: CancellationToken,
@@ -77,7 +79,7 @@ impl Places {
         }
         table.last = table.last.wrapping_add(1);
         let (number, end) = (table.last, CancellationToken::new());
-        table.taken.insert(number, Taken { peer, busy: 0, idle: Instant::now(), end: end.clone() });
+        table.taken.insert(number, Taken { peer, busy: 0, begun: 0, idle: Instant::now(), end: end.clone() });
         Some(Arc::new(Place { places: Arc::clone(self), number, end }))
     }
 }
@@ -97,8 +99,14 @@ impl Place {
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
         if let Some(taken) = self.places.lock().taken.get_mut(&self.number) {
             taken.busy = taken.busy.saturating_add(1);
+            taken.begun = taken.begun.saturating_add(1);
         }
         Busy(Arc::clone(self))
+    }
+
+    /// How many requests have begun, and whether one is on its way.
+    pub(super) fn work(&self) -> (u64, bool) {
+        self.places.lock().taken.get(&self.number).map_or((0, false), |taken| (taken.begun, taken.busy > 0))
     }
 }
 

@@ -12,6 +12,7 @@ use server::http::{Listen, TlsFiles, bind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::kept;
 use crate::stage::{Stage, stage, stage_at};
 
 /// Says this, then a byte each second; what was answered, and after how long it was over.
@@ -56,7 +57,9 @@ async fn who_sends_slowly_is_cut_and_who_is_only_late_is_answered() {
         began.elapsed()
     };
     let in_head = format!("{head}X-Slow: ");
-    let (head, body, silent, ()) = tokio::join!(dribble(address, &in_head), dribble(address, &body), silent, late);
+    let idle = kept::idle_for_longer_than_a_head_takes(&stage);
+    let (head, body, silent, (), ()) =
+        tokio::join!(dribble(address, &in_head), dribble(address, &body), silent, late, idle);
     assert!(!head.0.contains(" 200 ") && (25..55).contains(&head.1.as_secs()), "{head:?}");
     assert!(body.0.starts_with("HTTP/1.1 408") && (25..55).contains(&body.1.as_secs()), "{body:?}");
     assert!((8..40).contains(&silent.as_secs()), "{silent:?}");

@@ -8,6 +8,7 @@ mod control;
 mod data;
 mod interpreter;
 mod jupyter;
+mod kept;
 mod metrics;
 mod native;
 mod others;

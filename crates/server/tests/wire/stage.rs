@@ -98,6 +98,7 @@ pub(crate) fn info(id: &str, wanted: &Wanted) -> Info {
         "id": id, "name": wanted.name, "labels": wanted.labels, "state": "running", "run": "r-20261123-000000-000000",
         "tier": "container", "policy": "base", "plan": "digest", "template": wanted.template, "created_ms": now_ms(),
         "ends_ms": wanted.timeout_ms.map(|life| now_ms() + i64::try_from(life).unwrap()),
+        "ends_boot_ms": wanted.timeout_ms.map(|life| live::moment::boot_ms() + i64::try_from(life).unwrap()),
         "pid": std::process::id(), "memory_limit": 1_u64 << 30, "cpus": 2.0, "disk_limit": 1_u64 << 30, "usage": {},
     }))
     .unwrap()

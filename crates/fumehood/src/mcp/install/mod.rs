@@ -5,15 +5,14 @@ mod json;
 mod moved;
 mod toml;
 
-use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::environment::Environment;
+use crate::replace::replace;
 use crate::ui::Failure;
 use sandbox::fault::{Fault, show_path};
 use sandbox::state::State;
@@ -329,18 +328,4 @@ fn digest(text: &str) -> String {
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     replace(path, text, mode).map_err(|error| file_failure(path, error))
-}
-
-/// Writes beside and renames, so that a reader sees the one or the other.
-pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".fumehood-{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let mut file = File::options().write(true).create_new(true).mode(mode).open(&beside)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
-    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
-        if std::fs::remove_file(&beside).is_err() {
-            // It is gone.
-        }
-    })
 }

@@ -131,10 +131,18 @@ async fn an_agent_that_says_nothing_or_goes_away_ends_the_sandbox() {
 
 #[tokio::test]
 async fn events_that_nobody_reads_end_their_request_and_nothing_else() {
-    let many: Hostile = |s| {
-        let entries = serde_json::to_vec(&agent::words::Entries { entries: vec![entry(); 1000] }).unwrap();
-        (0..200).flat_map(|_| words(Kind::Event, s, &entries).unwrap()).collect()
-    };
+    tokio::join!(
+        behind(|s| {
+            let entries = serde_json::to_vec(&agent::words::Entries { entries: vec![entry(); 1000] }).unwrap();
+            (0..200).flat_map(|_| words(Kind::Event, s, &entries).unwrap()).collect()
+        }),
+        // A million that say nothing.
+        behind(|s| words(Kind::Event, s, b"{\"entries\":[]}").unwrap().repeat(1_000_000)),
+    );
+}
+
+/// An agent that tells so much, and a client that reads none of it for a while.
+async fn behind(many: Hostile) {
     let live = live(With { hostile: Some(many), ..With::default() }).await;
     // Over the bare socket, so that nobody reads.
     let mut socket = crate::place::connect(&live.home.socket_of(&live.id)).await.unwrap();

@@ -71,6 +71,7 @@ fn info(id: &str) -> Info {
         template: String::new(),
         created_ms: super::program::now_ms(),
         ends_ms: None,
+        ends_boot_ms: None,
         idle_ms: None,
         ended_ms: None,
         reason: None,

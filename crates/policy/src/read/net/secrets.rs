@@ -5,11 +5,30 @@ use std::collections::BTreeMap;
 use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
-use crate::value::{Secret, SecretSource, SecretUse};
+use crate::net::SIGV4;
+use crate::value::{Secret, SecretSource, SecretUse, Signing};
 
-const SECRET: &[&str] = &["from", "hosts", "ports", "methods", "paths", "as", "env"];
+const SECRET: &[&str] = &[
+    "from",
+    "hosts",
+    "ports",
+    "methods",
+    "paths",
+    "as",
+    "env",
+    "kind",
+    "key_id",
+    "session_token",
+    "region",
+    "service",
+];
+/// What only a secret that signs has.
+const OF_SIGNING: [&str; 4] = ["key_id", "session_token", "region", "service"];
+/// Hosts whose names say region and service.
+const AWS: [&str; 2] = [".amazonaws.com", ".amazonaws.com.cn"];
 const USE: &[&str] = &["header", "format", "basic", "query"];
 const HTTPS: u16 = 443;
+const HTTP: u16 = 80;
 /// Where the secret stands in `format`.
 const HOLE: &str = "{}";
 
@@ -55,6 +74,9 @@ impl Reader<'_> {
         let methods = node.get("methods").map_or(Some(Vec::new()), |node| self.methods(&at("methods"), node))?;
         let paths = node.get("paths").map_or(Some(Vec::new()), |node| self.url_paths(&at("paths"), node))?;
         let put = match node.get("as") {
+            _ if node.get("kind").is_some() || OF_SIGNING.iter().any(|key| node.get(key).is_some()) => {
+                self.signing(path, node, (&names, &ports)).map(SecretUse::Sign)?
+            }
             Some(node) => self.secret_use(&at("as"), node)?,
             None => SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() },
         };
@@ -66,6 +88,52 @@ impl Reader<'_> {
             None => None,
         };
         Some(Secret { from, hosts: names, ports, methods, paths, put, env })
+    }
+
+    /// What signs is not part of a request: it goes over TLS, and needs to know for which region and service.
+    fn signing(&mut self, path: &str, node: &Node, (hosts, ports): (&[String], &[u16])) -> Option<Signing> {
+        let at = |key: &str| format!("{path}.{key}");
+        let (Some(kind), Some(key_id)) = (node.get("kind"), node.get("key_id")) else {
+            let what = format!("`{path}` needs `kind` and `key_id`");
+            let fix = "write kind = \"aws-sigv4\" and key_id = \"env:AWS_ACCESS_KEY_ID\"";
+            let why = "a signature names the access key; `from` is its secret part";
+            self.note(path, node.place, fault("value/incomplete", what, why, fix));
+            return None;
+        };
+        self.word(&at("kind"), kind, &[(SIGV4, ())])?;
+        if let Some(put) = node.get("as") {
+            let what = format!("`{path}.as` beside `kind`");
+            let why = "a secret that signs is put nowhere";
+            self.note(path, put.place, fault("value/secret-use", what, why, "leave `as` out"));
+            return None;
+        }
+        if ports.contains(&HTTP) {
+            let what = format!("`{path}` signs requests on port 80");
+            let why = "who stands on the way could send what was signed once more";
+            self.note(path, node.place, fault("value/secret-use", what, why, "leave port 80 out of its `ports`"));
+            return None;
+        }
+        let key_id = self.secret_source(&at("key_id"), key_id)?;
+        let session_token = match node.get("session_token") {
+            Some(node) => Some(self.secret_source(&at("session_token"), node)?),
+            None => None,
+        };
+        let mut word = |key: &str| {
+            let Some(node) = node.get(key) else { return Some(None) };
+            let text = self.text(&at(key), node)?;
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            self.printable(&at(key), node, &text, plain).map(|()| Some(text))
+        };
+        let (region, service) = (word("region")?, word("service")?);
+        let is_aws = |host: &String| AWS.iter().any(|end| host.ends_with(end));
+        if (region.is_none() || service.is_none()) && !hosts.iter().all(is_aws) {
+            let what = format!("`{path}` needs `region` and `service`");
+            let why = "only names below amazonaws.com say them";
+            let fix = "write region = \"eu-central-1\" and service = \"s3\"";
+            self.note(path, node.place, fault("value/incomplete", what, why, fix));
+            return None;
+        }
+        Some(Signing { key_id, session_token, region, service })
     }
 
     fn secret_source(&mut self, path: &str, node: &Node) -> Option<SecretSource> {

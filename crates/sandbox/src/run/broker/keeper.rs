@@ -181,7 +181,7 @@ impl Listener {
                 true
             }
             FromBroker::Seen(seen) => self.questions.passed(seen),
-            FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Failed { .. } => true,
+            FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Used { .. } | FromBroker::Failed { .. } => true,
             // Which secrets it holds is said once, before it is ready.
             FromBroker::Holds { .. } => false,
         };

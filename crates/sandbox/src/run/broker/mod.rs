@@ -4,6 +4,7 @@
 //! ends early, its sockets close and the network inside is gone: that is told, and never silent.
 
 mod bounds;
+mod java;
 mod keeper;
 mod plan;
 mod questions;
@@ -110,7 +111,7 @@ pub(super) fn begin(
         return Ok(None);
     }
     let program = environment.broker.as_deref().ok_or_else(no_program)?;
-    let own = plan::plan(program, host)?;
+    let own = plan::plan(program, !secrets.is_empty(), host)?;
     let run = format!("{}-net", recorded.id);
     let path = Path::new("/tmp").join(format!("fumehood-{run}"));
     home.note(&Resource::Temp(path.clone()))?;
@@ -193,6 +194,7 @@ impl Starting {
                     FromBroker::Denied(_)
                     | FromBroker::Seen(_)
                     | FromBroker::Usage(_)
+                    | FromBroker::Used { .. }
                     | FromBroker::Ask { .. }
                     | FromBroker::Refused { .. },
                 ) => {

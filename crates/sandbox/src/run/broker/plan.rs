@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use backends::{Backend, Capabilities};
-use policy::control::{CgroupLimit, Control, Resource, Watch};
+use policy::control::{CgroupLimit, Control, Controls, Resource, Watch};
 use policy::value::{Policy, Tier};
 use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
 use serde_json::json;
@@ -20,8 +20,11 @@ const MAX_MEMORY: &str = "256M";
 /// It is one process of one thread.
 const MAX_PROCESSES: u32 = 4;
 
-/// Plans it. No clause of a document gives the host's network: it is this plan's alone.
-pub(super) fn plan(program: &Path, host: &Capabilities) -> Result<Plan, Error> {
+/// Most bytes of memory that it may lock: values of secrets, in whole pages.
+const MAX_LOCKED: u64 = 1 << 20;
+
+/// Plans it, for a run with secrets or without. No clause of a document gives the host's network: it is this plan's alone.
+pub(super) fn plan(program: &Path, with_secrets: bool, host: &Capabilities) -> Result<Plan, Error> {
     let read: Vec<&str> = Some(RESOLVERS).filter(|path| Path::new(path).exists()).into_iter().collect();
     let document = json!({
         "version": 1,
@@ -44,10 +47,30 @@ pub(super) fn plan(program: &Path, host: &Capabilities) -> Result<Plan, Error> {
     let policy = loaded.policy_on(Tier::Process).into_owned();
     let answers = |clause: &Clause<'_>| match own(clause.id(), &policy, host) {
         Some(answer) => answer,
+        None if with_secrets => locking(backend.support(clause, &policy, host)),
         None => backend.support(clause, &policy, host),
     };
     let on = Candidate { tier: Tier::Process, backend: backend.name(), answers: &answers };
     policy::make_plan(&loaded, on).map_err(Error::Unheld)
+}
+
+/// The same, but for how much memory it may lock, which is nothing in a run of somebody's program.
+fn locking(answer: Support) -> Support {
+    let Support::Held(controls) = &answer else { return answer };
+    let (_, ours) = sys::rlimit::get(Resource::LockedMemory.number()).unwrap_or_default();
+    let value = ours.map_or(MAX_LOCKED, |ours| ours.min(MAX_LOCKED));
+    let more = |control: &Control| {
+        let mut control = control.clone();
+        if let Control::Rlimit { resource: Resource::LockedMemory, value: none } = &mut control {
+            *none = value;
+        }
+        control
+    };
+    let mut all = controls.iter().map(more).collect::<Vec<_>>().into_iter();
+    match all.next() {
+        Some(first) => Support::Held(Controls::new(first, all)),
+        None => answer,
+    }
 }
 
 fn process() -> Result<&'static dyn Backend, Error> {

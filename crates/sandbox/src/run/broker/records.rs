@@ -1,8 +1,10 @@
 //! What a broker said of a run: one record for each kind of denial, and what was used. Bounded, whatever it says.
 
+use std::collections::BTreeMap;
+
 use egress::wire::{Denied, FromBroker, Usage};
 use policy::report::{NetUsage, Seen};
-use policy::{ClauseId, Violation};
+use policy::{ClauseId, Policy, Violation};
 
 use crate::fault::show_text;
 
@@ -16,6 +18,8 @@ pub(in crate::run) struct Summary {
     /// Kinds for which there was no room.
     more: u64,
     usage: Usage,
+    /// How often each secret was put into a request.
+    used: BTreeMap<String, u64>,
     /// The digest of the rules that took the place of the plan's.
     pub(in crate::run) rules: Option<String>,
     /// Why the broker ended before the run did.
@@ -28,6 +32,7 @@ impl Summary {
         match frame {
             FromBroker::Denied(denied) => self.deny(denied),
             FromBroker::Usage(usage) => self.usage = usage,
+            FromBroker::Used { secrets } => self.used = secrets,
             FromBroker::Failed { what, why } => {
                 self.lost.get_or_insert(format!("{}: {}", show_text(&what), show_text(&why)));
             }
@@ -72,6 +77,12 @@ impl Summary {
             seen: Seen::Broker,
         });
         self.denied.iter().map(one).chain(more).collect()
+    }
+
+    /// How often each secret of the policy was put into a request.
+    pub(in crate::run) fn used(&self, policy: &Policy) -> BTreeMap<String, u64> {
+        let one = |name: &String| (name.clone(), self.used.get(name).copied().unwrap_or(0));
+        policy.secrets.keys().map(one).collect()
     }
 
     /// Bytes and connections.

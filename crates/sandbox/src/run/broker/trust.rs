@@ -44,7 +44,10 @@ pub(in crate::run) fn of(plan: &Plan) -> Result<Option<Trust>, Error> {
     let opening = opening.map_err(|why| super::failed(&format!("its authority: {why}")))?;
     let mut bundle = roots;
     bundle.extend(opening.iter().map(|opening| opening.certificate.as_str()));
-    Ok(Some(Trust { inside: backends::Trust { bundle: bundle.into_bytes() }, opening }))
+    let certificates = certificates(&bundle).map_err(|why| super::failed(&why))?;
+    let java = super::java::store(certificates.iter().map(Vec::as_slice));
+    let java = java.ok_or_else(|| super::failed("a certificate is too long for Java's store"))?;
+    Ok(Some(Trust { inside: backends::Trust { bundle: bundle.into_bytes(), java }, opening }))
 }
 
 /// The roots of the machine, or of `SSL_CERT_FILE`.
@@ -89,14 +92,18 @@ fn added(path: &Path) -> Result<String, Error> {
     if u64::try_from(read).unwrap_or(u64::MAX) > MAX_CA {
         return Err(unusable(format!("it has more than {MAX_CA} bytes")));
     }
-    let mut out = String::new();
-    for part in text.split("-----BEGIN CERTIFICATE-----").skip(1) {
+    let out: String = certificates(&text).map_err(unusable)?.iter().map(|der| pem(der)).collect();
+    if out.is_empty() { Err(unusable("there is no certificate in it".to_owned())) } else { Ok(out) }
+}
+
+/// The certificates (DER) of a text in PEM.
+fn certificates(text: &str) -> Result<Vec<Vec<u8>>, String> {
+    let one = |part: &str| {
         let body: String =
             part.split("-----END").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().concat();
-        let der = STANDARD.decode(body).map_err(|error| unusable(format!("a certificate in it: {error}")))?;
-        out.push_str(&pem(&der));
-    }
-    if out.is_empty() { Err(unusable("there is no certificate in it".to_owned())) } else { Ok(out) }
+        STANDARD.decode(body).map_err(|error| format!("a certificate in it: {error}"))
+    };
+    text.split("-----BEGIN CERTIFICATE-----").skip(1).map(one).collect()
 }
 
 fn no_roots() -> Error {

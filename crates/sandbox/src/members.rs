@@ -14,8 +14,10 @@ const MAX_SIZE: u64 = 1 << 62;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A file.
     File,
+    /// A folder.
     Folder,
     /// With its target.
     Symlink(Vec<u8>),
@@ -25,25 +27,30 @@ pub(crate) enum Kind {
     Other(&'static str),
 }
 
+/// What a member's headers say of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
-    pub(crate) name: Vec<u8>,
-    pub(crate) kind: Kind,
-    pub(crate) mode: u32,
+pub struct Member {
+    /// As it was written: nobody has judged it.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// All bits of its mode.
+    pub mode: u32,
     /// Seconds.
-    pub(crate) modified: i64,
+    pub modified: i64,
     /// Of its content.
-    pub(crate) size: u64,
+    pub size: u64,
     /// Of its content, from the beginning of the stream.
-    pub(crate) at: u64,
+    pub at: u64,
     /// It has an owner other than root.
-    pub(crate) owned: bool,
+    pub owned: bool,
     /// It has extended attributes.
-    pub(crate) attributes: bool,
+    pub attributes: bool,
 }
 
 /// The reader; its own `read` gives the content of the member that was told last.
-pub(crate) struct Members<R> {
+#[derive(Debug)]
+pub struct Members<R> {
     reader: R,
     at: u64,
     left: u64,
@@ -67,12 +74,16 @@ fn wrong(why: &str) -> io::Error {
 }
 
 impl<R: Read> Members<R> {
-    pub(crate) fn new(reader: R) -> Self {
+    /// Over a stream, from its beginning.
+    pub fn new(reader: R) -> Self {
         Self { reader, at: 0, left: 0, padding: 0 }
     }
 
     /// Leaves the content of the last member behind, and tells the next.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Member>> {
+    ///
+    /// # Errors
+    /// It is no tar stream, or ends too early.
+    pub fn next_member(&mut self) -> io::Result<Option<Member>> {
         let mut extended = Extended::default();
         loop {
             self.skip()?;
@@ -101,7 +112,8 @@ impl<R: Read> Members<R> {
         }
     }
 
-    pub(crate) fn into_inner(self) -> R {
+    /// The stream, as far as it was read.
+    pub fn into_inner(self) -> R {
         self.reader
     }
 

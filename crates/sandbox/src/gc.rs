@@ -8,19 +8,18 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::cgroup;
-use super::journal::{MAX_JOURNAL, Resource, Watched, parse};
-use super::{Cross, Dir, RunId, State, StateError, path_text, rights_of};
 use crate::protect::{Slipped, late};
+use crate::state::{
+    BEGINNING_SECONDS, Cross, Dir, Resource, RunId, State, StateError, Watched, carries, cgroup, dead, path_text,
+    rights_of,
+};
 
 /// Changes are kept for so long.
 pub const KEEP_CHANGES: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// A journal without a first line is one that is being begun, unless it is older than this.
-const BEGINNING_SECONDS: i64 = 60;
 /// What was made so long after a run was last known to live is not its work.
 const AFTERWARDS_SECONDS: i64 = 60;
 /// How many journals the look at each start judges; a busy host has as many live runs.
@@ -208,20 +207,6 @@ fn is_half_kept(changes: &Dir, name: &OsStr) -> bool {
     has("blobs") == Ok(true) && has("manifest.json") == Ok(false)
 }
 
-/// Whether a run goes on, whoever supervises it.
-///
-/// # Errors
-/// [`StateError::NotReadable`].
-pub fn lives(state: &State, id: &RunId) -> Result<bool, StateError> {
-    let name = format!("{id}.json");
-    let path = state.path().join("runs").join(&name);
-    match dead(&state.runs()?, &name, Timestamp::now()) {
-        Ok(things) => Ok(things.is_none()),
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(StateError::NotReadable { path, errno }),
-    }
-}
-
 /// Puts aside the control files that a run made just before its supervisor was killed. Where the tree is gone or another one
 /// has its name, there is nothing to be found.
 fn control_files(state: &State, id: &RunId, watched: &Watched, lived: i64) -> Result<Vec<Slipped>, String> {
@@ -244,26 +229,6 @@ fn control_files(state: &State, id: &RunId, watched: &Watched, lived: i64) -> Re
     slipped.map_err(|errno| errno.to_string())
 }
 
-/// What a dead run wrote down, and when it last lived, in seconds; `None` while it does.
-fn dead(runs: &Dir, name: &str, now: Timestamp) -> rustix::io::Result<Option<(Vec<Resource>, i64)>> {
-    let file = runs.open_file(name, OFlags::RDONLY, Mode::empty())?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(None),
-        other => other?,
-    }
-    let lived = rustix::fs::fstat(&file)?.st_mtime;
-    let (head, things) = parse(&runs.read(name, MAX_JOURNAL)?);
-    match head {
-        // Begun and not locked yet, if it is young.
-        None => {
-            let young = now.as_second().saturating_sub(lived) < BEGINNING_SECONDS;
-            Ok(if young { None } else { Some((Vec::new(), lived)) })
-        }
-        Some(head) if head.owner.is_running() => Ok(None),
-        Some(_) => Ok(Some((things, lived))),
-    }
-}
-
 fn remove_temp(path: &Path, id: &RunId) -> Result<bool, String> {
     if !carries(path, id) {
         return Err("its path does not carry the run's id".into());
@@ -282,31 +247,7 @@ fn remove_temp(path: &Path, id: &RunId) -> Result<bool, String> {
     parent.remove_tree(name).map(|()| true).map_err(|errno| errno.to_string())
 }
 
-pub(super) fn parent_of(path: &Path) -> Option<(Dir, &OsStr)> {
+fn parent_of(path: &Path) -> Option<(Dir, &OsStr)> {
     let name = path.file_name()?;
     Dir::open(path.parent()?).ok().map(|dir| (dir, name))
-}
-
-/// Whether a part of the path holds the run's id.
-pub(super) fn carries(path: &Path, id: &RunId) -> bool {
-    let holds = |part: std::path::Component<'_>| {
-        part.as_os_str().as_encoded_bytes().windows(id.as_str().len()).any(|w| w == id.as_str().as_bytes())
-    };
-    path.is_absolute()
-        && !path.components().any(|c| c == std::path::Component::ParentDir)
-        && path.components().any(holds)
-}
-
-/// Opens the folder of one run's changes, made if it is missing.
-///
-/// # Errors
-/// [`StateError::NotWritable`].
-pub fn changes_of(state: &State, id: &RunId) -> Result<Dir, StateError> {
-    let changes = state.changes()?;
-    let made = changes.make(id.as_str(), Mode::RWXU).and_then(|_| changes.enter(id.as_str(), Cross::No));
-    made.map_err(|errno| StateError::NotWritable {
-        path: state.path().join("changes").join(id.as_str()),
-        variable: "FUMEHOOD_STATE",
-        errno,
-    })
 }

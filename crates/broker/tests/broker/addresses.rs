@@ -1,0 +1,84 @@
+//! Where names really lead: judged at each connection, in every form in which an address can be written.
+
+use std::net::{SocketAddr, TcpStream};
+
+use egress::dns;
+use serde_json::json;
+
+use crate::stage::{PRIVATE, Stage, WORLD, connect, echo, exchange, look_up, staged};
+
+const PIN: &str = "pinned.example";
+
+/// Whether a program gets the server's first word by this name.
+fn reached(stage: &Stage, name: &str) -> bool {
+    stage.program(|| exchange(connect(name, 22), b"x", true)).is_ok_and(|said| said.starts_with("banner"))
+}
+
+fn rules() -> serde_json::Value {
+    json!({ "allow": [
+        { "host": "**.forms.example", "ports": [22] }, { "host": PIN, "ports": [22], "address": "10.9.9.9:22" },
+    ] })
+}
+
+#[test]
+fn a_name_that_leads_inside_in_another_form_is_refused() {
+    staged("addresses::a_name_that_leads_inside_in_another_form_is_refused", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server((PRIVATE, 22), echo);
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        assert!(reached(stage, "x.at-93-184-216-34.forms.example"));
+        assert!(reached(stage, PIN), "whom a rule pins is there, so it is the broker that refuses the others");
+        for (form, what) in [
+            ("00000000000000000000ffff0a090909", "mapped"),
+            ("0000000000000000ffff00000a090909", "translated"),
+            ("0000000000000000000000000a090909", "disguise"),
+            ("0064ff9b00000000000000000a090909", "NAT64"),
+            ("0064ff9b00000000000000007f000001", "NAT64"),
+            ("0064ff9b0000000000000000a9fea9fe", "NAT64"),
+            ("0064ff9b0001000000000000a9fea9fe", "local NAT64"),
+            ("20020a09090900000000000000000001", "6to4"),
+            ("2002a9fea9fe00000000000000000000", "6to4"),
+            ("20010000000000000000000000000001", "Teredo"),
+            ("00000000000000000000000000000001", "this machine"),
+            ("fd000ec2000000000000000000000254", "private"),
+            ("fe800000000000000000000000000001", "link-local"),
+            ("ff020000000000000000000000000001", "multicast"),
+        ] {
+            let name = format!("x.six-{form}.forms.example");
+            assert_eq!(stage.program(|| look_up(&name, dns::AAAA)), dns::Found::NoName, "{form}");
+            let denied = engine.denied("net.allow/inside");
+            assert!(denied.why.contains(what) && denied.host.contains(form), "{form}: {denied:?}");
+        }
+        for form in ["10-9-9-9", "127-0-0-1", "169-254-169-254", "100-64-0-1", "0-0-0-0", "198-18-0-9", "224-0-0-1"] {
+            let name = format!("x.at-{form}.forms.example");
+            assert_eq!(stage.program(|| look_up(&name, dns::A)), dns::Found::NoName, "{form}");
+            assert!(engine.denied("net.allow/inside").host.contains(form));
+        }
+        // Of several addresses those that may be are taken.
+        assert!(reached(stage, "x.at-10-9-9-9.at-93-184-216-34.at-127-0-0-1.forms.example"));
+        engine.end();
+    });
+}
+
+/// The answer changes between the look-up and the connection, and again between two connections: nobody is led inside.
+#[test]
+fn a_name_that_moves_inside_is_refused_when_it_did() {
+    staged("addresses::a_name_that_moves_inside_is_refused_when_it_did", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server((PRIVATE, 22), echo);
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let name = "turns.at-93-184-216-34.then-10-9-9-9.forms.example";
+        let dns::Found::Addresses(given, _) = stage.program(|| look_up(name, dns::A)) else { panic!("no address") };
+        let at = SocketAddr::new(given[0], 22);
+        let again = || stage.program(move || exchange(TcpStream::connect(at).unwrap(), b"x", true));
+        assert!(again().is_ok_and(|said| said.starts_with("banner")), "what was found is kept for five seconds");
+        std::thread::sleep(std::time::Duration::from_millis(5200));
+        assert!(again().is_err(), "the address inside stays, and where it leads is judged anew");
+        let denied = engine.denied("net.allow/inside");
+        assert!(denied.host == name && denied.why.contains("private"), "{denied:?}");
+        assert!(reached(stage, PIN));
+        engine.end();
+    });
+}

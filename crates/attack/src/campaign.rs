@@ -180,10 +180,11 @@ fn ours(
     let folder = promises.clauses.get("audit.path").and_then(Value::as_str).map(Path::new);
     drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
     // Our own workspace takes the place of the user's, in the mode of the policy.
-    let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
-        ("none", "process" | "gvisor" | "vm") => "copy",
-        ("none", _) => "overlay",
-        (mode, _) => mode,
+    let copies = matches!(promises.tier.as_str(), "process" | "gvisor" | "vm") || planned.plan.backend == "crun";
+    let mode = match promises.workspace_mode() {
+        "none" if copies => "copy",
+        "none" => "overlay",
+        mode => mode,
     };
     let workspace = |layer: &PolicyLayer| matches!(layer, PolicyLayer::Flag { name, .. } if name == "--workspace");
     let ours = Ours {

@@ -26,6 +26,16 @@ pub trait Backend: Debug + Send + Sync {
     /// Its name in plans and reports.
     fn name(&self) -> &'static str;
 
+    /// Whether only a policy that names it gets it.
+    fn only_by_name(&self) -> bool {
+        false
+    }
+
+    /// Whether it needs a folder of the run's own ([`Launch::tmp`]), in which it alone writes.
+    fn wants_folder(&self) -> bool {
+        false
+    }
+
     /// Whether this host has what no policy can do without here; [`Backend::support`] refuses the tier for the same reason.
     ///
     /// # Errors
@@ -214,6 +224,7 @@ pub const ALL: &[&dyn Backend] = &[
     &crate::native::Language(Source::Wasm),
     &crate::native::Process,
     &crate::native::Container,
+    &crate::oci::Crun,
     &crate::gvisor::Gvisor,
     &crate::qemu::Qemu,
 ];

@@ -153,7 +153,7 @@ fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> Str
 
 fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, columns: usize) -> String {
     let TierHealth { tier, backend, refused, proof, domains, clauses } = health;
-    let default = if *tier == default_tier() { " (default)" } else { "" };
+    let default = if *tier == default_tier() && *backend == "native" { " (default)" } else { "" };
     let (role, word) = if has { (Role::Good, "to be had") } else { (Role::Bad, "not to be had") };
     let mut out =
         format!("{}{default} by {backend}: {}\n", palette.paint(Role::Name, tier.as_str()), palette.paint(role, word));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn only_a_run_that_ended_as_it_should_is_a_proof() {
         let good = json!({"outcome": {"kind": "exited", "code": 0}, "stdout": "42\n", "enforcers": [1, 2]});
-        assert!(judge(&good).held);
+        assert!(judge(&good, "42\n").held);
         for (report, how) in [
             (json!({"outcome": {"kind": "exited", "code": 0}, "stdout": ""}), "not what it printed"),
             (json!({"refused": [{"what": "container", "why": "no namespaces"}]}), "container: no namespaces"),
@@ -227,7 +227,7 @@ mod tests {
             (json!({"outcome": {"kind": "signalled", "message": "killed by 9"}}), "as it should: killed by 9"),
             (Value::Null, "as it should"),
         ] {
-            let proof = judge(&report);
+            let proof = judge(&report, "42\n");
             assert!(!proof.held && proof.how.contains(how), "{proof:?}");
         }
     }

@@ -106,11 +106,12 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment)?;
     let mut home = journal(recorded, policy)?;
-    let (tmp, bundle) = match plan.tier {
+    let bundled = backends::of(plan)?.wants_folder();
+    let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;
+    let tmp = match plan.tier {
         // What a machine is made of lies there.
-        Tier::Language | Tier::Process | Tier::Vm => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
-        Tier::Gvisor => (None, Some(own_folder(&mut home, recorded, HostResources::own_bundle)?)),
-        Tier::Container => (None, None),
+        Tier::Language | Tier::Process | Tier::Vm => Some(own_folder(&mut home, recorded, HostResources::own)?),
+        Tier::Gvisor | Tier::Container => None,
     };
     let live = matches!(what, Workload::Agent(_));
     let program = match plan.tier {
@@ -196,7 +197,7 @@ fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsSt
         .collect()
 }
 
-/// A 0700 folder of a run: in the process tier the run writes in it, in the gvisor tier the backend does. Its name is the run's id, which is random, and it must not exist.
+/// A 0700 folder of a run: in the process tier the run writes in it, where a runtime of containers is started the backend does. Its name is the run's id, which is random, and it must not exist.
 fn own_folder(
     home: &mut HostResources,
     recorded: &Recorded,

@@ -54,6 +54,10 @@ leftovers *args:
 bench *args:
     scripts/bench {{args}}
 
+# what each tier costs here; writes docs/concepts/comparison.md
+measure-tiers rounds="11":
+    scripts/measure-tiers {{rounds}}
+
 # the same programs inside and outside
 compat *args:
     scripts/setup compat

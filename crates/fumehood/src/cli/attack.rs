@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use attack::campaign::{self, Against};
+use attack::campaign::{self, Against, Tried};
 use attack::inside;
 use attack::judge::{Outcome, Verdict};
 use attack::proof::Proof;
 use attack::row::{Group, Row};
+use policy::value::{Tier, TierChoice};
 use sandbox::Capabilities;
 use sandbox::fault::show_bytes;
 use serde_json::json;
@@ -40,6 +41,7 @@ pub(super) const SPEC: Spec = Spec {
     usage: "[POLICY FLAGS] [--only IDS] [--list] [-v]",
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
+           On the tier `language` the rows are programs in Python, and the control is the host's own Python. \
            Exit codes: 0 all that is promised holds, or nothing of `--only` is promised, 1 something escaped or nothing \
            could be tried, 125 own failure.\n\
            Example: fumehood attack --tier process -p policy.toml",
@@ -61,14 +63,20 @@ const fn hidden(path: &'static [&'static str], run: fn(&mut Call<'_>) -> Result<
 }
 
 fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let all = campaign::rows()?;
-    let rows = chosen(&all, call.parsed.value("only"))?;
+    let watched = call.environment.stderr_terminal && !call.json;
+    let console = call.console;
+    let mut next = |at: usize, row: &Row, count: usize| {
+        if watched {
+            console.eprint(&format!("\r{}/{count} {}\u{1b}[K\u{1b}[A", at + 1, row.id));
+        }
+    };
+    let only = call.parsed.value("only");
     if call.parsed.has("list") {
-        return list(call, &rows);
+        return list(call, &chosen(&[campaign::rows()?, campaign::language_rows()?].concat(), only)?);
     }
-    let against = match call.parsed.value("against").map(OsStr::as_bytes) {
-        Some(b"bwrap") => Against::Bubblewrap,
-        Some(b"none") => Against::Nothing,
+    let tried = match call.parsed.value("against").map(OsStr::as_bytes) {
+        Some(b"bwrap") => tries(call, only, Against::Bubblewrap, &mut next)?,
+        Some(b"none") => tries(call, only, Against::Nothing, &mut next)?,
         Some(other) => {
             let typed = format!("`--against {}`", show_bytes(other));
             let why = "no such sandbox".to_owned();
@@ -77,18 +85,17 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
         None => {
             let layers = with_default(asked_layers(call, 125)?, call.environment)?;
             // What only the gate can tell of it; the campaign reads the rest.
-            load::policy(&layers, call.environment).map_err(|stop| campaign::no_plan(&stop))?;
-            Against::Ours(layers, Box::new(Capabilities::probe_with(call.environment.user_bus())))
+            let loaded = load::policy(&layers, call.environment).map_err(|stop| campaign::no_plan(&stop))?;
+            let host = Capabilities::probe_with(call.environment.user_bus());
+            if loaded.policy.tier == TierChoice::Fixed(Tier::Language) {
+                let rows = chosen(&campaign::language_rows()?, only)?;
+                let mut next = |at: usize, row: &Row| next(at, row, rows.len());
+                campaign::run_language(&rows, (&layers, &host), call.environment, &mut next)?
+            } else {
+                tries(call, only, Against::Ours(layers, Box::new(host)), &mut next)?
+            }
         }
     };
-    let watched = call.environment.stderr_terminal && !call.json;
-    let console = call.console;
-    let mut next = |at: usize, row: &Row| {
-        if watched {
-            console.eprint(&format!("\r{}/{} {}\u{1b}[K\u{1b}[A", at + 1, rows.len(), row.id));
-        }
-    };
-    let tried = campaign::run(&rows, against, call.environment, &mut next)?;
     let proof = tried.proof(call.parsed.has("only"));
     if call.json {
         call.console.json(&tried.to_json())?;
@@ -102,6 +109,18 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.eprint(&format!("{} {what}\n", call.console.err.paint(role, head)));
     }
     Ok(u8::from(matches!(proof, Proof::Escaped | Proof::NothingTried)))
+}
+
+/// Rows against what runs programs.
+fn tries(
+    call: &Call<'_>,
+    only: Option<&OsStr>,
+    against: Against,
+    next: &mut dyn FnMut(usize, &Row, usize),
+) -> Result<Tried, Failure> {
+    let rows = chosen(&campaign::rows()?, only)?;
+    let count = rows.len();
+    Ok(campaign::run(&rows, against, call.environment, &mut |at, row| next(at, row, count))?)
 }
 
 /// What there is to try.

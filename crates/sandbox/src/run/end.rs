@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backends::{Running, Sample};
 use base64::Engine as _;
@@ -58,8 +59,9 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().as_secs_f64();
+    let within = left(&stage);
     let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
-    let layer = layer.and_then(|layer| brought(layer, &mut *running, (&plan.policy, &mut home), &mut failed));
+    let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut home), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -132,15 +134,20 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }
 
+/// What is left of the limit of wall time: what is handed over at the end is within it too.
+fn left(stage: &Stage) -> Option<Duration> {
+    stage.watches.wall.map(|wall| Duration::from_millis(wall.0).saturating_sub(stage.started.elapsed()))
+}
+
 /// The layer with what became of it elsewhere; none where that cannot be known.
 fn brought(
     mut layer: Layer,
-    running: &mut dyn Running,
+    (running, within): (&mut dyn Running, Option<Duration>),
     (policy, home): (&Policy, &mut HostResources),
     failed: &mut Vec<Fault>,
 ) -> Option<Layer> {
     let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
-    let taken = match running.bring_back() {
+    let taken = match running.bring_back(within) {
         Ok(None) => return Some(layer),
         Ok(Some(came)) => {
             let before = layer.notes().len();

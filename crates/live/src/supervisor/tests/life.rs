@@ -236,3 +236,15 @@ fn words() -> String {
     let frame = crate::wire::words(agent::frame::Kind::Open, 1, &ask).unwrap();
     frame.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[tokio::test]
+async fn a_program_that_was_not_started_yet_when_its_sandbox_ended_is_told_as_that() {
+    // An agent that answers nothing to a start.
+    let live = live(With { hostile: Some(|_| Vec::new()), ..With::default() }).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(exec(&["sleep"]))).unwrap();
+    assert_eq!(client.call::<Info>(&Ask::Info {}).await.unwrap().state, State::Running);
+    kill(&client).await;
+    let told = tokio::time::timeout(LONG, stream.reply()).await.unwrap().unwrap_err().failure();
+    assert!(told.code == Code::Ended && told.message.contains("before it was started"), "{told}");
+}

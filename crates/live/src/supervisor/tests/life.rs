@@ -117,9 +117,9 @@ async fn what_the_run_itself_ended_of_is_the_reason() {
 #[tokio::test]
 async fn kill_timeout_and_exec_at_once_end_with_one_reason_and_an_answer_for_each() {
     for _ in 0..20 {
-        let live = live(With { life: secs(0.02), ..With::default() }).await;
+        let live = live(With { life: secs(0.1), ..With::default() }).await;
         let client = live.client().await;
-        tokio::time::sleep(Duration::from_millis(18)).await;
+        tokio::time::sleep(Duration::from_millis(95)).await;
         let exec = Ask::Exec(exec(&["sleep"]));
         let ((), killed, waited) = tokio::join!(
             async {

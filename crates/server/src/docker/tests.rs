@@ -226,7 +226,15 @@ fn a_program_begins_where_docker_has_it() {
 
 #[test]
 fn what_nobody_says_is_the_ceilings() {
-    let low = ceiling(&["limits.memory=128M", "limits.pids=8", "limits.cpus=0.5", "fs.shm=4M", "net.mode=none"]);
+    let low = ceiling(&[
+        "limits.memory=128M",
+        "fs.tmp=32M",
+        "fs.run=4M",
+        "limits.pids=8",
+        "limits.cpus=0.5",
+        "fs.shm=4M",
+        "net.mode=none",
+    ]);
     let mapped = mapped_below(&json!({}), &low).unwrap();
     let rows = [
         ("limits.memory", "\"134217728B\""),

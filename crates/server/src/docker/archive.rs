@@ -61,9 +61,12 @@ impl Thawed<'_> {
 
     async fn entry(&self, path: &str) -> Result<Entry, Told> {
         let ask = Ask::Stat { path: path.to_owned(), follow: false };
-        backend::call(&*self.docker.desk.sandboxes, &self.sandbox, &ask).await.map_err(|failure| match failure.code {
-            Code::NotFound => told(StatusCode::NOT_FOUND, format!("Could not find the file {path} in container")),
-            _ => failure.into(),
+        let found = backend::call(&*self.docker.desk.sandboxes, &self.sandbox, &ask).await;
+        found.map_err(|failure| {
+            if failure.code == Code::NotFound {
+                return told(StatusCode::NOT_FOUND, format!("Could not find the file {path} in container"));
+            }
+            failure.into()
         })
     }
 }

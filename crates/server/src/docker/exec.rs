@@ -15,7 +15,7 @@ use super::container::{Finished, Phase};
 use super::create::{nothing, random};
 use super::host::console;
 use super::log::Lane;
-use super::output::{Wire, put, size, taken_over};
+use super::output::{Wire, can_be_taken_over, put, size, taken_over};
 use super::{Answer, Docker, Refused, Told, fields, locked, told};
 use crate::answer::json_response;
 use crate::backend;
@@ -128,6 +128,9 @@ pub(super) async fn start(State(docker): State<Arc<Docker>>, Path(id): Path<Stri
     if asked.get("Tty").is_some_and(|tty| !says_nothing(tty)) && exec.program.tty.is_none() {
         return Err(Refused::new("Tty", "the program was made without a terminal").into());
     }
+    if !is_detached {
+        can_be_taken_over(&headers_only)?;
+    }
     if std::mem::replace(&mut locked(&exec.doing).started, true) {
         return Err(told(StatusCode::CONFLICT, format!("exec {id} was started already")));
     }
@@ -160,11 +163,6 @@ pub(super) async fn start(State(docker): State<Arc<Docker>>, Path(id): Path<Stri
     if is_detached {
         tokio::spawn(follow(exec, stream, None));
         return Ok(nothing(StatusCode::OK));
-    }
-    let refused = !headers_only.headers().contains_key(axum::http::header::UPGRADE);
-    if refused {
-        tokio::spawn(follow(Arc::clone(&exec), stream, None));
-        return taken_over(headers_only, raw, |_wire| async {});
     }
     taken_over(headers_only, raw, move |wire| follow(exec, stream, Some(wire)))
 }

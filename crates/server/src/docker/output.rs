@@ -217,15 +217,21 @@ pub(super) async fn put(
     to.flush().await
 }
 
+/// Whether a client asks for what [`taken_over`] gives.
+pub(super) fn can_be_taken_over(request: &Request) -> Result<(), Told> {
+    if request.headers().contains_key(header::UPGRADE) {
+        return Ok(());
+    }
+    let message = "fumehood wants `Connection: Upgrade` and `Upgrade: tcp` here, as Docker's clients send it";
+    Err(told(StatusCode::BAD_REQUEST, message))
+}
+
 /// Answers that the connection is the client's from now on, and gives it to `work`.
 pub(super) fn taken_over<F>(mut request: Request, raw: bool, work: impl FnOnce(Wire) -> F + Send + 'static) -> Answer
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    if !request.headers().contains_key(header::UPGRADE) {
-        let message = "fumehood wants `Connection: Upgrade` and `Upgrade: tcp` here, as Docker's clients send it";
-        return Err(told(StatusCode::BAD_REQUEST, message));
-    }
+    can_be_taken_over(&request)?;
     let busy = request.extensions_mut().remove::<Arc<Busy>>();
     let connection = request.extensions_mut().remove::<OfDocker>();
     let upgraded = hyper::upgrade::on(&mut request);

@@ -60,6 +60,7 @@ fn clause(mapped: &Mapped, clause: &str) -> Vec<String> {
 #[test]
 fn each_field_becomes_a_clause() {
     let host = |field: &str, value: Json| json!({ "HostConfig": { field: value } });
+    let root = format!("\"image:sha256:{}\"", "a".repeat(64));
     let rows = [
         (host("Memory", json!(64 << 20)), "limits.memory", "\"67108864B\""),
         (json!({ "HostConfig": { "Memory": 64 << 20, "MemorySwap": 64 << 20 } }), "limits.memory", "\"67108864B\""),
@@ -105,7 +106,7 @@ fn each_field_becomes_a_clause() {
         (json!({ "HostConfig": { "ReadonlyRootfs": true, "Tmpfs": { "/tmp": "" } } }), "fs.noexec", "true"),
         (json!({ "HostConfig": { "ReadonlyRootfs": true, "Tmpfs": { "/tmp": "exec" } } }), "fs.noexec", "false"),
         (json!({}), "fs.noexec", "false"),
-        (json!({}), "fs.root", &format!("\"image:sha256:{}\"", "a".repeat(64))),
+        (json!({}), "fs.root", root.as_str()),
     ];
     for (body, name, value) in rows {
         let mapped = mapped(&body).unwrap_or_else(|refused| panic!("{body}: {refused:?}"));
@@ -225,7 +226,15 @@ fn a_program_begins_where_docker_has_it() {
 
 #[test]
 fn what_nobody_says_is_the_ceilings() {
-    let low = ceiling(&["limits.memory=128M", "limits.pids=8", "limits.cpus=0.5", "fs.shm=4M", "net.mode=none"]);
+    let low = ceiling(&[
+        "limits.memory=128M",
+        "fs.tmp=32M",
+        "fs.run=4M",
+        "limits.pids=8",
+        "limits.cpus=0.5",
+        "fs.shm=4M",
+        "net.mode=none",
+    ]);
     let mapped = mapped_below(&json!({}), &low).unwrap();
     let rows = [
         ("limits.memory", "\"134217728B\""),

@@ -311,7 +311,7 @@ fn tenants(scene: &Fixture) -> Held {
 fn root(scene: &Fixture) -> Held {
     says(scene, "root", "closed")?;
     says(scene, "image", "closed")?;
-    says(scene, "entries", "bin dev etc home proc run tmp")
+    says(scene, "entries", "bin dev etc home proc run tmp workspace")
 }
 
 fn workspace(scene: &Fixture) -> Held {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use super::store::MAX_DEPTH;
 use crate::fault::{Fault, show_path};
 use crate::state::StateError;
 
@@ -144,6 +145,12 @@ impl ChangesError {
                 show_path(path),
                 "the run did not change it",
                 "`fumehood diff` lists what it changed",
+            ),
+            Self::Read { path, errno: errno @ Errno::NAMETOOLONG } => say(
+                "changes/read",
+                show_path(path),
+                &format!("{errno}, or it is nested too deep: a copy goes {MAX_DEPTH} folders down"),
+                "use `-w PATH:overlay`, or a smaller folder",
             ),
             Self::Read { path, errno } => {
                 say("changes/read", show_path(path), &errno.to_string(), "make it readable to you")

@@ -33,11 +33,12 @@ pub(super) fn objection(before: &[u8], now: &[u8]) -> Option<String> {
     (!held.is_empty()).then(|| format!("{} can name a program or another place", named(&held)))
 }
 
-/// The keys that differ and are harmless, as in [`Part::left`]; `None` where there is none.
+/// The keys that differ and are harmless, as in [`Part::left`], those that name servers first; `None` where there is none.
 #[must_use]
 pub fn taken(before: &[u8], now: &[u8]) -> Option<String> {
     let (before, now) = (keys(before)?, keys(now)?);
-    let (harmless, _) = judged(&before, &now);
+    let (mut harmless, _) = judged(&before, &now);
+    harmless.sort_by_key(|(section, _)| !(section.starts_with("remote") || section.starts_with("submodule")));
     (!harmless.is_empty()).then(|| named(&harmless))
 }
 

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use guest::frames::FromGuest;
 use policy::control::Source;
@@ -193,11 +194,12 @@ pub trait Running: Debug + Send {
     fn memory_by_survey(&self) -> bool;
 
     /// After the end, what the program left in a copy of the workspace that was another than that of [`Prepared::copy_to`]: a
-    /// tar stream, hostile as all that comes out, and what it lacks in words. `None` where there is no other.
+    /// tar stream, hostile as all that comes out, and what it lacks in words. `None` where there is no other. What it came
+    /// from goes on meanwhile, and is ended when that takes longer than `within`.
     ///
     /// # Errors
     /// It could not be had; in words.
-    fn bring_back(&mut self) -> Result<Option<(File, Vec<String>)>, String>;
+    fn bring_back(&mut self, within: Option<Duration>) -> Result<Option<(File, Vec<String>)>, String>;
 
     /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
     fn begin_end(&mut self);

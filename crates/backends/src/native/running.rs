@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use guest::frames::{FromGuest, ToGuest};
 
@@ -189,7 +190,7 @@ impl backend::Running for Running {
         !self.held.memory_limited
     }
 
-    fn bring_back(&mut self) -> Result<Option<(File, Vec<String>)>, String> {
+    fn bring_back(&mut self, _within: Option<Duration>) -> Result<Option<(File, Vec<String>)>, String> {
         Ok(None)
     }
 

@@ -316,7 +316,7 @@ fn root(scene: &Fixture) -> Held {
 
 fn workspace(scene: &Fixture) -> Held {
     says(scene, "given", "/workspace of the host")?;
-    says(scene, "changes", "modified given, added new, modified kept, removed gone")?;
+    says(scene, "changes", "modified given, removed gone, modified kept, added new")?;
     says(scene, "host", "of the host\nof the host\nof the host\n")
 }
 

@@ -29,7 +29,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_path};
 use crate::gc::CONTROL_FILE;
-use crate::image::LeasedTree;
+use crate::image::{Demanded, LeasedTree};
 use crate::state::{Dir, Journal, Resource};
 use crate::workload::Workload;
 
@@ -42,7 +42,7 @@ pub(super) struct Begun {
     git: Option<GitLayers>,
     broker: Option<broker::Begun>,
     home: HostResources,
-    image: Option<LeasedTree>,
+    image: Option<Demanded>,
     watches: Watches,
     armed: Armed,
 }
@@ -163,11 +163,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let asker = options.asker.clone();
     let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
-    let mut armed = Armed::none(options.without().to_vec());
-    let image = image.map(|(demanded, leased)| {
-        armed.there(plan, |control| *control == demanded);
-        leased
-    });
+    let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);
     Ok(Begun { prepared, program: named, protected, git, broker, home, image, watches, armed })
 }
@@ -335,6 +331,10 @@ impl Begun {
         let broker = brokered(broker, &mut *started, plan, &mut armed)?;
         there_already(&mut armed, planned, layer.is_some());
         armed.watches(&watches, home.tmp().is_some(), protected.is_some());
+        let image = image.map(Demanded::proven).transpose()?.map(|(demanded, leased)| {
+            armed.there(plan, |control| *control == demanded);
+            leased
+        });
         let verified = started.verify(armed.controls())?;
         Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home, image })
     }

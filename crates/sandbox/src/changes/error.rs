@@ -146,14 +146,9 @@ impl ChangesError {
                 "the run did not change it",
                 "`fumehood diff` lists what it changed",
             ),
-            Self::Read { path, errno: errno @ Errno::NAMETOOLONG } => say(
-                "changes/read",
-                show_path(path),
-                &format!("{errno}, or it is nested too deep: a copy goes {MAX_DEPTH} folders down"),
-                "use `-w PATH:overlay`, or a smaller folder",
-            ),
             Self::Read { path, errno } => {
-                say("changes/read", show_path(path), &errno.to_string(), "make it readable to you")
+                let (why, fix) = unread(*errno);
+                say("changes/read", show_path(path), &why, fix)
             }
             Self::TooLarge { path, errno } => say(
                 "changes/too-large",
@@ -187,4 +182,13 @@ impl ChangesError {
             ),
         }
     }
+}
+
+/// Why something could not be read, and what to do.
+fn unread(errno: Errno) -> (String, &'static str) {
+    if errno == Errno::NAMETOOLONG {
+        let why = format!("{errno}, or it is nested too deep: a copy goes {MAX_DEPTH} folders down");
+        return (why, "use `-w PATH:overlay`, or a smaller folder");
+    }
+    (errno.to_string(), "make it readable to you")
 }

@@ -116,7 +116,7 @@ impl GitLayers {
 
     /// The keys of git's configurations that are harmless and differ from the host's.
     fn keys(&self, recorded: &Recorded, manifest: &Manifest) -> Vec<(PathBuf, String)> {
-        let blobs = load(&recorded.state, &recorded.id).and_then(|(_, store)| Ok(store.enter(BLOBS, Cross::No).ok()));
+        let blobs = load(&recorded.state, &recorded.id).map(|(_, store)| store.enter(BLOBS, Cross::No).ok());
         let Ok(Some(blobs)) = blobs else { return Vec::new() };
         let configs =
             manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|name| name == "config"));

@@ -45,6 +45,7 @@ impl Policy {
             commands: None,
             tools: None,
             audit: Audit { path: None, redact: Vec::new(), content: Content::Hash, sync: Sync::Batch },
+            documents: crate::value::ReadFrom::default(),
         }
     }
 }

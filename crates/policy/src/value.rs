@@ -129,7 +129,22 @@ pub struct Policy {
     pub tools: Option<Box<crate::tools::Tools>>,
     /// Audit record.
     pub audit: Audit,
+    /// What it was read from.
+    pub documents: ReadFrom,
 }
+
+/// The files that a policy was read from, absolute, as they were named: nothing that it confines may write them. Two policies
+/// are equal wherever they were read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadFrom(pub BTreeSet<PathBuf>);
+
+impl PartialEq for ReadFrom {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadFrom {}
 
 /// `[language]`: what an interpreter of the language tier holds by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

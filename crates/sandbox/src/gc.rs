@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::changes::ASIDE;
 use crate::protect::{Slipped, late};
 use crate::state::{
     BEGINNING_SECONDS, Cross, Dir, Resource, RunId, State, StateError, Watched, carries, cgroup, dead, path_text,
@@ -175,7 +176,7 @@ impl Sweep {
         let names = changes.names().map_err(|errno| StateError::NotReadable { path: folder.clone(), errno })?;
         for name in names {
             // What was put aside at the end of a run lies beside its changes.
-            let of = name.to_str().map(|name| name.strip_suffix("-aside").unwrap_or(name));
+            let of = name.to_str().map(|name| name.strip_suffix(ASIDE).unwrap_or(name));
             let Some(id) = of.and_then(|n| n.parse::<RunId>().ok()) else { continue };
             let lives = runs.stat(format!("{id}.json")).is_ok_and(|journal| journal.is_some());
             let made = changes.stat(&name).unwrap_or(None).and_then(|s| Timestamp::from_second(s.st_mtime).ok());
@@ -219,7 +220,7 @@ fn control_files(state: &State, id: &RunId, watched: &Watched, lived: i64) -> Re
         return Ok(Vec::new());
     }
     let changes = state.changes().map_err(|error| error.fault().why)?;
-    let name = format!("{id}-aside");
+    let name = format!("{id}{ASIDE}");
     let aside = changes.make(&name, Mode::RWXU).and_then(|_new| changes.enter(&name, Cross::No));
     let aside = aside.map_err(|errno| errno.to_string())?;
     let slipped = late(watched, below, aside, lived.saturating_add(AFTERWARDS_SECONDS));

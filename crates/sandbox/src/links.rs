@@ -16,6 +16,45 @@ pub(crate) fn ours(environment: &Environment) -> Vec<PathBuf> {
     [environment.state.state(), environment.state.keys()].into_iter().flatten().map(|(folder, _)| folder).collect()
 }
 
+/// Refuses a log in a folder that the run may write: it could cut off what it did.
+///
+/// # Errors
+/// The grant that reaches it.
+pub(crate) fn log_is_out_of_reach(loaded: &Loaded) -> Result<(), Error> {
+    let policy = &loaded.policy;
+    let Some(log) = &policy.audit.path else { return Ok(()) };
+    // A folder that is not there yet lies where its nearest one does.
+    let real = |path: &Path| {
+        let there =
+            path.ancestors().find_map(|above| Some((above.canonicalize().ok()?, path.strip_prefix(above).ok()?)));
+        there.map_or_else(|| path.to_owned(), |(real, below)| real.join(below))
+    };
+    let folder = real(log);
+    let workspace = policy.workspace.path.as_ref().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
+    let grants = policy.fs.write.iter().filter(|grant| !grant.dangerous).map(|grant| (&grant.from, ClauseId::FsWrite));
+    let mut writable = grants.chain(workspace.map(|path| (path, ClauseId::Workspace)));
+    let Some((path, clause)) = writable.find(|(path, _)| {
+        let path = real(path);
+        folder.starts_with(&path) || path.starts_with(&folder)
+    }) else {
+        return Ok(());
+    };
+    let list = vec![Diagnostic {
+        id: "grant/dangerous".to_owned(),
+        clause: Some(clause),
+        what: format!(
+            "`{}` makes {} writable, where the log is kept ({})",
+            clause.path(),
+            show_path(path),
+            show_path(log)
+        ),
+        at: Where { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
+        why: "a program that may write to the log can remove what it did from it".to_owned(),
+        fix: "keep the log elsewhere (`audit.path`), or grant less".to_owned(),
+    }];
+    Err(Error::Mistakes(Diagnostics { list }))
+}
+
 /// One path of the host that the policy names, and the grants that could spell it dangerous.
 struct Named<'a> {
     clause: ClauseId,

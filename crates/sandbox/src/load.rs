@@ -1,5 +1,7 @@
 //! Documents and flags become one policy: the reading that `policy` may not do itself.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -7,6 +9,7 @@ use std::path::Path;
 
 use policy::diagnostic::{Diagnostic, Where, did_you_mean};
 use policy::document::MAX_BYTES;
+use policy::value::ReadFrom;
 use policy::{Caller, ClauseId, Diagnostics, Layers, Loaded};
 use rustix::fs::{Mode, OFlags};
 
@@ -53,6 +56,11 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
     if inputs == Inputs::Later {
         made.without_inputs();
     }
+    let documents = RefCell::new(BTreeSet::new());
+    let read = |path: &Path| {
+        documents.borrow_mut().insert(path.to_owned());
+        read(path)
+    };
     for layer in layers {
         match layer {
             PolicyLayer::Document(value) => made.policy(value, &read),
@@ -61,8 +69,10 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
         }
     }
     let mut loaded = made.finish().map_err(Error::Mistakes)?;
+    loaded.policy.documents = ReadFrom(documents.take());
     calls_exist(&loaded)?;
     links::lead_nowhere_dangerous(&loaded, environment)?;
+    links::log_is_out_of_reach(&loaded)?;
     identity::take(&mut loaded, environment);
     image::take(&mut loaded, environment);
     Ok(loaded)

@@ -114,6 +114,7 @@ impl Beyond<'_> {
             commands,
             tools: _,
             audit,
+            documents: _,
         } = ceiling;
         self.hold(ClauseId::Tier, is_tier_at_least(*tier, asked.tier));
         self.hold(ClauseId::Backend, backend.is_none() || asked.backend == *backend);

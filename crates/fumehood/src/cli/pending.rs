@@ -9,7 +9,7 @@ use super::spec::{Call, Spec};
 use crate::changes::{failed, state};
 use crate::ui::{Failure, Role, Table, count};
 use sandbox::audit::{Kind, Log, Options};
-use sandbox::changes::{ChangesError, discard, load, runs};
+use sandbox::changes::{ChangesError, discard, discard_aside, load, runs};
 use sandbox::fault::{show_path, show_text};
 use sandbox::state::{RunId, State};
 
@@ -110,6 +110,10 @@ pub(super) fn drop_every(call: &Call<'_>) -> Result<u8, Failure> {
         log.append(run.as_str(), &Kind::workspace_discarded(), &json!({}))
             .map_err(|error| Failure::own(error.fault()))?;
         gone.push(run.to_string());
+    }
+    // What was put aside is of no workspace.
+    if named(call).is_none() {
+        discard_aside(&state).map_err(|error| failed(&error))?;
     }
     if call.json {
         call.console.json(&json!({ "schema": 1, "discarded": gone, "live": live }))?;

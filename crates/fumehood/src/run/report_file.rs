@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use policy::Policy;
@@ -91,7 +92,23 @@ impl ReportFile {
         self.empty();
         let mut file = &self.file;
         file.write_all(sandbox::fault::show_json(format!("{value:#}\n")).as_bytes())
-            .map_err(|e| unwritable(&self.path, e.to_string().to_lowercase(), FIX))
+            .map_err(|e| unwritable(&self.path, e.to_string().to_lowercase(), FIX))?;
+        self.is_there()
+    }
+
+    /// A program that may write to its folder may have taken the file away, and put its own words there.
+    fn is_there(&self) -> Result<(), Failure> {
+        let opened = self.file.metadata().map_err(|e| unwritable(&self.path, e.to_string().to_lowercase(), FIX))?;
+        let named = self.cwd.join(&self.path).metadata();
+        if !opened.is_file() || named.is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+            return Ok(());
+        }
+        let why = "the file was taken away while the run lasted: what stands there now is not this report".to_owned();
+        Err(unwritable(
+            &self.path,
+            why,
+            "name a file that the program may not write, outside of its workspace and grants",
+        ))
     }
 
     /// A program that sees the file may have written to it. A pipe or a device is no file that could be empty.

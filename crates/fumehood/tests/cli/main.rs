@@ -45,6 +45,7 @@ mod scheduling;
 mod secrets;
 mod served;
 mod shell;
+mod steered;
 mod streams;
 mod templates;
 mod tools;

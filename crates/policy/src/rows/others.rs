@@ -330,7 +330,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Text,
         lift: false,
         default: "default",
-        promise: "The folder of the log, which must be writable or the run is refused.",
+        promise: "The folder of the log, which must be writable by us, and not by the run, or the run is refused.",
         not_promised: "",
         valid: r#"audit.path = "/var/log/fumehood""#,
         invalid: r#"audit.path = "$HOME/audit""#,

@@ -77,6 +77,7 @@ pub fn diff(
         let is_text = entry.kind == Kind::File || entry.base.as_ref().is_some_and(|b| b.kind == Kind::File);
         let new = if entry.change == Change::Removed { Some(Vec::new()) } else { new };
         let text = if is_text { old.zip(new).and_then(|(old, new)| unified(&name, entry, &old, &new)) } else { None };
+        let text = text.filter(|_| !guarding.hides(entry));
         Shown { entry: (*entry).clone(), name, marks: found, diff: text }
     };
     let entries = chosen.iter().map(show).collect();

@@ -1,9 +1,10 @@
 //! What can go wrong with changes, by stage. A conflict is no error: it is an answer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use super::store::MAX_DEPTH;
 use crate::fault::{Fault, show_path};
 use crate::state::StateError;
 
@@ -145,9 +146,7 @@ impl ChangesError {
                 "the run did not change it",
                 "`fumehood diff` lists what it changed",
             ),
-            Self::Read { path, errno } => {
-                say("changes/read", show_path(path), &errno.to_string(), "make it readable to you")
-            }
+            Self::Read { path, errno } => unread(self.to_string(), path, *errno),
             Self::TooLarge { path, errno } => say(
                 "changes/too-large",
                 show_path(path),
@@ -180,4 +179,16 @@ impl ChangesError {
             ),
         }
     }
+}
+
+/// What could not be read.
+fn unread(what: String, path: &Path, errno: Errno) -> Fault {
+    let (why, fix) = match errno {
+        Errno::NAMETOOLONG => (
+            format!("{errno}, or it is nested too deep: a copy goes {MAX_DEPTH} folders down"),
+            "use `-w PATH:overlay`, or a smaller folder",
+        ),
+        _ => (errno.to_string(), "make it readable to you"),
+    };
+    Fault { id: "changes/read", what, place: show_path(path), why, fix: fix.to_owned() }
 }

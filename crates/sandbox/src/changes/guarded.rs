@@ -1,6 +1,6 @@
 //! Which changes are not taken unless they are named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::manifest::{Change, Entry, Kind, Manifest};
@@ -22,6 +22,23 @@ pub(super) struct Guarding<'a> {
     repositories: BTreeSet<&'a Path>,
     /// What git's configuration on the host names.
     named: BTreeSet<PathBuf>,
+    /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what is hidden.
+    steering: BTreeMap<PathBuf, &'static str>,
+}
+
+/// Why a hidden path is held.
+const HIDDEN: &str = "hidden: the policy hides it (`fs.hide`), and the run did not see what is there";
+
+/// What is held beside the list.
+fn steering(list: &List, manifest: &Manifest, host: Option<&Dir>) -> BTreeMap<PathBuf, &'static str> {
+    let led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
+    // Where not everything was looked at, all of it could be meant.
+    let all =
+        led.cut.then(|| (PathBuf::new(), "the workspace has too many folders to look for links among control files"));
+    let led = led.within.into_iter().map(|path| (path, "a link among the control files leads to it"));
+    let policies = manifest.policies.iter().map(|path| (path.0.clone(), protect::DOCUMENT));
+    let hidden = manifest.hidden.iter().map(|path| (path.0.clone(), HIDDEN));
+    all.into_iter().chain(led).chain(policies).chain(hidden).collect()
 }
 
 /// The folders above a path that git takes for its own: each has `HEAD`, `objects` and `refs`, from the run or on the host.
@@ -54,7 +71,24 @@ impl<'a> Guarding<'a> {
         let folders = folders.chain(emptied).collect();
         let tops: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
         let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
-        Self { list, folders, host, blobs, repositories: repositories(manifest, host), named }
+        let steering = steering(list, manifest, host);
+        Self { list, folders, host, blobs, repositories: repositories(manifest, host), named, steering }
+    }
+
+    /// Why a path is held that is on no list: it, what it lies in, or something below it that the change would replace.
+    fn steered(&self, entry: &Entry) -> Option<&'static str> {
+        let above = entry.path.ancestors().find_map(|path| self.steering.get(path));
+        let stays = entry.kind == Kind::Dir && entry.change != Change::Removed;
+        let below = || {
+            let next = self.steering.range(entry.path.clone()..).next().filter(|_| !stays);
+            next.filter(|(path, _)| path.starts_with(&entry.path)).map(|(_, why)| why)
+        };
+        above.or_else(below).copied()
+    }
+
+    /// Whether nobody is shown what is at a path.
+    pub(super) fn hides(&self, entry: &Entry) -> bool {
+        entry.path.ancestors().any(|path| self.steering.get(path) == Some(&HIDDEN))
     }
 
     /// Why an entry is held, if it is.
@@ -66,7 +100,7 @@ impl<'a> Guarding<'a> {
             Verdict::Free if entry.path.ancestors().any(|path| self.named.contains(path)) => {
                 Some("version control: git's configuration names it".to_owned())
             }
-            Verdict::Free => None,
+            Verdict::Free => self.steered(entry).map(str::to_owned),
             Verdict::Held(why) => Some(why),
             Verdict::Contents(kind) => {
                 let why = match self.contents(entry) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
-use crate::state::{Cross, Dir, RunId, State, path_text};
+use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
 use policy::json::{canonical, hex, sha256_hex};
 
 /// Contents of the host up to this size are hashed, so that a conflict can be told from a touch.
@@ -18,6 +18,8 @@ pub(super) const HASHED: u64 = 8 << 20;
 /// No manifest that we wrote is larger.
 const MAX_MANIFEST: u64 = 256 << 20;
 pub(super) const MANIFEST: &str = "manifest.json";
+/// How the name of the folder ends for what a run made and was put aside.
+pub(crate) const ASIDE: &str = "-aside";
 /// The folder of contents in that of a run.
 pub const BLOBS: &str = "blobs";
 
@@ -120,6 +122,13 @@ pub struct Manifest {
     pub entries: Vec<Entry>,
     /// Not carried over.
     pub refused: Vec<Refused>,
+    /// Documents of the run's policy that lie in the workspace, by every name: another one would decide how the next run is
+    /// confined.
+    #[serde(default)]
+    pub policies: Vec<PathText>,
+    /// Paths that the policy hides (`fs.hide`): the run saw nothing there.
+    #[serde(default)]
+    pub hidden: Vec<PathText>,
 }
 
 impl Fingerprint {
@@ -293,13 +302,22 @@ pub fn newest(state: &State, path: &Path) -> Result<RunId, ChangesError> {
     Err(ChangesError::None { of: crate::fault::show_path(path) })
 }
 
-/// Throws the changes of a run away.
+/// Throws the changes of a run away, and what was put aside.
 ///
 /// # Errors
 /// [`ChangesError::None`] if there are none; [`ChangesError::Lives`].
 pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
     must_have_ended(state, run)?;
-    forget(state, run)
+    let (changes, aside) = (state.changes()?, format!("{run}{ASIDE}"));
+    let had = changes.kind(&aside) == Ok(Some(FileType::Directory));
+    if had {
+        let path = state.path().join("changes").join(&aside);
+        changes.remove_tree(&aside).map_err(|errno| ChangesError::Write { path, errno })?;
+    }
+    match forget(state, run) {
+        Err(ChangesError::None { .. }) if had => Ok(()),
+        other => other,
+    }
 }
 
 /// While a run goes on its supervisor alone knows what it took, and what it shows again.
@@ -315,6 +333,25 @@ pub(super) fn forget(state: &State, run: &RunId) -> Result<(), ChangesError> {
     }
     let path = state.path().join("changes").join(run.as_str());
     changes.remove_tree(run.as_str()).map_err(|errno| ChangesError::Write { path, errno })
+}
+
+/// Throws away what was put aside at the end of runs that are over; how many had something.
+///
+/// # Errors
+/// [`ChangesError`].
+pub fn discard_aside(state: &State) -> Result<u64, ChangesError> {
+    let changes = state.changes()?;
+    let failed = |name: &str, errno| ChangesError::Write { path: state.path().join("changes").join(name), errno };
+    let mut gone = 0_u64;
+    for name in changes.names().map_err(|errno| failed("", errno))? {
+        let Some(name) = name.to_str() else { continue };
+        let run = name.strip_suffix(ASIDE).and_then(|run| run.parse::<RunId>().ok());
+        if run.is_some_and(|run| must_have_ended(state, &run).is_ok()) {
+            changes.remove_tree(name).map_err(|errno| failed(name, errno))?;
+            gone = gone.saturating_add(1);
+        }
+    }
+    Ok(gone)
 }
 
 /// Whether a path is one of these or below one.

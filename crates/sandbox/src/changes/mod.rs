@@ -29,10 +29,10 @@ pub(crate) use apply::{Standing, apply_own, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;
+pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
-    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_at, load, newest, runs,
+    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_aside, discard_at, load, newest, runs,
 };
-pub(crate) use manifest::{must_have_ended, read as read_list, target_bytes};
 pub use marks::{Mark, leaves, marks};
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
 pub(crate) use store::{FOREIGN, Timed, stream};

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
-use crate::state::{Cross, Dir, RunId, State, StateError, changes_of, errno_of};
+use crate::state::{Cross, Dir, PathText, RunId, State, StateError, changes_of, errno_of};
 use policy::json::hex;
 
 /// How much is taken.
@@ -127,6 +127,8 @@ impl Store {
             root: (stat.st_dev, stat.st_ino),
             entries: Vec::new(),
             refused: Vec::new(),
+            policies: Vec::new(),
+            hidden: Vec::new(),
         };
         Ok(Self {
             dir,
@@ -140,6 +142,14 @@ impl Store {
             known: Known::default(),
             manifest,
         })
+    }
+
+    /// What no change may take the place of unasked: where the documents of the policy lie in the workspace, and what it hides.
+    #[must_use]
+    pub fn holding(mut self, policies: BTreeSet<PathBuf>, hidden: BTreeSet<PathBuf>) -> Self {
+        self.manifest.policies = policies.into_iter().map(PathText).collect();
+        self.manifest.hidden = hidden.into_iter().map(PathText).collect();
+        self
     }
 
     /// For a layer of a sandbox that lives, before anything is read.

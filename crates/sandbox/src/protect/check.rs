@@ -1,5 +1,7 @@
 //! After a `rw` run: what slipped in is put aside.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,18 +20,35 @@ const MAX_FLAT: usize = 50;
 /// Numbers what was put aside, so that no name is tried twice.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
+/// It was there at the start.
+const VANISHED: &str = "vanished";
+/// It was a link at the start, and is again.
+const LINKED_AGAIN: &str = "vanished, and was a link";
+
 /// A protected path that is not as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Slipped {
     /// Relative to the workspace.
     #[serde(with = "path_text")]
     pub path: PathBuf,
-    /// `appeared`, `changed` or `vanished`.
+    /// `appeared`, `changed`, `was replaced`, [`VANISHED`] or [`LINKED_AGAIN`].
     pub what: &'static str,
     /// Where it was put; relative to the workspace if it begins with its name, else in the folder of the run.
     pub moved_to: Option<String>,
     /// Why it was left, if it was.
     pub why: Option<String>,
+}
+
+impl Slipped {
+    /// What came of one that was not moved, and about which nothing else is to be said.
+    #[must_use]
+    pub fn left(&self) -> &'static str {
+        match self.what {
+            VANISHED => "nothing stands there now",
+            LINKED_AGAIN => "the link was made again",
+            _ => "it was left as it is",
+        }
+    }
 }
 
 /// Compares with the start. What appeared is moved into `aside`. What was there and changed is only told: inside it was
@@ -58,8 +77,21 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
         }
     }
     let vanished = plan.before.keys().filter(|path| !now.contains_key(*path) && !undone.contains(path));
-    slipped.extend(vanished.map(|path| told(path, "vanished", None)));
+    slipped.extend(vanished.map(|path| {
+        let target = plan.before.get(path).and_then(|before| before.target.as_deref());
+        let (Some(target), Ok(Some((parent, name)))) = (target, parent_of(below, path)) else {
+            return told(path, VANISHED, None);
+        };
+        match link_again(target, &parent, &name) {
+            Ok(()) => told(path, LINKED_AGAIN, None),
+            Err(errno) => told(path, VANISHED, Some(format!("the link could not be made again: {errno}"))),
+        }
+    }));
     Ok(slipped)
+}
+
+fn link_again(target: &[u8], parent: &Dir, name: &OsStr) -> Result<()> {
+    rustix::fs::symlinkat(Path::new(OsStr::from_bytes(target)), parent, Path::new(name))
 }
 
 /// What stands in the place of a control file, if nobody can say who wrote it.
@@ -77,10 +109,9 @@ fn replaced(held: &Held, below: &Dir, aside: &Dir) -> Result<Option<Slipped>> {
 
 /// A link that was replaced: the new thing is put aside, the old link made again.
 fn relink(below: &Dir, path: &Path, target: Option<&[u8]>, aside: &Dir) -> Slipped {
-    use std::os::unix::ffi::OsStrExt as _;
     let mut slipped = put_aside(below, path, aside, "changed");
     if let (Some(target), Some(_), Ok(Some((parent, name)))) = (target, &slipped.moved_to, parent_of(below, path)) {
-        let made = rustix::fs::symlinkat(Path::new(std::ffi::OsStr::from_bytes(target)), &parent, Path::new(&name));
+        let made = link_again(target, &parent, &name);
         slipped.why = made.err().map(|errno| format!("the link could not be made again: {errno}"));
     }
     slipped
@@ -110,7 +141,7 @@ pub(super) fn put_aside(below: &Dir, path: &Path, aside: &Dir, what: &'static st
 }
 
 /// The state folder lies on another disk: a name that nobody reads, and no permissions, do as well.
-fn disarm(parent: &Dir, name: &std::ffi::OsStr, path: &Path, what: &'static str) -> Slipped {
+fn disarm(parent: &Dir, name: &OsStr, path: &Path, what: &'static str) -> Slipped {
     loop {
         let mut to = name.to_owned();
         to.push(format!(".fumehood-put-aside-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));

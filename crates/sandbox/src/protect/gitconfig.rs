@@ -33,6 +33,15 @@ pub(super) fn objection(before: &[u8], now: &[u8]) -> Option<String> {
     (!held.is_empty()).then(|| format!("{} can name a program or another place", named(&held)))
 }
 
+/// The keys that differ and are harmless, as in [`Part::left`], those that name servers first; `None` where there is none.
+#[must_use]
+pub fn taken(before: &[u8], now: &[u8]) -> Option<String> {
+    let (before, now) = (keys(before)?, keys(now)?);
+    let (mut harmless, _) = judged(&before, &now);
+    harmless.sort_by_key(|(section, _)| !(section.starts_with("remote") || section.starts_with("submodule")));
+    (!harmless.is_empty()).then(|| named(&harmless))
+}
+
 /// The host's configuration with what is harmless of the run's; `None` where all of it is, or nothing.
 #[must_use]
 pub fn part(before: &[u8], now: &[u8]) -> Option<Part> {
@@ -113,11 +122,13 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
         }
         ("branch", "rebase" | "description" | "vscode-merge-base" | "gh-merge-base") => true,
         ("submodule", "active") => true,
-        // Of a remote that has an address and keeps it: without one, git takes its name for a folder.
+        // Of a remote that has an address and keeps it: without one, git takes its name for a folder. Into branches and tags of
+        // the host's own nothing is fetched that was not before: a mirror takes their place.
         ("remote", "fetch") => {
             let url = (format!("remote.{below}"), "url".to_owned());
             let addressed = before.contains_key(&url) || (now.contains_key(&url) && is_harmless(&url, before, now));
-            new.is_some() && addressed && values().all(plain)
+            let kept = |value: &String| old.is_some_and(|old| old.contains(value)) || is_fetched_aside(value, below);
+            new.is_some() && addressed && values().all(|value| plain(value) && kept(value))
         }
         // A new remote; another address for an old one would send there what was meant for somebody else.
         ("remote" | "submodule", "url") => {
@@ -125,6 +136,12 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether what is fetched goes where git keeps what it knows of a remote of this name, or nowhere.
+fn is_fetched_aside(refspec: &str, remote: &str) -> bool {
+    let own = format!("refs/remotes/{remote}/");
+    refspec.split_once(':').is_none_or(|(_, to)| to.starts_with(&own) && !to.contains(".."))
 }
 
 /// Whether quotes and escapes are as git writes them: at any other git stops reading, and works no more.
@@ -278,6 +295,10 @@ mod tests {
             "[core]fsmonitor = x\n",
             "fsmonitor = x\n[",
             "[extensions]\n\tworktreeConfig = true\n",
+            "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/*:refs/*\n",
+            "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
+            "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/tags/*:refs/tags/*\n",
+            "[remote \"a/../..\"]\n\turl = https://evil.example/x.git\n\tfetch = +x:refs/remotes/a/../../heads/x\n",
         ] {
             assert!(with(more).is_some(), "{more}");
         }
@@ -287,10 +308,12 @@ mod tests {
     #[test]
     fn harmless_keys_alone_are_taken_over_and_the_hosts_lines_stay() {
         let host = "; ours\n[core]\n\tbare = false\n\n# who fetches\n[remote \"origin\"]\n\turl = https://a.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"old\"]\n\tmerge = refs/heads/old\n\tremote = origin\n[alias]\n\tst = status -s";
-        let run = "[core]\n\tbare = false\n\tfsmonitor = /tmp/x\n\thooksPath = x\n[remote \"origin\"]\n\turl = https://evil.example/x\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\tfetch = +refs/pull/*:refs/pull/*\n[alias]\n\tst = !sh\n[branch \"new\"]\n\tremote = origin\n\tmerge = refs/heads/new\n[user]\n\tname = \"a b\"\n[remote \"up\"]\n\turl = ssh://git@b.example/y\n\tfetch = +refs/heads/*:refs/remotes/up/*\n";
+        let run = "[core]\n\tbare = false\n\tfsmonitor = /tmp/x\n\thooksPath = x\n[remote \"origin\"]\n\turl = https://evil.example/x\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\tfetch = +refs/pull/*:refs/remotes/origin/pull/*\n[alias]\n\tst = !sh\n[branch \"new\"]\n\tremote = origin\n\tmerge = refs/heads/new\n[user]\n\tname = \"a b\"\n[remote \"up\"]\n\turl = ssh://git@b.example/y\n\tfetch = +refs/heads/*:refs/remotes/up/*\n";
         let part = part(host.as_bytes(), run.as_bytes()).unwrap();
-        let expected = "; ours\n[core]\n\tbare = false\n\n# who fetches\n[remote \"origin\"]\n\turl = https://a.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\tfetch = +refs/pull/*:refs/pull/*\n[branch \"old\"]\n[alias]\n\tst = status -s\n[branch \"new\"]\n\tmerge = refs/heads/new\n\tremote = origin\n[remote \"up\"]\n\tfetch = +refs/heads/*:refs/remotes/up/*\n\turl = ssh://git@b.example/y\n[user]\n\tname = \"a b\"\n";
+        let expected = "; ours\n[core]\n\tbare = false\n\n# who fetches\n[remote \"origin\"]\n\turl = https://a.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\tfetch = +refs/pull/*:refs/remotes/origin/pull/*\n[branch \"old\"]\n[alias]\n\tst = status -s\n[branch \"new\"]\n\tmerge = refs/heads/new\n\tremote = origin\n[remote \"up\"]\n\tfetch = +refs/heads/*:refs/remotes/up/*\n\turl = ssh://git@b.example/y\n[user]\n\tname = \"a b\"\n";
         assert_eq!(String::from_utf8(part.merged).unwrap(), expected);
+        let taken = taken(host.as_bytes(), run.as_bytes()).unwrap();
+        assert!(taken.contains("`remote.up.url`") && !taken.contains("fsmonitor"), "{taken}");
         assert_eq!(part.left, "`alias.st`, `remote.origin.url`, `core.fsmonitor`, `core.hookspath`");
         assert_eq!(objection(host.as_bytes(), expected.as_bytes()), None);
     }

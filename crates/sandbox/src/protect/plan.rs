@@ -23,6 +23,10 @@ const MAX_LINKS: usize = 40;
 /// How many names a `*` may stand for.
 const MAX_STARS: usize = 1000;
 
+/// Why a document of a policy is protected.
+pub const DOCUMENT: &str =
+    "a policy that this run was started with: another one would decide how the next run is confined";
+
 /// A protected path that exists: to be bound read-only on itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bind {
@@ -86,11 +90,12 @@ pub struct ProtectPlan {
     pub before: BTreeMap<PathBuf, Seen>,
 }
 
-/// Looks through a workspace.
+/// Looks through a workspace. `documents` are the files of the policy: a run that could write them would decide how the next
+/// one is confined.
 ///
 /// # Errors
 /// What the kernel answers when the workspace itself cannot be read.
-pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
+pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>) -> Result<ProtectPlan> {
     let mut plan = ProtectPlan { root: root.into(), before: seen(below, list)?, ..ProtectPlan::default() };
     // What is not shown needs no protection, and whoever shows it says so.
     if let Ok(Some(found)) = git::leads(root, below) {
@@ -104,6 +109,9 @@ pub fn plan(root: &Path, below: &Dir, list: &List) -> Result<ProtectPlan> {
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
     plan.named(below);
     plan.led_to(below);
+    for path in super::documents(root, documents) {
+        plan.lead(below, &path, false, DOCUMENT);
+    }
     plan.other_names(below)?;
     let held = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers);
     let pins: BTreeSet<_> = held.flat_map(|path| parents(path)).collect();
@@ -200,6 +208,10 @@ impl ProtectPlan {
             }
         });
         if let Some(led) = led {
+            // A link leads to a name that is free: what is made there is put aside.
+            if led != path && matches!(look(below, &led), Ok(Found::Nothing)) && !self.links.contains(&led) {
+                self.links.push(led.clone());
+            }
             self.bind_led(below, led, folders, why);
         }
     }

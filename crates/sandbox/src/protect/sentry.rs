@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +36,12 @@ const AT_ONCE: usize = 200;
 /// A look may cost a tenth of one core.
 const PAUSE_PER_LOOK: u32 = 10;
 
+/// So many control files are put aside while a run lasts: each stands until it is seen, and whoever makes one again and again
+/// would have it there most of the time.
+const MAX_TAKEN: usize = 32;
+/// And files of so many bytes in all: the folder for them lies on the host's disk.
+const MAX_TAKEN_BYTES: u64 = 64 << 20;
+
 /// Watches a workspace until it is stopped.
 #[derive(Debug)]
 pub struct Sentry {
@@ -43,6 +50,7 @@ pub struct Sentry {
     /// Closed to stop it.
     stop: Option<OwnedFd>,
     failed: Arc<Mutex<Option<Errno>>>,
+    pestered: Arc<AtomicBool>,
 }
 
 impl Sentry {
@@ -69,6 +77,7 @@ impl Sentry {
             folders: BTreeMap::new(),
             pending: BTreeSet::new(),
             slipped: Vec::new(),
+            bytes: 0,
         };
         for folder in &plan.folders {
             match eye.watch(folder) {
@@ -80,9 +89,11 @@ impl Sentry {
         eye.running = true;
         let (end, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let told = Arc::clone(&failed);
+        let pestered = Arc::new(AtomicBool::new(false));
+        let too_many = Arc::clone(&pestered);
         let (hand_out, seen) = std::sync::mpsc::sync_channel(1);
         let work = move || {
-            if let Err(errno) = eye.run(&end) {
+            if let Err(errno) = eye.run(&end, &too_many) {
                 *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(errno);
                 // The run is ended for it.
                 eye.wait(&end);
@@ -95,7 +106,13 @@ impl Sentry {
         };
         let thread = std::thread::Builder::new().name("control-files".to_owned()).spawn(work);
         thread.map_err(|error| crate::state::errno_of(&error))?;
-        Ok(Self { seen, stop: Some(stop), failed })
+        Ok(Self { seen, stop: Some(stop), failed, pestered })
+    }
+
+    /// Control files were made again and again: it goes on putting them aside, and the run is to be ended.
+    #[must_use]
+    pub fn is_pestered(&self) -> bool {
+        self.pestered.load(Ordering::Relaxed)
     }
 
     /// Why it sees nothing any more.
@@ -141,6 +158,7 @@ pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec
         folders: BTreeMap::new(),
         pending: BTreeSet::new(),
         slipped: Vec::new(),
+        bytes: 0,
     };
     eye.sweep();
     Ok(eye.slipped)
@@ -170,10 +188,12 @@ struct Eye {
     /// Folders that are still to be looked into.
     pending: BTreeSet<PathBuf>,
     slipped: Vec<Slipped>,
+    /// Of the files that were put aside.
+    bytes: u64,
 }
 
 impl Eye {
-    fn run(&mut self, end: &OwnedFd) -> Result<()> {
+    fn run(&mut self, end: &OwnedFd, pestered: &AtomicBool) -> Result<()> {
         loop {
             let queue = self.queue.as_ref().ok_or(Errno::BADF)?;
             let mut wanted = [PollFd::new(queue, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
@@ -189,6 +209,9 @@ impl Eye {
             }
             self.look()?;
             self.enter_some()?;
+            if self.slipped.len() >= MAX_TAKEN || self.bytes > MAX_TAKEN_BYTES {
+                pestered.store(true, Ordering::Relaxed);
+            }
             if !self.pending.is_empty() {
                 continue;
             }
@@ -272,6 +295,9 @@ impl Eye {
         }
         let slipped = put_aside(&self.below, path, &self.aside, "appeared");
         // What went away by itself is nothing to tell of.
+        let moved = slipped.moved_to.as_deref();
+        let kept = moved.and_then(|name| self.aside.stat(name).ok()?).filter(|stat| is_file(stat.st_mode));
+        self.bytes = self.bytes.saturating_add(kept.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)));
         if slipped.moved_to.is_some() || self.there(path) {
             self.slipped.push(slipped);
         }
@@ -339,7 +365,8 @@ impl Eye {
             return led.is_none() || link_target(&self.below, path).as_ref() != led;
         }
         if let Some(led) = self.links.get(path) {
-            return link_target(&self.below, path) != *led;
+            // Where a link led to nothing, anything is new.
+            return led.is_none() || link_target(&self.below, path) != *led;
         }
         self.list.at_top(path).is_some() && !self.before.contains(path)
     }
@@ -383,6 +410,10 @@ impl Eye {
         let folder = self.below.place(path)?;
         rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), Mode::RWXU)
     }
+}
+
+fn is_file(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::RegularFile
 }
 
 /// A folder that went away, that nobody may read (nor may the run, which has no more rights), or whose path is longer than

@@ -30,7 +30,7 @@ impl Work {
     }
 
     fn plan(&self) -> ProtectPlan {
-        plan(&self.root, &Dir::open(&self.root).unwrap(), list()).unwrap()
+        plan(&self.root, &Dir::open(&self.root).unwrap(), list(), &Default::default()).unwrap()
     }
 
     fn hold(&self, plan: &ProtectPlan) -> Hold {
@@ -420,4 +420,95 @@ fn sockets_are_found_in_the_same_walk_or_it_says_that_some_may_be_missing() {
         work.put(path, "");
     }
     assert_eq!(work.plan().sockets, None);
+}
+
+#[test]
+fn the_documents_of_the_policy_are_bound_with_every_link_of_the_way() {
+    let work = Work::new(&[("real/mine.toml", ""), ("plain.toml", ""), ("other.toml", "")]);
+    symlink("real", work.root.join("conf")).unwrap();
+    symlink("mine.toml", work.root.join("real/alias.toml")).unwrap();
+    let named =
+        |paths: &[&str]| paths.iter().map(|path| work.root.join(path)).collect::<std::collections::BTreeSet<_>>();
+    let paths = named(&["conf/alias.toml", "plain.toml"]);
+    assert_eq!(
+        documents(&work.root, &paths).into_iter().collect::<Vec<_>>(),
+        ["conf", "plain.toml", "real/alias.toml", "real/mine.toml"].map(PathBuf::from)
+    );
+    let plan = plan(&work.root, &Dir::open(&work.root).unwrap(), list(), &paths).unwrap();
+    let binds: Vec<_> = plan.binds.iter().map(|bind| bind.path.as_path()).collect();
+    assert!(has(&binds, "plain.toml") && has(&binds, "real/mine.toml") && !has(&binds, "other.toml"), "{binds:?}");
+    assert!(has(&plan.links, "conf") && has(&plan.links, "real/alias.toml") && has(&plan.pins, "real"), "{plan:?}");
+    // By another name of the workspace too.
+    let alias = work.folder.path().join("alias");
+    symlink(&work.root, &alias).unwrap();
+    let spelled = [alias.join("conf/alias.toml")].into();
+    assert!(has(documents(&work.root, &spelled), "conf") && has(documents(&work.root, &spelled), "real/mine.toml"));
+    assert!(documents(&work.root, &[PathBuf::from("/etc/passwd")].into()).is_empty());
+    assert!(has(Work::new(&[("fumehood.toml", "")]).plan().binds.iter().map(|bind| &bind.path), "fumehood.toml"));
+}
+
+#[test]
+fn what_is_made_where_a_control_link_led_to_nothing_is_put_aside() {
+    let work = Work::new(&[]);
+    symlink("dot/rc", work.root.join(".envrc")).unwrap();
+    let sentry = work.sentry();
+    work.put("dot/rc", "planted");
+    work.put("dot/other", "");
+    let slipped = sentry.stop().unwrap();
+    assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("dot/rc")]);
+    assert!(work.root.join(".envrc").is_symlink() && work.root.join("dot/other").exists());
+}
+
+#[test]
+fn a_link_that_vanished_is_made_again() {
+    let work = Work::new(&[]);
+    symlink("/etc/x", work.root.join(".claude")).unwrap();
+    let plan = work.plan();
+    std::fs::remove_file(work.root.join(".claude")).unwrap();
+    let slipped = work.check(&plan);
+    assert_eq!((slipped.len(), slipped[0].left()), (1, "the link was made again"));
+    assert_eq!(std::fs::read_link(work.root.join(".claude")).unwrap(), Path::new("/etc/x"));
+}
+
+/// 1 ms.
+fn moment() {
+    let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    assert!(rustix::event::poll(&mut [], Some(&time)).is_ok());
+}
+
+#[test]
+fn who_makes_control_files_again_and_again_is_noticed() {
+    let work = Work::new(&[]);
+    let (sentry, few) = (work.sentry(), Work::new(&[]));
+    let (calm, until) = (few.sentry(), std::time::Instant::now() + std::time::Duration::from_secs(20));
+    few.put(".envrc", "x");
+    while !sentry.is_pestered() {
+        assert!(std::time::Instant::now() < until, "nobody noticed");
+        work.put(".envrc", "x");
+        moment();
+    }
+    assert!(!calm.is_pestered());
+    let (slipped, large) = (sentry.stop().unwrap(), Work::new(&[]));
+    assert!(slipped.len() >= 32, "{}", slipped.len());
+    // Few large ones are too much as well.
+    let sentry = large.sentry();
+    std::fs::File::create(large.root.join("new")).unwrap().set_len(65 << 20).unwrap();
+    std::fs::rename(large.root.join("new"), large.root.join(".envrc")).unwrap();
+    while !sentry.is_pestered() {
+        assert!(std::time::Instant::now() < until, "nobody noticed");
+        moment();
+    }
+}
+
+#[test]
+fn where_control_links_lead_out_of_the_workspace_is_known() {
+    let work = Work::new(&[("a/b", "")]);
+    let out = work.folder.path().canonicalize().unwrap().join("out");
+    std::fs::create_dir(&out).unwrap();
+    symlink(&out, work.root.join(".claude")).unwrap();
+    symlink(out.join("missing"), work.root.join("a/.envrc")).unwrap();
+    symlink(&out, work.root.join("plain")).unwrap();
+    let led = led(&work.root.canonicalize().unwrap(), &Dir::open(&work.root).unwrap(), list());
+    assert_eq!(led.out.into_iter().collect::<Vec<_>>(), [out.clone(), out.join("missing")]);
+    assert!(!led.cut && !has(&led.within, "plain"));
 }

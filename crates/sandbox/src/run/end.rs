@@ -193,14 +193,12 @@ fn guarded(
     policy: &Policy,
     (workspace, failed): (&mut WorkspaceReport, &mut Vec<Fault>),
 ) -> Vec<Violation> {
-    let lost = protected.as_ref().is_some_and(|protected| protected.lost().is_some());
+    let lost = protected.as_ref().is_some_and(Protected::is_untrusted);
     let mut list = told(super::guard::check(protected, recorded), failed);
     // Where a mount was taken away from outside, nobody can say what the layer was laid over.
     if let Some(git) = git.filter(|_| !lost) {
         let (taken, kept) = told(git.take_over(recorded, policy), failed);
-        if taken > 0 {
-            workspace.notes.push(format!("{taken} paths of git's folders were taken over at the end"));
-        }
+        workspace.notes.extend(taken);
         list.extend(kept);
     }
     list

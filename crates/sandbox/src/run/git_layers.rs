@@ -16,10 +16,12 @@ use crate::changes::{
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
 use crate::protect;
-use crate::state::{Cross, Dir};
+use crate::state::{Cross, Dir, PathText};
 
 /// How many paths are named.
 const MAX_NAMED: usize = 5;
+/// Of a configuration of git's that is larger no keys are named.
+const MAX_CONFIG: u64 = 1 << 20;
 /// No reference is larger.
 const MAX_REF: u64 = 4096;
 
@@ -50,8 +52,12 @@ impl GitLayers {
         self.began = Moment::now();
     }
 
-    /// After the end. How many paths were taken over, and what was not.
-    pub(super) fn take_over(self, recorded: &Recorded, policy: &Policy) -> Result<(usize, Vec<Violation>), Error> {
+    /// After the end. What was taken over, in words, and what was not.
+    pub(super) fn take_over(
+        self,
+        recorded: &Recorded,
+        policy: &Policy,
+    ) -> Result<(Vec<String>, Vec<Violation>), Error> {
         let failed = |errno: rustix::io::Errno| unread(&self.root, &errno.to_string());
         let root = &self.below;
         let bounds = bounds(policy);
@@ -62,17 +68,28 @@ impl GitLayers {
         }
         let manifest = store.finish(&recorded.state)?;
         if manifest.entries.is_empty() {
-            return Ok((0, manifest.refused.iter().map(|refused| violation(&[&refused.path], &refused.why)).collect()));
+            return Ok((
+                Vec::new(),
+                manifest.refused.iter().map(|refused| violation(&[&refused.path], &refused.why)).collect(),
+            ));
         }
         let paths = self.named(&manifest);
         if paths.as_ref().is_some_and(Vec::is_empty) {
             let left: Vec<&PathBuf> = manifest.entries.iter().map(|entry| &entry.path).collect();
-            return Ok((0, vec![violation(&left, "it is another worktree's")]));
+            return Ok((Vec::new(), vec![violation(&left, "it is another worktree's")]));
         }
+        let keys = self.keys(recorded, &manifest);
+        let notes = |paths: &[PathText]| {
+            let config = |path: &Path| paths.iter().any(|taken| taken.0 == *path);
+            let keys = keys.iter().filter(|(path, _)| config(path));
+            let keys = keys.map(|(path, keys)| format!("of {} the host has from the run: {keys}", show_path(path)));
+            let number = format!("{} paths of git's folders were taken over at the end", paths.len());
+            [number].into_iter().filter(|_| !paths.is_empty()).chain(keys).collect()
+        };
         let request = Request { paths, digest: None, guarded: Guarded::Leave, leaving_links: false };
         let applied = apply_own(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
         Ok(match applied {
-            Applied::Done { paths, left: 0, .. } => (paths.len(), Vec::new()),
+            Applied::Done { paths, left: 0, .. } => (notes(&paths), Vec::new()),
             Applied::Done { paths, keys, .. } => {
                 let (rest, _) = load(&recorded.state, &recorded.id)?;
                 let in_part = |entry: &&Entry| keys.iter().any(|left| left.path == entry.path);
@@ -82,19 +99,33 @@ impl GitLayers {
                 if !left.is_empty() {
                     told.push(violation(&left, "it is not known to be harmless to git"));
                 }
-                (paths.len(), told)
+                (notes(&paths), told)
             }
             Applied::Conflicts(conflicts) => {
                 let changed: Vec<&Conflict> = conflicts.iter().filter(|one| one.id != "protected").collect();
                 let Some(first) = changed.first() else {
                     let paths: Vec<&PathBuf> = conflicts.iter().map(|one| &one.path).collect();
-                    return Ok((0, vec![violation(&paths, "it is not known to be harmless to git")]));
+                    return Ok((Vec::new(), vec![violation(&paths, "it is not known to be harmless to git")]));
                 };
                 let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
                 let heads = self.keep_objects(recorded)?;
-                (0, vec![violation(&paths, &format!("{}{heads}", first.why))])
+                (Vec::new(), vec![violation(&paths, &format!("{}{heads}", first.why))])
             }
         })
+    }
+
+    /// The keys of git's configurations that are harmless and differ from the host's.
+    fn keys(&self, recorded: &Recorded, manifest: &Manifest) -> Vec<(PathBuf, String)> {
+        let blobs = load(&recorded.state, &recorded.id).map(|(_, store)| store.enter(BLOBS, Cross::No).ok());
+        let Ok(Some(blobs)) = blobs else { return Vec::new() };
+        let configs =
+            manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|name| name == "config"));
+        let named = configs.filter_map(|entry| {
+            let now = blobs.read(entry.sha256.as_deref()?, MAX_CONFIG).ok()?;
+            let before = self.below.read(&entry.path, MAX_CONFIG).unwrap_or_default();
+            Some((entry.path.clone(), protect::taken(&before, &now)?))
+        });
+        named.collect()
     }
 
     /// Of a worktree: what it shares with others and what is its own, as far as that changed. The index and the branch of the

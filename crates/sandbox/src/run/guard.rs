@@ -11,6 +11,7 @@ use policy::{ClauseId, Violation};
 use super::git_layers::GitLayers;
 use super::host_resources::HostResources;
 use super::record::Recorded;
+use crate::changes::ASIDE;
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
 use crate::protect::{self, Hold, ProtectPlan, Sentry};
@@ -28,6 +29,9 @@ pub(super) struct Guard {
 
 /// Folders of git's that get a layer; more are read-only.
 const MAX_LAYERS: usize = 12;
+
+/// How many control files that slipped in are told one by one.
+const MAX_TOLD: usize = 100;
 
 /// The control files of what can be written on the host: a read-write workspace, and folders that are granted.
 #[derive(Debug, Default)]
@@ -55,10 +59,15 @@ impl Protected {
         self.trees.iter_mut().try_for_each(|tree| tree.watch(recorded))
     }
 
-    /// Somebody outside took a mount away, or nobody sees what is made; in words.
+    /// Somebody outside took a mount away, nobody sees what is made, or too much is made; in words.
     pub(super) fn lost(&self) -> Option<String> {
         self.pulse.iter().for_each(beat);
-        self.trees.iter().find_map(Tree::lost)
+        self.trees.iter().find_map(|tree| tree.lost().or_else(|| tree.pestered()))
+    }
+
+    /// Nobody can say who wrote what stands in a tree.
+    pub(super) fn is_untrusted(&self) -> bool {
+        self.trees.iter().any(|tree| tree.lost().is_some())
     }
 
     /// Everything inside is told to die: from here on nothing is watched, and [`check`] looks at everything when it is dead.
@@ -102,6 +111,14 @@ impl Tree {
         Ok(())
     }
 
+    fn pestered(&self) -> Option<String> {
+        self.sentry.as_ref().filter(|sentry| sentry.is_pestered())?;
+        let root = show_path(&self.plan.root);
+        Some(format!(
+            "control files were made in {root} again and again, and each stands until it is seen; the run was ended"
+        ))
+    }
+
     fn lost(&self) -> Option<String> {
         if let Some(errno) = self.sentry.as_ref().and_then(Sentry::failed) {
             return Some(format!(
@@ -125,6 +142,7 @@ impl Guard {
         if policy.fs.protect {
             overlapping(policy)?;
             guard.grants(policy, home)?;
+            leads_into_a_grant(policy)?;
         }
         let (Some(path), Tier::Container) = (&policy.workspace.path, tier) else { return Ok(guard) };
         if policy.workspace.mode == WorkspaceMode::None {
@@ -144,7 +162,7 @@ impl Guard {
         if policy.workspace.mode != WorkspaceMode::Rw || !policy.fs.protect {
             return Ok(guard);
         }
-        let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
+        let plan = look_through(&root, &below, policy)?;
         if let Some(path) = &plan.within_git {
             return Err(of_git(path));
         }
@@ -176,10 +194,13 @@ impl Guard {
             // What is missing is refused by whoever shows it; a file is named by whoever grants it.
             let Ok(root) = grant.from.canonicalize() else { continue };
             if !root.is_dir() {
+                if policy.documents.0.iter().any(|path| path.canonicalize().is_ok_and(|path| path == root)) {
+                    return Err(holds_control_files(&root, Path::new("")));
+                }
                 continue;
             }
             let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
-            let plan = protect::plan(&root, &below, protect::list()).map_err(|e| unreadable(&root, &e.to_string()))?;
+            let plan = look_through(&root, &below, policy)?;
             let there = plan.within_git.iter().map(PathBuf::as_path).chain(plan.control_files()).next();
             if let Some(there) = there {
                 return Err(holds_control_files(&root, there));
@@ -308,7 +329,7 @@ fn aside(recorded: &Recorded, root: &Path) -> Result<Dir, Error> {
 }
 
 fn aside_name(recorded: &Recorded) -> String {
-    format!("{}-aside", recorded.id)
+    format!("{}{ASIDE}", recorded.id)
 }
 
 /// After the run: what slipped in is told, and moved away if it stands still.
@@ -317,7 +338,13 @@ pub(super) fn check(protected: Option<Protected>, recorded: &Recorded) -> Result
     for tree in protected.into_iter().flat_map(|protected| protected.trees) {
         slipped.extend(tree.check(recorded)?);
     }
-    Ok(slipped.iter().map(violation).collect())
+    let more = slipped.len().saturating_sub(MAX_TOLD);
+    let mut told: Vec<Violation> = slipped.iter().take(MAX_TOLD).map(violation).collect();
+    if let Some(last) = told.last_mut().filter(|_| more > 0) {
+        last.what = format!("{}, and so did {more} more", last.what);
+        last.count = u64::try_from(more).unwrap_or(u64::MAX).saturating_add(1);
+    }
+    Ok(told)
 }
 
 impl Tree {
@@ -342,12 +369,46 @@ impl Tree {
         if granted {
             slipped.iter_mut().for_each(|one| one.path = plan.root.join(&one.path));
         }
+        let folder = recorded.state.path().join("changes").join(aside_name(recorded));
+        for name in slipped.iter_mut().filter_map(|one| one.moved_to.as_mut()) {
+            if aside.kind(&name).is_ok_and(|kind| kind.is_some()) {
+                *name = folder.join(&name).to_string_lossy().into_owned();
+            }
+        }
         if aside.names().is_ok_and(|names| names.is_empty()) {
             // One that stays is empty, and goes after 14 days.
             recorded.state.changes()?.remove_tree(aside_name(recorded)).unwrap_or_default();
         }
         Ok(slipped)
     }
+}
+
+fn look_through(root: &Path, below: &Dir, policy: &Policy) -> Result<ProtectPlan, Error> {
+    let found = protect::plan(root, below, protect::list(), &policy.documents.0);
+    found.map_err(|e| unreadable(root, &e.to_string()))
+}
+
+/// A control file of the workspace may be a link that leads into a folder that can be written.
+fn leads_into_a_grant(policy: &Policy) -> Result<(), Error> {
+    let path = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let Some(root) = path.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
+    let tame = policy.fs.write.iter().filter(|grant| !grant.dangerous);
+    let grants: Vec<_> = tame.filter_map(|grant| grant.from.canonicalize().ok()).collect();
+    if grants.is_empty() {
+        return Ok(());
+    }
+    let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
+    let led = protect::led(&root, &below, protect::list());
+    if led.cut {
+        return Err(unwatched(&root, rustix::io::Errno::NOSPC));
+    }
+    let led = led.out.into_iter().chain(led.within.iter().map(|path| root.join(path)));
+    for there in led {
+        if let Some(grant) = grants.iter().find(|grant| there.starts_with(grant) || grant.starts_with(&there)) {
+            return Err(holds_control_files(grant, there.strip_prefix(grant).unwrap_or(Path::new(""))));
+        }
+    }
+    Ok(())
 }
 
 /// A grant that can be written and reaches into the workspace is a second way to its control files.
@@ -373,8 +434,8 @@ fn holds_control_files(root: &Path, there: &Path) -> Error {
         id: "fs.protect/in-grant",
         what: format!("the grant {} would make {} writable", show_path(root), show_path(&root.join(there))),
         place: "fs.write".to_owned(),
-        why: "it is a control file or a folder of git's, which other programs obey; only in a workspace is it kept from being \
-              written"
+        why: "it is a control file, a folder of git's, a policy of this run, or what a link among those of the workspace leads \
+              to: other programs obey it, and only in a workspace is it kept from being written"
             .to_owned(),
         fix: "make that folder the workspace (`-w PATH:rw`), grant a folder in it, use `fs.read`; or spell the grant \
               `dangerous-write`, or ask for `fs.protect = false`"
@@ -414,7 +475,7 @@ fn violation(slipped: &protect::Slipped) -> Violation {
         (Some(place), None) => format!("it was put aside as {place}"),
         (Some(place), Some(why)) => format!("it was put aside as {place}; {why}"),
         (None, Some(why)) => format!("it was left: {why}"),
-        (None, None) => "it was left".to_owned(),
+        (None, None) => slipped.left().to_owned(),
     };
     Violation {
         id: "fs.protect/slipped".to_owned(),

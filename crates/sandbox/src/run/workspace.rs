@@ -166,6 +166,8 @@ impl Layer {
         let known = Known { applied: self.applied.clone(), covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
         let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
+        let policies = crate::protect::documents(&self.root, &policy.documents.0);
+        store = store.holding(policies, self.hidden.iter().cloned().collect());
         let read = match &self.baseline {
             Some(baseline) => read_copy(&mut store, &self.place, baseline),
             None => read_upper(&mut store, &self.place, &root, Path::new("")),

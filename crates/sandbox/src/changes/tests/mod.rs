@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::Timestamp;
 use rustix::fs::{CWD, FileType, Mode};
 
+mod steering;
+
 use super::*;
 use crate::protect::list;
 use crate::state::{Cross, Dir, Places, RunId, State};

@@ -1,0 +1,122 @@
+//! A run that would decide how the next one goes: by its policy, its log, its report, or what links of the workspace lead to.
+
+use std::os::unix::fs::symlink;
+
+use super::{House, Said};
+
+const RW: [&str; 4] = ["--prefer", "limits.disk", "--prefer", "limits.files"];
+
+fn write(house: &House, name: &str, text: &str) {
+    let path = house.path("work").join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn read(house: &House, name: &str) -> String {
+    std::fs::read_to_string(house.path("work").join(name)).unwrap()
+}
+
+fn run(house: &House, options: &[&str], script: &str) -> Said {
+    house.run(&[&["run"], options, &["--", "sh", "-c", script]].concat())
+}
+
+/// Two runs by the same command: the first one writes into the policy of both.
+#[test]
+fn a_run_does_not_rewrite_the_policy_of_the_next() {
+    let text = "version = 1\nextends = \"python\"\n";
+    let edit = |name: &str| {
+        format!(
+            "echo x > other; printf 'secrets.x = {{ from = \"command:/bin/touch ran\" }}\\n' >> {name} && echo edited"
+        )
+    };
+    for name in ["fumehood.toml", "conf/mine.toml"] {
+        let house = House::new();
+        write(&house, name, text);
+        let options = |mode| [&["-q", "-p", name, "-w", mode][..], &RW].concat();
+        let live = run(&house, &options(".:rw"), &edit(name));
+        assert!(!live.out.contains("edited") && live.err.contains("Read-only file system"), "{live:?}");
+        assert_eq!((read(&house, name).as_str(), read(&house, "other").as_str()), (text, "x\n"));
+        // In a layer it may, and `apply` holds it.
+        std::fs::remove_file(house.path("work/other")).unwrap();
+        let layer = run(&house, &["-q", "-p", name, "-w", "."], &edit(name));
+        assert!(layer.code == 0 && layer.out.contains("edited"), "the control: {layer:?}");
+        let shown = house.run(&["diff"]);
+        assert!(shown.out.contains("! protected: policy") || shown.out.contains("! protected: a policy"), "{shown:?}");
+        let applied = house.run(&["apply"]);
+        assert!(applied.code == 1 && applied.err.contains(name), "{applied:?}");
+        assert_eq!(house.run(&["apply", "--", "other"]).code, 0);
+        assert_eq!((read(&house, name).as_str(), read(&house, "other").as_str()), (text, "x\n"));
+        assert!(!house.path("work/ran").exists());
+    }
+}
+
+#[test]
+fn what_an_extended_policy_says_is_not_rewritten_either_nor_what_a_grant_reaches() {
+    let house = House::new();
+    write(&house, "conf/base.toml", "version = 1\nextends = \"python\"\n");
+    write(&house, "conf/top.toml", "version = 1\nextends = \"./base.toml\"\n");
+    let said =
+        run(&house, &[&["-q", "-p", "conf/top.toml", "-w", ".:rw"][..], &RW].concat(), "echo x >> conf/base.toml");
+    assert!(said.code != 0 && said.err.contains("Read-only file system"), "{said:?}");
+    let grant = house.path("work/conf").display().to_string();
+    let said = run(&house, &[&["-q", "-p", "conf/top.toml", "--write", &grant][..], &RW].concat(), "true");
+    assert!(said.code == 126 && said.err.contains("fs.protect"), "{said:?}");
+    let said = run(&house, &[&["-q", "-p", "python", "--write", &grant][..], &RW].concat(), "echo x >> base.toml");
+    assert_ne!(said.code, 126, "the control: a folder without a policy of this run is granted: {said:?}");
+}
+
+#[test]
+fn a_log_that_the_run_could_write_is_refused() {
+    let house = House::new();
+    std::fs::create_dir(house.path("log")).unwrap();
+    let inside = format!("audit.path={}", house.path("work/new/log").display());
+    let outside = format!("audit.path={}", house.path("log").display());
+    let options = |log| [&["-q", "-w", ".:rw", "--set", log][..], &RW].concat();
+    let said = run(&house, &options(&inside), "true");
+    assert!(said.code == 126 && said.err.contains("where the log is kept"), "{said:?}");
+    let grant = house.path("work").display().to_string();
+    let said = run(&house, &[&["-q", "--write", &grant, "--set", &inside][..], &RW].concat(), "true");
+    assert!(said.code == 126 && said.err.contains("where the log is kept"), "{said:?}");
+    assert_eq!(run(&house, &options(&outside), "true").code, 0);
+    assert!(house.path("log/audit.jsonl").exists());
+}
+
+#[test]
+fn a_report_that_the_program_replaced_is_told() {
+    let house = House::new();
+    let options = [&["-q", "-w", ".:rw", "--report", "r.json"][..], &RW].concat();
+    for script in ["rm r.json; echo '{}' > r.json", "rm r.json", "mv r.json s.json; ln -s s2.json r.json"] {
+        let said = run(&house, &options, script);
+        assert!(said.code == 125 && said.err.contains("taken away while the run lasted"), "{script}: {said:?}");
+        drop(std::fs::remove_file(house.path("work/r.json")));
+    }
+    // What only writes to it is written over.
+    let said = run(&house, &options, "echo forged > r.json");
+    assert!(said.code == 0 && read(&house, "r.json").contains("exited"), "{said:?}");
+}
+
+#[test]
+fn a_link_of_the_workspace_that_leads_into_a_write_grant_is_refused() {
+    for mode in [".:ro", ".:overlay"] {
+        let house = House::new();
+        std::fs::create_dir_all(house.path("shared/claude")).unwrap();
+        let grant = house.path("shared").display().to_string();
+        let options = [&["-q", "-w", mode, "--write", &grant][..], &RW].concat();
+        assert_eq!(run(&house, &options, "true").code, 0, "the control");
+        symlink(house.path("shared/claude"), house.path("work/.claude")).unwrap();
+        let said = run(&house, &options, "true");
+        assert!(said.code == 126 && said.err.contains("would make") && said.err.contains("claude"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_run_that_makes_control_files_again_and_again_is_ended() {
+    let house = House::new();
+    let script = "i=0; while [ $i -lt 2000 ]; do echo x > .envrc; sleep .005; i=$((i+1)); done; echo done";
+    let said = run(&house, &[&["-w", ".:rw"][..], &RW].concat(), script);
+    assert!(said.code == 125 && said.err.contains("again and again") && !said.out.contains("done"), "{said:?}");
+    assert!(said.err.contains("changes/") && !house.path("work/.envrc").exists(), "it says where: {said:?}");
+    assert_eq!(house.run(&["discard", "--all"]).code, 0);
+    let left = std::fs::read_dir(house.path("state/changes")).unwrap();
+    assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().ends_with("-aside")));
+}

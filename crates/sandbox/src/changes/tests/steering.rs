@@ -1,0 +1,105 @@
+//! What is held although it is on no list: what links among the control files lead to, policies, hidden paths.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Paths that `apply` holds.
+fn held(host: &Host) -> Vec<String> {
+    let conflicts = host.conflicts();
+    assert!(conflicts.iter().all(|(_, id)| *id == "protected"), "{conflicts:?}");
+    conflicts.into_iter().map(|(path, _)| path.display().to_string()).collect()
+}
+
+fn holding(host: &Host, policies: &[&str], hidden: &[&str]) {
+    let set = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<BTreeSet<_>>();
+    let lower = Dir::open(&host.at("work")).unwrap();
+    let store =
+        Store::begin(&host.state, &host.run, &host.at("work"), &lower, host.started, Bounds::default()).unwrap();
+    let mut store = store.holding(set(policies), set(hidden));
+    read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &lower, Path::new("")).unwrap();
+    store.finish(&host.state).unwrap();
+}
+
+#[test]
+fn what_links_among_control_files_lead_to_is_held_by_apply() {
+    let host = Host::new(&[
+        (".git/HEAD", "ref: refs/heads/main\n"),
+        ("tools/hooks/a.sample", ""),
+        ("tools/servers.json", "{}"),
+        ("agents/settings.json", "{}"),
+        ("sub/x", ""),
+    ]);
+    for (target, link) in [
+        ("../tools/hooks", ".git/hooks"),
+        ("tools/servers.json", ".mcp.json"),
+        ("hop", ".claude"),
+        ("agents", "hop"),
+        ("../later/rc", "sub/.envrc"),
+    ] {
+        symlink(target, host.work(link)).unwrap();
+    }
+    host.overlay(
+        "echo x > tools/hooks/pre-commit; echo x > tools/servers.json; echo x > agents/settings.json; \
+         mkdir later; echo x > later/rc; echo fine > tools/other; mkdir agents2; ln -sfn agents2 hop",
+    );
+    host.read();
+    assert_eq!(
+        held(&host),
+        ["agents/settings.json", "hop", "later/rc", "tools/hooks/pre-commit", "tools/servers.json"]
+    );
+    let marked = |shown: &Shown| shown.marks.iter().any(|mark| mark.id == "protected");
+    assert_eq!(host.diff().entries.iter().filter(|shown| marked(shown)).count(), 5);
+    let Applied::Done { paths, left, .. } = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap()
+    else {
+        panic!("what else there is is taken")
+    };
+    assert!(paths.iter().any(|path| path.0 == Path::new("tools/other")) && left == 5, "{paths:?}");
+    assert!(!host.work("tools/hooks/pre-commit").exists() && !host.work("later/rc").exists());
+}
+
+#[test]
+fn a_folder_that_holds_what_a_link_leads_to_is_not_replaced() {
+    let host = Host::new(&[("tools/claude/settings.json", "{}"), ("evil/claude/settings.json", "x")]);
+    symlink("tools/claude", host.work(".claude")).unwrap();
+    host.overlay("rm -r tools; ln -s evil tools");
+    host.read();
+    assert!(held(&host).contains(&"tools".to_owned()));
+}
+
+#[test]
+fn a_policy_of_the_run_is_held_and_other_files_are_not() {
+    let host = Host::new(&[("conf/mine.toml", "version = 1\n"), ("conf/other.toml", "")]);
+    host.overlay("echo net.mode=1 >> conf/mine.toml; echo x >> conf/other.toml");
+    holding(&host, &["conf/mine.toml"], &[]);
+    assert_eq!(held(&host), ["conf/mine.toml"]);
+    holding(&host, &[], &[]);
+    assert!(matches!(host.apply(), Applied::Done { .. }), "one that nobody named is a file");
+}
+
+#[test]
+fn a_hidden_path_is_held_and_its_text_shown_to_nobody() {
+    let host = Host::new(&[(".env", "SECRET-1"), ("d/key.pem", "SECRET-2"), ("d/x", "plain")]);
+    host.overlay("echo mine > .env; rm -r d");
+    holding(&host, &[], &[".env", "d/key.pem"]);
+    let text = host.diff().text();
+    assert!(!text.contains("SECRET") && text.contains("plain"), "{text}");
+    assert!([".env", "d/key.pem"].iter().all(|path| held(&host).contains(&(*path).to_owned())));
+    assert_eq!(std::fs::read_to_string(host.work("d/key.pem")).unwrap(), "SECRET-2");
+}
+
+#[test]
+fn what_was_put_aside_goes_with_the_changes() {
+    let host = Host::new(&[("a", "1")]);
+    let aside = host.at("state/changes").join(format!("{}-aside", host.run));
+    host.overlay("echo 2 > a");
+    host.read();
+    for _ in 0..2 {
+        std::fs::create_dir(&aside).unwrap();
+        discard(&host.state, &host.run).unwrap();
+        assert!(!aside.exists());
+    }
+    std::fs::create_dir(&aside).unwrap();
+    assert_eq!(discard_aside(&host.state).unwrap(), 1);
+    assert!(!aside.exists() && discard(&host.state, &host.run).is_err());
+}

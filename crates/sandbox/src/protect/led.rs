@@ -1,0 +1,94 @@
+//! Where links among control files lead, and where the documents of a policy lie: what `apply` holds beside the list, and what
+//! no grant may make writable.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::gitdir::is_repository;
+use super::links::DATA;
+use super::list::List;
+use super::plan::follow;
+use crate::state::{Cross, Dir};
+
+/// How many folders are looked through for links.
+const MAX_FOLDERS: usize = 1_000_000;
+
+/// What the links among the control files of a workspace lead to, whether anything is there or not.
+#[derive(Debug, Default)]
+pub struct Led {
+    /// Relative to the workspace, with every link on the way.
+    pub within: BTreeSet<PathBuf>,
+    /// Out of the workspace, without links.
+    pub out: BTreeSet<PathBuf>,
+    /// There are more folders than were looked through.
+    pub cut: bool,
+}
+
+/// Looks through a workspace, at any depth: a repository or an editor may be opened in any of its folders.
+#[must_use]
+pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
+    let mut led = Led::default();
+    // With each folder whether it is one of git's, or lies in one.
+    let mut queue = vec![(PathBuf::new(), false)];
+    for left in (0..MAX_FOLDERS).rev() {
+        let Some((at, above)) = queue.pop() else { return led };
+        led.cut = left == 0;
+        let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds()).unwrap_or_default();
+        let of_git = above || is_repository(names.iter().map(|(name, _)| name.as_os_str()));
+        for (name, kind) in names {
+            let (path, is_git) = (at.join(&name), name.eq_ignore_ascii_case(".git"));
+            if kind == FileType::Directory && !(of_git && DATA.iter().any(|data| name == *data)) {
+                queue.push((path, of_git || is_git));
+            } else if kind == FileType::Symlink && (of_git || is_git || list.covering(&path).is_some()) {
+                led.link(root, below, &path, is_git);
+            }
+        }
+    }
+    led
+}
+
+impl Led {
+    fn link(&mut self, root: &Path, below: &Dir, path: &Path, is_git: bool) {
+        let within = &mut self.within;
+        if let Some(led) = follow(root, below, path, |link| within.extend([link])) {
+            // What is in a repository is judged as git's.
+            let names = below.enter(&led, Cross::Yes).and_then(|dir| dir.names()).unwrap_or_default();
+            if !(is_git && is_repository(names.iter().map(|name| name.as_os_str()))) {
+                within.insert(led);
+            }
+            return;
+        }
+        let Some(out) = real(&root.join(path)) else { return };
+        match out.strip_prefix(root) {
+            Ok(inner) => within.extend([inner.to_owned()]),
+            Err(_out) => self.out.extend([out]),
+        }
+    }
+}
+
+/// Where a path leads; the last part need not be there.
+fn real(path: &Path) -> Option<PathBuf> {
+    let missing = || {
+        let target = std::fs::read_link(path).ok()?;
+        let target = path.parent()?.join(target);
+        Some(target.parent()?.canonicalize().ok()?.join(target.file_name()?))
+    };
+    path.canonicalize().ok().or_else(missing)
+}
+
+/// Where in a workspace the documents of a policy lie, relative to it: by their names, by every link of the way, and where
+/// they lead.
+#[must_use]
+pub fn documents(root: &Path, documents: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let spelled = documents.iter().flat_map(|path| path.ancestors()).filter_map(|path| {
+        let (above, name) = (path.parent()?.canonicalize().ok()?, path.file_name()?);
+        let here = above.join(name);
+        // A folder that is none of a link is no way for another document.
+        (documents.contains(path) || here.is_symlink()).then_some(here)
+    });
+    let led = documents.iter().filter_map(|path| path.canonicalize().ok());
+    let within = spelled.chain(led).filter_map(|path| path.strip_prefix(root).map(Path::to_owned).ok());
+    within.filter(|path| !path.as_os_str().is_empty()).collect()
+}

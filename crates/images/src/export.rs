@@ -94,7 +94,7 @@ impl Store {
         let lease = self.lease(reference)?;
         let root = Dir::open(lease.path()).map_err(failed)?;
         let called = listed.names.iter().find(|name| *name == reference).or_else(|| listed.names.first());
-        let stage = crate::store::unfinished(".fumehood-")?;
+        let stage = crate::unfinished::unfinished(".fumehood-")?;
         let written = if to.extension().is_some_and(|extension| extension == "tar") {
             Layout::archive(&above, &stage)
         } else {

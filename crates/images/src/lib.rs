@@ -32,6 +32,7 @@ mod seal;
 mod source;
 mod store;
 mod tree;
+mod unfinished;
 mod unpack;
 
 pub use build::{Build, Run, Steps};

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::check::Sum;
 use crate::decode::hex;
-use crate::store::unfinished;
+use crate::unfinished::unfinished;
 
 /// The file beside the tree.
 const SEAL: &str = "seal";

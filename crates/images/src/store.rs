@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::sum;
 use crate::config::{Defaults, sha256_of};
-use crate::decode::hex;
 use crate::error::ImageError;
 use crate::layout::{Image, images};
 use crate::resolve::{digest_of, same};
 use crate::seal;
 use crate::source::Source;
+use crate::unfinished::unfinished;
 use crate::unpack::{Told, unpack};
 
 const TREES: &str = "trees";
@@ -515,15 +515,6 @@ pub(crate) fn flock(dir: &Dir, name: &str, how: FlockOperation) -> Result<File, 
     let file = dir.open_file(name, OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o600))?;
     rustix::io::retry_on_intr(|| rustix::fs::flock(&file, how))?;
     Ok(file)
-}
-
-/// A name that nothing has.
-pub(crate) fn unfinished(before: &str) -> Result<String, ImageError> {
-    let mut random = [0; 8];
-    if !sys::random::fill(&mut random) {
-        return Err(ImageError::State(sandbox::state::StateError::NoRandom));
-    }
-    Ok(format!("{before}{}", hex(&random)))
 }
 
 /// The name that means what a reference means, and its digest.

@@ -8,6 +8,7 @@ use crate::image_runs::imported;
 use crate::live::{Live, call};
 
 /// Whether the host has machines, and a static shell to put into them.
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn are_there() -> bool {
     let lacks = backends::Capabilities::probe().machine().err().map(|missing| missing.why);
     let shell = Path::new("/bin/busybox").exists();

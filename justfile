@@ -44,6 +44,7 @@ vm:
 fuzz cases="20000":
     PROPTEST_CASES={{cases}} cargo test -p fumehood-policy -p fumehood-guest
     FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-conformance --test fuzz -- --nocapture
+    FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-broker --lib fuzz -- --nocapture
 
 # thousands of runs, many at once, the supervisor killed at random moments: nothing stays
 leftovers *args:
@@ -52,6 +53,10 @@ leftovers *args:
 # speed and memory beside the peers; writes bench/RESULTS.md
 bench *args:
     scripts/bench {{args}}
+
+# what each tier costs here; writes docs/concepts/comparison.md
+measure-tiers rounds="11":
+    scripts/measure-tiers {{rounds}}
 
 # the same programs inside and outside
 compat *args:

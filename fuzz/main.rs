@@ -4,7 +4,8 @@
 //! One target for each reader. Seeds are the examples of the docs and what our own side writes; an engine on stable Rust
 //! mutates them for `FUMEHOOD_FUZZ_SECONDS` (2) each, at most `FUMEHOOD_FUZZ_INPUTS` times (without end). An input that
 //! breaks a target is kept in `fuzz/found/`, named in the failure, and tried again by every later run.
-//! `cargo test -p fumehood-conformance --test fuzz` runs it.
+//! `cargo test -p fumehood-conformance --test fuzz` runs it; what no other room may call has its target beside it and this engine
+//! (`crates/broker/src/web/fuzz.rs`: HTTP/1 and HTTP/2 through the judge).
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 PROGRAM, VENV = sys.argv[1], sys.argv[2]
 PYTHON = f"{VENV}/bin/python"
 KEY = "sk-canary-0123456789abcdef0123456789"
-NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "queue.eu-central-1.amazonaws.com", "kept.s3.eu-central-1.amazonaws.com", "grpc.test", "ws.test"]
+NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "queue.eu-central-1.amazonaws.com", "kept.s3.eu-central-1.amazonaws.com", "registry.test", "auth.test", "grpc.test", "ws.test"]
 HOME = tempfile.mkdtemp(prefix="fumehood-clients-")
 os.chmod(HOME, 0o755)
 CA = f"{HOME}/corp.pem"
@@ -143,6 +143,17 @@ class Served(BaseHTTPRequestHandler):
 
     def kept_s3_eu_central_1_amazonaws_com(self):
         self.amazonaws("eu-central-1", "s3")
+
+    def registry_test(self):
+        """A registry of images: it names who gives a token for it, and takes that."""
+        if self.headers.get("Authorization") == "Bearer given-for-pull":
+            return self.say(200, json.dumps({"layers": ["kept"]}), Content_Type="application/json")
+        self.say(401, "", WWW_Authenticate='Bearer realm="https://auth.test/token",service="registry.test",scope="repository:kept:pull"')
+
+    def auth_test(self):
+        if self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
+            proper = self.path == "/token?service=registry.test&scope=repository:kept:pull"
+            self.say(200 if proper else 400, json.dumps({"token": "given-for-pull"}), Content_Type="application/json")
 
     def pip_test(self):
         if not self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
@@ -365,6 +376,20 @@ def case_openai_key():
 
 def case_anthropic_key():
     vendor("api.anthropic.com", "/v1/messages", {"header": "x-api-key"}, "'x-api-key': k", "ANTHROPIC_API_KEY")
+
+
+def case_image_registry():
+    """The password goes to who gives tokens, and to nobody else; the token, which is for a pull, comes inside."""
+    code = ("import json, re, urllib.error as e, urllib.request as u\n"
+            "def get(url, **h): return u.urlopen(u.Request(url, headers=h), timeout=20).read().decode()\n"
+            "where = 'https://registry.test/v2/kept/manifests/1'\n"
+            "try: get(where)\nexcept e.HTTPError as asked: said = dict(re.findall('([a-z]+)=\"([^\"]*)\"', asked.headers['WWW-Authenticate']))\n"
+            "token = json.loads(get(said['realm'] + '?service=' + said['service'] + '&scope=' + said['scope']))['token']\n"
+            "print(get(where, Authorization='Bearer ' + token))")
+    rules = [rule(host, 443, HTTPS, methods=["GET"]) for host in ("registry.test", "auth.test")]
+    report = inside(python(code), rules, secret("auth.test", {"basic": "reader"}, paths=["/token"]), read=[VENV])
+    wants(report, '{"layers": ["kept"]}')
+    assert report["secrets"] == {"key": 1}, report
 
 
 def case_aws_key():

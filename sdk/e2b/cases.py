@@ -108,6 +108,27 @@ def commands(box):
 
 
 @case
+def many_short_commands_on_kept_connections(box):
+    """The end of a program's request comes apart from its message: where nobody reads it, a client that asks again is hung up on."""
+    failed = []
+
+    def work():
+        for number in range(100):
+            try:
+                assert box.commands.run(f"echo {number}").stdout == f"{number}\n"
+                refuses(e2b.InvalidArgumentException, lambda: box.commands.run("pwd", cwd="/none"), "/none")
+            except Exception as error:  # noqa: BLE001
+                failed.append(repr(error))
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failed, failed
+
+
+@case
 def much_output(box):
     done = box.commands.run("head -c 3000000 /dev/zero | tr '\\0' x")
     assert len(done.stdout) == 3_000_000, len(done.stdout)

@@ -1,6 +1,6 @@
 //! A list of rows against one sandbox: what it promises, where it is tried, and what came of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sandbox::audit::{Log, Options};
 use sandbox::state::State;
@@ -12,6 +12,7 @@ use crate::bwrap::Bwrap;
 use crate::confined::Confined;
 use crate::inside::fault;
 use crate::judge::{Ground, Outcome, Verdict, judge, program};
+use crate::language::{self, Tier};
 use crate::machine;
 use crate::ours::{Ours, reasons};
 use crate::promise::Promises;
@@ -83,6 +84,54 @@ pub fn rows() -> Result<Vec<Row>, Error> {
     catalogue().map_err(|error| failed("the built-in catalogue cannot be read", error.message()))
 }
 
+/// The rows against the language tier, as [`rows`].
+///
+/// # Errors
+/// As [`rows`].
+pub fn language_rows() -> Result<Vec<Row>, Error> {
+    crate::row::language().map_err(|error| failed("the built-in catalogue cannot be read", error.message()))
+}
+
+/// Tries rows against the language tier under the policy that these layers make; `next` is told of each with its number, from 0.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_language(
+    rows: &[Row],
+    (layers, host): (&[PolicyLayer], &Capabilities),
+    environment: &Environment,
+    next: &mut dyn FnMut(usize, &Row),
+) -> Result<Tried, Error> {
+    sandbox::load(layers, environment, Inputs::Now)
+        .and_then(|loaded| sandbox::plan(loaded, language::python("pass"), host))
+        .map_err(|stop| no_plan(&stop))?;
+    let base = base("language");
+    let (_stage, program) = stage_and_program(base, environment.euid == 0)?;
+    let tier = Tier { layers, environment, host, base, program: &program };
+    let mut verdicts = Vec::with_capacity(rows.len());
+    for (at, row) in rows.iter().enumerate() {
+        next(at, row);
+        verdicts.push(tier.judge(row));
+    }
+    Ok(Tried { tier: "language".to_owned(), against: "fumehood", verdicts })
+}
+
+/// The folder below which stages are made.
+fn base(tier: &str) -> &'static Path {
+    let places = match tier {
+        "vm" => [Path::new(machine::BASE), Path::new("/tmp")],
+        _ => [Path::new("/tmp"), Path::new("/var/tmp")],
+    };
+    places.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
+}
+
+/// A stage with the copy of our program that everybody may execute.
+fn stage_and_program(base: &Path, root: bool) -> Result<(Stage, PathBuf), Error> {
+    let stage = Stage::make(base, root).map_err(|error| failed("no folder can be made", error))?;
+    let program = program(&stage, Path::new(OWN)).map_err(|error| failed("our own program cannot be copied", error))?;
+    Ok((stage, program))
+}
+
 /// Tries these rows for a caller, one after the other; `next` is told of each with its number, from 0.
 ///
 /// # Errors
@@ -99,13 +148,8 @@ pub fn run(
         Against::Nothing => (Box::new(Bare), Promises::everything()),
         Against::Ours(layers, host) => ours(layers, *host, environment)?,
     };
-    let base = match promises.tier.as_str() {
-        "vm" => [Path::new(machine::BASE), Path::new("/tmp")],
-        _ => [Path::new("/tmp"), Path::new("/var/tmp")],
-    };
-    let base = base.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-    let stage = Stage::make(base, root).map_err(|error| failed("no folder can be made", error))?;
-    let program = program(&stage, Path::new(OWN)).map_err(|error| failed("our own program cannot be copied", error))?;
+    let base = base(&promises.tier);
+    let (_stage, program) = stage_and_program(base, root)?;
     let ground = Ground { base: base.to_path_buf(), program, root, promises, environment: environment.clone() };
     let mut verdicts = Vec::with_capacity(rows.len());
     for (at, row) in rows.iter().enumerate() {
@@ -136,10 +180,11 @@ fn ours(
     let folder = promises.clauses.get("audit.path").and_then(Value::as_str).map(Path::new);
     drop(Log::open(&state, folder, Options::default()).map_err(|error| Error::Failed(vec![error.fault()]))?);
     // Our own workspace takes the place of the user's, in the mode of the policy.
-    let mode = match (promises.workspace_mode(), promises.tier.as_str()) {
-        ("none", "process" | "gvisor" | "vm") => "copy",
-        ("none", _) => "overlay",
-        (mode, _) => mode,
+    let copies = matches!(promises.tier.as_str(), "process" | "gvisor" | "vm") || planned.plan.backend == "crun";
+    let mode = match promises.workspace_mode() {
+        "none" if copies => "copy",
+        "none" => "overlay",
+        mode => mode,
     };
     let workspace = |layer: &PolicyLayer| matches!(layer, PolicyLayer::Flag { name, .. } if name == "--workspace");
     let ours = Ours {

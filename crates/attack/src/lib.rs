@@ -6,6 +6,8 @@
 //! confined ([`confined`]). Only an observation from outside makes `escaped` or `held`; whatever failed for another reason is
 //! `skipped`. [`campaign`] does that for a list of rows.
 //!
+//! The language tier runs no program of ours: its rows are programs in Python ([`language`]).
+//!
 //! Our own sandboxes are started in this process, by the crate `sandbox`. What stands inside, and what an unconfined probe is
 //! started from, are programs: [`inside`] is what our binary does when it is called as one of them.
 //!
@@ -18,6 +20,7 @@ pub mod campaign;
 pub mod confined;
 pub mod inside;
 pub mod judge;
+pub mod language;
 pub mod launch;
 pub mod machine;
 pub mod ours;

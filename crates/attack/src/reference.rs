@@ -15,15 +15,28 @@ Judges: *canary* (a random secret must not appear in what came out), *listener* 
 the host says of the program), *errno* (the answer inside, compared with the answer unconfined).\n\n\
 This page is generated from `resources/attacks`; `cargo test -p fumehood-attack attacks_page` writes it anew with `FUMEHOOD_BLESS=1`.\n";
 
-/// The page.
+const LANGUAGE: &str = "\n# Against the language tier\n\n\
+`fumehood attack --tier language`: each row is a program in Python. The control is the host's own `python3`, where it must work.\n";
+
+/// The page: the rows against tiers that run programs, and those against the language tier.
 #[must_use]
-pub fn page(rows: &[Row]) -> String {
+pub fn page(rows: &[Row], language: &[Row]) -> String {
     let mut text = HEAD.to_owned();
+    tables(&mut text, rows);
+    text.push_str(LANGUAGE);
+    tables(&mut text, language);
+    text
+}
+
+fn tables(text: &mut String, rows: &[Row]) {
     for group in [Group::Res, Group::Fs, Group::Net, Group::Priv, Group::Info, Group::Pers] {
         let mut part = format!(
             "\n## {}\n\n| id | tried | shows | held by | promised by | judge |\n| --- | --- | --- | --- | --- | --- |\n",
             group.title()
         );
+        if !rows.iter().any(|row| row.group() == group) {
+            continue;
+        }
         for row in rows.iter().filter(|row| row.group() == group) {
             let line = format!(
                 "| {} | {} | {} | {} | {} | {} |\n",
@@ -42,7 +55,6 @@ pub fn page(rows: &[Row]) -> String {
     if writeln!(text, "\n{} rows.", rows.len()).is_err() {
         text.clear();
     }
-    text
 }
 
 fn cell(text: &str) -> String {
@@ -80,12 +92,12 @@ const fn oracle(oracle: Oracle) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::catalogue;
+    use crate::row::{catalogue, language};
 
     #[test]
     fn the_attacks_page_is_fresh() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/attacks.md");
-        let fresh = page(&catalogue().unwrap());
+        let fresh = page(&catalogue().unwrap(), &language().unwrap());
         if std::env::var_os("FUMEHOOD_BLESS").is_some() {
             std::fs::create_dir_all(std::path::Path::new(path).parent().unwrap()).unwrap();
             std::fs::write(path, &fresh).unwrap();

@@ -155,7 +155,15 @@ const CATALOGUE: [&str; 7] = [
     resource!("pers.toml"),
 ];
 
-/// Every row, in the order of the catalogue.
+/// The rows against the language tier.
+///
+/// # Errors
+/// As [`catalogue`].
+pub fn language() -> Result<Vec<Row>, toml::de::Error> {
+    toml::from_str::<File>(resource!("language.toml")).map(|file| file.row)
+}
+
+/// Every row against tiers that run programs, in the order of the catalogue.
 ///
 /// # Errors
 /// The built-in text is broken: a fault of ours.
@@ -191,14 +199,34 @@ mod tests {
     }
 
     #[test]
+    fn rows_against_the_language_tier_are_programs_and_what_is_looked_at() {
+        let rows = language().unwrap();
+        assert!(rows.len() >= 15);
+        for row in rows {
+            assert_eq!(
+                (row.tiers.as_slice(), row.probe.as_str()),
+                (&["language".to_owned()][..], "python"),
+                "{}",
+                row.id
+            );
+            assert!(["told", "made", "heard", "endless"].contains(&row.scene.as_str()), "{}", row.id);
+            assert!(!row.args.is_empty() && !row.not_promised.is_empty(), "{}", row.id);
+        }
+    }
+
+    #[test]
     fn an_id_stands_once_and_names_its_group() {
-        let rows = catalogue().unwrap();
+        let rows = [catalogue().unwrap(), language().unwrap()].concat();
         let ids: BTreeSet<_> = rows.iter().map(|row| &row.id).collect();
         assert_eq!(ids.len(), rows.len());
         for row in &rows {
             let (group, number) = row.id.split_once('-').unwrap();
             assert!(["RES", "FS", "NET", "PRIV", "INFO", "PERS"].contains(&group), "{}", row.id);
-            assert!(number.len() <= 3 && number.starts_with(|c: char| c.is_ascii_digit()), "{}", row.id);
+            assert!(
+                number.len() <= 3 && number.trim_start_matches('L').starts_with(|c: char| c.is_ascii_digit()),
+                "{}",
+                row.id
+            );
         }
     }
 

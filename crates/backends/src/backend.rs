@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use guest::frames::FromGuest;
 use policy::control::Source;
@@ -24,6 +25,16 @@ pub trait Backend: Debug + Send + Sync {
 
     /// Its name in plans and reports.
     fn name(&self) -> &'static str;
+
+    /// Whether only a policy that names it gets it.
+    fn only_by_name(&self) -> bool {
+        false
+    }
+
+    /// Whether it needs a folder of the run's own ([`Launch::tmp`]), in which it alone writes.
+    fn wants_folder(&self) -> bool {
+        false
+    }
 
     /// Whether this host has what no policy can do without here; [`Backend::support`] refuses the tier for the same reason.
     ///
@@ -193,11 +204,12 @@ pub trait Running: Debug + Send {
     fn memory_by_survey(&self) -> bool;
 
     /// After the end, what the program left in a copy of the workspace that was another than that of [`Prepared::copy_to`]: a
-    /// tar stream, hostile as all that comes out, and what it lacks in words. `None` where there is no other.
+    /// tar stream, hostile as all that comes out, and what it lacks in words. `None` where there is no other. What it came
+    /// from goes on meanwhile, and is ended when that takes longer than `within`.
     ///
     /// # Errors
     /// It could not be had; in words.
-    fn bring_back(&mut self) -> Result<Option<(File, Vec<String>)>, String>;
+    fn bring_back(&mut self, within: Option<Duration>) -> Result<Option<(File, Vec<String>)>, String>;
 
     /// Tells everything to die, for a caller that has something else to do until [`Running::end`].
     fn begin_end(&mut self);
@@ -212,6 +224,7 @@ pub const ALL: &[&dyn Backend] = &[
     &crate::native::Language(Source::Wasm),
     &crate::native::Process,
     &crate::native::Container,
+    &crate::oci::Crun,
     &crate::gvisor::Gvisor,
     &crate::qemu::Qemu,
 ];

@@ -46,6 +46,7 @@ pub struct Capabilities {
     given: OnceLock<CgroupSource>,
     time_namespace: OnceLock<bool>,
     runsc: OnceLock<Result<crate::gvisor::Engine, Missing>>,
+    crun: OnceLock<Result<crate::oci::Runtime, Missing>>,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
@@ -115,6 +116,7 @@ impl Capabilities {
             given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
             runsc: OnceLock::from(Ok(crate::gvisor::Engine::assumed())),
+            crun: OnceLock::from(Ok(crate::oci::Runtime::assumed())),
             assumed: Some(assumed),
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -150,6 +152,7 @@ impl Capabilities {
             given: OnceLock::new(),
             time_namespace: OnceLock::new(),
             runsc: OnceLock::new(),
+            crun: OnceLock::new(),
             assumed: None,
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -209,6 +212,14 @@ impl Capabilities {
     /// What is missing, and the remedy.
     pub fn runsc(&self) -> Result<&crate::gvisor::Engine, Missing> {
         self.runsc.get_or_init(crate::gvisor::Engine::find).as_ref().map_err(Clone::clone)
+    }
+
+    /// The runtime `crun`, which is looked for and asked once.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn crun(&self) -> Result<&crate::oci::Runtime, Missing> {
+        self.crun.get_or_init(crate::oci::Runtime::find).as_ref().map_err(Clone::clone)
     }
 
     /// Whether this host is not asked but spoken of.

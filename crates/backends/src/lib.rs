@@ -10,6 +10,7 @@ mod error;
 mod gvisor;
 mod host;
 mod native;
+mod oci;
 mod qemu;
 mod support;
 
@@ -21,5 +22,6 @@ pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
     Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
 };
+pub use oci::{Crun, Fault, Runtime};
 pub use qemu::{Emulation, Kernel, MODULES, Qemu, find_module};
 pub use support::{LANGUAGE_MODULES, unmet_rules};

@@ -108,6 +108,40 @@ const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "crun, copy, every limit",
+        root: true,
+        terminal: true,
+        text: r#"
+            backend = "crun"
+            workspace = { path = "@/work", mode = "copy" }
+            process = { tty = true, hostname = "elsewhere", umask = "0027" }
+            fs.read = ["@/read"]
+            limits = { cpu_time = "10s", cpus = 1.0, cpuset = "0", memory = "128M", pids = 16, open_files = 64 }
+            syscalls = { allow = ["ptrace"], deny = ["fchmod"] }
+        "#,
+    },
+    Case {
+        name: "crun, overlay",
+        root: true,
+        terminal: false,
+        text: r#"
+            backend = "crun"
+            workspace = { path = "@/work", mode = "overlay" }
+            fs.hide = ["**/.env"]
+        "#,
+    },
+    Case {
+        name: "crun, hosts by name",
+        root: true,
+        terminal: false,
+        text: r#"
+            backend = "crun"
+            workspace = { path = "@/work", mode = "ro" }
+            fs.exec = ["/bin/true"]
+            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+        "#,
+    },
+    Case {
         name: "process, copy",
         root: true,
         terminal: false,
@@ -360,7 +394,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         forced: Vec::new(),
         stdio: if case.terminal { Stdio::Terminal(24, 80) } else { Stdio::NoInput },
         term: None,
-        tmp: matches!(plan.tier, Tier::Process | Tier::Gvisor).then(|| tmp.clone()),
+        tmp: (plan.tier == Tier::Process || backends::of(plan)?.wants_folder()).then(|| tmp.clone()),
         cache: None,
         without: without.to_vec(),
     };
@@ -438,9 +472,15 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<&'static str>, Vec<String>) {
 #[test]
 fn a_start_without_any_one_control_of_its_plan_fails() {
     let (mut seen, mut unnoticed) = (BTreeSet::new(), Vec::new());
-    // Where there is no `runsc` its case is not run, and what it alone has is not expected.
+    // Where there is no `runsc` or `crun` its case is not run, and what it alone has is not expected.
     let runsc = Capabilities::probe().runsc().is_ok();
-    for case in CASES.iter().filter(|case| runsc || !case.name.starts_with("gvisor")) {
+    let crun = Capabilities::probe().crun().is_ok();
+    let there = |case: &&Case| match case.name {
+        name if name.starts_with("gvisor") => runsc,
+        name if name.starts_with("crun") => crun,
+        _ => true,
+    };
+    for case in CASES.iter().filter(there) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let (variants, missed) = mutate(case, folder.path());

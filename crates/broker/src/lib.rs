@@ -49,6 +49,8 @@ pub use error::BrokerError;
 const RESOLVERS: &str = "/etc/resolv.conf";
 /// How often counts that changed are said.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// So many times without a change, and the engine is told that it is there.
+const QUIET_AT_MOST: u32 = 2;
 
 /// Serves one run: reads its orders from `socket`, and does what they say until they end or the other end closes.
 ///
@@ -130,11 +132,18 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
 /// Does what the engine says, and tells it what happens.
 async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError> {
     let mut tick = tokio::time::interval(TOLD_EVERY);
+    let mut quiet = 0_u32;
     loop {
         let frame = tokio::select! {
             frame = line.next() => frame?,
             _ = tick.tick() => {
-                line.say(&run.counts()).await?;
+                let mut frames = run.counts();
+                quiet = if frames.is_empty() { quiet.saturating_add(1) } else { 0 };
+                if quiet >= QUIET_AT_MOST {
+                    frames.push(FromBroker::Alive {});
+                    quiet = 0;
+                }
+                line.say(&frames).await?;
                 continue;
             }
             () = run.records.more.notified() => {

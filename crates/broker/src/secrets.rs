@@ -200,7 +200,8 @@ impl Secrets {
 }
 
 fn unlocked(error: &sys::error::Error) -> String {
-    format!("cannot be kept in locked memory ({error}): RLIMIT_MEMLOCK may be too low")
+    // How long it is is nobody's business.
+    format!("cannot be kept in locked memory ({}): RLIMIT_MEMLOCK may be too low", error.errno)
 }
 
 /// A body that was read as far as it may be held.

@@ -82,11 +82,18 @@ pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
 
 /// gVisor by `runsc`.
 pub const GVISOR: &[BackendId] = &[RUNSC];
+/// The native backend on both tiers, and the runtime `crun`.
+pub const LINUX: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN];
+/// The container tier, by the native backend and by the runtime `crun`.
+pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN];
+/// The runtime `crun` on the container tier.
+pub const CRUN: &[BackendId] = &[BY_CRUN];
 /// Every backend.
-pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), RUNSC];
+pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, RUNSC];
 /// Those that show a tree of their own.
-pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), RUNSC];
+pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, RUNSC];
 
+const BY_CRUN: BackendId = BackendId { tier: Tier::Container, name: "crun" };
 const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
 /// A machine by QEMU.
 pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];
@@ -174,6 +181,9 @@ impl Case {
         // The tier is root's: for everybody else each of its cells is that refusal.
         if (scene.tier, scene.who) == (Tier::Gvisor, Who::Rootless) {
             return refused(scene, &[], "gvisor/needs-root").map(|()| Found::Refused);
+        }
+        if (scene.backend(), scene.who) == (BY_CRUN, Who::Rootless) {
+            return refused(scene, &[], "crun/needs-root").map(|()| Found::Refused);
         }
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),

@@ -201,6 +201,13 @@ impl Fixture {
         self.product(&words)?.end()
     }
 
+    /// The flags that name a backend which nobody gets unasked.
+    #[must_use]
+    pub fn named(&self) -> Vec<OsString> {
+        let asked = backends::ALL.iter().any(|one| one.only_by_name() && one.name() == self.backend.name);
+        if asked { vec!["--set".into(), format!("backend={}", self.backend.name).into()] } else { Vec::new() }
+    }
+
     /// By which backend.
     #[must_use]
     pub const fn backend(&self) -> BackendId {
@@ -247,6 +254,7 @@ impl Fixture {
     /// It cannot be started.
     pub fn start(&self, flags: &[OsString], argv: &[&str]) -> Result<Live, Wrong> {
         let mut words: Vec<OsString> = vec!["run".into(), "--json".into(), "--tier".into(), self.tier.as_str().into()];
+        words.extend(self.named());
         words.extend(flags.iter().cloned());
         words.push("--".into());
         words.extend(argv.iter().map(OsString::from));
@@ -259,6 +267,7 @@ impl Fixture {
     /// It cannot be started.
     pub fn start_passing(&self, values: &[&str], script: &str) -> Result<Live, Wrong> {
         let mut words: Vec<OsString> = vec!["run".into(), "-q".into(), "--tier".into(), self.tier.as_str().into()];
+        words.extend(self.named());
         words.extend(Self::values(values));
         words.extend(["--", "/bin/sh", "-c", script].map(OsString::from));
         self.product(&words)
@@ -270,6 +279,7 @@ impl Fixture {
     /// It cannot be started, or does not end.
     pub fn plan(&self, values: &[&str]) -> Result<Ended, Wrong> {
         let mut words: Vec<OsString> = vec!["plan".into(), "--json".into(), "--tier".into(), self.tier.as_str().into()];
+        words.extend(self.named());
         words.extend(Self::values(values));
         self.product(&words)?.end()
     }

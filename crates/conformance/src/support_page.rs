@@ -103,7 +103,8 @@ pub fn page() -> Result<String, Wrong> {
                     answer(backend, row.clause, &loaded, Assumed::Groups),
                     answer(backend, row.clause, &loaded, Assumed::NoGroups),
                 );
-                let tier = backend.tier().as_str();
+                let tier = backend.tier().as_str().to_owned();
+                let tier = if backend.only_by_name() { format!("{tier} by {}", backend.name()) } else { tier };
                 writeln!(page, "- {tier}: {with}")?;
                 if with != without {
                     writeln!(page, "- {tier}, without a control group: {without}")?;

@@ -200,7 +200,7 @@ const ROOMS: [Room; 19] = [
     Room {
         package: "fumehood-attack",
         rooms: &["fumehood-policy", "fumehood-probe", "fumehood-sandbox", "fumehood-sys"],
-        others: Some(&["jiff", "rustix", "serde", "serde_json", "sha2", "toml"]),
+        others: Some(&["base64", "jiff", "rustix", "serde", "serde_json", "sha2", "toml"]),
     },
     Room {
         package: "fumehood",

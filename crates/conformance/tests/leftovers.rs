@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::case::MONTY;
+use conformance::case::{CRUN, MONTY};
 use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
 use conformance::survey::Survey;
@@ -78,11 +78,12 @@ fn nothing_is_left(scene: &Fixture, before: &Survey) -> Held {
 fn scenes() -> Result<Vec<Fixture>, Wrong> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
-    // One interpreter stands for both, which are one program of ours. gVisor is root's alone. A machine starts in
+    // One interpreter stands for both, which are one program of ours. gVisor and crun are root's alone. A machine starts in
     // seconds: what one leaves is a test of its own, beside the other tests of machines.
     let usual = |(backend, who): &(BackendId, Who)| match backend.tier {
         Tier::Language => MONTY.contains(backend),
-        Tier::Process | Tier::Container => true,
+        Tier::Process => true,
+        Tier::Container => *who == Who::Rootful || !CRUN.contains(backend),
         Tier::Gvisor => *who == Who::Rootful,
         Tier::Vm => false,
     };
@@ -110,6 +111,7 @@ fn words(scene: &Fixture, job: Job) -> Vec<OsString> {
         Job::Stays => ("setsid sleep 40 & sleep 0.02; wait".to_owned(), "while True:\n  pass"),
     };
     let mut words = ["run", "-q", "--tier", scene.tier.as_str()].map(OsString::from).to_vec();
+    words.extend(scene.named());
     match scene.tier {
         Tier::Language => words.extend(["--lang", "python", "--code", python].map(OsString::from)),
         Tier::Process | Tier::Container | Tier::Gvisor | Tier::Vm => {

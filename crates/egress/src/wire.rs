@@ -230,6 +230,8 @@ pub enum FromBroker {
     Seen(Seen),
     /// What was used so far; at most once a second, and at the end.
     Usage(Usage),
+    /// It is there, and has had nothing else to say for a moment.
+    Alive {},
     /// How often each secret was put into a request so far; said with the counts.
     Used {
         /// By name, those that were.
@@ -334,6 +336,7 @@ impl FromBroker {
                 path: seen.path.map(cut),
             }),
             Self::Usage(usage) => Self::Usage(usage),
+            Self::Alive {} => Self::Alive {},
             Self::Used { secrets } => Self::Used {
                 secrets: secrets.into_iter().take(USED_AT_MOST).map(|(name, count)| (cut(name), count)).collect(),
             },

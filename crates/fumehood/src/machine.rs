@@ -23,7 +23,14 @@ const LARGEST: usize = 32 << 20;
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A folder that goes with this.
-struct Folder(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -70,7 +77,11 @@ fn failed(why: &str) -> Box<Fault> {
     fault("machine/no-kernel", &sandbox::fault::show_text(why), fix)
 }
 
-fn folder() -> Result<Folder, String> {
+/// A new folder of ours in `/tmp`.
+///
+/// # Errors
+/// It cannot be made; in words.
+pub(crate) fn folder() -> Result<Folder, String> {
     let mut bytes = [0; 8];
     if !sys::random::fill(&mut bytes) {
         return Err("the system gives no random bytes".to_owned());

@@ -254,8 +254,8 @@ fn session(guest: &mut Guest<'_>) -> Taken {
     }
     match guest.view.mode {
         // Whoever is not init here could neither reap orphans nor kill them all.
-        Mode::Container | Mode::Bundle if bare::pid() != 1 => Err(Fault { errno: 0, detail: 1 }),
-        Mode::Container | Mode::Bundle => Ok(()),
+        Mode::Container | Mode::Bundle | Mode::Runtime if bare::pid() != 1 => Err(Fault { errno: 0, detail: 1 }),
+        Mode::Container | Mode::Bundle | Mode::Runtime => Ok(()),
         Mode::Process => bare::become_subreaper().map_err(Fault::from),
     }
 }
@@ -267,8 +267,16 @@ fn mapped(guest: &mut Guest<'_>) -> Taken {
     Ok(())
 }
 
+/// Whether the tree is the guest's work, and no runtime's.
+fn builds_root(guest: &Guest<'_>) -> bool {
+    match guest.view.mode {
+        Mode::Container | Mode::Process => !guest.view.ops.is_empty(),
+        Mode::Bundle | Mode::Runtime => false,
+    }
+}
+
 fn sources(guest: &mut Guest<'_>) -> Taken {
-    if !guest.view.ops.is_empty() && guest.view.mode != Mode::Bundle {
+    if builds_root(guest) {
         bare::make_all_private()?;
     }
     for (at, source) in guest.view.sources.iter().enumerate() {
@@ -296,7 +304,7 @@ fn creation_ids(guest: &mut Guest<'_>) -> Taken {
     match guest.view.mode {
         Mode::Container => take_ids(guest),
         // In the host's tree nothing is created; the ids change when everything that needs root is done.
-        Mode::Process | Mode::Bundle => Ok(()),
+        Mode::Process | Mode::Bundle | Mode::Runtime => Ok(()),
     }
 }
 
@@ -326,8 +334,8 @@ fn mounts(guest: &mut Guest<'_>) -> Taken {
     for (at, op) in guest.view.ops.iter().enumerate() {
         match (guest.view.mode, op) {
             // The root stands, and what the runtime mounted is empty.
-            (Mode::Bundle, Op::Dir { path, mode }) => bare::make_dir(Fd::CWD, path, mode).at(at)?,
-            (Mode::Bundle, _) => return Err(Errno::EINVAL).at(at),
+            (Mode::Bundle | Mode::Runtime, Op::Dir { path, mode }) => bare::make_dir(Fd::CWD, path, mode).at(at)?,
+            (Mode::Bundle | Mode::Runtime, _) => return Err(Errno::EINVAL).at(at),
             (Mode::Container | Mode::Process, op) => guest.tree.apply(&op).at(at)?,
         }
     }
@@ -348,7 +356,7 @@ fn exports(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn pivot(guest: &mut Guest<'_>) -> Taken {
-    if guest.view.ops.is_empty() || guest.view.mode == Mode::Bundle {
+    if !builds_root(guest) {
         return Ok(());
     }
     bare::change_dir_to(guest.tree.root()?).at(0)?;
@@ -397,7 +405,11 @@ fn inner_limits(guest: &mut Guest<'_>) -> Taken {
     if !guest.view.inner_limits {
         return Ok(());
     }
-    let folder = guest.tree.limits.take().ok_or(Errno::ENOENT)?;
+    let folder = match (guest.tree.limits.take(), guest.view.mode) {
+        (Some(folder), _) => folder,
+        (None, Mode::Runtime) => bare::open_path(Fd::CWD, c"/proc/sys/user", Within::Anywhere)?,
+        (None, Mode::Container | Mode::Process | Mode::Bundle) => return Err(Errno::ENOENT.into()),
+    };
     let mut open = Together::default();
     for (at, (name, value)) in INNER_LIMITS.iter().enumerate() {
         let file = bare::open_write(folder.fd(), name, Within::Beneath).at(at)?;
@@ -469,7 +481,7 @@ fn terminal(guest: &mut Guest<'_>) -> Taken {
     let master = match (bare::open_device(c"/dev/pts/ptmx"), guest.view.mode) {
         // The host's own may be closed to all (`ptmxmode=000`, as systemd mounts it), with a node elsewhere that is not.
         (Err(_), Mode::Process) => bare::open_device(c"/dev/ptmx")?,
-        (opened, Mode::Process | Mode::Container | Mode::Bundle) => opened?,
+        (opened, Mode::Process | Mode::Container | Mode::Bundle | Mode::Runtime) => opened?,
     };
     bare::unlock_terminal(master.fd())?;
     let slave = bare::terminal_of(master.fd())?;
@@ -524,7 +536,7 @@ fn capabilities(guest: &mut Guest<'_>) -> Taken {
     /// NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE on, KEEP_CAPS off, all four locked.
     const LOCKED: u32 = 0xef;
     // Without privilege there is nothing to give away; no_new_privs keeps it so, and the posture tells it as it is.
-    if guest.view.mode == Mode::Container || may_set_caps()? {
+    if matches!(guest.view.mode, Mode::Container | Mode::Runtime) || may_set_caps()? {
         bare::drop_bounding().at(0)?;
         bare::set_securebits(LOCKED).at(1)?;
     }
@@ -538,7 +550,7 @@ fn no_new_privs(guest: &mut Guest<'_>) -> Taken {
     }
     match guest.view.mode {
         // Without capabilities and a way to get any: from here on nothing can mount. The supervisor looks while we go on.
-        Mode::Container => guest.link.tell(&FromGuest::Settled, &[]).map_err(Fault::from),
+        Mode::Container | Mode::Runtime => guest.link.tell(&FromGuest::Settled, &[]).map_err(Fault::from),
         Mode::Process | Mode::Bundle => Ok(()),
     }
 }
@@ -548,7 +560,7 @@ fn dumpable(guest: &mut Guest<'_>) -> Taken {
     // A change of ids clears it. In the process tier our death would leave the payload alone: there the end of the
     // control socket is the sign, and the guest kills all before it goes.
     let signal = match guest.view.mode {
-        Mode::Container => bare::SIGKILL.unsigned_abs(),
+        Mode::Container | Mode::Runtime => bare::SIGKILL.unsigned_abs(),
         Mode::Process | Mode::Bundle => 0,
     };
     bare::set_death_signal(signal).map_err(Fault::from)

@@ -1,6 +1,6 @@
 //! How the guest comes in where a runtime of containers starts it: with its standard streams alone.
 //!
-//! Its standard input is the control socket. By it come, each time with one byte, first the config, the pipe for its mounts
+//! Its standard input is the control socket, or descriptor 3 where a runtime hands that on. By it come, each time with one byte, first the config, the pipe for its mounts
 //! and the program that has no path (`/dev/null` where there is none), then the payload's streams. What it sees mounted it
 //! writes down at once, as the kernel says it: from outside nobody can ask the kernel that it runs on.
 
@@ -17,11 +17,15 @@ const ASIDE: u32 = 20;
 /// Comes in, if this is how the guest was started: true then, and every descriptor has its number.
 pub(crate) fn pass() -> Taken<bool> {
     // Whoever starts the guest itself gave it a control socket.
-    let (open, _) = bare::open_bitmap(CONTROL + 1)?;
-    if open & (1 << CONTROL) != 0 {
-        return Ok(false);
-    }
-    let socket = Fd::new(0);
+    let (open, _) = bare::open_bitmap(CONFIG + 1)?;
+    let has = |number: u32| open & (1 << number) != 0;
+    let socket = match (has(CONTROL), has(CONFIG)) {
+        (true, true) => return Ok(false),
+        // Out of its place, so that it can be put there and closed in whatever the guest executes.
+        (true, false) => move_to(Fd::new(CONTROL), ASIDE + 6)?,
+        (false, _) => move_to(Fd::new(0), ASIDE + 6)?,
+    };
+    let socket = socket.fd();
     let [config, mounts, program] = aside(three(socket)?, ASIDE)?;
     let streams = aside(three(socket)?, ASIDE + 3)?;
     tell_mounts(mounts.fd())?;
@@ -47,12 +51,13 @@ fn three(socket: Fd) -> Taken<Three> {
 /// Out of the way of the numbers that are to be given.
 fn aside(three: Three, first: u32) -> Taken<[Owned; 3]> {
     let [a, b, c] = three;
-    let move_to = |from: &Owned, number: u32| -> bare::Result<Owned> {
-        let to = Fd::new(number);
-        bare::duplicate_to(from.fd(), to, false)?;
-        Ok(Owned::adopt(to))
-    };
-    Ok([move_to(&a, first)?, move_to(&b, first + 1)?, move_to(&c, first + 2)?])
+    Ok([move_to(a.fd(), first)?, move_to(b.fd(), first + 1)?, move_to(c.fd(), first + 2)?])
+}
+
+fn move_to(from: Fd, number: u32) -> Taken<Owned> {
+    let to = Fd::new(number);
+    bare::duplicate_to(from, to, false)?;
+    Ok(Owned::adopt(to))
 }
 
 fn tell_mounts(to: Fd) -> Taken {

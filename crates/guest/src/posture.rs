@@ -64,7 +64,7 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
 fn securebits(mode: Mode) -> bare::Result<u32> {
     match (mode, bare::securebits()) {
         (Mode::Bundle, Err(Errno::EINVAL)) => Ok(0),
-        (Mode::Bundle | Mode::Container | Mode::Process, bits) => bits,
+        (Mode::Bundle | Mode::Runtime | Mode::Container | Mode::Process, bits) => bits,
     }
 }
 

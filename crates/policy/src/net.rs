@@ -290,6 +290,18 @@ impl Secret {
         };
         std::iter::once(&self.from).chain(token)
     }
+
+    /// The variables of the caller that are read for it.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let id = match &self.put {
+            SecretUse::Sign(signing) => Some(&signing.key_id),
+            SecretUse::Header { .. } | SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => None,
+        };
+        self.sources().chain(id).filter_map(|source| match source {
+            SecretSource::Env(name) => Some(name.as_str()),
+            SecretSource::File(_) | SecretSource::Command(_) => None,
+        })
+    }
 }
 
 /// `from` of a secret.

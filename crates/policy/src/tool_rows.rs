@@ -270,7 +270,7 @@ pub const KEYS: &[Key] = &[
         "hosts",
         Form::Texts,
         Some("none"),
-        "Allowed hosts, `example.com` or `*.example.com`; `public` is any host of the public network: no private, loopback, link-local or metadata address, no name of one label or of a network's own (`.local`, `.internal`).",
+        "Allowed hosts, `example.com` or `*.example.com` (every name below it, of any depth; in `net.allow` that is `**.example.com`); `public` is any host of the public network: no private, loopback, link-local or metadata address, no name of one label or of a network's own (`.local`, `.internal`).",
     ),
     key("url", "ports", Form::List, Some("the scheme's own"), "Allowed ports."),
     key(

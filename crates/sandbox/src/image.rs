@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 
 use policy::load::Packed;
 use policy::value::{Lacking, Root};
@@ -49,8 +50,17 @@ pub(crate) fn take(loaded: &mut Loaded, environment: &Environment) {
     }
 }
 
-/// Demands the image of a plan; nothing where it has none. What is returned must live as long as the run.
-pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<(Control, LeasedTree)>, Error> {
+/// The image of a plan, on its way to be proven: by a thread of its own, while the guest is made ready.
+#[derive(Debug)]
+pub(crate) struct Demanded {
+    control: Control,
+    tree: PathBuf,
+    name: String,
+    proof: JoinHandle<Result<LeasedTree, Fault>>,
+}
+
+/// Demands the image of a plan; nothing where it has none. [`Demanded::proven`] must be asked before *go*.
+pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<Demanded>, Error> {
     let Root::Image(image) = &plan.policy.fs.root else { return Ok(None) };
     if plan.policy.fs.root.is_built() {
         return Ok(None);
@@ -58,11 +68,25 @@ pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<(C
     let (Some(images), Ok(found)) = (environment.images, &image.found) else {
         return Err(Error::refused(lost(&image.name, "whoever starts it has no store of images")));
     };
-    let leased = images.lease(&environment.state, &found.digest).map_err(Error::refused)?;
-    if leased.tree != found.tree {
-        return Err(Error::refused(lost(&image.name, "its tree lies elsewhere than when it was planned")));
+    let (places, digest) = (environment.state.clone(), found.digest.clone());
+    let lease = move || images.lease(&places, &digest);
+    let proof = std::thread::Builder::new().name("fumehood-image".to_owned()).spawn(lease);
+    let proof = proof.map_err(|error| Error::refused(lost(&image.name, &error.to_string())))?;
+    let control = Control::ImageTree(found.digest.clone());
+    Ok(Some(Demanded { control, tree: found.tree.clone(), name: image.name.clone(), proof }))
+}
+
+impl Demanded {
+    /// Waits until the tree is proven. What is returned must live as long as the run.
+    pub(crate) fn proven(self) -> Result<(Control, LeasedTree), Error> {
+        let Self { control, tree, name, proof } = self;
+        let leased = proof.join().map_err(|_panic| Error::refused(lost(&name, "the proof of its tree broke off")))?;
+        let leased = leased.map_err(Error::refused)?;
+        if leased.tree != tree {
+            return Err(Error::refused(lost(&name, "its tree lies elsewhere than when it was planned")));
+        }
+        Ok((control, leased))
     }
-    Ok(Some((Control::ImageTree(found.digest.clone()), leased)))
 }
 
 fn lost(name: &str, why: &str) -> Fault {

@@ -177,37 +177,18 @@ fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {
 
 /// One that is ended has nobody left who hands over what it wrote: that is said, and never told as "no changes".
 #[test]
-fn a_machine_that_is_ended_loses_what_it_wrote_and_says_so() {
+fn a_limit_of_time_ends_the_machine_and_what_it_wrote_is_said_to_be_lost() {
     let Some(place) = Place::new() else { return };
     let mode = format!("workspace={{path=\"{}\",mode=\"copy\"}}", place.project().display());
-    let script = "echo new >new; sleep 60";
-    let ended = place.start(&[mode.as_str(), "limits.wall=2s"], &["sh", "-c", script], Stdin::Nothing).wait().unwrap();
-    assert_eq!(ended.report.outcome.limit, Some(Limit::Wall));
-    let ids: Vec<_> = ended.failed.iter().map(|fault| fault.id).collect();
-    assert_eq!(ids, ["run/changes-lost"], "{:?}", ended.failed);
-    assert!(ended.report.workspace.changes.is_empty());
-    place.nothing_left();
-}
-
-/// A read-only one is a copy too, and cannot be written.
-#[test]
-fn a_workspace_can_be_read_only() {
-    let Some(place) = Place::new() else { return };
-    let mode = format!("workspace={{path=\"{}\",mode=\"ro\"}}", place.project().display());
-    let ended = place.run(&[mode.as_str()], "cat a/given; touch new 2>/dev/null && echo WRITTEN; echo end");
-    assert_eq!(text(&ended), "of the host\nend\n");
-    assert!(ended.report.workspace.changes.is_empty());
-    place.nothing_left();
-}
-
-#[test]
-fn a_limit_of_time_ends_the_machine() {
-    let Some(place) = Place::new() else { return };
     let began = Instant::now();
-    let ended = place.start(&["limits.wall=2s"], &["sleep", "60"], Stdin::Nothing).wait().unwrap();
+    let script = ["sh", "-c", "echo new >new; sleep 60"];
+    let ended = place.start(&[mode.as_str(), "limits.wall=2s"], &script, Stdin::Nothing).wait().unwrap();
     let outcome = &ended.report.outcome;
     assert_eq!((outcome.kind, outcome.limit), (OutcomeKind::Limit, Some(Limit::Wall)));
     assert!(began.elapsed() < Duration::from_secs(200));
+    let ids: Vec<_> = ended.failed.iter().map(|fault| fault.id).collect();
+    assert_eq!(ids, ["run/changes-lost"], "{:?}", ended.failed);
+    assert!(ended.report.workspace.changes.is_empty());
     place.nothing_left();
 }
 

@@ -1,5 +1,7 @@
 //! What the server stands on: the sandboxes of a state folder, and connections to their supervisors.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use agent::words::{Code, Failure};
@@ -63,6 +65,85 @@ pub trait Sandboxes: Send + Sync + 'static {
     /// # Errors
     /// `Ended` where no supervisor answers.
     fn connect<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Client, Failure>>;
+}
+
+/// An image of the caller's store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// `sha256:HEX`
+    pub digest: String,
+    /// What it is called.
+    pub names: Vec<String>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Digests of its layers.
+    pub layers: Vec<String>,
+    /// Who it says runs in it.
+    pub user: Option<String>,
+    /// `NAME=VALUE`
+    pub env: Vec<String>,
+    /// Where it begins.
+    pub workdir: Option<String>,
+    /// What always runs.
+    pub entrypoint: Vec<String>,
+    /// Its arguments, or what runs.
+    pub cmd: Vec<String>,
+    /// What is said of it.
+    pub labels: BTreeMap<String, String>,
+    /// Names and numbers of its `passwd`.
+    pub people: Vec<(String, u32)>,
+    /// Where its tree lies.
+    pub tree: PathBuf,
+}
+
+/// An image to build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recipe {
+    /// A tar archive with all that is copied, which nobody has judged.
+    pub archive: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// The Dockerfile, in the archive; `Dockerfile` without.
+    pub file: Option<String>,
+    /// Values of `ARG`.
+    pub args: BTreeMap<String, String>,
+    /// The stage that is wanted; otherwise the last one.
+    pub target: Option<String>,
+    /// No step is taken from an earlier build.
+    pub anew: bool,
+}
+
+/// The images of the caller's store. All of it blocks.
+pub trait Images: Send + Sync + 'static {
+    /// All of them.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn list(&self) -> Result<Vec<Image>, Problem>;
+
+    /// The one that a name, a digest or the first twelve digits of one or more mean.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn find(&self, reference: &str) -> Result<Option<Image>, Problem>;
+
+    /// Removes a name, and the image with its last one; a digest goes with all its names.
+    ///
+    /// # Errors
+    /// It is in use, or the store cannot be changed.
+    fn remove(&self, reference: &str) -> Result<(), Problem>;
+
+    /// Brings one from a registry.
+    ///
+    /// # Errors
+    /// Why it is not there.
+    fn pull(&self, reference: &str) -> Result<Image, Problem>;
+
+    /// Builds one; `tell` hears what is done.
+    ///
+    /// # Errors
+    /// Why it was not built.
+    fn build(&self, recipe: &Recipe, tell: &mut dyn FnMut(&str)) -> Result<Image, Problem>;
 }
 
 /// Calls of tools that wait for a person: the store of `fumehood approvals`, and its rules. All of it blocks.

@@ -14,6 +14,7 @@ pub mod backend;
 mod ceiling;
 mod clock;
 pub mod desk;
+mod docker;
 mod e2b;
 mod envd;
 pub mod folder;

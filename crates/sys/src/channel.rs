@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -25,6 +25,19 @@ pub const MAX_DESCRIPTORS: usize = 16;
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .named("socketpair", || "unix stream".into())
+}
+
+/// How much of what was written to a unix stream socket the other side has not read yet, as the kernel accounts it; 0: all of
+/// it was read.
+///
+/// # Errors
+/// It is no such socket.
+pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Result<u32> {
+    let mut left: libc::c_int = 0;
+    // SAFETY: `TIOCOUTQ` writes one int to the place it is given, which lives as long as the call; the descriptor is open.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
+    let asked = if answer == 0 { Ok(u32::try_from(left).unwrap_or(0)) } else { Err(Errno::INVAL) };
+    asked.named("ioctl(TIOCOUTQ)", || "unix stream".into())
 }
 
 /// A pipe, close-on-exec: (read end, write end).

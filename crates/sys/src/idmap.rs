@@ -6,23 +6,11 @@
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::mount::OpenTreeFlags;
-
 use crate::error::{Error, Named as _, Result};
 use crate::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn, write_id_maps};
+use crate::tree::{self, MountAttr};
 
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-const AT_EMPTY_PATH: u32 = 0x1000;
-const AT_RECURSIVE: u32 = 0x8000;
-
-#[repr(C)]
-struct MountAttr {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    userns: u64,
-}
 
 /// A detached copy of the tree at `place` in which `on_disk` ids are `shown` ones: (on disk, shown) for uid and gid.
 /// Files of other ids belong to nobody in it.
@@ -30,38 +18,11 @@ struct MountAttr {
 /// # Errors
 /// EINVAL: the file system cannot do it. EPERM: not root.
 pub fn clone_mapped(place: impl AsFd, uid: (u32, u32), gid: (u32, u32)) -> Result<OwnedFd> {
-    let object = || "workspace".to_owned();
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    let tree = rustix::mount::open_tree(&place, c"", flags).named("open_tree", object)?;
+    let tree = tree::clone(place, true)?;
     let namespace = user_namespace(uid, gid)?;
-    let attributes = MountAttr {
-        set: MOUNT_ATTR_IDMAP,
-        clear: 0,
-        propagation: 0,
-        userns: u64::from(namespace.as_raw_fd().unsigned_abs()),
-    };
-    // SAFETY: `attributes` is a live mount_attr of the given size, the path is a terminated string, both only read.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            AT_EMPTY_PATH | AT_RECURSIVE,
-            &raw const attributes,
-            size_of::<MountAttr>(),
-        )
-    };
-    if result == 0 {
-        return Ok(tree);
-    }
-    Err(Error::new(
-        "mount_setattr",
-        object(),
-        Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO),
-    ))
+    let userns = u64::from(namespace.as_raw_fd().unsigned_abs());
+    tree::set(&tree, &MountAttr { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, userns })?;
+    Ok(tree)
 }
 
 /// A user namespace that maps one uid and one gid. It lives as long as its descriptor: the process that held it ends
@@ -100,6 +61,7 @@ fn mapped(child: &Child, (uid, shown_uid): (u32, u32), (gid, shown_gid): (u32, u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     #[test]

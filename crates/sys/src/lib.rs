@@ -65,4 +65,6 @@ pub mod table;
 #[cfg(feature = "std")]
 pub mod terminal;
 #[cfg(feature = "std")]
+pub mod tree;
+#[cfg(feature = "std")]
 pub mod writers;

@@ -84,10 +84,12 @@ fn empty(name: &CStr, kind: MemfdFlags) -> Result<(OwnedFd, SealFlags)> {
 
 fn fill(file: &OwnedFd, seals: SealFlags, bytes: &[u8]) -> Result<()> {
     let object = || "memory file".to_owned();
-    let mut rest = bytes;
+    let (mut rest, mut at) = (bytes, 0_u64);
     while !rest.is_empty() {
-        let written = rustix::io::write(file, rest).named("write", object)?;
+        // Whoever is given it reads it from its beginning.
+        let written = rustix::io::pwrite(file, rest, at).named("pwrite", object)?;
         rest = rest.get(written..).unwrap_or_default();
+        at = at.saturating_add(u64::try_from(written).unwrap_or(u64::MAX));
     }
     rustix::fs::fcntl_add_seals(file, seals).named("fcntl(F_ADD_SEALS)", object)
 }

@@ -195,6 +195,17 @@ pub fn facts(fd: impl AsFd) -> Result<Facts> {
     })
 }
 
+/// Major and minor number of the character device that a descriptor refers to; `None` for anything else.
+///
+/// # Errors
+/// As statx(2).
+pub fn character_device(fd: impl AsFd) -> Result<Option<(u32, u32)>> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE)
+        .named("statx", || "descriptor".to_owned())?;
+    let device = FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::CharacterDevice;
+    Ok(device.then_some((stat.stx_rdev_major, stat.stx_rdev_minor)))
+}
+
 /// Which object a descriptor refers to.
 ///
 /// # Errors

@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+
 use super::{Layout, Scene, Sight, leaked};
 use crate::confined::{Observed, ProbeCall};
 use crate::probe::{Try, rest};
@@ -84,6 +87,9 @@ impl Scene for Web {
             Judge::Heard if !has(HELLO) => Sight::Unclear("what is allowed did not reach the server".to_owned()),
             Judge::Heard => Sight::Stopped("the server heard what is allowed, and not the token".to_owned()),
             Judge::GivenBack if !has(&self.token) => Sight::Unclear("the server did not get the secret".to_owned()),
+            Judge::GivenBack if CODINGS.iter().any(|coding| leaked(observed, &coded(coding, &self.token))) => {
+                Sight::Possible("the secret came back in another coding".to_owned())
+            }
             Judge::GivenBack if leaked(observed, &self.token) || in_chunks(tries, &self.token) => {
                 Sight::Possible("the secret came back".to_owned())
             }
@@ -114,6 +120,10 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         "requests" => (80, vec![rule(NAME, 80, ", methods = [\"GET\"], paths = [\"/public/**\"]")]),
         "names" => (80, vec![rule(NAME, 80, "")]),
         "tls" => (443, vec![rule(NAME, 443, "")]),
+        "quic" => {
+            scene.datagrams(port)?;
+            (443, vec![rule(NAME, 443, "")])
+        }
         "addresses" => {
             scene.datagrams(port)?;
             let range = |cidr: &str| format!("{{ cidr = \"{cidr}\", ports = [{port}] }}");
@@ -307,6 +317,25 @@ fn in_chunks(tries: &[Try], token: &str) -> bool {
     tries.iter().any(|one| joined(&one.text).contains(token))
 }
 
+/// Codings in which a server can say a key back.
+const CODINGS: [&str; 7] =
+    ["base64", "base64-after-one", "base64-after-two", "base64-of-basic", "base64-url", "hex", "hex-large"];
+
+/// A key in one of them; as it is in all others.
+fn coded(coding: &str, key: &str) -> String {
+    let hex = |digits: fn(u8) -> String| key.bytes().map(digits).collect();
+    match coding {
+        "base64" => STANDARD.encode(key),
+        "base64-after-one" => STANDARD.encode(format!("x{key}")),
+        "base64-after-two" => STANDARD.encode(format!("xy{key}")),
+        "base64-of-basic" => STANDARD.encode(format!("user:{key}")),
+        "base64-url" => URL_SAFE_NO_PAD.encode(format!("??>{key}")),
+        "hex" => hex(|byte| format!("{byte:02x}")),
+        "hex-large" => hex(|byte| format!("{byte:02X}")),
+        _ => key.to_owned(),
+    }
+}
+
 fn head_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|part| part == b"\r\n\r\n").map(|at| at + 4)
 }
@@ -346,6 +375,7 @@ fn reply(head: &[u8], token: &str) -> Vec<u8> {
         "early" => format!("HTTP/1.1 103 Early Hints\r\nLink: <{key}>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").into_bytes(),
         "compressed" => plain("Content-Encoding: gzip\r\n", key),
         "upgraded" => format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n{key}").into_bytes(),
+        coding if CODINGS.contains(&coding) && !key.is_empty() => plain("", &format!("<{}>", coded(coding, key))),
         _ => plain("", "ok"),
     }
 }
@@ -374,6 +404,12 @@ mod tests {
             let head = format!("GET /public/{kind} HTTP/1.1\r\nX-Key: secret-token\r\n\r\n");
             let said = reply(head.as_bytes(), "secret-token");
             assert!(String::from_utf8_lossy(&said).contains("secret-token"), "{kind}");
+        }
+        for coding in CODINGS {
+            let head = format!("GET /public/{coding} HTTP/1.1\r\nX-Key: secret-token\r\n\r\n");
+            let said = String::from_utf8_lossy(&reply(head.as_bytes(), "secret-token")).into_owned();
+            let form = coded(coding, "secret-token");
+            assert!(said.contains(&form) && form != "secret-token", "{coding}: {said}");
         }
     }
 }

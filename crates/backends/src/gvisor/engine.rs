@@ -1,19 +1,10 @@
 //! The runtime on this host: where it is, which version, on which platform it runs programs.
 
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use sys::command::Command;
+use std::path::PathBuf;
 
 use crate::host::Missing;
+use crate::oci::program::{Lack, ask, find};
 
-/// Where an administrator or a distribution puts it. Root executes it, so that no other folder counts.
-const PLACES: [&str; 4] = ["/usr/local/bin/runsc", "/usr/local/sbin/runsc", "/usr/bin/runsc", "/usr/sbin/runsc"];
-/// How long it may take to say its version or its flags.
-const ANSWER: Duration = Duration::from_secs(10);
-/// Most that it may say.
-const MOST: usize = 64 << 10;
 const FIX: &str = "`apt-get install runsc` (Debian), or gVisor's own release as /usr/local/bin/runsc; or use the weaker `--tier container`";
 
 /// `runsc` on this host.
@@ -52,11 +43,10 @@ impl Engine {
     /// It is not there, others than root can write it, or it does not answer.
     pub(crate) fn find() -> Result<Self, Missing> {
         let missing = |id, why: String| Missing { id, why, fix: FIX.to_owned() };
-        let there = PLACES.iter().map(Path::new).find(|path| path.exists());
-        let Some(path) = there else {
-            return Err(missing("gvisor/no-runsc", format!("there is no {}", PLACES.join(", no "))));
-        };
-        let path = &trusted(path).map_err(|why| missing("gvisor/runsc-not-trusted", why))?;
+        let path = &find("runsc").map_err(|lack| match lack {
+            Lack::Nowhere(why) => missing("gvisor/no-runsc", why),
+            Lack::NotTrusted(why) => missing("gvisor/runsc-not-trusted", why),
+        })?;
         let unusable = |why: String| missing("gvisor/runsc-unusable", why);
         let said = ask(path, "--version").map_err(unusable)?;
         let (version, date) =
@@ -74,26 +64,6 @@ impl Engine {
         let all: Vec<String> = known_faults(self.date).map(one).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
-}
-
-/// Where it lies without links. Root runs it: nobody else may be able to write it, or a folder on the way to it.
-fn trusted(path: &Path) -> Result<PathBuf, String> {
-    let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
-    for one in real.ancestors() {
-        let meta = one.symlink_metadata().map_err(|error| format!("{}: {error}", one.display()))?;
-        if meta.uid() != 0 || meta.mode() & 0o022 != 0 {
-            return Err(format!("{} can be written by others than root", one.display()));
-        }
-    }
-    Ok(real)
-}
-
-fn ask(path: &Path, word: &str) -> Result<String, String> {
-    let answer = Command::new(path).arg(word).output(b"", MOST, ANSWER).map_err(|error| error.to_string())?;
-    if answer.timed_out {
-        return Err(format!("`{} {word}` did not answer within {} s", path.display(), ANSWER.as_secs()));
-    }
-    Ok(String::from_utf8_lossy(&[answer.stdout, answer.stderr].concat()).into_owned())
 }
 
 /// The version, and the eight digits of its day.
@@ -150,18 +120,6 @@ mod tests {
         let old = "    specifies which platform to use: ptrace (default), kvm. (default \"ptrace\")";
         let new = "    specifies which platform to use: systrap (default), ptrace, kvm. (default \"systrap\")";
         assert_eq!((platform(old), platform(new), platform("")), (Some("ptrace"), Some("systrap"), None));
-    }
-
-    #[test]
-    fn what_others_can_replace_is_not_run_and_a_link_is_followed_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let (link, written) = (folder.path().join("runsc"), folder.path().join("written"));
-        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
-        std::fs::write(&written, "").unwrap();
-        // The temporary folder is everybody's.
-        let judged = (trusted(&link), trusted(&written));
-        assert_eq!(judged.0, Ok(Path::new("/bin/sh").canonicalize().unwrap()));
-        assert!(judged.1.is_err_and(|why| why.contains("can be written by others")));
     }
 
     #[test]

@@ -11,7 +11,6 @@
 //! What gVisor cannot hold, and what is not built yet, is refused by `support`. Bugs of the Sentry meet its own filter and
 //! namespaces, then the host.
 
-mod bundle;
 mod engine;
 mod prepare;
 mod start;
@@ -37,6 +36,10 @@ impl Backend for Gvisor {
 
     fn name(&self) -> &'static str {
         "runsc"
+    }
+
+    fn wants_folder(&self) -> bool {
+        true
     }
 
     fn probe(&self, host: &Capabilities) -> Result<(), Missing> {

@@ -6,13 +6,13 @@ use guest::config::{Mode, OwnedProbe as Probe};
 use policy::Plan;
 use policy::control::{Control, Filter};
 
-use super::bundle::{self, Bundle};
 use super::engine::Engine;
 use crate::host::Capabilities;
 use crate::native::blueprint::Blueprint;
 use crate::native::identity::{INSIDE, Identity};
 use crate::native::source::text;
 use crate::native::{environment, filter, prepare as native, tree};
+use crate::oci::bundle::{self, Bundle};
 use crate::{Launch, StartError, backend};
 
 /// Everything that a start needs.
@@ -64,7 +64,8 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let filter = filter::build(&blueprint)?;
     let tree = tree::build(&blueprint, host, launch, identity, false)?;
     let folder = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
-    let bundle = Bundle::of(&tree, folder, blueprint.hostname.as_deref().unwrap_or_default())?;
+    let hostname = blueprint.hostname.as_deref().unwrap_or_default();
+    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, None)?;
     bundle.all_text()?;
     let mut config = native::common(&blueprint, policy, host, launch);
     config.mode = Mode::Bundle;
@@ -100,6 +101,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         etc: tree.etc,
         label: None,
         interpreted: None,
+        by_runtime: None,
         config,
         blueprint,
         placed: tree.placed,

@@ -1,17 +1,13 @@
 //! From `Prepared` to a guest inside gVisor that has confined itself and waits for *go*.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io::Read as _;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use guest::frames::{FromGuest, Posture, ToGuest};
 use policy::Control;
-use sys::proc::Process;
-use sys::spawn::{IdMaps, InnerMount, Namespaces, Spawn};
 
-use super::bundle::Bundle;
 use super::engine::Engine;
 use super::prepare::Prepared;
 use super::verify;
@@ -19,13 +15,11 @@ use crate::StartError;
 use crate::backend;
 use crate::host::Capabilities;
 use crate::native::capacity::WatchedMounts;
-use crate::native::control;
-use crate::native::running::{Running, Streams};
-use crate::native::spawn;
+use crate::native::running::Running;
 use crate::native::start as native;
+use crate::oci::begin::{self, Order};
+use crate::oci::bundle::Bundle;
 
-/// Most of what the runtime said that is told.
-const MOST_SAID: usize = 500;
 /// Most bytes of the list of mounts: what a pipe takes without a reader.
 const MOST_MOUNTS: usize = 64 << 10;
 
@@ -40,110 +34,36 @@ pub(super) struct Started {
     mounts: OwnedFd,
 }
 
-/// What goes in to the guest, each three at once.
-struct Sent {
-    first: [OwnedFd; 3],
-    streams: native::Inner,
-}
-
 /// Writes the bundle and starts the runtime, all of whose processes are in the run's control group.
 ///
 /// # Errors
 /// The host refused a file, a group or a mount.
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let Prepared { inner, bundle, engine } = prepared;
-    let failed = |what: &'static str| move |error| StartError::system(what, error);
+    let failed = |error| StartError::system("making a pipe", error);
     bundle.write()?;
-    let (ours, theirs) = sys::channel::pair().map_err(failed("making the control socket"))?;
-    let (streams, theirs_streams) = Streams::make(inner.stdio)?;
-    let (mounts, mounts_inner) = sys::channel::pipe().map_err(failed("making a pipe"))?;
-    sys::channel::set_nonblocking(&mounts).map_err(failed("making a pipe"))?;
-    let config =
-        sys::memfd::data(c"fumehood-config", &inner.config.encode()).map_err(failed("making the guest's config"))?;
-    let program = match &inner.program {
-        Some(program) => spawn::own_program(program)?,
-        None => sys::channel::dev_null().map_err(failed("opening /dev/null"))?,
+    let (mounts, mounts_inner) = sys::channel::pipe().map_err(failed)?;
+    sys::channel::set_nonblocking(&mounts).map_err(failed)?;
+    let order = Order {
+        name: "runsc",
+        program: &engine.path,
+        words: words(&engine, &bundle, &inner.run),
+        socket: 0,
+        mounts: &[],
     };
-    let sent = Sent { first: [config, mounts_inner, program], streams: theirs_streams };
-    let group = spawn::group(&inner, host)?;
-    let child = match run(&engine, &bundle, (&inner.run, theirs), group.as_ref()) {
-        Ok(child) => child,
-        Err(error) => {
-            drop(group.map(|group| group.end(native::START_TIMEOUT)));
-            return Err(error);
-        }
-    };
-    let mut held = native::Held::new(child, group);
-    held.own_kernel = true;
-    let started = native::Started::new(inner, held, control::Control::new(ours), streams);
-    // Only now, so that it is ended if it cannot be told.
-    sent.send(&started)?;
-    Ok(Started { inner: started, bundle, says_platform: engine.says_platform, mounts })
-}
-
-impl Sent {
-    fn send(self, started: &native::Started) -> Result<(), StartError> {
-        for three in [&self.first, &self.streams] {
-            let three = three.each_ref().map(|fd| fd.as_fd());
-            let gone = |error| StartError::system("speaking to the guest", error);
-            sys::channel::send_some(started.control.as_fd(), b"3", &three).map_err(gone)?;
-        }
-        Ok(())
-    }
-}
-
-fn text(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+    let mut inner = begin::begin(inner, &bundle, &order, mounts_inner, host)?;
+    inner.child.own_kernel = true;
+    Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts })
 }
 
 /// The runtime's words: no network, no control group of its own making, nothing written through.
 fn words(engine: &Engine, bundle: &Bundle, run: &str) -> Vec<CString> {
-    let plain = |word: &str| CString::new(word).unwrap_or_default();
-    let mut all = vec![plain("runsc"), plain("--root"), text(&bundle.state())];
-    all.extend(["--network=none", "--ignore-cgroups", "--host-uds=none"].map(plain));
-    all.push(plain(&format!("--platform={}", engine.platform)));
-    all.extend(engine.layers_root.then(|| plain("--overlay2=none")));
-    all.extend([plain("run"), plain("--bundle"), text(bundle.folder()), plain(run)]);
-    all
-}
-
-fn run(
-    engine: &Engine,
-    bundle: &Bundle,
-    (run, socket): (&str, OwnedFd),
-    group: Option<&sys::cgroup::Group>,
-) -> Result<sys::spawn::Child, StartError> {
-    let opened = |error: std::io::Error| StartError::system("opening `runsc`", error);
-    let program = OwnedFd::from(std::fs::File::open(&engine.path).map_err(opened)?);
-    let log = std::fs::File::create(bundle.log()).map_err(|e| StartError::system("writing the bundle", e))?;
-    let places: Vec<(CString, CString, bool)> = bundle
-        .places
-        .iter()
-        .enumerate()
-        .map(|(index, place)| (text(&bundle.place_folder(index)), place.options(), place.noexec))
-        .collect();
-    let mounts: Vec<InnerMount<'_>> = places
-        .iter()
-        .map(|(at, options, noexec)| InnerMount { kind: c"tmpfs", at, noexec: *noexec, options })
-        .collect();
-    let words = words(engine, bundle, run);
-    let argv: Vec<&CStr> = words.iter().map(CString::as_c_str).collect();
-    let tasks = group.map(sys::cgroup::Group::tasks).unwrap_or_default();
-    let fds: [(BorrowedFd<'_>, i32); 3] = [(socket.as_fd(), 0), (log.as_fd(), 1), (log.as_fd(), 2)];
-    let spawn = Spawn {
-        namespaces: Namespaces::MOUNT,
-        cgroup: group.and_then(sys::cgroup::Group::birthplace),
-        tasks: &tasks,
-        cgroup_namespace: false,
-        mounts: &mounts,
-        id_maps: IdMaps::Later,
-        time_offsets: None,
-        ambient: 0,
-        fds: &fds,
-        program: program.as_fd(),
-        argv: &argv,
-    };
-    spawn.start().map_err(native::refused)
+    let (state, platform) = (bundle.state(), format!("--platform={}", engine.platform));
+    let mut all: Vec<&Path> = vec![Path::new("runsc"), Path::new("--root"), &state];
+    all.extend(["--network=none", "--ignore-cgroups", "--host-uds=none", &platform].map(Path::new));
+    all.extend(engine.layers_root.then_some(Path::new("--overlay2=none")));
+    all.extend([Path::new("run"), Path::new("--bundle"), bundle.folder(), Path::new(run)]);
+    begin::words(all)
 }
 
 impl Started {
@@ -152,10 +72,7 @@ impl Started {
         match self.inner.expect() {
             Ok(FromGuest::Posture(posture)) => Ok(posture),
             Ok(frame) => Err(native::unexpected(&frame)),
-            Err(StartError::System { what, why }) => {
-                Err(StartError::System { what, why: format!("{why}{}", said(&self.bundle.log())) })
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(begin::with_said(error, &self.bundle, "runsc")),
         }
     }
 
@@ -171,27 +88,9 @@ impl Started {
     }
 }
 
-/// What the runtime said last.
-fn said(log: &Path) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let last: String = last.chars().take(MOST_SAID).collect();
-    if last.is_empty() { String::new() } else { format!("; `runsc` said: {last}") }
-}
-
 impl backend::Started for Started {
     fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
-        let failed = |error| StartError::system("opening a place of the run", error);
-        let process = Process::open(self.inner.child.child.pid).map_err(failed)?;
-        let mut all = Vec::new();
-        for (index, place) in self.bundle.places.iter().enumerate() {
-            let Some(slot) = place.slot else { continue };
-            let at = self.bundle.place_folder(index);
-            let fd = process.folder_at(&at.to_string_lossy()).map_err(failed)?;
-            all.push((slot, fd));
-        }
-        Ok(all)
+        begin::layers(&self.inner, &self.bundle)
     }
 
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {

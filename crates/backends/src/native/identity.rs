@@ -77,7 +77,7 @@ fn owner(clause: &'static str, path: &Path) -> Result<Owner, StartError> {
 }
 
 /// An id of its own for each run, so that two runs cannot touch each other's files or signal each other.
-fn unused(run: &str) -> u32 {
+pub(crate) fn unused(run: &str) -> u32 {
     // FNV-1a over the run id, which is random.
     let hash = run.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     UNUSED + (hash & 0x00ff_ffff)

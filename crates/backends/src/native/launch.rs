@@ -10,7 +10,7 @@ use policy::value::Grant;
 use super::trust;
 
 /// First descriptor of the guest after the fixed ones.
-pub(super) const FIRST_EXTRA: u32 = 5;
+pub(crate) const FIRST_EXTRA: u32 = 5;
 
 /// Where the payload's standard streams lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! From the plan to everything that the start needs. Nothing is made on the host here.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use super::interpreter::Interpreted;
 use super::label::Label;
 use super::landlock::Rules;
 use super::launch::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
+use super::verify::Point;
 use super::{environment, filter, identity, process, source, tree};
 use crate::host::Capabilities;
 use crate::{StartError, backend};
@@ -70,6 +72,8 @@ pub(crate) struct Prepared {
     pub(crate) label: Option<Label>,
     /// The payload is an interpreter, and this is what it is given.
     pub(crate) interpreted: Option<Interpreted>,
+    /// What must be mounted, where a runtime builds the tree.
+    pub(crate) by_runtime: Option<BTreeMap<String, Point>>,
 }
 
 impl backend::Prepared for Prepared {
@@ -157,6 +161,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         // By its stdin an interpreter is given the program.
         stdio: if interpreted.is_some() && launch.stdio == Stdio::NoInput { Stdio::Pipes } else { launch.stdio },
         interpreted,
+        by_runtime: None,
         rootless: !host.root(),
         tier: plan.tier,
         plan: plan.clone(),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use guest::frames::{FromGuest, ToGuest};
 
@@ -91,9 +92,9 @@ impl Running {
         let tree = if known {
             super::survey::Survey::default()
         } else {
-            super::survey::tree(self.held.child.pid, &self.held.scope)
+            super::survey::tree(self.held.guest, &self.held.scope)
         };
-        let sample = sample(counted, &tree);
+        let sample = sample(counted, &tree, if self.held.by_runtime { 2 } else { 1 });
         if self.held.own_kernel { Sample { pids: 0, pids_peak: 0, uncounted_pids: true, ..sample } } else { sample }
     }
 
@@ -109,7 +110,7 @@ impl Running {
 
 impl backend::Running for Running {
     fn pid(&self) -> i32 {
-        self.held.child.pid
+        self.held.guest
     }
 
     fn take_streams(&mut self) -> Streams {
@@ -202,7 +203,7 @@ impl backend::Running for Running {
         !self.held.memory_limited
     }
 
-    fn bring_back(&mut self) -> Result<Option<(File, Vec<String>)>, String> {
+    fn bring_back(&mut self, _within: Option<Duration>) -> Result<Option<(File, Vec<String>)>, String> {
         Ok(None)
     }
 
@@ -215,10 +216,10 @@ impl backend::Running for Running {
     }
 }
 
-fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey) -> Sample {
+/// `own`: how many processes of the group are ours, the guest and a runtime.
+fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey, own: u64) -> Sample {
     let memory = counted.memory.unwrap_or(tree.memory);
-    // The guest is one process of the group.
-    let pids = counted.pids.unwrap_or(tree.pids).saturating_sub(1);
+    let pids = counted.pids.unwrap_or(tree.pids).saturating_sub(own);
     Sample {
         user_us: counted.cpu_user_us.unwrap_or(tree.user_us),
         system_us: counted.cpu_system_us.unwrap_or(tree.system_us),
@@ -227,7 +228,7 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey) -> Sample 
         memory_peak: counted.memory_peak.unwrap_or(memory),
         memory_sampled: counted.memory_peak.is_none(),
         pids,
-        pids_peak: counted.pids_peak.map_or(pids, |n| n.saturating_sub(1)),
+        pids_peak: counted.pids_peak.map_or(pids, |n| n.saturating_sub(own)),
         io_read: counted.io_read.unwrap_or(0),
         io_written: counted.io_written.unwrap_or(0),
         oom_kills: counted.oom_kills.unwrap_or(0),

@@ -10,6 +10,7 @@ use guest::config::OwnedOp as Op;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use guest::step::Step;
 use policy::value::Tier;
+use sys::proc::Process;
 use sys::spawn::{Child, IdRange};
 
 use super::capacity::WatchedMounts;
@@ -53,6 +54,10 @@ pub(crate) struct Held {
     pub(crate) child: Child,
     pub(crate) group: Option<sys::cgroup::Group>,
     pub(crate) reaped: bool,
+    /// The guest's own number: that of the child, unless a runtime stands between.
+    pub(crate) guest: i32,
+    /// A runtime started the guest.
+    pub(crate) by_runtime: bool,
     /// Everything was told to die.
     ending: bool,
     /// What is looked at where no control group counts.
@@ -139,6 +144,8 @@ pub(crate) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
 impl Held {
     pub(crate) fn new(child: Child, group: Option<sys::cgroup::Group>) -> Self {
         Self {
+            guest: child.pid,
+            by_runtime: false,
             child,
             group,
             reaped: false,
@@ -156,6 +163,7 @@ impl Held {
 impl Started {
     pub(crate) fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
         held.scope = scope(&prepared);
+        held.by_runtime = prepared.by_runtime.is_some();
         held.memory_limited = prepared.limits.memory.is_some();
         held.marked = prepared.blueprint.mark.then(|| prepared.run.clone());
         held._etc = prepared.etc.take();
@@ -174,6 +182,22 @@ fn tell(pid: i32, config: sys::memfd::Later, prepared: &Prepared, control: &Cont
             .map_err(|e| StartError::system("writing the id maps", e))?;
     }
     control.send(ToGuest::Mapped)
+}
+
+/// The guest's number outside: the only child of the runtime, and the first process of a pid namespace of its own.
+///
+/// # Errors
+/// There is none, or there are others; in words.
+fn guest_of(runtime: i32) -> Result<i32, String> {
+    let told = |error: sys::error::Error| error.to_string();
+    let children = Process::open(runtime).and_then(|process| process.children()).map_err(told)?;
+    let [only] = children[..] else { return Err(format!("the runtime has {} children", children.len())) };
+    let pids = Process::open(only).and_then(|process| process.status()).map_err(told)?.pids;
+    if pids.len() > 1 && pids.last() == Some(&1) {
+        Ok(only)
+    } else {
+        Err("its child is not the first process".to_owned())
+    }
 }
 
 /// What is looked at while it runs.
@@ -317,9 +341,11 @@ impl Started {
     ///
     /// # Errors
     /// A step of the guest failed; it is named.
-    fn confined(mut self) -> Result<Confined, StartError> {
-        // While the guest is busy with its steps.
-        self.seen.born(&self.child, &self.prepared.plan);
+    pub(crate) fn confined(mut self) -> Result<Confined, StartError> {
+        // While the guest is busy with its steps; a runtime may not even have made it.
+        if !self.child.by_runtime {
+            self.seen.born(&self.child, &self.prepared.plan);
+        }
         loop {
             let frame = self.expect()?;
             if frame == FromGuest::Terminal {
@@ -327,6 +353,13 @@ impl Started {
                 continue;
             }
             if frame == FromGuest::Settled {
+                if self.child.by_runtime {
+                    match guest_of(self.child.child.pid) {
+                        Ok(guest) => self.child.guest = guest,
+                        Err(why) => self.seen.blind.push(format!("the guest could not be found: {why}")),
+                    }
+                    self.seen.born(&self.child, &self.prepared.plan);
+                }
                 self.seen.settled(&mut self.child);
                 continue;
             }

@@ -13,7 +13,7 @@ use sys::proc::{Mapped, Process, Unlinked};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     /// Where file systems of ours are mounted whose bytes are memory.
-    pub(super) in_memory: Vec<String>,
+    pub(crate) in_memory: Vec<String>,
     /// Files without a name, sockets, and what waits in them.
     pub(super) files: bool,
     /// The network namespace is the tree's own.

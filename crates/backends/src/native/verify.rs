@@ -34,7 +34,7 @@ pub(crate) struct Seen {
     /// The limits of its group, as the kernel has them; `None` = it is in no group of ours.
     limits: Option<sys::cgroup::Limits>,
     /// Its mounts, when nothing could change them any more.
-    mounts: Option<Vec<Mount>>,
+    pub(crate) mounts: Option<Vec<Mount>>,
     /// The sockets that came out.
     sockets: Vec<sys::inlet::Inlet>,
     /// Its network namespace.
@@ -50,11 +50,11 @@ impl Seen {
         let mut demanded: Vec<Namespace> = plan.controls().filter_map(kind).collect();
         demanded.sort_unstable();
         demanded.dedup();
-        if let Err(why) = self.namespaces(held.child.pid, &demanded) {
+        if let Err(why) = self.namespaces(held.guest, &demanded) {
             self.blind.push(format!("the namespaces could not be read: {why}"));
         }
         if let Some(group) = &held.group {
-            match (group.holds(held.child.pid), group.limits()) {
+            match (group.holds(held.guest), group.limits()) {
                 (Ok(true), Ok(limits)) => self.limits = Some(limits),
                 (Ok(_), Ok(_)) => self.blind.push("the guest is not in its control group".to_owned()),
                 (Err(why), _) | (_, Err(why)) => {
@@ -93,7 +93,7 @@ impl Seen {
 
     /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
     pub(crate) fn settled(&mut self, held: &mut Held) {
-        let seen = Process::open(held.child.pid).and_then(|process| Ok((process.mounts()?, process)));
+        let seen = Process::open(held.guest).and_then(|process| Ok((process.mounts()?, process)));
         match seen {
             Ok((mounts, process)) => {
                 self.mounts = Some(mounts);
@@ -135,7 +135,7 @@ impl Confined {
         {
             return Err(StartError::Label { why });
         }
-        let status = Process::open(self.started.child.child.pid).and_then(|process| process.status());
+        let status = Process::open(self.started.child.guest).and_then(|process| process.status());
         let mut wrong = self.started.seen.blind.clone();
         match status {
             Ok(status) => {
@@ -363,6 +363,8 @@ impl Proof<'_> {
 
     fn session(&self) -> Evident {
         let p = self.posture;
+        // A runtime makes one unasked.
+        must(self.started.prepared.blueprint.session, || "nobody asked for it".to_owned())?;
         must(p.session == p.pid, || format!("its session is {}", p.session))?;
         // In the process tier the guest must outlive us for a moment: it ends its tree when the control socket closes.
         let death_signal = if self.container() { 9 } else { 0 };
@@ -384,7 +386,7 @@ impl Proof<'_> {
         let found = self.mounts()?;
         let prepared = &self.started.prepared;
         must(prepared.blueprint.root.is_some(), || "no root was asked for".to_owned())?;
-        let points = points(&prepared.config);
+        let points = prepared.by_runtime.clone().unwrap_or_else(|| points(&prepared.config));
         let roots = found.iter().filter(|mount| mount.point == "/").count();
         must(roots == 1, || format!("{roots} mounts are the root"))?;
         for mount in found {
@@ -478,7 +480,11 @@ impl Proof<'_> {
     fn noexec(&self) -> Evident {
         for mount in self.mounts()? {
             let buried = uppermost(self.mounts()?, &mount.point).is_some_and(|upper| upper.id != mount.id);
-            must(buried || mount.has("ro") || mount.has("noexec"), || format!("{} can be executed from", mount.point))?;
+            let planned = self.started.prepared.by_runtime.as_ref().and_then(|points| points.get(&mount.point));
+            let device = planned.is_some_and(|point| point.device);
+            must(buried || device || mount.has("ro") || mount.has("noexec"), || {
+                format!("{} can be executed from", mount.point)
+            })?;
         }
         // What is shown read-only here may be written through another place.
         let prepared = &self.started.prepared;
@@ -626,7 +632,7 @@ impl Proof<'_> {
 
 /// The mount that is seen at a place, found as the kernel walks there: from the root it crosses, on the mount where it is,
 /// the first one on its way. A mount that another one hides, at its place or above it, is never reached.
-fn uppermost<'a>(found: &'a [Mount], place: &str) -> Option<&'a Mount> {
+pub(crate) fn uppermost<'a>(found: &'a [Mount], place: &str) -> Option<&'a Mount> {
     let on_the_way = |point: &str| {
         point == "/" || place.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -650,20 +656,23 @@ fn has(mount: &Mount, options: &[&str]) -> Evident {
 }
 
 /// What must be mounted at one place.
-#[derive(Debug, Default)]
-struct Point {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Point {
     /// Mounts of the source may lie below.
-    whole: bool,
+    pub(crate) whole: bool,
     /// It must be there; a mask of something that the kernel does not have is not.
-    needed: bool,
+    pub(crate) needed: bool,
     /// Options that the uppermost mount must have.
-    options: Vec<&'static str>,
+    pub(crate) options: Vec<&'static str>,
+    /// A device that a runtime shows, whose numbers are looked at: nothing that could be executed.
+    pub(crate) device: bool,
 }
 
 /// Where mounts may be, and with which options.
 fn points(config: &Config) -> BTreeMap<String, Point> {
     let text = |path: &CStr| sys::proc::shown(path.to_bytes());
-    let root = Point { needed: true, options: options(Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV), whole: false };
+    let root =
+        Point { needed: true, options: options(Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV), ..Point::default() };
     let mut all = BTreeMap::from([("/".to_owned(), root)]);
     for op in &config.ops {
         let (path, whole, needed, attrs) = match op {
@@ -691,7 +700,7 @@ fn points(config: &Config) -> BTreeMap<String, Point> {
 }
 
 /// The words of `/proc/PID/mountinfo` for attributes of a mount.
-fn options(attrs: Attrs) -> Vec<&'static str> {
+pub(crate) fn options(attrs: Attrs) -> Vec<&'static str> {
     [(Attrs::RDONLY, "ro"), (Attrs::NOSUID, "nosuid"), (Attrs::NODEV, "nodev"), (Attrs::NOEXEC, "noexec")]
         .into_iter()
         .filter(|(attr, _)| attrs.bits() & attr.bits() != 0)
@@ -701,7 +710,7 @@ fn options(attrs: Attrs) -> Vec<&'static str> {
 
 impl backend::Verified for Verified {
     fn pid(&self) -> i32 {
-        self.confined.started.child.child.pid
+        self.confined.started.child.guest
     }
 
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {

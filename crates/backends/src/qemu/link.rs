@@ -15,8 +15,6 @@ use serde::de::DeserializeOwned;
 const CHUNK: usize = 64 * 1024;
 /// How long nothing may come of what is being fetched.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long all of it may take.
-const FETCH: Duration = Duration::from_secs(600);
 /// Most bytes of an answer to one of our own questions.
 const LARGEST: usize = 192 * 1024;
 
@@ -196,10 +194,10 @@ impl Link {
     }
 
     /// What is in a folder as a tar stream into a file, of at most so many bytes; what it lacks. Frames of other streams, which
-    /// may still be on their way, are dropped.
+    /// may still be on their way, are dropped. How long all of it may take is the caller's to say, who can end the machine.
     pub(super) fn fetch(&mut self, folder: String, most: u64, to: &File) -> Result<Vec<String>, String> {
         let stream = self.open(&Request::Archive { path: folder })?;
-        let (until, mut silent) = (Instant::now() + FETCH, Instant::now() + SILENCE);
+        let mut silent = Instant::now() + SILENCE;
         let mut fetched = Fetched { to, most, owed: 0 };
         loop {
             while let Some(came) = self.take()? {
@@ -217,7 +215,7 @@ impl Link {
             if self.closed {
                 return Err("the machine is off".to_owned());
             }
-            let left = until.min(silent).saturating_duration_since(Instant::now());
+            let left = silent.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err("the machine's agent does not hand it over".to_owned());
             }

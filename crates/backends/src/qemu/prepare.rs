@@ -90,8 +90,15 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if launch.trust.is_some() || launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
         return refused("a terminal, an authority or a program of ours");
     }
-    let Root::Dir(root) = &plan.policy.fs.root else { return refused("a root that is no folder") };
     let blueprint = Blueprint::in_machine(plan);
+    let root = match &blueprint.root {
+        Some(Root::Dir(folder)) => folder,
+        Some(Root::Image(image)) => match &image.found {
+            Ok(found) => &found.tree,
+            Err(_) => return refused("an image that is not there"),
+        },
+        Some(Root::Host | Root::Empty) | None => return refused("a root that is no folder"),
+    };
     let machine = inside(&blueprint, &plan.policy, launch)?;
     let built = filter::build(&blueprint)?.ok_or_else(|| StartError::Internal("no filter is planned".to_owned()))?;
     let image = image::Planned::of("fs.root", machine::ROOT_LABEL, root)?;
@@ -174,9 +181,23 @@ fn inside(blueprint: &Blueprint, policy: &Policy, launch: &Launch) -> Result<Mac
         run: place(blueprint.run, "/run")?,
         rlimits: blueprint.rlimits.iter().map(|(resource, value)| (resource.number(), *value)).collect(),
         environment: variables.iter().map(text).collect::<Result<_, _>>()?,
-        cwd: workspace.as_ref().map_or_else(|| "/tmp".to_owned(), |workspace| workspace.at.clone()),
+        cwd: workspace.as_ref().map_or_else(|| begins_at(blueprint), |workspace| workspace.at.clone()),
         workspace,
     })
+}
+
+/// Where programs start without a workspace: where the image says, if it has such a folder.
+fn begins_at(blueprint: &Blueprint) -> String {
+    let found = match &blueprint.root {
+        Some(Root::Image(image)) => image.found.as_ref().ok(),
+        Some(Root::Dir(_) | Root::Host | Root::Empty) | None => None,
+    };
+    let wanted = found.and_then(|found| {
+        let at = found.workdir.as_deref()?;
+        let there = found.tree.join(at.strip_prefix("/").ok()?).symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        at.to_str().filter(|_| there)
+    });
+    wanted.unwrap_or("/tmp").to_owned()
 }
 
 /// Where the copy of a workspace is inside, and how large it may be.

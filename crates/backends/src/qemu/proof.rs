@@ -78,10 +78,10 @@ impl Proof<'_> {
             | Control::Audit
             | Control::ToolGate
             | Control::ProtectedAtApply
+            | Control::ImageTree(_)
             | Control::Copy { size: None, .. } => must(self.armed.contains(control), || "nobody set it up".to_owned()),
             Control::Namespace(_)
             | Control::Root(_)
-            | Control::ImageTree(_)
             | Control::User { .. }
             | Control::Hostname(_)
             | Control::NoInnerNamespaces

@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use agent::words::Program;
 use guest::frames::{FromGuest, ToGuest};
@@ -15,6 +17,9 @@ use super::start::no_places;
 use crate::native::control::Control;
 use crate::{Exhausted, Sample, StartError, Streams, backend};
 
+/// How long a machine has to hand over the copy of its workspace, where no limit leaves it less.
+const HAND_OVER: Duration = Duration::from_secs(300);
+
 /// A program that runs.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -24,7 +29,9 @@ pub(super) struct Running {
     streams: Streams,
     /// Out-of-memory kills in the machine, as its kernel says.
     kills: Arc<AtomicU64>,
-    relay: Option<JoinHandle<Changed>>,
+    relay: Option<JoinHandle<()>>,
+    /// What became of the copy of the workspace, when the program has ended.
+    changed: Receiver<Changed>,
 }
 
 impl Running {
@@ -52,9 +59,9 @@ impl Running {
         let kills = Arc::new(AtomicU64::new(0));
         let relay = Relay::new((link, theirs), (inner, out, err), program, Arc::clone(&kills));
         let relay = relay.map_err(|why| StartError::system("asking the machine's agent", why))?;
-        let thread = thread(move || relay.run(changed))?;
+        let (thread, changed) = thread(move || relay.run(changed))?;
         let streams = Streams { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
-        Ok(Self { emulator, control: Control::new(ours), streams, kills, relay: Some(thread) })
+        Ok(Self { emulator, control: Control::new(ours), streams, kills, relay: Some(thread), changed })
     }
 
     /// Hands the agent itself to the caller: that of a live sandbox.
@@ -65,13 +72,13 @@ impl Running {
         sys::channel::set_nonblocking(&inner).map_err(failed("making the agent's socket"))?;
         let pump = Pump::new(link, inner, theirs);
         let pump = pump.map_err(|error| StartError::system("making the agent's socket", error))?;
-        let relay = thread(move || {
+        let (relay, changed) = thread(move || {
             pump.run();
             Ok(None)
         })?;
         let streams = Streams { input: None, output: None, errors: None, terminal: None, socket: Some(socket) };
         let (control, kills) = (Control::new(ours), Arc::new(AtomicU64::new(0)));
-        Ok(Self { emulator, control, streams, kills, relay: Some(relay) })
+        Ok(Self { emulator, control, streams, kills, relay: Some(relay), changed })
     }
 
     fn with_kills(&self, sample: Sample) -> Sample {
@@ -79,13 +86,16 @@ impl Running {
     }
 }
 
-fn thread(run: impl FnOnce() -> Changed + Send + 'static) -> Result<JoinHandle<Changed>, StartError> {
+/// A thread, and what it says at its end.
+fn thread(run: impl FnOnce() -> Changed + Send + 'static) -> Result<(JoinHandle<()>, Receiver<Changed>), StartError> {
+    let (said, changed) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("fumehood-machine".to_owned()).spawn(move || {
         // A signal is for the caller's threads.
         sys::signals::block_all();
-        run()
+        // An engine that does not ask is gone.
+        drop(said.send(run()));
     });
-    thread.map_err(|error| StartError::system("making a thread", error))
+    thread.map(|thread| (thread, changed)).map_err(|error| StartError::system("making a thread", error))
 }
 
 impl backend::Running for Running {
@@ -162,9 +172,15 @@ impl backend::Running for Running {
         false
     }
 
-    fn bring_back(&mut self) -> Changed {
-        let lost = |_panic| Err("the thread that carries it was lost".to_owned());
-        self.relay.take().map_or(Ok(None), |relay| relay.join().unwrap_or_else(lost))
+    fn bring_back(&mut self, within: Option<Duration>) -> Changed {
+        match self.changed.recv_timeout(within.unwrap_or(HAND_OVER).min(HAND_OVER)) {
+            Ok(changed) => changed,
+            Err(RecvTimeoutError::Disconnected) => Err("the thread that carries it was lost".to_owned()),
+            Err(RecvTimeoutError::Timeout) => {
+                self.emulator.kill();
+                Err("the program had ended, and no time was left to hand it over".to_owned())
+            }
+        }
     }
 
     fn begin_end(&mut self) {
@@ -172,7 +188,7 @@ impl backend::Running for Running {
     }
 
     fn end(self: Box<Self>) {
-        let Self { emulator, control, streams, kills: _, relay } = *self;
+        let Self { emulator, control, streams, kills: _, relay, changed: _ } = *self;
         emulator.end();
         // Both of what it waits for are gone.
         drop((control, streams));

@@ -205,12 +205,22 @@ fn in_machine(answer: Support) -> Support {
 }
 
 fn root(root: &Root) -> Support {
-    let other =
-        |why| unmet("fs.root/not-in-a-machine", why, "use `fs.root = \"dir:PATH\"`: the folder goes in as an image");
+    let other = |why| {
+        unmet(
+            "fs.root/not-in-a-machine",
+            why,
+            "use `fs.root = \"dir:PATH\"` or `\"image:NAME\"`: the tree goes in as a disk",
+        )
+    };
     match root {
         Root::Dir(_) => held(inner(Control::Root(root.clone()))),
+        Root::Image(image) => match &image.found {
+            // What is built has no digest yet that could be demanded.
+            Ok(found) if found.built => other("an image that is being built is not read whole before it goes in"),
+            Ok(found) => held_with(inner(Control::Root(root.clone())), [Control::ImageTree(found.digest.clone())]),
+            Err(lacking) => unmet(lacking.id, lacking.why.clone(), lacking.fix.clone()),
+        },
         Root::Empty => other("a machine has no empty root in this version"),
-        Root::Image(_) => other("images do not go into machines in this version"),
         Root::Host => other("the host's own tree does not go into a machine: it would have to be copied"),
     }
 }

@@ -3,6 +3,7 @@
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
 mod container;
+mod crun;
 mod gvisor;
 mod language;
 mod machine;
@@ -11,6 +12,7 @@ pub use network::unmet_rules;
 mod process;
 
 pub(crate) use container::{probe as container_probe, support as container};
+pub(crate) use crun::{probe as crun_probe, support as crun};
 pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
 pub use language::MODULES as LANGUAGE_MODULES;
 pub(crate) use language::support as language;

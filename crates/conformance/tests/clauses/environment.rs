@@ -1,6 +1,6 @@
 //! Variables, inputs, secrets where there is no broker.
 
-use conformance::case::{BOTH, EVERY};
+use conformance::case::{EVERY, LINUX};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Secrets,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "a secret is refused without a broker",
         cell: Cell::Refused(
             &["secrets={canary={from=\"env:CONFORM_CANARY\",hosts=[\"example.org\"]}}"],

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
+use conformance::case::{BOTH, CONTAINER, CONTAINERS, EVERY, PROCESS, TREES};
 use conformance::fixture::{root, text, there};
 use conformance::{Case, Cell, Fixture, Held, Who, check};
 use policy::ClauseId;
@@ -53,7 +53,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsHide,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "what matches is not visible in a layered workspace, and stays on the host",
         cell: Cell::Enforced(hide),
     },

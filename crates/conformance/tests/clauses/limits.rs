@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance::case::{BOTH, CONTAINER, EVERY, TREES};
+use conformance::case::{BOTH, CONTAINER, EVERY, LINUX, TREES};
 use conformance::live::until;
 use conformance::{Case, Cell, Ended, Fixture, Held, Tier, check};
 use policy::ClauseId;
@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsCpuTime,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "processor time of all children together ends the run",
         cell: Cell::Enforced(cpu_time),
     },
@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsCpus,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "a busy tree gets its share and no more",
         cell: Cell::Controller("cpu", &["limits.cpus=0.05"], "limits.cpus/no-controller", cpus),
     },
@@ -76,11 +76,11 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsPids,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "processes stop at the limit",
         cell: Cell::Enforced(pids),
     },
-    Case { clause: ClauseId::LimitsPids, backends: BOTH, sentence: "threads count", cell: Cell::Enforced(threads) },
+    Case { clause: ClauseId::LimitsPids, backends: LINUX, sentence: "threads count", cell: Cell::Enforced(threads) },
     Case {
         clause: ClauseId::LimitsOpenFiles,
         backends: EVERY,

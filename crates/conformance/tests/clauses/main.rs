@@ -1,11 +1,12 @@
 //! Every clause, on every backend, for both callers: enforced or refused. No third cell.
 //!
 //! Prints a line for each cell and a count at the end. `cargo test -p fumehood-conformance --test clauses memory` runs
-//! the cases whose clause or sentence contains the word; `tier=gvisor` those of one tier.
+//! the cases whose clause or sentence contains the word; `tier=gvisor` those of one tier, `backend=crun` those of one backend.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the lines are the report of the test")]
 
 mod audit;
+mod crun;
 mod end;
 mod environment;
 mod files;
@@ -28,14 +29,14 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance::case::Found;
+use conformance::case::{self, Found};
 use conformance::fixture::root;
 use conformance::{BackendId, Case, Fixture, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 18] = [
+    let groups: [&[Case]; 19] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -50,6 +51,7 @@ fn cases() -> Vec<Case> {
         audit::CASES,
         streams::CASES,
         end::CASES,
+        crun::CASES,
         gvisor::CASES,
         language::CASES,
         language::BEHIND,
@@ -88,10 +90,16 @@ fn main() -> ExitCode {
         }
     };
     let cases = cases();
-    let (tiers, wanted): (Vec<&String>, Vec<&String>) =
-        words.iter().filter(|word| !word.starts_with('-')).partition(|word| word.starts_with("tier="));
+    let (tiers, wanted): (Vec<&String>, Vec<&String>) = words
+        .iter()
+        .filter(|word| !word.starts_with('-'))
+        .partition(|word| word.starts_with("tier=") || word.starts_with("backend="));
     let of_tier = |backend: &BackendId| {
-        tiers.is_empty() || tiers.iter().any(|word| word.strip_prefix("tier=") == Some(backend.tier.as_str()))
+        let meant = |word: &&String| {
+            word.strip_prefix("tier=") == Some(backend.tier.as_str())
+                || word.strip_prefix("backend=") == Some(backend.name)
+        };
+        tiers.is_empty() || tiers.iter().any(meant)
     };
     let chosen: Vec<(Case, BackendId, Who)> = cases
         .iter()
@@ -137,11 +145,14 @@ fn prove(chosen: &[(Case, BackendId, Who)]) -> Tally {
 }
 
 fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
-    let name = format!("{} {} {}: {}", case.clause, backend.tier.as_str(), who.as_str(), case.sentence);
+    let on = if case::CRUN.contains(&backend) { backend.to_string() } else { backend.tier.as_str().to_owned() };
+    let name = format!("{} {on} {}: {}", case.clause, who.as_str(), case.sentence);
     let missing = if who == Who::Rootful && !root() {
         Some("the test is not run as root".to_owned())
     } else if backend.tier == Tier::Gvisor {
         backends::Capabilities::probe().runsc().err().map(|missing| missing.why)
+    } else if backend.name == "crun" {
+        backends::Capabilities::probe().crun().err().map(|missing| missing.why)
     } else if backend.tier == Tier::Vm {
         vm::missing()
     } else {

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
+use conformance::case::{CONTAINER, CONTAINERS, EVERY, LINUX, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
@@ -39,7 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetAllow,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "a host of the rules is reached, and another name, port or address is refused at once",
         cell: Cell::Enforced(allow),
     },
@@ -76,7 +76,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Secrets,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "a secret is put into requests outside, and is not inside",
         cell: Cell::Enforced(secret),
     },
@@ -94,13 +94,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetBandwidth,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker"),
     },
     Case {
         clause: ClauseId::NetBandwidth,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "without a network no socket can be made, and so the limit holds",
         cell: Cell::Enforced(no_byte),
     },
@@ -112,13 +112,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetBytes,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.bytes=1G"], "net.bytes/no-broker"),
     },
     Case {
         clause: ClauseId::NetBytes,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "without a network no socket can be made, and so the limit holds",
         cell: Cell::Enforced(no_byte),
     },
@@ -130,43 +130,43 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetConnections,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.connections=64"], "net.connections/no-broker"),
     },
     Case {
         clause: ClauseId::NetConnections,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "without a network no socket can be made, and so the limit holds",
         cell: Cell::Enforced(no_byte),
     },
     Case {
         clause: ClauseId::NetConnections,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "so many connections at once, and one more is refused",
         cell: Cell::Enforced(connections),
     },
     Case {
         clause: ClauseId::NetBytes,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "when the bytes are used up no more pass, and the run goes on",
         cell: Cell::Enforced(volume),
     },
     Case {
         clause: ClauseId::NetDeny,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "what is denied is not reached, whatever allows it",
         cell: Cell::Enforced(deny),
     },
     Case {
         clause: ClauseId::NetPresets,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "the names of a preset are resolved, and no other",
         cell: Cell::Enforced(presets),
     },
     Case {
         clause: ClauseId::NetUnknown,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "what no rule has is refused at once, and told",
         cell: Cell::Enforced(allow),
     },
@@ -199,7 +199,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetCa,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "more roots are trusted inside, and no other of that file",
         cell: Cell::Enforced(roots),
     },
@@ -220,7 +220,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetPrograms,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "which program a connection is of nobody can hold",
         cell: Cell::Refused(
             &["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"],
@@ -235,7 +235,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetProxy,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "a name is reached by the proxy and not without, and what `address` pins goes straight there",
         cell: Cell::Enforced(proxied),
     },

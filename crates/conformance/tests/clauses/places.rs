@@ -1,6 +1,6 @@
 //! The root, the places that can be written, their sizes, and what may be executed.
 
-use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
+use conformance::case::{CONTAINER, EVERY, LINUX, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
@@ -55,19 +55,19 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsLandlock,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "a version that no kernel has is refused",
         cell: Cell::Refused(&["fs.landlock=32"], "fs.landlock/too-old"),
     },
     Case {
         clause: ClauseId::FsLandlock,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "a process outside, of the same user, cannot be signalled",
         cell: Cell::Enforced(signal_outside),
     },
     Case {
         clause: ClauseId::FsExec,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "only the named programs run, not even by the dynamic loader",
         cell: Cell::Enforced(only_executables),
     },

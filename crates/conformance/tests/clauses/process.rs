@@ -1,6 +1,6 @@
 //! Who the program is, its terminal, its system calls, and what a later version judges.
 
-use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS, TREES};
+use conformance::case::{BOTH, CONTAINER, EVERY, LINUX, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
@@ -31,13 +31,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessUmask,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "new files have the mode that it leaves",
         cell: Cell::Enforced(umask),
     },
     Case {
         clause: ClauseId::ProcessTty,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "the terminal is another than the caller's, with its size, whether a flag or the policy asks for it",
         cell: Cell::Enforced(tty),
     },
@@ -61,7 +61,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::SyscallsAllow,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "a named call works beside the profile's",
         cell: Cell::Enforced(allow),
     },
@@ -73,7 +73,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Commands,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "only judged commands run, and they start only listed files",
         cell: Cell::Enforced(commands),
     },

@@ -1,6 +1,6 @@
 //! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
-use conformance::case::{BOTH, CONTAINER, EVERY, GVISOR, PROCESS};
+use conformance::case::{BOTH, CONTAINER, CONTAINERS, EVERY, GVISOR, LINUX, PROCESS};
 use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
@@ -8,13 +8,13 @@ use sys::proc::{Namespace, Process};
 pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Tier,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "the payload lives in namespaces of its own, as the host sees it",
         cell: Cell::Enforced(namespaces),
     },
     Case {
         clause: ClauseId::Tier,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "the kernel shows a filter, no new privileges, no capability and no root",
         cell: Cell::Enforced(posture),
     },
@@ -56,7 +56,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Enforcer,
-        backends: BOTH,
+        backends: LINUX,
         sentence: "`kernel` refuses a limit that only sampling holds",
         cell: Cell::Refused(&["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded"),
     },

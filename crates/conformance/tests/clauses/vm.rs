@@ -311,12 +311,12 @@ fn tenants(scene: &Fixture) -> Held {
 fn root(scene: &Fixture) -> Held {
     says(scene, "root", "closed")?;
     says(scene, "image", "closed")?;
-    says(scene, "entries", "bin dev etc home proc run tmp")
+    says(scene, "entries", "bin dev etc home proc run tmp workspace")
 }
 
 fn workspace(scene: &Fixture) -> Held {
     says(scene, "given", "/workspace of the host")?;
-    says(scene, "changes", "modified given, added new, modified kept, removed gone")?;
+    says(scene, "changes", "modified given, removed gone, modified kept, added new")?;
     says(scene, "host", "of the host\nof the host\nof the host\n")
 }
 

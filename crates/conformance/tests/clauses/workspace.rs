@@ -1,6 +1,6 @@
 //! The workspace: not at all, read-only, directly, or with changes kept aside until they are applied.
 
-use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS};
+use conformance::case::{BOTH, CONTAINERS, EVERY, PROCESS};
 use conformance::fixture::{text, there};
 use conformance::{Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Workspace,
-        backends: CONTAINER,
+        backends: CONTAINERS,
         sentence: "overlay: the host changes by `apply` alone",
         cell: Cell::Enforced(overlay),
     },

@@ -23,6 +23,7 @@ use crate::blocks::{Block, blocks, root};
 /// Commands that are not run, by their exact text, and why.
 const NOT_RUN: &[(&str, &str)] = &[
     (r#"sudo fumehood run --tier gvisor -- python3 -c 'print(open("/proc/version").read())'"#, "needs root and runsc"),
+    ("sudo fumehood run --set backend=crun -- id -u", "needs root and crun"),
     ("scripts/setup build", "installs packages"),
     ("cargo build --release --locked -p fumehood", "builds for minutes; `scripts/test` does it"),
     (

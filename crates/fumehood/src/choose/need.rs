@@ -89,6 +89,10 @@ impl Need {
             Self::Fork | Self::Snapshot if tier == Tier::Language => {
                 Some(self.refused("an interpreter has no files that could be copied", "take the tier `process` or a stronger one"))
             }
+            // What a machine wrote lies in its memory.
+            Self::Fork | Self::Snapshot if tier == Tier::Vm => {
+                Some(self.refused("no snapshot of a machine can be made in this version", "take the tier `container`"))
+            }
             // What is copied must stand still meanwhile.
             Self::Fork | Self::Snapshot if host.cgroups().map_or(true, |groups| groups.available().kill.is_err()) => Some(
                 self.refused("nothing can be frozen here: there is no control group with a freezer", "`fumehood doctor` says how"),

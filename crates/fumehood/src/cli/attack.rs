@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use attack::campaign::{self, Against};
+use attack::campaign::{self, Against, Tried};
 use attack::inside;
 use attack::judge::{Outcome, Verdict};
 use attack::proof::Proof;
 use attack::row::{Group, Row};
+use policy::value::{Tier, TierChoice};
 use sandbox::Capabilities;
 use sandbox::fault::show_bytes;
+use serde_json::json;
 
 use super::args::{Flag, To, Words, closest, usage};
 use super::ask::asked_layers;
@@ -28,6 +30,7 @@ const FLAGS: &[Flag] = &[
         "Try another sandbox instead: bwrap; none tries the probes themselves",
     )
     .choices(&["bwrap", "none"]),
+    Flag::new("list", None, To::Ours, "List the rows and try none"),
     Flag::new("verbose", None, To::Ours, "Show every row, not only what is worth a look").short(b'v'),
 ];
 
@@ -35,9 +38,10 @@ const FLAGS: &[Flag] = &[
 pub(super) const SPEC: Spec = Spec {
     path: &["attack"],
     about: "Show on this machine that what a policy promises holds",
-    usage: "[POLICY FLAGS] [--only IDS] [-v]",
+    usage: "[POLICY FLAGS] [--only IDS] [--list] [-v]",
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
+           On the tier `language` the rows are programs in Python, and the control is the host's own Python. \
            Exit codes: 0 all that is promised holds, or nothing of `--only` is promised, 1 something escaped or nothing \
            could be tried, 125 own failure.\n\
            Example: fumehood attack --tier process -p policy.toml",
@@ -59,11 +63,20 @@ const fn hidden(path: &'static [&'static str], run: fn(&mut Call<'_>) -> Result<
 }
 
 fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let all = campaign::rows()?;
-    let rows = chosen(&all, call.parsed.value("only"))?;
-    let against = match call.parsed.value("against").map(OsStr::as_bytes) {
-        Some(b"bwrap") => Against::Bubblewrap,
-        Some(b"none") => Against::Nothing,
+    let watched = call.environment.stderr_terminal && !call.json;
+    let console = call.console;
+    let mut next = |at: usize, row: &Row, count: usize| {
+        if watched {
+            console.eprint(&format!("\r{}/{count} {}\u{1b}[K\u{1b}[A", at + 1, row.id));
+        }
+    };
+    let only = call.parsed.value("only");
+    if call.parsed.has("list") {
+        return list(call, &chosen(&[campaign::rows()?, campaign::language_rows()?].concat(), only)?);
+    }
+    let tried = match call.parsed.value("against").map(OsStr::as_bytes) {
+        Some(b"bwrap") => tries(call, only, Against::Bubblewrap, &mut next)?,
+        Some(b"none") => tries(call, only, Against::Nothing, &mut next)?,
         Some(other) => {
             let typed = format!("`--against {}`", show_bytes(other));
             let why = "no such sandbox".to_owned();
@@ -72,18 +85,17 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
         None => {
             let layers = with_default(asked_layers(call, 125)?, call.environment)?;
             // What only the gate can tell of it; the campaign reads the rest.
-            load::policy(&layers, call.environment).map_err(|stop| campaign::no_plan(&stop))?;
-            Against::Ours(layers, Box::new(Capabilities::probe_with(call.environment.user_bus())))
+            let loaded = load::policy(&layers, call.environment).map_err(|stop| campaign::no_plan(&stop))?;
+            let host = Capabilities::probe_with(call.environment.user_bus());
+            if loaded.policy.tier == TierChoice::Fixed(Tier::Language) {
+                let rows = chosen(&campaign::language_rows()?, only)?;
+                let mut next = |at: usize, row: &Row| next(at, row, rows.len());
+                campaign::run_language(&rows, (&layers, &host), call.environment, &mut next)?
+            } else {
+                tries(call, only, Against::Ours(layers, Box::new(host)), &mut next)?
+            }
         }
     };
-    let watched = call.environment.stderr_terminal && !call.json;
-    let console = call.console;
-    let mut next = |at: usize, row: &Row| {
-        if watched {
-            console.eprint(&format!("\r{}/{} {}\u{1b}[K\u{1b}[A", at + 1, rows.len(), row.id));
-        }
-    };
-    let tried = campaign::run(&rows, against, call.environment, &mut next)?;
     let proof = tried.proof(call.parsed.has("only"));
     if call.json {
         call.console.json(&tried.to_json())?;
@@ -97,6 +109,36 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.eprint(&format!("{} {what}\n", call.console.err.paint(role, head)));
     }
     Ok(u8::from(matches!(proof, Proof::Escaped | Proof::NothingTried)))
+}
+
+/// Rows against what runs programs.
+fn tries(
+    call: &Call<'_>,
+    only: Option<&OsStr>,
+    against: Against,
+    next: &mut dyn FnMut(usize, &Row, usize),
+) -> Result<Tried, Failure> {
+    let rows = chosen(&campaign::rows()?, only)?;
+    let count = rows.len();
+    Ok(campaign::run(&rows, against, call.environment, &mut |at, row| next(at, row, count))?)
+}
+
+/// What there is to try.
+fn list(call: &Call<'_>, rows: &[Row]) -> Result<u8, Failure> {
+    if call.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| json!({ "id": row.id, "title": row.title, "clauses": row.clauses, "tiers": row.tiers }))
+            .collect();
+        call.console.json(&json!({ "schema": 1, "rows": rows }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["id", "tiers", "what is tried"]);
+    for row in rows {
+        table.row([&row.id, &row.tiers.join(","), &row.title]);
+    }
+    call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
+    Ok(0)
 }
 
 /// What is said of the result on stderr, where the table does not say it.
@@ -125,7 +167,7 @@ fn chosen(all: &[Row], only: Option<&OsStr>) -> Result<Vec<Row>, Failure> {
         let found: Vec<Row> = all.iter().filter(fits).cloned().collect();
         if found.is_empty() {
             let fix = closest(word, all.iter().map(|row| row.id.as_str()))
-                .map_or_else(|| "`fumehood attack -v` lists all rows".to_owned(), |best| format!("--only {best}"));
+                .map_or_else(|| "`fumehood attack --list` lists all rows".to_owned(), |best| format!("--only {best}"));
             let why = "no row or group has this id".to_owned();
             return Err(Failure::own(usage("usage/bad-value", format!("`--only {word}`"), why, fix)));
         }

@@ -33,7 +33,8 @@ pub(super) const SHOW: Spec = Spec {
     path: &["audit", "show"],
     about: "Print events of the audit log",
     usage: "[--tools|--net] [--run RUN] [--kind KIND] [--since TIME] [-n N]",
-    more: "With --json: {schema, events}. Nothing is judged here; `fumehood audit verify` does that.",
+    more: "With --json: {schema, events}. Nothing is judged here; `fumehood audit verify` does that.\n\
+           Exit code 0, 125 if it cannot be read.",
     tables: &[FILTER, TOOLS, FOLDER],
     words: Words::Mixed(0),
     hidden: false,
@@ -44,7 +45,8 @@ pub(super) const TAIL: Spec = Spec {
     path: &["audit", "tail"],
     about: "Print events of the audit log as they come",
     usage: "[--run RUN] [--kind KIND] [-n N]",
-    more: "The newest N events come first (10 unless -n says otherwise). With --json: one line per event.",
+    more: "The newest N events come first (10 unless -n says otherwise). With --json: one line per event.\n\
+           Exit code 0, 125 if it cannot be read.",
     tables: &[FILTER, FOLDER],
     words: Words::Mixed(0),
     hidden: false,

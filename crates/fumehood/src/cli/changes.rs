@@ -58,7 +58,8 @@ pub(super) const DISCARD: Spec = Spec {
     path: &["discard"],
     about: "Throw away what a run changed",
     usage: "[RUN|PATH] [-- FILES...] | --all [PATH]",
-    more: "The whole run's changes, or those of the named files and folders. `fumehood changes` lists the runs.",
+    more: "The whole run's changes, or those of the named files and folders. `fumehood changes` lists the runs.\n\
+           Exit code 0, or 125 if the run is not known.",
     tables: &[DISCARDING],
     words: Words::MixedThenMore(1),
     hidden: false,

@@ -9,10 +9,13 @@ use serde_json::{Value, json};
 use super::args::{Words, closest, usage};
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
-use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, TierHealth, default_tier, examine};
+use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, Started, TierHealth, default_tier, examine};
+use crate::environment::Environment;
 use crate::run::trial::{MAX_TRIAL, Trials};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
+use sandbox::Capabilities;
 use sandbox::fault::{show_bytes, show_text};
+use sandbox::state::State;
 
 pub(super) const SPEC: Spec = Spec {
     path: &["doctor"],
@@ -33,7 +36,10 @@ fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
         &call.environment.state,
         call.environment.user_bus(),
         only,
-        Some(&|tier, backend| prove((tier, backend), &trials)),
+        Some(&|tier, backend| match tier {
+            Tier::Vm => machine(backend, call.environment, &trials, only == Some(Tier::Vm)),
+            Tier::Language | Tier::Process | Tier::Container | Tier::Gvisor => Some(prove((tier, backend), &trials)),
+        }),
     );
     let code = u8::from(!health.has_this(only.unwrap_or_else(default_tier)));
     if call.json {
@@ -63,20 +69,42 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
     Err(Failure::own(usage("usage/bad-value", format!("`--tier {typed}`: no tier that could be looked at"), why, fix)))
 }
 
+/// Whether a machine starts here: what is known since this host is up, else tried where somebody asks for it, since it takes
+/// seconds.
+fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: bool) -> Option<Proof> {
+    let state = State::open(&environment.state).ok();
+    let started = Started::on(&Capabilities::probe());
+    if state.as_ref().zip(started.as_ref()).is_some_and(|(state, started)| started.is_known(state)) {
+        let how = "a machine was started with this kernel and this emulator since this host is up".to_owned();
+        return Some(Proof { held: true, how });
+    }
+    let program = environment.broker.as_ref().filter(|_| asked)?;
+    let proof = match trials.machine(backend, program) {
+        Ok(Some(report)) => judge(&report, concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n")),
+        Ok(None) => Proof { held: false, how: format!("it did not end within {} s", MAX_TRIAL.as_secs()) },
+        Err(stop) => judge(&stop.json(), ""),
+    };
+    if let Some((state, started)) = state.zip(started).filter(|_| proof.held) {
+        // Only what is known: the next call starts one again.
+        drop(started.keep(&state));
+    }
+    Some(proof)
+}
+
 /// Starts a small sandbox by a backend under the default policy: its own record, and the shortest program that answers.
 fn prove(on: (Tier, &str), trials: &Trials) -> Proof {
     match trials.run(on) {
-        Ok(Some(report)) => judge(&report),
+        Ok(Some(report)) => judge(&report, "42\n"),
         Ok(None) => Proof { held: false, how: format!("it did not end within {} s", MAX_TRIAL.as_secs()) },
-        Err(stop) => judge(&stop.json()),
+        Err(stop) => judge(&stop.json(), ""),
     }
 }
 
 /// What the report of the trial says: it ran, its posture was compared with its plan, and it printed what it should.
-fn judge(report: &Value) -> Proof {
+fn judge(report: &Value, printed: &str) -> Proof {
     let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let ran = text("/outcome/kind") == "exited" && report.pointer("/outcome/code") == Some(&json!(0));
-    let held = ran && text("/stdout") == "42\n";
+    let held = ran && text("/stdout") == printed;
     let enforcers = report.pointer("/enforcers").and_then(Value::as_array).map_or(0, Vec::len);
     let how = if held {
         format!(
@@ -125,14 +153,14 @@ fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> Str
 
 fn tier_text(health: &TierHealth, has: bool, verbose: bool, palette: Palette, columns: usize) -> String {
     let TierHealth { tier, backend, refused, proof, domains, clauses } = health;
-    let default = if *tier == default_tier() { " (default)" } else { "" };
+    let default = if *tier == default_tier() && *backend == "native" { " (default)" } else { "" };
     let (role, word) = if has { (Role::Good, "to be had") } else { (Role::Bad, "not to be had") };
     let mut out =
         format!("{}{default} by {backend}: {}\n", palette.paint(Role::Name, tier.as_str()), palette.paint(role, word));
     if let Some(proof) = proof {
         out.push_str(&labelled("tried:", &show_text(&proof.how), palette, columns));
     } else if *tier == Tier::Vm && refused.is_empty() {
-        let why = "not tried: a machine needs a root that you name (`fumehood run --tier vm --set fs.root=dir:PATH`)";
+        let why = "not tried, since a machine takes seconds to start: `fumehood doctor --tier vm` starts one";
         out.push_str(&labelled("tried:", why, palette, columns));
     }
     for reason in refused {
@@ -191,7 +219,7 @@ mod tests {
     #[test]
     fn only_a_run_that_ended_as_it_should_is_a_proof() {
         let good = json!({"outcome": {"kind": "exited", "code": 0}, "stdout": "42\n", "enforcers": [1, 2]});
-        assert!(judge(&good).held);
+        assert!(judge(&good, "42\n").held);
         for (report, how) in [
             (json!({"outcome": {"kind": "exited", "code": 0}, "stdout": ""}), "not what it printed"),
             (json!({"refused": [{"what": "container", "why": "no namespaces"}]}), "container: no namespaces"),
@@ -199,7 +227,7 @@ mod tests {
             (json!({"outcome": {"kind": "signalled", "message": "killed by 9"}}), "as it should: killed by 9"),
             (Value::Null, "as it should"),
         ] {
-            let proof = judge(&report);
+            let proof = judge(&report, "42\n");
             assert!(!proof.held && proof.how.contains(how), "{proof:?}");
         }
     }

@@ -12,8 +12,9 @@ use sandbox::fault::show_bytes;
 pub(super) const SPEC: Spec = Spec {
     path: &["explain"],
     about: "Explain the id of a refusal, violation, limit or error",
-    usage: "[ID]",
-    more: "Without an id, all of them are listed. Example: `fumehood explain limits.memory/oom`",
+    usage: "[ID|CLAUSE]",
+    more: "Without an id, all of them are listed; with a clause, its own. \
+           Exit code 0, or 125 if there is no such id. Example: `fumehood explain limits.memory/oom`",
     tables: &[],
     words: Words::Mixed(1),
     hidden: false,
@@ -24,6 +25,13 @@ fn explain(call: &mut Call<'_>) -> Result<u8, Failure> {
     let entries = entries()?;
     let Some(word) = call.parsed.words.first() else { return list(call, &entries) };
     let typed = show_bytes(word.as_bytes());
+    // A clause stands for all that may be said of it.
+    let of_clause = |id: &String| id.strip_prefix(&typed).is_some_and(|rest| rest.starts_with('/'));
+    let below: BTreeMap<String, Entry> =
+        entries.iter().filter(|(id, _)| of_clause(id)).map(|(id, entry)| (id.clone(), entry.clone())).collect();
+    if !below.is_empty() && !entries.contains_key(&typed) {
+        return list(call, &below);
+    }
     let (id, entry) = named(&entries, &typed)?;
     if call.json {
         call.console.json(&as_json(id, entry))?;

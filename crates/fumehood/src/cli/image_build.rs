@@ -1,11 +1,12 @@
 //! `fumehood image build`: the steps are the store's; what an image wants to be run is run here, each in a sandbox of its own.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use images::{Build, Run, Steps};
+use images::{Build, Listed, Run, Steps, Store};
 use policy::planning::policy_digest;
 use policy::value::{Found, Image, NetMode, Root, Tier, TierChoice, WorkspaceMode};
 use policy::{ClauseId, Loaded, Origins, OutcomeKind};
@@ -23,7 +24,7 @@ use super::image::{failure, made, missing, store};
 use super::spec::{Call, Spec};
 use crate::environment::Environment;
 use crate::load;
-use crate::ui::{Console, Failure, Palette};
+use crate::ui::{Failure, Palette};
 
 pub(super) const BUILD: Spec = Spec {
     path: &["image", "build"],
@@ -94,27 +95,54 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
         target: text("target"),
         anew: call.parsed.has("no-cache"),
     };
-    let environment = call.environment;
-    let layers = layers(request(call, Workload::Nothing)?.layers, environment)?;
-    let loaded = policy(&layers, environment)?;
+    let asked = request(call, Workload::Nothing)?.layers;
+    let screen = std::io::stderr().as_fd().try_clone_to_owned().map_err(|error| unseen(&error))?;
+    let quiet = call.parsed.has("quiet") || call.json;
+    let image = built(&store(call)?, &wanted, Builds { asked, environment: call.environment, screen, quiet })?;
+    if call.json {
+        return call.console.json(&json!({ "schema": 1, "images": [image] })).map(|_| 0);
+    }
+    made(call, &[image])
+}
+
+/// For whom an image is built, under which layers, and where its steps are shown.
+pub(super) struct Builds<'a> {
+    pub(super) asked: Vec<PolicyLayer>,
+    pub(super) environment: &'a Environment,
+    pub(super) screen: OwnedFd,
+    pub(super) quiet: bool,
+}
+
+/// Builds an image.
+///
+/// # Errors
+/// Why none was kept.
+pub(super) fn built(store: &Store, wanted: &Build, builds: Builds<'_>) -> Result<Listed, Failure> {
+    let Builds { asked, environment, screen, quiet } = builds;
+    let loaded = policy(&layers(asked, environment)?, environment)?;
     let mut steps = Sandboxed {
         digest: policy_digest(&loaded.policy),
         loaded,
         environment,
         host: Capabilities::probe_with(environment.user_bus()),
-        console: call.console,
-        quiet: call.parsed.has("quiet") || call.json,
+        screen: File::from(screen),
+        quiet,
         stopped: None,
         told: false,
     };
-    let done = store(call)?.build(&wanted, &mut steps);
+    let done = store.build(wanted, &mut steps);
     match (done, steps.stopped) {
-        (Ok(image), _) if call.json => call.console.json(&json!({ "schema": 1, "images": [image] })).map(|_| 0),
-        (Ok(image), _) => made(call, &[image]),
+        (Ok(image), _) => Ok(image),
         // Why a run was refused says more than that the step failed.
         (Err(_), Some(stop)) => Err(stop),
         (Err(error), None) => Err(failure(&error)),
     }
+}
+
+fn unseen(error: &std::io::Error) -> Failure {
+    let what = "nothing of the build could be shown".to_owned();
+    let fix = "free a descriptor, and try again".to_owned();
+    Failure::own(usage("usage/build-screen", what, error.to_string().to_lowercase(), fix))
 }
 
 /// The caller's layers, and what a build has where they say nothing: it stands among the flags, which win over documents.
@@ -164,7 +192,8 @@ struct Sandboxed<'a> {
     digest: String,
     environment: &'a Environment,
     host: Capabilities,
-    console: Console,
+    /// Where steps and their output are shown.
+    screen: File,
     quiet: bool,
     /// Why the last run did not begin.
     stopped: Option<Failure>,
@@ -175,12 +204,12 @@ impl Steps for Sandboxed<'_> {
     fn begins(&mut self, line: usize, text: &str, kept: bool) {
         if !self.quiet {
             let kept = if kept { " (kept)" } else { "" };
-            self.console.eprint(&format!("{line}: {}{kept}", show_text(text)));
+            self.say(&format!("{line}: {}{kept}", show_text(text)));
         }
     }
 
     fn tells(&mut self, words: &str) {
-        self.console.eprint(&format!("fumehood: {words}"));
+        self.say(&format!("fumehood: {words}"));
     }
 
     fn run(&mut self, run: &Run<'_>) -> Result<(), String> {
@@ -200,6 +229,12 @@ impl Steps for Sandboxed<'_> {
 }
 
 impl Sandboxed<'_> {
+    fn say(&self, line: &str) {
+        if (&self.screen).write_all(format!("{line}\n").as_bytes()).is_err() {
+            // Nobody looks.
+        }
+    }
+
     fn ended(&mut self, run: &Run<'_>) -> Result<Result<(), String>, Failure> {
         let mut loaded = self.loaded.clone();
         let named = loaded.policy.net.mode == NetMode::Allow;
@@ -209,10 +244,10 @@ impl Sandboxed<'_> {
         if !self.told {
             self.told = true;
             for weakened in &planned.plan.weakened {
-                self.console.eprint(&format!("fumehood: weakened: {}: {}", weakened.clause, show_text(&weakened.got)));
+                self.say(&format!("fumehood: weakened: {}: {}", weakened.clause, show_text(&weakened.got)));
             }
         }
-        let screen = || std::io::stderr().as_fd().try_clone_to_owned();
+        let screen = || self.screen.as_fd().try_clone_to_owned();
         let sink = |fd: std::io::Result<_>| fd.map_or(Sink::Keep, Sink::Descriptor);
         let stdio = Stdio::Streams { stdin: Stdin::Nothing, stdout: sink(screen()), stderr: sink(screen()) };
         let how = Options { asker: Some(crate::approvals::asker(self.environment)), ..Options::new(stdio) };

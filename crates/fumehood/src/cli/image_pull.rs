@@ -8,6 +8,7 @@ use super::args::{Flag, To, Words};
 use super::image::{made, references, store};
 use super::image_make::{NAME, max_size};
 use super::spec::{Call, Spec};
+use crate::environment::Environment;
 use crate::ui::Failure;
 
 pub(super) const PULL: Spec = Spec {
@@ -35,8 +36,8 @@ fn failure(error: &PullError) -> Failure {
 }
 
 /// Docker's file, where `docker login` writes it.
-fn credentials(call: &Call<'_>) -> Option<PathBuf> {
-    let of = |name: &str| call.environment.variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+pub(super) fn credentials(environment: &Environment) -> Option<PathBuf> {
+    let of = |name: &str| environment.variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = of("DOCKER_CONFIG").or_else(|| of("HOME").map(|home| home.join(".docker")));
     folder.map(|folder| folder.join("config.json"))
 }
@@ -50,7 +51,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         platform: text("platform"),
         mirror: text("mirror"),
         plain_http: call.parsed.has("plain-http"),
-        credentials: credentials(call),
+        credentials: credentials(call.environment),
         limit: max_size(call)?,
     };
     let image = pull(&store(call)?, &wanted).map_err(|error| failure(&error))?;

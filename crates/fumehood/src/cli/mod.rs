@@ -15,6 +15,7 @@ mod changes;
 mod choose;
 mod commands;
 mod completions;
+mod docker;
 mod doctor;
 mod environment;
 mod explain;

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::args::{Words, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
-use super::house::with_default;
+use super::house::{offer, with_default};
 use super::spec::{Call, Spec};
 use crate::load;
 use crate::ui::{Failure, Role, Table};
@@ -36,7 +36,7 @@ pub(super) const SHOW: Spec = Spec {
     path: &["policy", "show"],
     about: "Print the effective value of every clause, and where it came from",
     usage: "[FILE] [-p POLICY]... [FLAGS]",
-    more: "",
+    more: "Exit code 0, 126 with every mistake if the policy is wrong.",
     tables: &[POLICY],
     words: Words::Mixed(1),
     hidden: false,
@@ -47,7 +47,7 @@ pub(super) const SCHEMA: Spec = Spec {
     path: &["policy", "schema"],
     about: "Print the JSON Schema of policy documents",
     usage: "",
-    more: "For editors and generators; `policy check` also knows what a schema cannot say.",
+    more: "For editors and generators; `policy check` also knows what a schema cannot say. Exit code 0.",
     tables: &[],
     words: Words::Mixed(0),
     hidden: false,
@@ -58,7 +58,7 @@ pub(super) const PRESETS: Spec = Spec {
     path: &["policy", "presets"],
     about: "List the policies that ship with fumehood, or print one",
     usage: "[NAME]",
-    more: "Example: `fumehood policy presets strict > policy.toml`",
+    more: "Exit code 0, or 125 if there is none of this name. Example: `fumehood policy presets strict > policy.toml`",
     tables: &[],
     words: Words::Mixed(1),
     hidden: false,
@@ -71,6 +71,7 @@ fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
     if let Some(word) = call.parsed.words.first() {
         layers.insert(0, PolicyLayer::Document(show_bytes(word.as_bytes())));
     }
+    offer(&layers, call);
     let layers = with_default(layers, call.environment)?;
     Ok(load::policy_alone(&layers, call.environment)?)
 }

@@ -23,6 +23,7 @@ use server::traces::{Traces, Unfit};
 
 use super::approvals::Served;
 use super::args::{Flag, To, Words, usage};
+use super::docker::Shelf;
 use super::keys;
 use super::serve::told_to_stop;
 use super::spec::{Call, Spec};
@@ -39,6 +40,13 @@ const SERVE: &[Flag] = &[
     Flag::new("tls-cert", Some("FILE"), To::Ours, "Encrypt by this certificate (PEM, with those up to its root)"),
     Flag::new("tls-key", Some("FILE"), To::Ours, "Its key (PEM), not readable by everybody"),
     Flag::new("socket", Some("PATH"), To::Ours, "Also a unix socket, made 0600"),
+    Flag::new(
+        "docker-socket",
+        Some("PATH"),
+        To::Ours,
+        "Also a unix socket for Docker's clients (DOCKER_HOST), made 0600",
+    ),
+    Flag::new("docker-ceiling", Some("POLICY"), To::Ours, "The policy that no container of it exceeds"),
     Flag::new("pool", Some("N"), To::Ours, "Keep up to N sandboxes ready of what was asked for lately; default 0"),
     Flag::new("pool-memory", Some("SIZE"), To::Ours, "Most memory of those that are ready; default 512M"),
     Flag::new("domain", Some("NAME"), To::Ours, "A name of which every PORT-ID.NAME leads here, e.g. box.example"),
@@ -47,7 +55,7 @@ const SERVE: &[Flag] = &[
 pub(super) const SPEC: Spec = Spec {
     path: &["serve"],
     about: "Serve live sandboxes over HTTP, to E2B's clients and to your own",
-    usage: "[--listen WHERE] [--tls-cert FILE --tls-key FILE] [--socket PATH] [--domain NAME] [--pool N]",
+    usage: "[--listen WHERE] [--tls-cert FILE --tls-key FILE] [--socket PATH] [--docker-socket PATH] [--domain NAME] [--pool N]",
     more: "Clients of E2B need three variables: E2B_API_URL and E2B_SANDBOX_URL (where this listens) and E2B_API_KEY (`fumehood\n\
            keys add`). Sandboxes outlive the server: the next one finds them all. `/v1/openapi.json` lists our own requests.\n\
            Started by systemd with a socket it listens on that one (LISTEN_FDS), and says when it is ready (NOTIFY_SOCKET).\n\
@@ -91,6 +99,11 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let told = Arc::clone(&pool);
     let desk = desk.with_pool(Arc::new(move || told.status()));
+    let server = Server::new(desk);
+    let server = match &listen.docker {
+        Some(_) => with_docker(call, server, &environment)?,
+        None => server,
+    };
     runtime.block_on(async {
         let listeners = bind(listen).await.map_err(|error| failed("cannot listen there", &place, &error))?;
         for address in listeners.addresses() {
@@ -101,12 +114,34 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
             told_to_stop().await;
             systemd::notify(call.environment, "STOPPING=1");
         };
-        serve(listeners, Server::new(desk), stop).await;
+        serve(listeners, server, stop).await;
         Ok::<(), Failure>(())
     })?;
     runtime.shutdown_background();
     pool.stop();
     Ok(0)
+}
+
+/// Docker's interface over the caller's images.
+fn with_docker(call: &Call<'_>, server: Server, caller: &Environment) -> Result<Server, Failure> {
+    let ceiling = call.parsed.value("docker-ceiling").map(|value| named(call, value));
+    let environment = crate::environment::Environment { caller: caller.clone(), ..call.environment.clone() };
+    let made = server.with_docker(Arc::new(Shelf(environment)), ceiling);
+    made.map_err(|problems| {
+        let what = "Docker's clients cannot be served".to_owned();
+        let why = problems.iter().map(Problem::line).collect::<Vec<_>>().join("; also ");
+        let fix = "end another server, or see `fumehood policy check` for `--docker-ceiling`".to_owned();
+        Failure::own(Fault { id: "serve/docker", what, place: "--docker-socket".to_owned(), why, fix })
+    })
+}
+
+/// A preset by its name, a document by its absolute path: as a key's ceiling.
+fn named(call: &Call<'_>, value: &std::ffi::OsStr) -> String {
+    let text = show_bytes(value.as_bytes());
+    if policy::presets::preset(&text).is_some() {
+        return text;
+    }
+    call.environment.cwd.clone().unwrap_or_default().join(Path::new(value)).to_string_lossy().into_owned()
 }
 
 /// Where traces go, by OpenTelemetry's variables.
@@ -175,7 +210,7 @@ fn listen(call: &Call<'_>) -> Result<Listen, Failure> {
     })?;
     // Where a socket was handed over, no other is opened but by name.
     let address = (inherited.is_empty() || call.parsed.value("listen").is_some()).then_some(address);
-    Ok(Listen { address, socket: path("socket"), tls, inherited })
+    Ok(Listen { address, socket: path("socket"), docker: path("docker-socket"), tls, inherited })
 }
 
 fn creator(pool: Arc<Pool>) -> Create {

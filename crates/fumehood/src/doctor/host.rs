@@ -22,6 +22,7 @@ pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
     found.extend(overlay(host));
     found.extend(labels());
     found.extend(runsc(host));
+    found.extend(crun(host));
     found.extend(state(places));
     found
 }
@@ -220,6 +221,26 @@ fn runsc(host: &Capabilities) -> Option<Finding> {
             ),
             "what a program does with a fault of gVisor's meets the filter and the namespaces around it, and then the host",
             "gVisor's own newest release as /usr/local/bin/runsc, which is taken before a distribution's",
+        )
+    })
+}
+
+/// Told where it is installed: nobody gets it unasked.
+fn crun(host: &Capabilities) -> Option<Finding> {
+    let runtime = host.crun().ok()?;
+    let known: Vec<String> = runtime.faults().map(|fault| format!("{} ({})", fault.id, fault.what)).collect();
+    (!known.is_empty()).then(|| {
+        finding(
+            "crun/known-faults",
+            Severity::Note,
+            format!(
+                "{} is release {}, with faults that are mended since: {}",
+                show_text(&runtime.path.display().to_string()),
+                show_text(&runtime.version),
+                known.join(", ")
+            ),
+            "`backend = \"crun\"` is refused against hostile code with such a release",
+            "a newer release of `crun`; the native backend needs none",
         )
     })
 }

@@ -5,6 +5,7 @@
 //! reported and never a failure. Believing is not enough: a small sandbox is started per tier as well.
 
 mod host;
+mod started;
 mod tiers;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use policy::value::Tier;
 use serde::Serialize;
 
 pub use host::causes;
+pub use started::Started;
 pub use tiers::{DOMAINS, Domain, Row, Share, TierHealth, default_tier, tiers};
 
 use sandbox::state::Places;
@@ -73,22 +75,21 @@ pub struct Health {
     pub findings: Vec<Finding>,
 }
 
-/// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier; it
-/// is asked only where there is a plan. Of `only` one tier, or of all.
+/// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier, where
+/// that is worth its time; it is asked only where there is a plan. Of `only` one tier, or of all.
 #[must_use]
 pub fn examine(
     places: &Places,
     bus: Option<PathBuf>,
     only: Option<Tier>,
-    prove: Option<&dyn Fn(Tier, &'static str) -> Proof>,
+    prove: Option<&dyn Fn(Tier, &'static str) -> Option<Proof>>,
 ) -> Health {
     let host = Capabilities::probe_with(bus);
     let mut tiers = tiers(&host);
     tiers.retain(|tier| only.is_none_or(|only| only == tier.tier));
     for tier in &mut tiers {
-        // A machine needs a root that somebody names, and has none to be tried with.
-        if tier.refused.is_empty() && tier.tier != Tier::Vm {
-            tier.proof = prove.map(|prove| prove(tier.tier, tier.backend));
+        if tier.refused.is_empty() {
+            tier.proof = prove.and_then(|prove| prove(tier.tier, tier.backend));
         }
     }
     let mut findings = causes(&host, places);

@@ -52,7 +52,9 @@ impl Launcher {
             let loaded = crate::load::policy(&[PolicyLayer::Document(server.policy.clone())], environment)?;
             let preset = |clause: &ClauseId| loaded.origins.of(*clause).starts_with("preset ");
             let unlimited = [ClauseId::LimitsWall, ClauseId::LimitsOutput].into_iter().filter(preset).collect();
-            let passed = loaded.policy.env.pass.iter().map(OsString::from).collect();
+            // What its secrets are read from stays outside: only `env.pass` goes in.
+            let sources = loaded.policy.secrets.values().flat_map(|secret| secret.variables());
+            let passed = loaded.policy.env.pass.iter().map(String::as_str).chain(sources).map(OsString::from).collect();
             asked.insert(server.policy.clone(), Asked { passed, unlimited });
         }
         Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked, fetched: BTreeMap::new() })

@@ -55,7 +55,7 @@ pub(crate) struct Replayed {
 /// 126 with every reason why it would not be the same run; nothing was run then.
 pub(crate) fn replay(
     run: &RunId,
-    given: Given,
+    given: &Given,
     environment: &Environment,
     console: Console,
 ) -> Result<Replayed, Failure> {
@@ -71,7 +71,7 @@ pub(crate) fn replay(
     if loaded.policy.process.tty && !environment.stdin_terminal {
         return Err(one("replay/terminal", "the run had a terminal", "stdin is none", "call it from a terminal"));
     }
-    let what = workload(&recorded, &given, &asked.folder)?;
+    let what = workload(&recorded, given, &asked.folder)?;
     let planned = sandbox::plan(loaded, what, &host).map_err(|stop| lacking_values(stop.into(), &missing))?;
     same_plan(&recorded, &planned, &host, &missing)?;
     same_program(&recorded, &planned)?;

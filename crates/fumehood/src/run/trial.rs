@@ -1,8 +1,10 @@
 //! Small sandboxes that are started to see whether a tier works here, and what it costs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use policy::value::Tier;
+use sandbox::fault::Fault;
 use sandbox::{PolicyLayer, Stdio, Workload};
 use serde_json::Value;
 use sys::channel::Interest;
@@ -47,6 +49,28 @@ impl Trials {
     /// A refusal, or our own failure.
     pub(crate) fn run(&self, on: (Tier, &str)) -> Result<Option<Value>, Failure> {
         self.run_this(on, &[], answer(on.1)?)
+    }
+
+    /// Has a machine start in which this program of ours, the only file of its root, says its version; else as [`Self::run`].
+    ///
+    /// # Errors
+    /// As [`Self::run`], or its root cannot be made.
+    pub(crate) fn machine(&self, backend: &str, program: &Path) -> Result<Option<Value>, Failure> {
+        let failed = |why: String| {
+            Failure::own(Fault {
+                id: "run/no-tmp",
+                what: "the root of a machine cannot be made".to_owned(),
+                place: "`/tmp`".to_owned(),
+                why,
+                fix: "make room in /tmp".to_owned(),
+            })
+        };
+        let root = crate::machine::folder().map_err(failed)?;
+        let copied = std::fs::copy(program, root.path().join("fumehood"));
+        copied.map_err(|error| failed(error.to_string()))?;
+        let layers = [PolicyLayer::Set(format!("fs.root=dir:{}", root.path().display()))];
+        let version = Workload::Argv(["/fumehood", "--version"].map(Into::into).to_vec());
+        self.run_this((Tier::Vm, backend), &layers, version)
     }
 
     /// The same for another program, under the default policy with these layers.

@@ -23,11 +23,13 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
         count(number(held), "clause", "clauses"),
     ));
     let mut table = Table::new(&["clause", "value", "held by", "from"]);
+    // Sentences, which would widen a column for every clause.
+    let mut overshoots = Table::new(&["", ""]);
     for Entry { clause, value: _, origin, controls } in &plan.entries {
         let text = plan.policy.clause(*clause).map(|clause| clause.value_text()).unwrap_or_default();
-        let mut by = abbreviated(&controls.enforcer());
+        let by = abbreviated(&controls.enforcer());
         if let Some(over) = &controls.overshoot() {
-            by.push_str(&format!(" (overshoot: {})", show_text(over)));
+            overshoots.painted([(clause.path(), Some(Role::Name)), (&show_text(over), None)]);
         }
         let role = match controls.strength() {
             Strength::Kernel => Some(Role::Good),
@@ -42,6 +44,10 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
         ]);
     }
     out.push_str(&table.render(palette, 2, columns));
+    if !overshoots.is_empty() {
+        out.push_str("overshoot, before it is noticed or stopped:\n");
+        out.push_str(&overshoots.render(palette, 2, columns));
+    }
     for lint in &plan.lints {
         out.push_str(&format!("{} {}\n", palette.paint(Role::Weak, "note:"), show_text(lint)));
     }

@@ -62,13 +62,26 @@ fn house() -> House {
     house.with("PATH", &path).with("ANTHROPIC_API_KEY", KEY)
 }
 
+/// Folders outside with what an agent of this house was given: the copy of its settings names the house.
+fn left(house: &House) -> Vec<std::path::PathBuf> {
+    let home = house.dir.path().to_str().unwrap();
+    let is_ours = |path: &std::path::PathBuf| {
+        let copied = ["settings/.aider.conf.yml", "settings/.claude/settings.json"];
+        path.to_string_lossy().contains("/fumehood-agent-")
+            && copied.iter().any(|name| std::fs::read_to_string(path.join(name)).is_ok_and(|text| text.contains(home)))
+    };
+    std::fs::read_dir("/tmp").unwrap().flatten().map(|entry| entry.path()).filter(is_ours).collect()
+}
+
 #[test]
 fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
     let (house, (port, pem, sent)) = (house(), api("api.anthropic.com", "x-api-key"));
     install(&house, "claude", STAND_IN);
     std::fs::create_dir(house.path(".claude")).unwrap();
     let settings = house.path(".claude/settings.json");
-    std::fs::write(&settings, r#"{"theme":"dark","apiKeyHelper":"cat ~/key"}"#).unwrap();
+    let home = house.dir.path().display();
+    let text = format!("{{\"theme\":\"dark\",\"home\":\"{home}\",\"apiKeyHelper\":\"cat ~/key\"}}");
+    std::fs::write(&settings, text).unwrap();
     std::fs::write(house.path(".claude/.credentials.json"), KEY).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
@@ -91,12 +104,7 @@ fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
     assert!(diff.code == 1 && diff.out.contains("made.txt"), "{diff:?}");
     assert_eq!(house.run(&["apply"]).code, 0);
     assert!(house.path("work/made.txt").exists());
-    let left = std::fs::read_dir("/tmp").unwrap().flatten().filter(|entry| {
-        entry.file_name().to_string_lossy().starts_with("fumehood-agent-")
-            && std::fs::read_to_string(entry.path().join("agent.json"))
-                .is_ok_and(|text| text.contains(house.path("bin").to_str().unwrap()))
-    });
-    assert_eq!(left.count(), 0, "the copy is gone");
+    assert_eq!(left(&house), Vec::<std::path::PathBuf>::new(), "the copy is gone");
 }
 
 /// Asks its API as the others do, with the key that it was given, and says what came of it.
@@ -149,28 +157,20 @@ fn each_agent_asks_its_own_api_with_a_key_that_is_not_inside() {
 fn what_a_killed_agent_leaves_the_next_start_takes_away() {
     let house = house();
     install(&house, "aider", "#!/bin/sh\nexec sleep 60\n");
-    let left = || -> Vec<std::path::PathBuf> {
-        let ours = house.path("bin").to_str().unwrap().to_owned();
-        let all = std::fs::read_dir("/tmp").unwrap().flatten().map(|entry| entry.path());
-        let has = |path: &std::path::PathBuf| {
-            path.to_string_lossy().contains("/fumehood-agent-")
-                && std::fs::read_to_string(path.join("agent.json")).is_ok_and(|text| text.contains(&ours))
-        };
-        all.filter(has).collect()
-    };
+    std::fs::write(house.path(".aider.conf.yml"), format!("# {}\n", house.dir.path().display())).unwrap();
     let mut agent = house.command(&["agent", "--memory", "512M", "aider"]);
     let mut agent = agent.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
     let begun = std::time::Instant::now();
-    while left().is_empty() {
+    while left(&house).is_empty() {
         assert!(begun.elapsed().as_secs() < 30, "no folder was made");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
     }
     agent.kill().unwrap();
     agent.wait().unwrap();
-    assert_eq!(left().len(), 1);
+    assert_eq!(left(&house).len(), 1);
     let said = house.run(&["run", "-q", "--", "true"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(left(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(left(&house), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]

@@ -16,6 +16,24 @@ fn rows_that_nothing_promises_are_told_as_such_and_are_no_failure() {
     assert_eq!(closed.err, "");
 }
 
+#[test]
+fn the_language_tier_holds_against_programs_that_the_hosts_python_runs() {
+    let house = House::new();
+    let said = house.run(&["attack", "--tier", "language", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let json = said.json();
+    assert_eq!((&json["tier"], &json["totals"]["escaped"]), (&"language".into(), &0.into()), "{json:#}");
+    // Each was possible without the tier, and none was left out.
+    assert_eq!(json["totals"]["held"], json["totals"]["rows"], "{json:#}");
+    let ends = |id: &str| {
+        let rows = json["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["id"] == id).unwrap()["why"].as_str().unwrap().to_owned()
+    };
+    assert!(ends("RES-L1").contains("a value would have passed"), "{}", ends("RES-L1"));
+    assert!(ends("RES-L3").contains("wall time"), "{}", ends("RES-L3"));
+    assert!(ends("FS-L1").contains("needs tier process or stronger"), "{}", ends("FS-L1"));
+}
+
 /// One row of each kind about the network by name; all of them: `fumehood attack --net allow --only NET`.
 #[test]
 fn rows_about_names_are_tried_where_names_may_be_reached() {

@@ -84,6 +84,8 @@ fn what_is_to_be_copied_must_be_able_to_stand_still() {
     let house = House::new();
     let json = house.run(&["choose", "--needs", "snapshot", "--json"]).json();
     let refused = row(&json, "container")["refused"].to_string().contains("freezer");
+    // `snapshot` refuses it there, and no choice says otherwise.
+    assert!(row(&json, "vm")["refused"].to_string().contains("no snapshot of a machine"), "{json}");
     // The start itself says what is true on this host.
     let id = house.run(&["create"]).out.trim_end().to_owned();
     assert_eq!(house.run(&["snapshot", &id]).code != 0, refused, "{json}");

@@ -72,7 +72,7 @@ pub(crate) fn layer(more: Vec<Member<'_>>) -> Vec<u8> {
 const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234:app:/srv:/bin/sh";
 
 /// Imports an image `app:1` that says how it is run.
-fn imported(house: &House) -> PathBuf {
+pub(crate) fn imported(house: &House) -> PathBuf {
     let layer = layer(vec![
         Member::File("marker", b"of the image\n", 0o644),
         Member::File("etc/passwd", PASSWD, 0o644),

@@ -28,6 +28,7 @@ mod language;
 mod live;
 mod live_files;
 mod load;
+mod machines;
 mod man;
 mod mcp;
 mod mcp_fetch;

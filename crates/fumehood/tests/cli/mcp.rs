@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value as Json, json};
 
 use crate::House;
+use crate::secrets::{VALUE, echoing};
 
 /// A client of a front door on stdin and stdout.
 pub(crate) struct Client {
@@ -149,6 +150,39 @@ fn a_server_behind_the_gateway_sees_its_sandbox_and_nothing_of_ours() {
         "the control"
     );
     assert_eq!(client.end(), 0);
+}
+
+/// The broker of its own run: the same rules, the same secrets, as for any program.
+#[test]
+fn a_server_behind_the_gateway_reaches_the_hosts_of_its_policy_alone_with_a_secret_that_is_outside() {
+    let (house, (port, sent)) = (with_server(House::new().with("API_TOKEN", VALUE), "s.look", ""), echoing());
+    let at = |host: &str| format!("{{ host = \"{host}\", ports = [80], address = \"127.0.0.1:{port}\" }}");
+    let with = |net: &str| {
+        let sandbox = format!(
+            "version = 1\nextends = \"python\"\n[fs]\nread = [{{ from = \"./server\", to = \"/opt/server\" }}]\n{net}"
+        );
+        std::fs::write(house.path("work/sandbox.toml"), sandbox).unwrap();
+        Client::new(&house, &["mcp", "gateway", "-p", "p.toml"])
+    };
+    let secret = "[secrets.api]\nfrom = \"env:API_TOKEN\"\nhosts = [\"served.test\"]\nports = [80]\nenv = \"TOKEN\"\n";
+    let mut client = with(&format!("[net]\nmode = \"allow\"\nallow = [{}]\n{secret}", at("served.test")));
+    let answer = client.call("s__look", &json!({ "path": "http://served.test/x" }));
+    assert!(text(&answer).contains("GET /x") && text(&answer).contains("***"), "{answer}");
+    assert!(text(&answer).contains("'TOKEN'") && !text(&answer).contains(VALUE), "{answer}");
+    assert!(sent.lock().unwrap()[0].contains(&format!("uthorization: Bearer {VALUE}")), "{sent:?}");
+    let other = client.call("s__look", &json!({ "path": "http://other.test/x" }));
+    let local = client.call("s__look", &json!({ "path": format!("http://127.0.0.1:{port}/x") }));
+    assert!(!text(&other).contains("GET /x") && !text(&local).contains("GET /x"), "{other} {local}");
+    assert_eq!((sent.lock().unwrap().len(), client.end()), (1, 0));
+    // The same name, where a rule has it; and none at all.
+    let mut client = with(&format!("[net]\nmode = \"allow\"\nallow = [{}]\n", at("other.test")));
+    let other = client.call("s__look", &json!({ "path": "http://other.test/x" }));
+    assert!(text(&other).contains("GET /x"), "{other}");
+    client.end();
+    let mut client = with("");
+    let none = client.call("s__look", &json!({ "path": "http://served.test/x" }));
+    assert!(!text(&none).contains("GET /x"), "{none}");
+    client.end();
 }
 
 #[test]

@@ -212,12 +212,14 @@ print('still there', len(held))";
     assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
 }
 
-#[test]
-fn a_broker_that_is_killed_takes_the_network_along_and_is_told_of() {
+/// What a connection that is open sees, and then others, when the broker of a run gets this signal; and the run's warnings.
+fn after(signal: rustix::process::Signal) -> String {
     let (house, flags) = (House::new(), flags(served()));
     let code = "
 import socket, sys, time
-socket.create_connection(('served.test', 80), 9).close(); print('reached', flush=True)
+open_one = socket.create_connection(('served.test', 80), 9); open_one.settimeout(40); print('reached', flush=True)
+try: print('open', open_one.recv(1))
+except ConnectionError as error: print('open reset')
 end = time.monotonic() + 20
 while time.monotonic() < end:
     try: socket.create_connection(('198.18.0.1', 53), 9).close()
@@ -234,16 +236,29 @@ while time.monotonic() < end:
     out.read_line(&mut line).unwrap();
     assert_eq!(line, "reached\n");
     let pid = rustix::process::Pid::from_raw(broker_of(&child)).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     child.wait().unwrap();
-    assert_eq!(rest, "refused\n");
+    assert!(matches!(rest.as_str(), "open reset\nrefused\n" | "open b''\nrefused\n"), "{rest}");
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
     assert_eq!(report["outcome"]["code"], 7, "the run itself goes on: {report}");
     assert!(report["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.mode"), "{report}");
     assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
+    report["warnings"].to_string()
+}
+
+#[test]
+fn a_broker_that_is_killed_takes_the_network_along_and_is_told_of() {
+    after(rustix::process::Signal::KILL);
+}
+
+/// It holds the sockets and answers nobody: programs would wait for ever.
+#[test]
+fn a_broker_that_is_stopped_is_ended_and_told_of() {
+    let warnings = after(rustix::process::Signal::STOP);
+    assert!(warnings.contains("it said nothing for 15 s"), "{warnings}");
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use super::House;
 
-const VALUE: &str = "canary-0123456789abcdef";
+pub(crate) const VALUE: &str = "canary-0123456789abcdef";
 
 /// What the server was sent.
-type Sent = Arc<Mutex<Vec<String>>>;
+pub(crate) type Sent = Arc<Mutex<Vec<String>>>;
 
 /// A server of HTTP/1.1 on the machine's own loopback that says back what it is asked; its port.
-fn echoing() -> (u16, Sent) {
+pub(crate) fn echoing() -> (u16, Sent) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, sent) = (listener.local_addr().unwrap().port(), Sent::default());
     let all = Arc::clone(&sent);

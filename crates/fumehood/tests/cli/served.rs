@@ -197,7 +197,9 @@ fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {
         });
         let [pause, fork, resume, snapshot, exec, kill] = &told;
         for (status, what) in [pause, fork, resume, snapshot, exec] {
-            assert!(*status < 300 || none(*status), "{status} {what}");
+            // What was begun and could not be brought to its end says so.
+            let broke_off = *status == 500 && what.to_string().contains("ended");
+            assert!(*status < 300 || none(*status) || broke_off, "{status} {what}");
         }
         assert_eq!(kill.0, 200, "{kill:?}");
         let (_, end) = served.ask(key, &format!("GET {path}"), &Json::Null);

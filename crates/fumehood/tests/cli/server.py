@@ -1,6 +1,6 @@
-"""An MCP server over its pipe: it describes its tools by the file `words` beside it, reads a file, and counts the calls of its own life."""
+"""An MCP server over its pipe: it describes its tools by the file `words` beside it, reads a file or an address, and counts the calls of its own life."""
 
-import json, os, sys
+import json, os, sys, urllib.request
 
 words = open("/opt/server/words").read()
 schema = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}}
@@ -19,7 +19,8 @@ for line in sys.stdin:
         answer["result"] = {"tools": tools}
     elif message["method"] == "tools/call" and message["params"]["name"] == "look":
         try:
-            seen = open(message["params"]["arguments"]["path"]).read()
+            path = message["params"]["arguments"]["path"]
+            seen = urllib.request.urlopen(path, timeout=9).read().decode() if path.startswith("http:") else open(path).read()
         except OSError as error:
             seen = str(error)
         answer["result"] = {"content": [{"type": "text", "text": seen + " " + str(sorted(os.environ))}]}

@@ -106,6 +106,7 @@ impl Config {
             Mode::Container => 0,
             Mode::Process => 1,
             Mode::Bundle => 2,
+            Mode::Runtime => 3,
         };
         mode.put(&mut out);
         self.wait_mapped.put(&mut out);

@@ -51,8 +51,11 @@ pub enum Mode {
     /// No namespaces: the guest is a subreaper, and Landlock's signal scope bounds what it may kill.
     Process,
     /// A runtime of containers built namespaces, root and mounts: the guest is pid 1 of what it was started in, came in by
-    /// its standard input (`door`), and has no capability from the beginning.
+    /// its standard input (`door`), and has no capability from the beginning. Its kernel is not Linux.
     Bundle,
+    /// As [`Mode::Bundle`], on Linux: it came in by descriptor 3, and drops the few capabilities that it was started with
+    /// when its own steps are done.
+    Runtime,
 }
 
 /// A socket that is made in the sandbox's network namespace and passed out.

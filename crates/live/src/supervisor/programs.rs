@@ -352,8 +352,13 @@ impl Hub {
     pub(super) fn sweep_along(&mut self, number: u64, limit: Option<&str>, message: &str) {
         let Some(program) = self.programs.get(&number) else { return };
         let report = match program.stage {
+            // Whoever waits for its start has heard nothing of it yet.
+            Stage::Starting => {
+                let why = format!("it ended with its sandbox, before it was started: {message}");
+                return self.not_started(number, &failure(Code::Ended, why));
+            }
             Stage::Ending(exited, _) => program.judge(&exited, limit == Some("memory")),
-            Stage::Starting | Stage::Running | Stage::Ended => program.swept_along(limit, message),
+            Stage::Running | Stage::Ended => program.swept_along(limit, message),
         };
         self.conclude(number, report);
     }

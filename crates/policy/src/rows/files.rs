@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         lift: false,
         default: "hostile",
         promise: "Against whom the run is isolated: `auto` chooses by it, and a weaker tier named by hand gets a lint.",
-        not_promised: "It changes no control by itself.",
+        not_promised: "It adds no mechanism by itself; what holds against mistakes alone is refused or lifted by it, and filters that only a hostile program needs are left out under `mistakes`.",
         valid: r#"threat = "mistakes""#,
         invalid: r#"threat = "evil""#,
     },

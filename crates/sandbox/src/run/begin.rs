@@ -29,7 +29,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_path};
 use crate::gc::CONTROL_FILE;
-use crate::image::LeasedTree;
+use crate::image::{Demanded, LeasedTree};
 use crate::state::{Dir, Journal, Resource};
 use crate::workload::Workload;
 
@@ -42,7 +42,7 @@ pub(super) struct Begun {
     git: Option<GitLayers>,
     broker: Option<broker::Begun>,
     home: HostResources,
-    image: Option<LeasedTree>,
+    image: Option<Demanded>,
     watches: Watches,
     armed: Armed,
 }
@@ -106,11 +106,12 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment)?;
     let mut home = journal(recorded, policy)?;
-    let (tmp, bundle) = match plan.tier {
+    let bundled = backends::of(plan)?.wants_folder();
+    let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;
+    let tmp = match plan.tier {
         // What a machine is made of lies there.
-        Tier::Language | Tier::Process | Tier::Vm => (Some(own_folder(&mut home, recorded, HostResources::own)?), None),
-        Tier::Gvisor => (None, Some(own_folder(&mut home, recorded, HostResources::own_bundle)?)),
-        Tier::Container => (None, None),
+        Tier::Language | Tier::Process | Tier::Vm => Some(own_folder(&mut home, recorded, HostResources::own)?),
+        Tier::Gvisor | Tier::Container => None,
     };
     let live = matches!(what, Workload::Agent(_));
     let program = match plan.tier {
@@ -163,11 +164,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let asker = options.asker.clone();
     let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut home, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
-    let mut armed = Armed::none(options.without().to_vec());
-    let image = image.map(|(demanded, leased)| {
-        armed.there(plan, |control| *control == demanded);
-        leased
-    });
+    let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);
     Ok(Begun { prepared, program: named, protected, git, broker, home, image, watches, armed })
 }
@@ -200,7 +197,7 @@ fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsSt
         .collect()
 }
 
-/// A 0700 folder of a run: in the process tier the run writes in it, in the gvisor tier the backend does. Its name is the run's id, which is random, and it must not exist.
+/// A 0700 folder of a run: in the process tier the run writes in it, where a runtime of containers is started the backend does. Its name is the run's id, which is random, and it must not exist.
 fn own_folder(
     home: &mut HostResources,
     recorded: &Recorded,
@@ -335,6 +332,10 @@ impl Begun {
         let broker = brokered(broker, &mut *started, plan, &mut armed)?;
         there_already(&mut armed, planned, layer.is_some());
         armed.watches(&watches, home.tmp().is_some(), protected.is_some());
+        let image = image.map(Demanded::proven).transpose()?.map(|(demanded, leased)| {
+            armed.there(plan, |control| *control == demanded);
+            leased
+        });
         let verified = started.verify(armed.controls())?;
         Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home, image })
     }

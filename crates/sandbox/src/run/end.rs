@@ -1,6 +1,8 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backends::{Running, Sample};
 use base64::Engine as _;
@@ -57,8 +59,9 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().saturating_sub(watched.handing_on).as_secs_f64();
+    let within = left(&stage);
     let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
-    let layer = layer.and_then(|layer| brought(layer, &mut *running, (&plan.policy, &mut home), &mut failed));
+    let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut home), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -131,15 +134,20 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }
 
+/// What is left of the limit of wall time: what is handed over at the end is within it too.
+fn left(stage: &Stage) -> Option<Duration> {
+    stage.watches.wall.map(|wall| Duration::from_millis(wall.0).saturating_sub(stage.started.elapsed()))
+}
+
 /// The layer with what became of it elsewhere; none where that cannot be known.
 fn brought(
     mut layer: Layer,
-    running: &mut dyn Running,
+    (running, within): (&mut dyn Running, Option<Duration>),
     (policy, home): (&Policy, &mut HostResources),
     failed: &mut Vec<Fault>,
 ) -> Option<Layer> {
     let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
-    let taken = match running.bring_back() {
+    let taken = match running.bring_back(within) {
         Ok(None) => return Some(layer),
         Ok(Some(came)) => {
             let before = layer.notes().len();
@@ -262,8 +270,8 @@ fn not_handed_on(stream: &str, errno: rustix::io::Errno) -> Fault {
     }
 }
 
-/// Whether a program's name is that of a folder of the host, as it is shown inside.
-fn is_folder(program: &str, policy: &Policy) -> bool {
+/// What a program's name means on the host, as it is shown inside.
+fn outside(program: &str, policy: &Policy) -> PathBuf {
     let (root, at) = (policy.workspace.path.as_deref(), policy.workspace.at.as_deref());
     let name = Path::new(program);
     let below = match (root, at) {
@@ -271,7 +279,12 @@ fn is_folder(program: &str, policy: &Policy) -> bool {
         (_, _) => None,
     };
     // What is not absolute is seen from the workspace.
-    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned()).is_dir()
+    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned())
+}
+
+/// Whether its mode is that of a program.
+fn may_be_executed(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// Exit code, what is wrong, and what to do.
@@ -282,9 +295,14 @@ fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'s
             let what = "its interpreter (`#!` line or ELF loader) is not there inside";
             return (127, what, in_root("install it", policy));
         }
-        ExecFailure::NotExecutable if is_folder(program, policy) => {
+        ExecFailure::NotExecutable if outside(program, policy).is_dir() => {
             (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
         }
+        ExecFailure::NotExecutable if policy.fs.noexec && may_be_executed(&outside(program, policy)) => (
+            126,
+            "it is there, and nothing is executed from where one can write (`fs.noexec`)",
+            "give it to its interpreter (`fumehood run -w . SCRIPT`, or `-- sh SCRIPT`), or allow it by `--set fs.noexec=false`",
+        ),
         ExecFailure::NotExecutable => {
             (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy")
         }

@@ -37,7 +37,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         forced: Vec::new(),
         stdio: Stdio::NoInput,
         term: None,
-        tmp: matches!(plan.tier, Tier::Language | Tier::Process | Tier::Gvisor).then(|| PathBuf::from("/tmp")),
+        tmp: (plan.tier.on_host_tree() || backends::of(plan)?.wants_folder()).then(|| PathBuf::from("/tmp")),
         cache: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),

@@ -169,25 +169,8 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
         }));
     }
     let agent = matches!(options.stdio, Stdio::Socket);
-    if agent && plan.tier == Tier::Gvisor {
-        return Err(Error::refused(Fault {
-            id: "live/gvisor",
-            what: "a live sandbox is not to be had on the gvisor tier".to_owned(),
-            place: "`tier`".to_owned(),
-            why: "its agent asks for what gVisor's kernel does not answer; nothing was run".to_owned(),
-            fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
-        }));
-    }
-    if agent && plan.tier == Tier::Vm && !matches!(plan.policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro)
-    {
-        return Err(Error::refused(Fault {
-            id: "live/vm-workspace",
-            what: "a live sandbox in a machine has no workspace that can be written to".to_owned(),
-            place: "`workspace.mode`".to_owned(),
-            why: "a machine hands its copy over when its only program has ended, and a live one has many; nothing was run"
-                .to_owned(),
-            fix: "use `-w PATH:ro` and `fumehood cp`, or `--tier container`".to_owned(),
-        }));
+    if agent {
+        could_live(plan)?;
     }
     // The agent has none, and makes those of the programs that it starts.
     if agent || plan.policy.process.tty == matches!(options.stdio, Stdio::Terminal(_)) {
@@ -205,6 +188,39 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
         why: why.to_owned(),
         fix: "give a terminal with `process.tty = true`, and only then".to_owned(),
     }))
+}
+
+/// Whether an agent was shown to hold there.
+fn could_live(plan: &Plan) -> Result<(), Error> {
+    if plan.tier == Tier::Gvisor {
+        return Err(Error::refused(Fault {
+            id: "live/gvisor",
+            what: "a live sandbox is not to be had on the gvisor tier".to_owned(),
+            place: "`tier`".to_owned(),
+            why: "its agent asks for what gVisor's kernel does not answer; nothing was run".to_owned(),
+            fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
+        }));
+    }
+    if plan.backend == "crun" {
+        return Err(Error::refused(Fault {
+            id: "live/crun",
+            what: "a live sandbox is not to be had by the backend `crun`".to_owned(),
+            place: "`backend`".to_owned(),
+            why: "it was not shown to hold there; nothing was run".to_owned(),
+            fix: "drop `backend`, or use `fumehood run` for one program".to_owned(),
+        }));
+    }
+    if plan.tier == Tier::Vm && !matches!(plan.policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro) {
+        return Err(Error::refused(Fault {
+            id: "live/vm-workspace",
+            what: "a live sandbox in a machine has no workspace that can be written to".to_owned(),
+            place: "`workspace.mode`".to_owned(),
+            why: "a machine hands its copy over when its only program has ended, and a live one has many; nothing was run"
+                .to_owned(),
+            fix: "use `-w PATH:ro` and `fumehood cp`, or `--tier container`".to_owned(),
+        }));
+    }
+    Ok(())
 }
 
 /// The program was let go, and is ended by whoever drops its stage.

@@ -58,6 +58,8 @@ fn choose(loaded: &Loaded, what: &Workload, host: &Capabilities) -> Result<Choic
     let foreign = super::language::foreign(loaded, what);
     let answers: Vec<(Tier, &'static str, Ask<'_>)> = backends::ALL
         .iter()
+        // Which one is named, the planner sees.
+        .filter(|backend| !backend.only_by_name() || loaded.policy.backend.is_some())
         .filter(|backend| backend.tier() != Tier::Language || foreign.is_none())
         .filter(|backend| {
             backend.tier() != Tier::Language || super::language::takes(backend.name(), what, loaded.policy.tier)

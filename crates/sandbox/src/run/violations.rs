@@ -179,7 +179,11 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
         if known.iter().any(|prefix| path.starts_with(prefix)) {
             return Some(outside(path, policy, "is not there inside"));
         }
-        return None;
+        return (policy.workspace.mode == WorkspaceMode::None && !path.starts_with('/'))
+            .then(|| without_workspace(path));
+    }
+    if line.contains("Too many open files") || line.contains("EMFILE") {
+        return Some(more_open_files(policy));
     }
     if line.contains("No space left on device") || line.contains("ENOSPC") {
         return Some(more_disk("a writable place is full".to_owned()));
@@ -235,6 +239,28 @@ fn more_memory(id: &str, why: String) -> Violation {
         "using more memory".to_owned(),
         why,
         "work on smaller pieces, or ask for a larger `limits.memory`".to_owned(),
+    )
+}
+
+fn more_open_files(policy: &Policy) -> Violation {
+    let limit = policy.limits.open_files.map_or_else(|| "the limit of the host".to_owned(), |most| most.to_string());
+    output(
+        "limits.open_files/refused",
+        ClauseId::LimitsOpenFiles,
+        "opening another file or socket".to_owned(),
+        format!("each process may have {limit} open at once"),
+        "close what is not used any more, or ask for a larger `limits.open_files`".to_owned(),
+    )
+}
+
+/// A relative path is seen from the working directory, which is an empty one where there is no workspace.
+fn without_workspace(path: &str) -> Violation {
+    output(
+        "workspace/none",
+        ClauseId::Workspace,
+        format!("opening {path}"),
+        "this run has no workspace: its working directory is not the caller's".to_owned(),
+        "`-w .:ro` shows the current folder inside, `--read PATH` one file or folder".to_owned(),
     )
 }
 

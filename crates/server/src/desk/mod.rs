@@ -217,6 +217,21 @@ impl Desk {
         Self { pool: Some(status), ..self }
     }
 
+    /// For whom it works.
+    pub(crate) const fn environment(&self) -> &Arc<Environment> {
+        &self.environment
+    }
+
+    /// The empty folder that a workspace is a copy of where no other was given.
+    pub(crate) fn empty(&self) -> &Path {
+        &self.empty
+    }
+
+    /// The state folder.
+    pub(crate) fn state(&self) -> &Path {
+        self.keys.folder().parent().unwrap_or_else(|| self.keys.folder())
+    }
+
     /// Does what blocks, in the state folder.
     pub(crate) async fn in_state<T: Send + 'static>(
         &self,
@@ -559,7 +574,7 @@ pub(crate) fn is_id(id: &str) -> bool {
     (1..=40).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-fn load(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Vec<Problem>> {
+pub(crate) fn load(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Vec<Problem>> {
     sandbox::load(layers, environment, Inputs::Now).map_err(|error| problems(&error))
 }
 

@@ -35,6 +35,7 @@ use crate::tokens::{Purpose, Signed};
 use crate::{backend, clock, e2b, labels, record};
 
 pub(crate) use content::CutStream;
+pub(crate) use content::broken;
 pub(crate) use files::send as send_file;
 pub(crate) use port::pass_on;
 pub(crate) use watch::Watchers;

@@ -14,12 +14,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Server;
 use super::heads::Heads;
 use super::places::{Place, Sending};
 use super::route::Loopback;
 use super::tail::Tail;
 use super::wire::{Io, Wire};
+use super::{OfDocker, Server};
 use crate::page::Encrypted;
 
 /// How long a new connection may take to say what it speaks, TLS included.
@@ -46,6 +46,8 @@ pub(super) struct Accepted {
     pub(super) tls: Option<TlsAcceptor>,
     /// It came to an address of the loopback: whoever asks by another name was led here.
     pub(super) is_loopback: bool,
+    /// It came to the socket of Docker's clients.
+    pub(super) docker: Option<OfDocker>,
 }
 
 /// Serves a connection to its end.
@@ -59,7 +61,7 @@ pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, server: Server,
 }
 
 async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
-    let Accepted { io, tls, is_loopback } = accepted;
+    let Accepted { io, tls, is_loopback, docker } = accepted;
     let is_encrypted = tls.is_some();
     let meters = server.meters();
     let greeted = timeout(HELLO, async {
@@ -78,6 +80,9 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         let (server, busy) = (server.clone(), Arc::new(of.begin()));
         if is_loopback {
             request.extensions_mut().insert(Loopback);
+        }
+        if let Some(docker) = &docker {
+            request.extensions_mut().insert(docker.clone());
         }
         if is_encrypted {
             request.extensions_mut().insert(Encrypted);

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Server;
 use super::connection::{Accepted, serve};
 use super::places::{Most, Places};
 use super::tls::{TlsFiles, acceptor};
+use super::{OfDocker, Server};
 
 /// Most connections.
 const MOST: Most = Most { all: 2048, of_one: 256 };
@@ -31,6 +31,8 @@ pub struct Listen {
     pub address: Option<SocketAddr>,
     /// A socket file, made 0600.
     pub socket: Option<PathBuf>,
+    /// A socket file of Docker's clients, made 0600; it answers this user and root alone.
+    pub docker: Option<PathBuf>,
     /// What connections to the address are encrypted by; none: not at all.
     pub tls: Option<TlsFiles>,
     /// Sockets that somebody listens on for us already (systemd): TCP or unix.
@@ -41,8 +43,9 @@ pub struct Listen {
 pub struct Listeners {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
+    docker: Option<UnixListener>,
     tls: Option<TlsAcceptor>,
-    made: Option<Made>,
+    made: Vec<Made>,
 }
 
 impl std::fmt::Debug for Listeners {
@@ -70,15 +73,16 @@ impl Drop for Made {
 /// cannot be used; an address, or an inherited socket, that others could reach without TLS.
 pub async fn bind(listen: Listen) -> io::Result<Listeners> {
     let tls = listen.tls.as_ref().map(acceptor).transpose()?;
-    let mut all = Listeners { tcp: Vec::new(), unix: Vec::new(), tls, made: None };
+    let mut all = Listeners { tcp: Vec::new(), unix: Vec::new(), docker: None, tls, made: Vec::new() };
     if let Some(address) = listen.address {
         all.listen_on(TcpListener::bind(address).await?)?;
     }
     if let Some(path) = &listen.socket {
-        remove_dead(path).await?;
-        all.unix.push(UnixListener::bind(path)?);
-        all.made = Some(Made(path.clone()));
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let socket = all.made(path).await?;
+        all.unix.push(socket);
+    }
+    if let Some(path) = &listen.docker {
+        all.docker = Some(all.made(path).await?);
     }
     for socket in listen.inherited {
         all.adopt(socket)?;
@@ -100,6 +104,15 @@ async fn remove_dead(path: &Path) -> io::Result<()> {
 }
 
 impl Listeners {
+    /// A socket file of our own.
+    async fn made(&mut self, path: &Path) -> io::Result<UnixListener> {
+        remove_dead(path).await?;
+        let socket = UnixListener::bind(path)?;
+        self.made.push(Made(path.to_owned()));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(socket)
+    }
+
     /// Takes over a socket.
     fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
         rustix::fs::fcntl_setfl(&socket, rustix::fs::OFlags::NONBLOCK)?;
@@ -129,7 +142,9 @@ impl Listeners {
         let tcp =
             self.tcp.iter().filter_map(|tcp| tcp.local_addr().ok()).map(|address| format!("{scheme}://{address}"));
         let path = |unix: &UnixListener| Some(unix.local_addr().ok()?.as_pathname()?.display().to_string());
-        tcp.chain(self.unix.iter().filter_map(path).map(|path| format!("unix:{path}"))).collect()
+        let unix = self.unix.iter().filter_map(path).map(|path| format!("unix:{path}"));
+        let docker = self.docker.iter().filter_map(path).map(|path| format!("unix://{path} (DOCKER_HOST)"));
+        tcp.chain(unix).chain(docker).collect()
     }
 
     pub(super) async fn serve(self, server: Server, stop: impl Future<Output = ()> + Send) {
@@ -174,6 +189,14 @@ impl Listeners {
                 return Poll::Ready(accepted.map(|(stream, _)| (None, over_unix(stream))));
             }
         }
+        while let Some(docker) = &self.docker {
+            let Poll::Ready(accepted) = docker.poll_accept(cx) else { break };
+            let (stream, _) = accepted?;
+            if is_ours(&stream) {
+                let docker = Some(OfDocker(Arc::new(stream.as_fd().try_clone_to_owned()?)));
+                return Poll::Ready(Ok((None, Accepted { docker, ..over_unix(stream) })));
+            }
+        }
         Poll::Pending
     }
 
@@ -181,10 +204,16 @@ impl Listeners {
         // Small answers go out at once; without it they are only slower.
         let _slower = stream.set_nodelay(true);
         let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-        Accepted { io: Box::new(stream), tls: self.tls.clone(), is_loopback }
+        Accepted { io: Box::new(stream), tls: self.tls.clone(), is_loopback, docker: None }
     }
 }
 
+/// Whether this user or root is at the other end.
+fn is_ours(stream: &UnixStream) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
+}
+
 fn over_unix(stream: UnixStream) -> Accepted {
-    Accepted { io: Box::new(stream), tls: None, is_loopback: false }
+    Accepted { io: Box::new(stream), tls: None, is_loopback: false, docker: None }
 }

@@ -9,6 +9,7 @@ mod tail;
 mod tls;
 mod wire;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::answer::{Problem, json_response};
+use crate::backend::Images;
 use crate::desk::Desk;
+use crate::docker::{self, Docker};
 use crate::meters::{self, Meters, Part};
 use crate::traces::Tracer;
 use crate::{e2b, envd, jupyter, page, v1};
@@ -34,6 +37,10 @@ pub use listener::{Listen, Listeners, bind};
 pub(crate) use places::Busy;
 pub use tls::TlsFiles;
 
+/// The request came to the socket of Docker's clients, over this connection.
+#[derive(Clone, Debug)]
+pub(crate) struct OfDocker(pub(crate) Arc<OwnedFd>);
+
 /// How often what is due is done.
 const TEND: Duration = Duration::from_secs(1);
 
@@ -43,6 +50,7 @@ pub struct Server {
     desk: Arc<Desk>,
     e2b: Router,
     v1: Router,
+    docker: Option<(Arc<Docker>, Router)>,
 }
 
 impl std::fmt::Debug for Server {
@@ -59,8 +67,20 @@ impl Server {
         Self {
             e2b: e2b::router(Arc::clone(&desk)),
             v1: v1::router(Arc::clone(&desk)).merge(jupyter::router(Arc::clone(&desk))),
+            docker: None,
             desk,
         }
+    }
+
+    /// The same, with Docker's interface on the socket of [`Listen::docker`]: over these images, under this policy as a ceiling
+    /// (a preset's name or an absolute path).
+    ///
+    /// # Errors
+    /// The ceiling cannot be read, or the state folder not be written to.
+    pub fn with_docker(self, images: Arc<dyn Images>, ceiling: Option<String>) -> Result<Self, Vec<Problem>> {
+        let docker = Arc::new(Docker::new(Arc::clone(&self.desk), images, ceiling)?);
+        let router = docker::router(Arc::clone(&docker));
+        Ok(Self { docker: Some((docker, router)), ..self })
     }
 
     fn meters(&self) -> Arc<Meters> {
@@ -93,6 +113,9 @@ impl Server {
 
     async fn routed(self, whose: Result<Whose, Problem>, parts: Parts, body: Body) -> Response<Body> {
         let request = Request::from_parts(parts, body);
+        if let Some((_, router)) = self.docker.filter(|_| request.extensions().get::<OfDocker>().is_some()) {
+            return Docker::answer(router, request).await;
+        }
         match whose {
             Ok(Whose::Sandbox(target)) => envd::serve(self.desk, target, request).await,
             Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
@@ -135,6 +158,9 @@ pub async fn serve(listeners: Listeners, server: Server, stop: impl Future<Outpu
             desk.tend().await;
         }
     });
+    if let Some((docker, _)) = &server.docker {
+        docker.adopt().await;
+    }
     let ended = CancellationToken::new();
     let sending = exporter.map(|exporter| tokio::spawn(exporter.run(ended.clone().cancelled_owned())));
     listeners.serve(server, stop).await;

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use super::{InnerMount, Step};
+use super::{InnerMount, Step, raw};
 use crate::arch::{KernelSigaction, system_call};
 
 /// What to execute.
@@ -146,9 +146,18 @@ fn attach(job: &Job<'_>) {
 fn mount_all(job: &Job<'_>) {
     job.must(call(libc::SYS_mount, [0, c"/".as_ptr().addr(), 0, MS_REC | MS_PRIVATE, 0]));
     for mount in job.mounts {
-        let flags = MS_NOSUID | MS_NODEV | if mount.noexec { MS_NOEXEC } else { 0 };
-        let (kind, at) = (mount.kind.as_ptr().addr(), mount.at.as_ptr().addr());
-        job.must(call(libc::SYS_mount, [kind, at, kind, flags, mount.options.as_ptr().addr()]));
+        match mount {
+            InnerMount::New { kind, at, noexec, options } => {
+                let flags = MS_NOSUID | MS_NODEV | if *noexec { MS_NOEXEC } else { 0 };
+                let (kind, at) = (kind.as_ptr().addr(), at.as_ptr().addr());
+                job.must(call(libc::SYS_mount, [kind, at, kind, flags, options.as_ptr().addr()]));
+            }
+            InnerMount::Tree { tree, at } => {
+                let (tree, at) = (number(raw(*tree)), at.as_ptr().addr());
+                let own = c"".as_ptr().addr();
+                job.must(call(libc::SYS_move_mount, [tree, own, AT_FDCWD, at, MOVE_MOUNT_F_EMPTY_PATH]));
+            }
+        }
     }
 }
 
@@ -242,6 +251,7 @@ fn execute(job: &Job<'_>) -> ! {
 /// asm-generic/ioctls.h.
 const TIOCSCTTY: usize = 0x540e;
 const AT_FDCWD: usize = 0usize.wrapping_sub(100);
+const MOVE_MOUNT_F_EMPTY_PATH: usize = 4;
 const MS_NOSUID: usize = 2;
 const MS_NODEV: usize = 4;
 const MS_NOEXEC: usize = 8;

@@ -14,8 +14,8 @@ use super::trampoline::{self, CLONE_INTO_CGROUP, Sharing};
 use super::{Child, InnerMount, SpawnError, Step, raw};
 use crate::scheduling::DeadlineForks;
 
-/// Targets lie below this number, sources at or above it: placing one never overwrites another.
-const FIRST_SOURCE: i32 = 64;
+/// Targets lie below this number.
+const MAX_TARGET: i32 = 64;
 
 /// What to execute.
 #[derive(Clone, Copy, Debug)]
@@ -63,14 +63,16 @@ impl Launch<'_> {
         let failed = |errno| SpawnError { step: Step::Clone, errno };
         let mut moved = Vec::new();
         let mut fds = Vec::with_capacity(self.fds.len());
+        // Sources lie above all targets: placing one never overwrites another. No higher than that, for who may have few.
+        let first = self.fds.iter().map(|(_, target)| target.saturating_add(1)).fold(0, i32::max);
         for (source, target) in self.fds {
-            if !(0..FIRST_SOURCE).contains(target) {
+            if !(0..MAX_TARGET).contains(target) {
                 return Err(prepare(Errno::BADF));
             }
-            fds.push((above_targets(*source, &mut moved).map_err(prepare)?, *target));
+            fds.push((from(first, *source, &mut moved).map_err(prepare)?, *target));
         }
         let program = match self.program {
-            Program::Fd(fd) => child::Program::Fd(above_targets(fd, &mut moved).map_err(prepare)?),
+            Program::Fd(fd) => child::Program::Fd(from(first, fd, &mut moved).map_err(prepare)?),
             Program::Path(path) => child::Program::Path(path.as_ptr()),
         };
         let (argv, env) = (pointers(self.argv), pointers(self.env));
@@ -147,12 +149,12 @@ fn outcome(job: &Job<'_>, pid: i32, pidfd: OwnedFd) -> Result<Child, SpawnError>
     Err(SpawnError { step, errno })
 }
 
-/// A number that no target has: the descriptor itself, or a copy of it.
-fn above_targets(fd: BorrowedFd<'_>, moved: &mut Vec<OwnedFd>) -> rustix::io::Result<i32> {
-    if raw(fd) >= FIRST_SOURCE {
+/// A number from `first` on: the descriptor itself, or a copy of it.
+fn from(first: i32, fd: BorrowedFd<'_>, moved: &mut Vec<OwnedFd>) -> rustix::io::Result<i32> {
+    if raw(fd) >= first {
         return Ok(raw(fd));
     }
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd, FIRST_SOURCE)?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, first)?;
     let number = copy.as_raw_fd();
     moved.push(copy);
     Ok(number)

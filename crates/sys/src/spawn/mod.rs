@@ -191,18 +191,28 @@ pub struct TimeOffsets {
     pub boot: i64,
 }
 
-/// A file system that the child mounts in its own mount namespace, before anything of its program. It is `nosuid` and
-/// `nodev`, and gone with the last process of the namespace.
+/// What the child mounts in its own mount namespace, before anything of its program. It is gone with the last process of
+/// the namespace.
 #[derive(Clone, Copy, Debug)]
-pub struct InnerMount<'a> {
-    /// Its type, e.g. `tmpfs`.
-    pub kind: &'a CStr,
-    /// An existing folder.
-    pub at: &'a CStr,
-    /// Nothing in it can be executed.
-    pub noexec: bool,
-    /// Options of the file system.
-    pub options: &'a CStr,
+pub enum InnerMount<'a> {
+    /// A new file system, `nosuid` and `nodev`.
+    New {
+        /// Its type, e.g. `tmpfs`.
+        kind: &'a CStr,
+        /// An existing folder.
+        at: &'a CStr,
+        /// Nothing in it can be executed.
+        noexec: bool,
+        /// Options of the file system.
+        options: &'a CStr,
+    },
+    /// A tree that is mounted nowhere yet ([`crate::tree::clone`]), with the attributes that it has.
+    Tree {
+        /// It.
+        tree: BorrowedFd<'a>,
+        /// An existing folder, or a file for a file.
+        at: &'a CStr,
+    },
 }
 
 /// A start, described wholly before anything happens.

@@ -389,7 +389,7 @@ fn a_file_system_is_mounted_for_the_child_alone() {
     let path = folder.path().to_str().unwrap();
     let at: &'static CStr = Box::leak(std::ffi::CString::new(path).unwrap().into_boxed_c_str());
     let mounts: &'static [InnerMount<'static>] =
-        Box::leak(Box::new([InnerMount { kind: c"tmpfs", at, noexec: true, options: c"size=65536,nr_inodes=5" }]));
+        Box::leak(Box::new([InnerMount::New { kind: c"tmpfs", at, noexec: true, options: c"size=65536,nr_inodes=5" }]));
     let text = format!("cd {path}; grep ' {path} ' /proc/self/mountinfo; for n in 1 2 3 4 5 6; do : >$n; done; ls");
     let text = std::ffi::CString::new(text).unwrap();
     let mounted = |spawn: &mut Spawn<'_>| {

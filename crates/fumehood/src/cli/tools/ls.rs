@@ -18,7 +18,8 @@ pub(in crate::cli) const SPEC: Spec = Spec {
     usage: "-p POLICY [--server NAME]",
     more: "Of all entries that match a tool the strictest counts. With --server, what that MCP server offers, also what the\n\
            policy does not let through: it is started in its sandbox, and looking trusts nothing; see `tools suggest`.\n\
-           With --json: {schema, default, tools, lints}, or {schema, server, tools, notes}.",
+           With --json: {schema, default, tools, lints}, or {schema, server, tools, notes}.\n\
+           Exit code 0, 126 if the policy is wrong, 125 if the server cannot be asked.",
     tables: &[POLICY, SERVER],
     words: Words::Mixed(0),
     hidden: false,

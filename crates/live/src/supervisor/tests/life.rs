@@ -117,9 +117,9 @@ async fn what_the_run_itself_ended_of_is_the_reason() {
 #[tokio::test]
 async fn kill_timeout_and_exec_at_once_end_with_one_reason_and_an_answer_for_each() {
     for _ in 0..20 {
-        let live = live(With { life: secs(0.02), ..With::default() }).await;
+        let live = live(With { life: secs(0.1), ..With::default() }).await;
         let client = live.client().await;
-        tokio::time::sleep(Duration::from_millis(18)).await;
+        tokio::time::sleep(Duration::from_millis(95)).await;
         let exec = Ask::Exec(exec(&["sleep"]));
         let ((), killed, waited) = tokio::join!(
             async {
@@ -235,4 +235,16 @@ fn words() -> String {
     let ask = serde_json::to_vec(&Ask::Info {}).unwrap();
     let frame = crate::wire::words(agent::frame::Kind::Open, 1, &ask).unwrap();
     frame.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn a_program_that_was_not_started_yet_when_its_sandbox_ended_is_told_as_that() {
+    // An agent that answers nothing to a start.
+    let live = live(With { hostile: Some(|_| Vec::new()), ..With::default() }).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(exec(&["sleep"]))).unwrap();
+    assert_eq!(client.call::<Info>(&Ask::Info {}).await.unwrap().state, State::Running);
+    kill(&client).await;
+    let told = tokio::time::timeout(LONG, stream.reply()).await.unwrap().unwrap_err().failure();
+    assert!(told.code == Code::Ended && told.message.contains("before it was started"), "{told}");
 }

@@ -22,6 +22,11 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long it may take to take in what it is told.
 const TAKES: Duration = Duration::from_secs(2);
 
+/// How often is looked whether it said anything: it does every two seconds.
+const LOOKS: Duration = Duration::from_secs(5);
+/// So many looks at which it had said nothing since the one before, and it is ended: one alone may be a machine that stood still.
+const SILENT_AT_MOST: u32 = 3;
+
 /// A broker that holds the sandbox's sockets. Dropping it ends it.
 #[derive(Debug)]
 pub(in crate::run) struct Keeper {
@@ -46,6 +51,11 @@ struct Listener {
     /// The same as the keeper has, for answers.
     rules: Rules,
     questions: Questions,
+    /// It said something since the last look.
+    heard: bool,
+    /// Looks at which it had not.
+    silent: u32,
+    next_look: Option<Instant>,
     _folder: Folder,
 }
 
@@ -73,6 +83,9 @@ impl Keeper {
             replacing,
             rules: rules.clone(),
             questions,
+            heard: false,
+            silent: 0,
+            next_look: None,
             _folder: folder,
         };
         let listen = move || {
@@ -122,12 +135,14 @@ impl Listener {
         loop {
             let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd(), self.replacing.bell.as_fd()];
             let interests = fds.map(|fd| Interest { fd, write: false });
-            let ready = sys::channel::wait(&interests, self.bounds.next()).unwrap_or_default();
+            let wait = self.bounds.next().map_or(LOOKS, |next| next.min(LOOKS));
+            let ready = sys::channel::wait(&interests, Some(wait)).unwrap_or_default();
             let [said, framed, over, rung] = [0, 1, 2, 3].map(|at| ready.get(at).copied().unwrap_or_default());
             // First what it said: the end of the run comes after what the program did.
             let goes_on = (!said || self.hear())
                 && (!framed || self.lives())
                 && (over || !rung || self.replace())
+                && (over || self.is_heard())
                 && self.is_in_bounds();
             if over {
                 return self.last_words();
@@ -150,9 +165,27 @@ impl Listener {
         false
     }
 
+    /// Whether it says anything: one that was stopped holds the sockets, and would leave programs waiting for ever.
+    fn is_heard(&mut self) -> bool {
+        let now = Instant::now();
+        if self.next_look.is_some_and(|look| now < look) {
+            return true;
+        }
+        self.silent = if self.heard || self.next_look.is_none() { 0 } else { self.silent.saturating_add(1) };
+        (self.heard, self.next_look) = (false, now.checked_add(LOOKS));
+        if self.silent < SILENT_AT_MOST {
+            return true;
+        }
+        self.running.kill();
+        let silent = LOOKS.as_secs().saturating_mul(u64::from(SILENT_AT_MOST));
+        self.summary.lost.get_or_insert(format!("it said nothing for {silent} s, and was ended"));
+        false
+    }
+
     /// Takes in what came; `false` when no more can come, or what came is no word of a broker.
     fn hear(&mut self) -> bool {
         let more = self.incoming.read(&self.socket);
+        self.heard = true;
         loop {
             match self.incoming.next() {
                 Ok(Some(frame)) => {
@@ -181,7 +214,11 @@ impl Listener {
                 true
             }
             FromBroker::Seen(seen) => self.questions.passed(seen),
-            FromBroker::Denied(_) | FromBroker::Usage(_) | FromBroker::Used { .. } | FromBroker::Failed { .. } => true,
+            FromBroker::Denied(_)
+            | FromBroker::Usage(_)
+            | FromBroker::Used { .. }
+            | FromBroker::Alive {}
+            | FromBroker::Failed { .. } => true,
             // Which secrets it holds is said once, before it is ready.
             FromBroker::Holds { .. } => false,
         };

@@ -195,6 +195,7 @@ impl Starting {
                     | FromBroker::Seen(_)
                     | FromBroker::Usage(_)
                     | FromBroker::Used { .. }
+                    | FromBroker::Alive {}
                     | FromBroker::Ask { .. }
                     | FromBroker::Refused { .. },
                 ) => {

@@ -37,7 +37,8 @@ impl Summary {
                 self.lost.get_or_insert(format!("{}: {}", show_text(&what), show_text(&why)));
             }
             // What was asked of it is heard by its keeper; nothing can be asked of a person.
-            FromBroker::Holds { .. }
+            FromBroker::Alive {}
+            | FromBroker::Holds { .. }
             | FromBroker::Ready { .. }
             | FromBroker::Refused { .. }
             | FromBroker::Seen(_)

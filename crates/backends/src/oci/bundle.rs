@@ -1,4 +1,8 @@
 //! The tree of a run as an OCI bundle: a folder that is its root, and the document that says what is mounted over it.
+//!
+//! # Promises
+//! All of it comes from the operations by which the native guest would build the same tree; one that a bundle cannot say is an
+//! error.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,10 +12,12 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Identity, OwnedOp as Op, OwnedSource as Source};
 use serde_json::{Value, json};
 
+use super::linux::Linux;
 use crate::StartError;
 use crate::native::identity::INSIDE;
+use crate::native::launch::FIRST_EXTRA;
 use crate::native::source::text;
-use crate::native::tree::{HOME, OURS, Tree};
+use crate::native::tree::{HOME, Mapped, OURS};
 
 /// Where the guest is inside.
 const GUEST: &str = "/.fumehood";
@@ -20,38 +26,54 @@ const RUNTIMES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// A tree or file of the host, shown by the runtime.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
-    pub(super) from: PathBuf,
+pub(crate) struct Shown {
+    pub(crate) from: PathBuf,
     /// What must be found there.
-    pub(super) is: Identity,
-    pub(super) at: PathBuf,
-    pub(super) write: bool,
-    noexec: bool,
+    pub(crate) is: Identity,
+    pub(crate) at: PathBuf,
+    pub(crate) write: bool,
+    /// How it is mounted.
+    pub(crate) attrs: Attrs,
     /// With what is mounted below it.
-    whole: bool,
+    pub(crate) whole: bool,
+    /// A file, and no folder.
+    pub(crate) file: bool,
+    /// Whose it is on disk, where it is shown as the run's own.
+    pub(crate) owner: Option<(u32, u32)>,
+    /// Written in this layer over it.
+    pub(crate) layer: Option<Layer>,
+}
+
+/// What a run writes over a tree of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+    /// Its descriptor is handed out under this number.
+    pub(crate) slot: Option<u32>,
 }
 
 /// A tmpfs of the host in the run's own mount namespace.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) at: PathBuf,
-    pub(super) bytes: u64,
-    pub(super) inodes: u64,
+pub(crate) struct Place {
+    pub(crate) at: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
     mode: u32,
-    pub(super) noexec: bool,
+    pub(crate) noexec: bool,
     /// Its descriptor is handed out under this number.
-    pub(super) slot: Option<u32>,
+    pub(crate) slot: Option<u32>,
     /// The supervisor fills it before the program is let go.
-    pub(super) filled: bool,
+    pub(crate) filled: bool,
 }
 
 impl Place {
-    /// For mount(2).
-    pub(super) fn options(&self) -> CString {
+    /// For mount(2); `owner`: uid and gid outside.
+    fn options(&self, (uid, gid): (u32, u32)) -> CString {
         let Self { bytes, inodes, mode, .. } = self;
         // A size of 0 would be none at all.
         let (bytes, inodes) = ((*bytes).max(1), (*inodes).max(1));
-        let text = format!("size={bytes},nr_inodes={inodes},mode={mode:o},uid={INSIDE},gid={INSIDE}");
+        let text = format!("size={bytes},nr_inodes={inodes},mode={mode:o},uid={uid},gid={gid}");
         CString::new(text).unwrap_or_default()
     }
 }
@@ -66,14 +88,16 @@ enum Made {
 
 /// A run's folder, as it will be.
 #[derive(Clone, Debug)]
-pub(super) struct Bundle {
+pub(crate) struct Bundle {
     folder: PathBuf,
     made: Vec<Made>,
     /// Files of the run itself, shown read-only.
     files: Vec<(PathBuf, u32, Vec<u8>)>,
-    pub(super) shown: Vec<Shown>,
-    pub(super) places: Vec<Place>,
+    pub(crate) shown: Vec<Shown>,
+    pub(crate) places: Vec<Place>,
     hostname: String,
+    /// What only a runtime on Linux is told.
+    pub(crate) linux: Option<Linux>,
 }
 
 fn path(text: &std::ffi::CStr) -> PathBuf {
@@ -85,18 +109,26 @@ const fn has(attrs: Attrs, attr: Attrs) -> bool {
 }
 
 impl Bundle {
-    /// From what the native guest would build by itself.
-    pub(super) fn of(tree: &Tree, folder: &Path, hostname: &str) -> Result<Self, StartError> {
+    /// From what the native guest would build by itself, of `sources`, some of which are `mapped`.
+    pub(crate) fn of(
+        ops: &[Op],
+        (sources, mapped): (&[Source], &[Mapped]),
+        folder: &Path,
+        hostname: &str,
+        linux: Option<Linux>,
+    ) -> Result<Self, StartError> {
         let folder = folder.to_owned();
         let (made, files, shown, places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut bundle = Self { folder, made, files, shown, places, hostname: hostname.to_owned() };
-        for op in &tree.ops {
-            bundle.add(op, &tree.sources)?;
+        let mut bundle = Self { folder, made, files, shown, places, hostname: hostname.to_owned(), linux };
+        for op in ops {
+            if !bundle.linux.as_mut().is_some_and(|linux| linux.takes(op)) {
+                bundle.add(op, (sources, mapped))?;
+            }
         }
         Ok(bundle)
     }
 
-    fn add(&mut self, op: &Op, sources: &[Source]) -> Result<(), StartError> {
+    fn add(&mut self, op: &Op, sources: (&[Source], &[Mapped])) -> Result<(), StartError> {
         let runtimes = |at: &Path| RUNTIMES.iter().any(|own| at.starts_with(own));
         match op {
             // The root's folder, and what the other kernel brings itself.
@@ -116,10 +148,20 @@ impl Bundle {
                 self.made.push(Made::Link(path(at), path(target)));
             }
             Op::Symlink { .. } => {}
-            Op::Bind { source, path: at, attrs, file: _ } => self.show(sources, *source, (&path(at), true), *attrs)?,
+            Op::Bind { source, path: at, attrs, file } => {
+                self.show(sources, *source, (&path(at), true, *file), *attrs, None)?;
+            }
             Op::Overlay { lowers, path: at, size: 0, attrs, .. } => {
                 let source = lowers.iter().next().unwrap_or(u32::MAX);
-                self.show(sources, source, (&path(at), false), *attrs)?;
+                self.show(sources, source, (&path(at), false, false), *attrs | Attrs::RDONLY, None)?;
+            }
+            Op::Overlay { lowers, path: at, size, inodes, attrs, export } if self.linux.is_some() => {
+                let layer = Layer { bytes: *size, inodes: *inodes, slot: *export };
+                let mut all = lowers.iter();
+                let (source, None) = (all.next().unwrap_or(u32::MAX), all.next()) else {
+                    return Err(StartError::Internal(format!("{} has several layers", path(at).display())));
+                };
+                self.show(sources, source, (&path(at), false, false), *attrs, Some(layer))?;
             }
             Op::Tmpfs { path: at, size, inodes, mode, attrs, export } => {
                 let (bytes, inodes, mode, noexec) = (*size, *inodes, *mode, has(*attrs, Attrs::NOEXEC));
@@ -146,46 +188,75 @@ impl Bundle {
 
     fn show(
         &mut self,
-        sources: &[Source],
+        (sources, mapped): (&[Source], &[Mapped]),
         source: u32,
-        (at, whole): (&Path, bool),
+        (at, whole, file): (&Path, bool, bool),
         attrs: Attrs,
+        layer: Option<Layer>,
     ) -> Result<(), StartError> {
-        let found = usize::try_from(source).ok().and_then(|index| sources.get(index));
-        let Some(Source::Path { path: from, is }) = found else {
-            return Err(StartError::Internal(format!("{} has no source", at.display())));
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let (from, is, owner) = match sources.get(number(source)) {
+            Some(Source::Path { path: from, is }) => (path(from), *is, None),
+            Some(Source::Fd(fd)) => match fd.checked_sub(FIRST_EXTRA).and_then(|nth| mapped.get(number(nth))) {
+                Some(mapped) => (mapped.path.clone(), mapped.is, Some((mapped.uid, mapped.gid))),
+                None => return Err(StartError::Internal(format!("{} has no source", at.display()))),
+            },
+            None => return Err(StartError::Internal(format!("{} has no source", at.display()))),
         };
-        let (write, noexec) = (!has(attrs, Attrs::RDONLY), has(attrs, Attrs::NOEXEC));
-        self.shown.push(Shown { from: path(from), is: *is, at: at.to_owned(), write, noexec, whole });
+        let write = !has(attrs, Attrs::RDONLY);
+        self.shown.push(Shown { from, is, at: at.to_owned(), write, attrs, whole, file, owner, layer });
         Ok(())
     }
 
     /// Where a place is mounted, in the run's own mount namespace.
-    pub(super) fn place_folder(&self, index: usize) -> PathBuf {
+    pub(crate) fn place_folder(&self, index: usize) -> PathBuf {
         self.folder.join(format!("place{index}"))
     }
 
+    /// Where a tree of the host is mounted, in the run's own mount namespace, for a runtime on Linux.
+    pub(crate) fn shown_folder(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("shown{index}"))
+    }
+
+    /// Where the layer over a tree of the host is mounted.
+    pub(crate) fn layer_folder(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("layer{index}"))
+    }
+
+    /// What lies below every layer over a tree of the host.
+    pub(crate) fn empty_folder(&self) -> PathBuf {
+        self.folder.join("empty")
+    }
+
     /// Where the runtime keeps its own state.
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
     /// What the runtime says when it fails.
-    pub(super) fn log(&self) -> PathBuf {
-        self.folder.join("runsc.log")
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("runtime.log")
     }
 
     /// The folder that the runtime is given.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
 
+    /// For each place its folder, its options for mount(2), and whether nothing in it can be executed.
+    pub(crate) fn file_systems(&self) -> Vec<(CString, CString, bool)> {
+        let owner = self.linux.as_ref().map_or((INSIDE, INSIDE), |linux| linux.owner);
+        let one =
+            |(index, place): (usize, &Place)| (text(&self.place_folder(index)), place.options(owner), place.noexec);
+        self.places.iter().enumerate().map(one).collect()
+    }
+
     /// Writes all of it.
-    pub(super) fn write(&self) -> Result<(), StartError> {
+    pub(crate) fn write(&self) -> Result<(), StartError> {
         self.write_all().map_err(|error| StartError::system("writing the bundle", error))
     }
 
@@ -200,6 +271,9 @@ impl Bundle {
         }
         for index in 0..self.places.len() {
             std::fs::create_dir(self.place_folder(index))?;
+        }
+        if let Some(linux) = &self.linux {
+            self.points(linux)?;
         }
         let below = |at: &Path| root.join(at.strip_prefix("/").unwrap_or(at));
         for made in &self.made {
@@ -220,14 +294,38 @@ impl Bundle {
         std::fs::write(self.folder.join("config.json"), self.document().to_string())
     }
 
+    /// Where this runtime mounts: it is nobody who could make a name in the root, and may only walk through the run's folder.
+    fn points(&self, linux: &Linux) -> std::io::Result<()> {
+        linux.lets_in(&self.folder)?;
+        folders(&self.empty_folder())?;
+        for (index, shown) in self.shown.iter().enumerate() {
+            point(&self.shown_folder(index), shown.file)?;
+            if shown.layer.is_some() {
+                point(&self.layer_folder(index), false)?;
+            }
+        }
+        let mounts = self.mounts();
+        let own = linux.own.iter().map(|own| own.at.clone());
+        let all: Vec<PathBuf> = mounts.iter().map(|(at, ..)| at.clone()).chain(own).collect();
+        for at in &all {
+            if all.iter().any(|other| other != at && at.starts_with(other)) {
+                continue;
+            }
+            let file = self.shown.iter().any(|shown| shown.at == *at && shown.file);
+            point(&self.root().join(at.strip_prefix("/").unwrap_or(at)), file)?;
+        }
+        Ok(())
+    }
+
     fn files_folder(&self) -> PathBuf {
         self.folder.join("files")
     }
 
     /// Everything that is mounted, in order: its place, whether it can be written to, whether executed from.
-    pub(super) fn mounts(&self) -> Vec<(PathBuf, bool, bool)> {
+    pub(crate) fn mounts(&self) -> Vec<(PathBuf, bool, bool)> {
         let places = self.places.iter().map(|place| (place.at.clone(), true, place.noexec));
-        let shown = self.shown.iter().map(|shown| (shown.at.clone(), shown.write, shown.noexec));
+        let noexec = |shown: &Shown| has(shown.attrs, Attrs::NOEXEC);
+        let shown = self.shown.iter().map(|shown| (shown.at.clone(), shown.write, noexec(shown)));
         let ours = (!self.files.is_empty()).then(|| (PathBuf::from(OURS), false, false));
         // What lies within another is mounted on top of it.
         let mut all: Vec<_> = places.chain(shown).chain(ours).collect();
@@ -237,12 +335,18 @@ impl Bundle {
 
     fn source(&self, at: &Path) -> PathBuf {
         let place = self.places.iter().position(|place| place.at == at);
-        let shown = self.shown.iter().find(|shown| shown.at == at).map(|shown| shown.from.clone());
+        let shown = self.shown.iter().position(|shown| shown.at == at).and_then(|index| {
+            let from = self.shown.get(index).map(|shown| shown.from.clone());
+            if self.linux.is_some() { Some(self.shown_folder(index)) } else { from }
+        });
         place.map(|index| self.place_folder(index)).or(shown).unwrap_or_else(|| self.files_folder())
     }
 
     fn document(&self) -> Value {
-        let mut mounts = vec![json!({ "destination": "/proc", "type": "proc", "source": "proc" })];
+        let mut mounts = match &self.linux {
+            Some(linux) => linux.mounts(),
+            None => vec![json!({ "destination": "/proc", "type": "proc", "source": "proc" })],
+        };
         for (at, write, noexec) in self.mounts() {
             let below = self.shown.iter().any(|shown| shown.at == at && shown.whole);
             let mut options =
@@ -253,34 +357,43 @@ impl Bundle {
                 json!({ "destination": shown(&at), "type": "bind", "source": shown(&source), "options": options }),
             );
         }
+        let (user, capabilities, linux) = match &self.linux {
+            Some(linux) => (linux.inside, linux.capabilities(), linux.document()),
+            None => {
+                let kinds = ["pid", "network", "ipc", "uts", "mount"];
+                (INSIDE, Vec::new(), json!({ "namespaces": kinds.map(|kind| json!({ "type": kind })) }))
+            }
+        };
+        let sets = ["bounding", "effective", "inheritable", "permitted", "ambient"];
+        let sets: serde_json::Map<String, Value> =
+            sets.into_iter().map(|set| (set.to_owned(), json!(capabilities))).collect();
         let none: [&str; 0] = [];
-        let kinds = ["pid", "network", "ipc", "uts", "mount"];
         json!({
             "ociVersion": "1.0.2",
             "process": {
                 "terminal": false,
-                "user": { "uid": INSIDE, "gid": INSIDE },
+                "user": { "uid": user, "gid": user },
                 "args": [GUEST],
                 "env": none,
                 "cwd": "/",
-                "capabilities": { "bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none },
-                "noNewPrivileges": true,
+                "capabilities": sets,
+                "noNewPrivileges": self.linux.as_ref().is_none_or(|linux| linux.no_new_privs),
             },
             "root": { "path": shown(&self.root()), "readonly": true },
             "hostname": self.hostname,
             "mounts": mounts,
-            "linux": { "namespaces": kinds.map(|kind| json!({ "type": kind })) },
+            "linux": linux,
         })
     }
 
     /// A path that the document cannot say is no path of a bundle.
-    pub(super) fn all_text(&self) -> Result<(), StartError> {
+    pub(crate) fn all_text(&self) -> Result<(), StartError> {
         let paths = self.shown.iter().flat_map(|shown| [&shown.from, &shown.at]);
         match paths.into_iter().find(|path| path.to_str().is_none()) {
             Some(path) => Err(StartError::Path {
                 clause: "fs",
                 path: path.clone(),
-                why: "its name is no UTF-8, which a bundle of the gvisor tier cannot say".to_owned(),
+                why: "its name is no UTF-8, which the bundle of a runtime cannot say".to_owned(),
                 missing: false,
             }),
             None => Ok(()),
@@ -302,6 +415,15 @@ fn folders(path: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }
 
+/// Something to mount over, as it may stand there already.
+fn point(path: &Path, is_file: bool) -> std::io::Result<()> {
+    match (is_file, path.exists()) {
+        (true, false) => file(path, 0o444, b""),
+        (true, true) => Ok(()),
+        (false, _) => folders(path),
+    }
+}
+
 fn file(path: &Path, mode: u32, bytes: &[u8]) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), folders)?;
     std::fs::write(path, bytes)?;
@@ -309,6 +431,6 @@ fn file(path: &Path, mode: u32, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// The home folder lies in a place that is empty until the guest runs.
-pub(super) fn home() -> Op {
+pub(crate) fn home() -> Op {
     Op::Dir { path: text(Path::new(HOME)), mode: 0o700 }
 }

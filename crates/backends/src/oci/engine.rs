@@ -1,0 +1,112 @@
+//! `crun` on this host: where it is, and which release.
+
+use std::path::PathBuf;
+
+use super::program::{Lack, ask, find};
+use crate::host::Missing;
+
+const FIX: &str = "`apt-get install crun` (Debian), or `backend = \"native\"`, which needs no program";
+
+/// A release, as numbers.
+pub(super) type Release = [u32; 3];
+
+/// `crun` on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runtime {
+    /// The program.
+    pub path: PathBuf,
+    /// As it says it, e.g. `1.8.1`.
+    pub version: String,
+    release: Release,
+}
+
+impl Runtime {
+    /// One that is only spoken of, for pages that must read the same everywhere.
+    pub(crate) fn assumed() -> Self {
+        Self { path: PathBuf::from("/usr/bin/crun"), version: "1.20".to_owned(), release: [1, 20, 0] }
+    }
+
+    /// Looks for it and asks it.
+    ///
+    /// # Errors
+    /// It is not there, others than root can write it, or it does not answer.
+    pub(crate) fn find() -> Result<Self, Missing> {
+        let missing = |id, why: String| Missing { id, why, fix: FIX.to_owned() };
+        let path = find("crun").map_err(|lack| match lack {
+            Lack::Nowhere(why) => missing("crun/not-here", why),
+            Lack::NotTrusted(why) => missing("crun/not-trusted", why),
+        })?;
+        let said = ask(&path, "--version").map_err(|why| missing("crun/unusable", why))?;
+        let (version, release) = version(&said)
+            .ok_or_else(|| missing("crun/unusable", format!("{} says no version that is known", path.display())))?;
+        Ok(Self { path, version, release })
+    }
+
+    /// What a program can do by faults of this release that are mended since.
+    pub fn faults(&self) -> impl Iterator<Item = Fault> {
+        known_faults(self.release)
+    }
+}
+
+fn version(said: &str) -> Option<(String, Release)> {
+    let version = said.lines().find_map(|line| line.strip_prefix("crun version "))?.trim();
+    Some((version.to_owned(), release(version)?))
+}
+
+/// The numbers that it begins with; what is left out is 0.
+fn release(version: &str) -> Option<Release> {
+    let mut parts = version.split('.').map(|part| {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part.get(..end).and_then(|digits| digits.parse::<u32>().ok())
+    });
+    let first = parts.next()??;
+    Some([first, parts.next().flatten().unwrap_or(0), parts.next().flatten().unwrap_or(0)])
+}
+
+/// A fault of releases before one, that is mended since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Its public number.
+    pub id: &'static str,
+    /// The first release without it.
+    pub mended: &'static str,
+    /// What it lets through.
+    pub what: &'static str,
+}
+
+/// The table of them: `runtime number release words`.
+const FAULTS: &str = include_str!("../../../../resources/oci-faults.txt");
+
+fn known_faults(of: Release) -> impl Iterator<Item = Fault> {
+    let one = |line: &'static str| {
+        let mut words = line.splitn(4, ' ');
+        let (_crun, id, mended) = (words.next().filter(|name| *name == "crun")?, words.next()?, words.next()?);
+        Some((release(mended)?, Fault { id, mended, what: words.next()? }))
+    };
+    let lines = FAULTS.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(one).filter(move |(mended, _)| of < *mended).map(|(_, fault)| fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_numbers() {
+        let debian = "crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30\nspec: 1.0.0\n";
+        assert_eq!(version(debian), Some(("1.8.1".to_owned(), [1, 8, 1])));
+        assert_eq!(version("crun version 1.20\n"), Some(("1.20".to_owned(), [1, 20, 0])));
+        assert_eq!(version("crun version 1.21.rc1-dirty\n").map(|(_, release)| release), Some([1, 21, 0]));
+        assert_eq!(version("runc version 1.1.5\n"), None);
+        assert_eq!(version("crun version unknown\n"), None);
+    }
+
+    #[test]
+    fn every_fault_of_the_table_is_read_and_told_of_older_releases_alone() {
+        let lines = FAULTS.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+        assert!(lines > 0 && known_faults([0, 0, 0]).count() == lines);
+        assert_eq!(known_faults([u32::MAX; 3]).count(), 0);
+        let old: Vec<&str> = known_faults([1, 4, 3]).map(|fault| fault.id).collect();
+        assert_eq!((old, known_faults([1, 4, 4]).count()), (vec!["CVE-2022-27650"], 0));
+    }
+}

@@ -1,0 +1,201 @@
+//! `POST /containers/create`: a body, read, judged against the ceiling, and made a live sandbox that waits for its program.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Response, StatusCode};
+use live::room::Room;
+use policy::json::hex;
+use policy::value::{Policy, Root};
+use sandbox::PolicyLayer;
+use serde_json::{Map, Value as Json, json};
+
+use super::body::{Around, Fields, Mapped, map};
+use super::container::{Container, Phase, Record};
+use super::{Answer, Docker, Refused, Told, fields, locked, told};
+use crate::admission::admit;
+use crate::answer::{Problem, json_response};
+use crate::backend::{Image, Wanted};
+use crate::ceiling;
+use crate::clock;
+use crate::desk::{self, MAX_LIFE_MS};
+use crate::envd::Query;
+
+/// The label of a container's sandbox: its id.
+pub(super) const LABEL: &str = "fumehood.docker";
+
+/// A name that nobody else takes meanwhile.
+struct Name<'a> {
+    docker: &'a Docker,
+    name: String,
+}
+
+impl Drop for Name<'_> {
+    fn drop(&mut self) {
+        locked(&self.docker.coming).retain(|name| *name != self.name);
+    }
+}
+
+pub(super) async fn create(State(docker): State<Arc<Docker>>, request: Request) -> Answer {
+    let query = Query::of(request.uri());
+    let name = query.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
+    let platform = query.get("platform").unwrap_or_default();
+    if !platform.is_empty() && platform.trim_start_matches("linux/") != super::architecture() {
+        return Err(told(
+            StatusCode::BAD_REQUEST,
+            format!("fumehood refuses platform: `{platform}` is not this machine's"),
+        ));
+    }
+    let body = fields(request).await?;
+    let (id, warnings) = docker.create(name, body).await?;
+    Ok(json_response(StatusCode::CREATED, &json!({ "Id": id, "Warnings": warnings })))
+}
+
+impl Docker {
+    async fn create(&self, name: Option<String>, body: Fields) -> Result<(String, Vec<String>), Told> {
+        let image_name = body.get("Image").and_then(Json::as_str).unwrap_or_default().to_owned();
+        let image = self.image(&image_name).await?;
+        let id = random(32)?;
+        let short = id.get(..12).unwrap_or_default();
+        let name = self.reserved(name.unwrap_or_else(|| format!("box_{short}")))?;
+        let mapped = self.mapped(&body, &image, short)?;
+        let life_ms = self.ceiling.limits.wall.map_or(MAX_LIFE_MS, |wall| wall.0.min(MAX_LIFE_MS));
+        self.permitted(mapped.layers.clone(), life_ms).await?;
+        admit(Room::read())?;
+        let wanted = Wanted {
+            owner: super::CALLER.to_owned(),
+            layers: mapped.layers.clone(),
+            name: Some(name.name.clone()),
+            labels: BTreeMap::from([(LABEL.to_owned(), id.clone())]),
+            timeout_ms: Some(life_ms),
+            ..Wanted::default()
+        };
+        let info = self.desk.sandboxes.create(wanted).await?;
+        let (record, warnings) = record(&id, &name.name, (&image_name, &image), &body, mapped, &info.id);
+        match Container::new(&self.folder, record) {
+            Ok(container) => {
+                locked(&self.containers).insert(id.clone(), Arc::new(container));
+                Ok((id, warnings))
+            }
+            Err(error) => {
+                self.desk.kill(&info.id).await?;
+                Err(told(StatusCode::INTERNAL_SERVER_ERROR, format!("the container cannot be written down: {error}")))
+            }
+        }
+    }
+
+    fn mapped(&self, body: &Fields, image: &Image, hostname: &str) -> Result<Mapped, Refused> {
+        let has = |path: &str| image.tree.join(path.trim_start_matches('/')).symlink_metadata().is_ok();
+        map(body, &Around { image, ceiling: &self.ceiling, empty: self.desk.empty(), has: &has, hostname })
+    }
+
+    /// An image of the store by its name, its digest, or the digits of it that clients show.
+    pub(super) async fn image(&self, name: &str) -> Result<Image, Told> {
+        let word = name.to_owned();
+        let found = self.with_images(move |images| images.find(&word)).await?;
+        found.ok_or_else(|| told(StatusCode::NOT_FOUND, format!("No such image: {name}")))
+    }
+
+    fn reserved(&self, name: String) -> Result<Name<'_>, Told> {
+        if !live::record::is_name(&name) {
+            let why = "a name is 1 to 63 of [a-zA-Z0-9_.-], beginning with a letter or digit";
+            return Err(told(StatusCode::BAD_REQUEST, format!("Invalid container name ({name}): {why}")));
+        }
+        let containers = locked(&self.containers);
+        let mut coming = locked(&self.coming);
+        let taken = containers.values().find(|known| known.phase() != Phase::Removed && known.record().name == name);
+        if taken.is_some() || coming.contains(&name) {
+            let by = taken.map_or_else(|| "that is being made".to_owned(), |known| known.record().id);
+            let message = format!("Conflict. The container name \"/{name}\" is already in use by container {by}");
+            return Err(told(StatusCode::CONFLICT, message));
+        }
+        coming.push(name.clone());
+        drop(coming);
+        Ok(Name { docker: self, name })
+    }
+
+    /// # Errors
+    /// What the policy of these layers asks for beyond the ceiling, and mistakes in it. The root is an image of the caller's own
+    /// store: a ceiling does not choose among them.
+    async fn permitted(&self, layers: Vec<PolicyLayer>, life_ms: u64) -> Result<(), Told> {
+        let (environment, ceiling) = (Arc::clone(self.desk.environment()), self.ceiling.clone());
+        let ours = vec![self.desk.empty().to_owned()];
+        let judge = move || -> Result<(), Vec<Problem>> {
+            let life = PolicyLayer::Flag { name: "--timeout".to_owned(), value: format!("{life_ms}ms") };
+            let asked = desk::load(&layers.into_iter().chain([life]).collect::<Vec<_>>(), &environment)?.policy;
+            let found = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
+            if found.is_empty() { Ok(()) } else { Err(found) }
+        };
+        match tokio::task::spawn_blocking(judge).await {
+            Ok(judged) => Ok(judged?),
+            Err(_lost) => Err(told(StatusCode::INTERNAL_SERVER_ERROR, "the policy could not be judged")),
+        }
+    }
+}
+
+fn below(mut ceiling: Policy, asked: &Policy) -> Policy {
+    if let Root::Image(_) = asked.fs.root {
+        ceiling.fs.root = asked.fs.root.clone();
+    }
+    ceiling
+}
+
+/// So many random bytes, hexadecimal.
+pub(super) fn random(bytes: usize) -> Result<String, Told> {
+    let mut random = vec![0; bytes];
+    if sys::random::fill(&mut random) {
+        return Ok(hex(&random));
+    }
+    Err(told(StatusCode::INTERNAL_SERVER_ERROR, "the kernel gave no random bytes"))
+}
+
+/// What is written down, with what the image adds to the body; and the warnings.
+fn record(
+    id: &str,
+    name: &str,
+    (image_name, image): (&str, &Image),
+    body: &Fields,
+    mapped: Mapped,
+    sandbox: &str,
+) -> (Record, Vec<String>) {
+    let Mapped { layers: _, program, labels, stop_signal, stop_seconds, auto_remove, stdin_once, warnings } = mapped;
+    let mut config: Map<String, Json> = body.clone();
+    let host = config.remove("HostConfig").filter(Json::is_object).unwrap_or_else(|| json!({}));
+    config.remove("NetworkingConfig");
+    config.insert("Labels".to_owned(), json!(labels));
+    config.insert("Image".to_owned(), json!(image_name));
+    config.insert("WorkingDir".to_owned(), json!(program.cwd));
+    config.insert("Tty".to_owned(), json!(program.tty.is_some()));
+    config.insert("OpenStdin".to_owned(), json!(program.stdin));
+    let env = image.env.iter().map(|line| json!(line));
+    let theirs = body.get("Env").and_then(Json::as_array).into_iter().flatten().cloned();
+    config.insert("Env".to_owned(), env.chain(theirs).collect());
+    config.entry("Cmd").or_insert_with(|| json!(image.cmd));
+    config.entry("User").or_insert_with(|| json!(""));
+    let record = Record {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        sandbox: sandbox.to_owned(),
+        created_ms: clock::now_ms(),
+        image: image_name.to_owned(),
+        image_id: image.digest.clone(),
+        config: Json::Object(config),
+        host,
+        program,
+        labels,
+        stop_signal,
+        stop_seconds,
+        auto_remove,
+        stdin_once,
+        started_ms: None,
+        finished: None,
+    };
+    (record, warnings)
+}
+
+/// An answer without a body.
+pub(super) fn nothing(status: StatusCode) -> Response<Body> {
+    crate::answer::empty(status)
+}

@@ -1,0 +1,455 @@
+//! `HostConfig` of a create body: amounts, files, and what nobody is given.
+
+use std::collections::BTreeSet;
+
+use agent::words::Size;
+use policy::units::Bytes;
+use policy::value::{Sockets, TierChoice};
+use sandbox::PolicyLayer;
+use serde_json::Value as Json;
+
+use super::body::{Around, Mapped, Reader, Refused, Workdir, inside, quoted, set};
+
+/// Fields that are read here, or in `body`.
+const KNOWN: &[&str] = &[
+    "AutoRemove",
+    "Binds",
+    "CapDrop",
+    "CgroupnsMode",
+    "ConsoleSize",
+    "CpuPeriod",
+    "CpuQuota",
+    "CpusetCpus",
+    "Init",
+    "IpcMode",
+    "LogConfig",
+    "Memory",
+    "MemorySwap",
+    "MemorySwappiness",
+    "Mounts",
+    "NanoCpus",
+    "NetworkMode",
+    "PidsLimit",
+    "ReadonlyRootfs",
+    "RestartPolicy",
+    "Runtime",
+    "SecurityOpt",
+    "ShmSize",
+    "Tmpfs",
+    "Ulimits",
+];
+
+/// Where neither the body nor the ceiling has a limit.
+const MEMORY: u64 = 2 << 30;
+const PIDS: u32 = 512;
+const OPEN_FILES: u32 = 1024;
+const FILE_SIZE: u64 = 1 << 30;
+const FILES: u64 = 200_000;
+const OUTPUT: u64 = 16 << 20;
+const TMP: u64 = 256 << 20;
+const SHM: u64 = 64 << 20;
+const RUN: u64 = 16 << 20;
+const WORK: u64 = 512 << 20;
+/// Most file systems of the host have no quota for a bound folder.
+const UNCOUNTED: [&str; 2] = ["limits.disk", "limits.files"];
+/// The least size of a place that can be written to.
+const LEAST: u64 = 1 << 20;
+/// Period of a processor's quota where none is said, microseconds.
+const PERIOD: u64 = 100_000;
+
+/// `HostConfig`, and what of the rest matters to it.
+pub(super) struct Host<'a> {
+    pub(super) reader: Reader<'a>,
+    pub(super) around: &'a Around<'a>,
+    pub(super) top: &'a Reader<'a>,
+    pub(super) workdir: &'a Workdir,
+}
+
+/// Places that are written to.
+#[derive(Default)]
+struct Places {
+    read: Vec<(String, String)>,
+    write: Vec<(String, String)>,
+    tmp: Option<u64>,
+    shm: Option<u64>,
+    run: Option<u64>,
+    /// One more, where the policy's workspace is.
+    work: Option<(String, Option<u64>)>,
+    /// One of them may hold programs.
+    executable: bool,
+}
+
+/// The size of the terminal that a client has.
+pub(super) fn console(host: &Reader<'_>) -> Option<Size> {
+    let pair = host.fields.get("ConsoleSize")?.as_array()?;
+    let side = |at: usize| u16::try_from(pair.get(at)?.as_u64()?).ok().filter(|side| (1..=1000).contains(side));
+    Some(Size { rows: side(0)?, cols: side(1)? })
+}
+
+impl Host<'_> {
+    pub(super) fn map(&self, mapped: &mut Mapped) -> Result<(), Refused> {
+        self.reader.others_say_nothing(KNOWN)?;
+        self.words(mapped)?;
+        self.security()?;
+        let cpu_and_counts = self.amounts(mapped)?;
+        let mut places = Places::default();
+        self.binds(&mut places)?;
+        self.tmpfs(&mut places)?;
+        self.work(&mut places);
+        self.sizes(&places, mapped)?;
+        self.files(&places, mapped)?;
+        mapped.layers.extend(cpu_and_counts);
+        Ok(())
+    }
+
+    /// Words of which one value alone says what is so anyway.
+    fn words(&self, mapped: &mut Mapped) -> Result<(), Refused> {
+        let host = &self.reader;
+        for (field, good) in [("IpcMode", &["private", "none"][..]), ("CgroupnsMode", &["private"][..])] {
+            if let Some(mode) = host.text(field)?.filter(|mode| !good.contains(mode)) {
+                return Err(host.refused(field, format!("`{mode}` would share it with others; each has its own here")));
+            }
+        }
+        match host.text("Runtime")? {
+            None => {}
+            Some("runsc") => set(&mut mapped.layers, "tier", "gvisor"),
+            Some(other) => {
+                let why = format!("`{other}` is none of ours; leave it out, or say `runsc` for the tier gvisor");
+                return Err(host.refused("Runtime", why));
+            }
+        }
+        let policy = host.fields.get("RestartPolicy").and_then(|policy| policy.get("Name")).and_then(Json::as_str);
+        if policy.is_some_and(|name| !matches!(name, "" | "no")) {
+            return Err(host.refused("RestartPolicy", "nobody starts a container again here"));
+        }
+        let log = host.fields.get("LogConfig");
+        let driver = log.and_then(|log| log.get("Type")).and_then(Json::as_str).unwrap_or_default();
+        let config = log.and_then(|log| log.get("Config"));
+        if !matches!(driver, "" | "json-file") || config.is_some_and(|config| !super::body::says_nothing(config)) {
+            return Err(host.refused("LogConfig", "what is printed is kept in the state folder, as `json-file`"));
+        }
+        if host.number("MemorySwappiness")?.is_some_and(|number| number != -1) {
+            return Err(host.refused("MemorySwappiness", "there is no swap to be used"));
+        }
+        // Every container has an init of ours, and no capability.
+        host.fields.get("Init").map_or(Ok(()), |init| match init.is_null() || init.is_boolean() {
+            true => Ok(()),
+            false => Err(host.refused("Init", "it is neither true nor false")),
+        })?;
+        host.list("CapDrop").map(drop)
+    }
+
+    fn security(&self) -> Result<(), Refused> {
+        for option in self.reader.list("SecurityOpt")? {
+            let is_so = matches!(
+                option.as_str(),
+                "no-new-privileges" | "no-new-privileges:true" | "no-new-privileges=true" | "seccomp=builtin"
+            );
+            if !is_so {
+                let named = option.get(..60).unwrap_or(&option);
+                let why = format!("`{named}`: filter and labels are ours, and stay; `no-new-privileges` always holds");
+                return Err(self.reader.refused("SecurityOpt", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Processors, processes, descriptors, files: what of these is said, and the ceiling's where nothing is.
+    fn amounts(&self, mapped: &mut Mapped) -> Result<Vec<PolicyLayer>, Refused> {
+        let (host, most) = (&self.reader, &self.around.ceiling.limits);
+        let mut layers = Vec::new();
+        let cpus = self.cpus()?.or(most.cpus.map(|cpus| u64::from(cpus.0)));
+        if let Some(cpus) = cpus {
+            set(&mut layers, "limits.cpus", &format!("{}.{:03}", cpus / 1000, cpus % 1000));
+        }
+        if let Some(cores) = host.text("CpusetCpus")? {
+            if !cores.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-')) {
+                return Err(host.refused("CpusetCpus", "it is no list of cores as `0-1,3`"));
+            }
+            set(&mut layers, "limits.cpuset", &quoted(cores));
+        } else if let Some(cores) = &most.cpuset {
+            set(&mut layers, "limits.cpuset", &format!("{cores:?}"));
+        }
+        let pids = host.number("PidsLimit")?.filter(|pids| *pids > 0);
+        let mut pids = pids.map_or_else(|| most.pids.unwrap_or(PIDS), |pids| u32::try_from(pids).unwrap_or(u32::MAX));
+        let mut open_files = most.open_files.unwrap_or(OPEN_FILES);
+        let mut file_size = most.file_size.map_or(FILE_SIZE, |size| size.0);
+        let mut cpu_time = most.cpu_time.map(|time| time.0.div_ceil(1000));
+        for (name, value) in self.ulimits()? {
+            let small = u32::try_from(value).unwrap_or(u32::MAX);
+            match name.as_str() {
+                "nofile" => open_files = small,
+                "nproc" => pids = pids.min(small),
+                "fsize" => file_size = value,
+                "cpu" => cpu_time = Some(value),
+                // No program leaves a core behind.
+                "core" if value == 0 => {}
+                _ => {
+                    let why = format!("`{name}`: only nofile, nproc, fsize, cpu, and core at 0 are held");
+                    return Err(host.refused("Ulimits", why));
+                }
+            }
+        }
+        set(&mut layers, "limits.pids", &pids.to_string());
+        set(&mut layers, "limits.open_files", &open_files.to_string());
+        set(&mut layers, "limits.file_size", &quoted(&format!("{file_size}B")));
+        set(&mut layers, "limits.files", &most.files.unwrap_or(FILES).to_string());
+        set(&mut layers, "limits.output", &bytes(most.output.map_or(OUTPUT, |output| output.0.min(OUTPUT))));
+        if let Some(seconds) = cpu_time {
+            set(&mut layers, "limits.cpu_time", &quoted(&format!("{seconds}s")));
+        }
+        if let (None, TierChoice::Fixed(tier)) = (host.text("Runtime")?, self.around.ceiling.tier) {
+            set(&mut mapped.layers, "tier", tier.as_str());
+        }
+        Ok(layers)
+    }
+
+    /// Thousandths of a processor.
+    fn cpus(&self) -> Result<Option<u64>, Refused> {
+        let host = &self.reader;
+        let (nano, quota, period) = (host.amount("NanoCpus")?, host.number("CpuQuota")?, host.amount("CpuPeriod")?);
+        match (nano, quota) {
+            (Some(_), Some(_)) => Err(host.refused("NanoCpus", "it and CpuQuota say the same; say one of them")),
+            (Some(nano), None) => Ok(Some((nano / 1_000_000).max(1))),
+            (None, Some(quota)) => {
+                let quota = u64::try_from(quota).map_err(|_negative| host.refused("CpuQuota", "it is below zero"))?;
+                let period = period.unwrap_or(PERIOD).max(1);
+                Ok(Some((quota.saturating_mul(1000) / period).max(1)))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The smaller of soft and hard: no program can raise it again.
+    fn ulimits(&self) -> Result<Vec<(String, u64)>, Refused> {
+        let wrong = |why: String| self.reader.refused("Ulimits", why);
+        let mut all = Vec::new();
+        for table in self.reader.tables("Ulimits")? {
+            let name = table.get("Name").and_then(Json::as_str).unwrap_or_default();
+            let side = |field: &str| table.get(field).and_then(Json::as_u64);
+            let value = match (side("Soft"), side("Hard")) {
+                (Some(soft), Some(hard)) => soft.min(hard),
+                (Some(one), None) | (None, Some(one)) => one,
+                (None, None) => {
+                    return Err(wrong(format!("`{name}` has no number from 0 on; nothing is unlimited here")));
+                }
+            };
+            all.push((name.to_ascii_lowercase(), value));
+        }
+        Ok(all)
+    }
+
+    /// Folders of the host, read-only or writable.
+    fn binds(&self, places: &mut Places) -> Result<(), Refused> {
+        let host = &self.reader;
+        let mut targets = BTreeSet::new();
+        for bind in host.list("Binds")? {
+            let mut parts = bind.split(':');
+            let (from, to, options) = (parts.next().unwrap_or_default(), parts.next(), parts.next().unwrap_or("rw"));
+            let wrong = |why: &str| host.refused("Binds", format!("`{bind}`: {why}"));
+            let Some(to) = to.filter(|_| parts.next().is_none()) else {
+                return Err(wrong("it is no FROM:TO or FROM:TO:ro"));
+            };
+            let mut is_read_only = false;
+            for option in options.split(',') {
+                match option {
+                    "ro" => is_read_only = true,
+                    "" | "rw" | "rprivate" | "private" => {}
+                    _ => return Err(wrong("only `ro` and `rw` are held")),
+                }
+            }
+            targets.insert(self.bind("Binds", (from, to), is_read_only, places)?);
+        }
+        for mount in host.tables("Mounts")? {
+            let text = |field: &str| mount.get(field).and_then(Json::as_str).unwrap_or_default();
+            let is_read_only = mount.get("ReadOnly").and_then(Json::as_bool).unwrap_or(false);
+            let known = ["Type", "Source", "Target", "ReadOnly"];
+            let other = mount
+                .iter()
+                .find(|(field, value)| !known.contains(&field.as_str()) && !super::body::says_nothing(value));
+            if let Some((field, _)) = other {
+                return Err(host.refused("Mounts", format!("`{field}`: nothing here can hold it")));
+            }
+            if text("Type") != "bind" {
+                return Err(host.refused("Mounts", format!("`{}`: only `bind` is held; see also Tmpfs", text("Type"))));
+            }
+            targets.insert(self.bind("Mounts", (text("Source"), text("Target")), is_read_only, places)?);
+        }
+        // Clients name the places of binds here once more; a volume of its own would need somebody who keeps it.
+        let volumes = self.top.fields.get("Volumes").and_then(Json::as_object);
+        let other =
+            volumes.into_iter().flatten().find(|(path, _)| inside(path).is_none_or(|path| !targets.contains(&path)));
+        match other {
+            Some((path, _)) => {
+                Err(Refused::new("Volumes", format!("`{path}`: no volumes are kept; bind a folder there")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn bind(
+        &self,
+        field: &str,
+        (from, to): (&str, &str),
+        is_read_only: bool,
+        places: &mut Places,
+    ) -> Result<String, Refused> {
+        let wrong = |why: &str| self.reader.refused(field, format!("`{from}`: {why}"));
+        let Some(source) = inside(from) else {
+            return Err(wrong("it is no absolute path of a folder; no volumes are kept here"));
+        };
+        let Some(target) = inside(to).filter(|to| to != "/") else {
+            return Err(wrong("the place inside is no absolute path below `/`"));
+        };
+        if is_read_only { &mut places.read } else { &mut places.write }.push((source, target.clone()));
+        places.executable |= !is_read_only;
+        Ok(target)
+    }
+
+    fn tmpfs(&self, places: &mut Places) -> Result<(), Refused> {
+        for (path, options) in self.reader.texts("Tmpfs")? {
+            let wrong = |why: String| self.reader.refused("Tmpfs", format!("`{path}`: {why}"));
+            let at = inside(&path).ok_or_else(|| wrong("it is no absolute path".to_owned()))?;
+            let mut size = None;
+            for option in options.split(',').filter(|option| !option.is_empty()) {
+                match option.split_once('=') {
+                    Some(("size", text)) => {
+                        size = Some(size_of(text).ok_or_else(|| wrong(format!("`{text}` is no size")))?);
+                    }
+                    // It is the container's user's alone.
+                    Some(("mode" | "uid" | "gid", _)) => {}
+                    None if option == "exec" => places.executable = true,
+                    None if matches!(option, "rw" | "noexec" | "nosuid" | "nodev") => {}
+                    Some(_) | None => return Err(wrong(format!("`{option}` is not held"))),
+                }
+            }
+            match at.as_str() {
+                "/tmp" => places.tmp = size.or(Some(TMP)),
+                "/dev/shm" => places.shm = size.or(Some(SHM)),
+                "/run" => places.run = size.or(Some(RUN)),
+                _ if places.work.is_none() => places.work = Some((at, size)),
+                _ => return Err(wrong("beside /tmp, /run and /dev/shm there can be one more".to_owned())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Docker makes a working directory that is missing.
+    fn work(&self, places: &mut Places) {
+        let path = &self.workdir.path;
+        let own = ["/tmp", "/run", "/dev/shm", "/var/tmp"];
+        let below = |place: &str| path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
+        let shown =
+            places.read.iter().chain(&places.write).any(|(_, to)| below(to)) || own.iter().any(|own| below(own));
+        if places.work.is_none() && self.workdir.asked && !shown && !(self.around.has)(path) {
+            places.work = Some((path.clone(), None));
+        }
+    }
+
+    /// Memory, and the places that count in it.
+    fn sizes(&self, places: &Places, mapped: &mut Mapped) -> Result<(), Refused> {
+        let (host, fs, limits) = (&self.reader, &self.around.ceiling.fs, &self.around.ceiling.limits);
+        let asked = host.amount("Memory")?;
+        if let Some(swap) = host.number("MemorySwap")?
+            && asked.is_none_or(|memory| u64::try_from(swap) != Ok(memory))
+        {
+            return Err(
+                host.refused("MemorySwap", "there is no swap here; give Memory the same number, or leave it out")
+            );
+        }
+        let memory = asked.or(limits.memory.map(|most| most.0)).unwrap_or(MEMORY);
+        let shm = host.amount("ShmSize")?.or(places.shm);
+        let mut part = |name: &str, asked: Option<u64>, silent: u64, share: u64| {
+            let room = (memory / share).max(LEAST);
+            if asked.is_some_and(|asked| asked > room) {
+                let told = format!("{name} ends at {}: what is written there counts as memory", Bytes(room));
+                mapped.warnings.push(told);
+            }
+            asked.unwrap_or(silent).min(room)
+        };
+        let tmp = part("/tmp", places.tmp, TMP.min(fs.tmp.0), 2);
+        let shm = part("/dev/shm", shm, SHM.min(fs.shm.0), 4);
+        let run = part("/run", places.run, RUN.min(fs.run.0), 16);
+        let asked = places.work.as_ref().and_then(|(_, size)| *size);
+        let work = part("the working directory", asked, WORK, 8);
+        let disk = tmp.saturating_add(shm).saturating_add(run).saturating_add(work);
+        let disk = limits.disk.map_or(disk, |most| disk.min(most.0));
+        for (clause, size) in
+            [("limits.memory", memory), ("fs.tmp", tmp), ("fs.shm", shm), ("fs.run", run), ("limits.disk", disk)]
+        {
+            set(&mut mapped.layers, clause, &bytes(size));
+        }
+        Ok(())
+    }
+
+    fn files(&self, places: &Places, mapped: &mut Mapped) -> Result<(), Refused> {
+        let is_read_only = self.reader.flag("ReadonlyRootfs")?;
+        let Around { image, empty, ceiling, .. } = self.around;
+        let layers = &mut mapped.layers;
+        set(layers, "fs.root", &quoted(&format!("image:{}", image.digest)));
+        set(layers, "fs.read", &grants(&places.read));
+        set(layers, "fs.write", &grants(&places.write));
+        if !places.write.is_empty() {
+            for clause in UNCOUNTED {
+                layers.push(PolicyLayer::Flag { name: "--prefer".to_owned(), value: clause.to_owned() });
+            }
+            mapped.warnings.push("what is written to binds is not counted by limits.disk and limits.files".to_owned());
+        }
+        let layers = &mut mapped.layers;
+        set(layers, "fs.sockets", sockets_of(ceiling.fs.sockets));
+        set(layers, "syscalls.profile", &quoted(&ceiling.syscalls.profile));
+        // With a read-only root and folders that hold no programs, nothing that was written is to be run.
+        let noexec = ceiling.fs.noexec || (is_read_only && !places.executable);
+        set(layers, "fs.noexec", if noexec { "true" } else { "false" });
+        if let Some((at, _)) = &places.work {
+            let path = quoted(&empty.to_string_lossy());
+            // It is one of ours, and shown inside as it is: empty.
+            let value = format!("{}:/mnt", empty.to_string_lossy());
+            layers.push(PolicyLayer::Flag { name: "--dangerous-read".to_owned(), value });
+            let mode = if is_read_only && !self.is_tmpfs(at) { "ro" } else { "copy" };
+            set(layers, "workspace", &format!("{{ path = {path}, at = {}, mode = \"{mode}\" }}", quoted(at)));
+        }
+        let told = if is_read_only {
+            "/tmp, /run, /var/tmp and the user's home are the container's own and writable"
+        } else {
+            "the image is read-only; /tmp, /run, /var/tmp, the user's home, a WorkingDir that the image lacks, and binds are writable"
+        };
+        mapped.warnings.push(told.to_owned());
+        Ok(())
+    }
+
+    fn is_tmpfs(&self, at: &str) -> bool {
+        let named = self.reader.fields.get("Tmpfs").and_then(Json::as_object);
+        named.into_iter().flatten().any(|(path, _)| inside(path).as_deref() == Some(at))
+    }
+}
+
+const fn sockets_of(most: Sockets) -> &'static str {
+    match most {
+        Sockets::Pairs => "false",
+        Sockets::Own | Sockets::Host => "own",
+    }
+}
+
+fn grants(all: &[(String, String)]) -> String {
+    let one = |(from, to): &(String, String)| format!("{{ from = {}, to = {} }}", quoted(from), quoted(to));
+    format!("[{}]", all.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+fn bytes(size: u64) -> String {
+    quoted(&format!("{size}B"))
+}
+
+/// As the kernel reads `size=` of tmpfs: bytes, or with `k`, `m`, `g`.
+fn size_of(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let lower = lower.strip_suffix('b').unwrap_or(&lower);
+    let shift = match lower.chars().last()? {
+        'k' => 10,
+        'm' => 20,
+        'g' => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { lower } else { lower.get(..lower.len().saturating_sub(1))? };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|size| *size > 0)
+}

@@ -1,0 +1,271 @@
+//! The mapping of a create body, field by field: what becomes of it, and what is refused by its name.
+
+use std::path::Path;
+
+use policy::value::Policy;
+use sandbox::{Environment, PolicyLayer};
+use serde_json::{Value as Json, json};
+
+use super::body::{Around, Mapped, Refused, map};
+use super::{CEILING, yes};
+use crate::backend::Image;
+use crate::desk;
+use crate::envd::Query;
+
+fn image() -> Image {
+    let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    Image {
+        digest: format!("sha256:{}", "a".repeat(64)),
+        entrypoint: words(&["/entry"]),
+        cmd: words(&["serve"]),
+        workdir: Some("/srv".to_owned()),
+        people: vec![("root".to_owned(), 0), ("app".to_owned(), 700), ("nobody".to_owned(), 65534)],
+        ..Image::default()
+    }
+}
+
+fn ceiling(more: &[&str]) -> Policy {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = Environment {
+        state: sandbox::state::Places { fumehood_state: Some(folder.path().into()), ..Default::default() },
+        cwd: Some("/".into()),
+        ..Environment::default()
+    };
+    let layers: Vec<_> = CEILING.iter().chain(more).map(|text| PolicyLayer::Set((*text).to_owned())).collect();
+    desk::load(&layers, &environment).unwrap().policy
+}
+
+fn mapped_below(body: &Json, ceiling: &Policy) -> Result<Mapped, Refused> {
+    let image = image();
+    let has = |path: &str| path == "/srv";
+    let around =
+        Around { image: &image, ceiling, empty: Path::new("/state/empty"), has: &has, hostname: "0123456789ab" };
+    map(body.as_object().unwrap(), &around)
+}
+
+fn mapped(body: &Json) -> Result<Mapped, Refused> {
+    mapped_below(body, &ceiling(&[]))
+}
+
+/// The values of a clause, in the order of the layers.
+fn clause(mapped: &Mapped, clause: &str) -> Vec<String> {
+    let value = |layer: &PolicyLayer| match layer {
+        PolicyLayer::Set(text) => Some(text.split_once('=').filter(|(name, _)| *name == clause)?.1.to_owned()),
+        PolicyLayer::Flag { name, value } => (name == clause).then(|| value.clone()),
+        PolicyLayer::Document(_) => None,
+    };
+    mapped.layers.iter().filter_map(value).collect()
+}
+
+#[test]
+fn each_field_becomes_a_clause() {
+    let host = |field: &str, value: Json| json!({ "HostConfig": { field: value } });
+    let root = format!("\"image:sha256:{}\"", "a".repeat(64));
+    let rows = [
+        (host("Memory", json!(64 << 20)), "limits.memory", "\"67108864B\""),
+        (json!({ "HostConfig": { "Memory": 64 << 20, "MemorySwap": 64 << 20 } }), "limits.memory", "\"67108864B\""),
+        (host("NanoCpus", json!(1_500_000_000)), "limits.cpus", "1.500"),
+        (json!({ "HostConfig": { "CpuQuota": 50_000, "CpuPeriod": 100_000 } }), "limits.cpus", "0.500"),
+        (host("CpuQuota", json!(25_000)), "limits.cpus", "0.250"),
+        (host("CpusetCpus", json!("0-1,3")), "limits.cpuset", "\"0-1,3\""),
+        (host("PidsLimit", json!(64)), "limits.pids", "64"),
+        (host("Ulimits", json!([{ "Name": "nofile", "Soft": 64, "Hard": 128 }])), "limits.open_files", "64"),
+        (host("Ulimits", json!([{ "Name": "nproc", "Soft": 9, "Hard": 9 }])), "limits.pids", "9"),
+        (host("Ulimits", json!([{ "Name": "fsize", "Soft": 512, "Hard": 512 }])), "limits.file_size", "\"512B\""),
+        (host("Ulimits", json!([{ "Name": "cpu", "Soft": 5, "Hard": 5 }])), "limits.cpu_time", "\"5s\""),
+        (host("ShmSize", json!(8 << 20)), "fs.shm", "\"8388608B\""),
+        (host("Tmpfs", json!({ "/tmp": "size=64m,noexec" })), "fs.tmp", "\"67108864B\""),
+        (host("Tmpfs", json!({ "/run": "size=1M" })), "fs.run", "\"1048576B\""),
+        (host("Binds", json!(["/data:/in:ro"])), "fs.read", "[{ from = \"/data\", to = \"/in\" }]"),
+        (host("Binds", json!(["/data:/out"])), "fs.write", "[{ from = \"/data\", to = \"/out\" }]"),
+        (
+            host("Mounts", json!([{ "Type": "bind", "Source": "/data", "Target": "/in", "ReadOnly": true }])),
+            "fs.read",
+            "[{ from = \"/data\", to = \"/in\" }]",
+        ),
+        (host("NetworkMode", json!("none")), "net.mode", "loopback"),
+        (host("NetworkMode", json!("default")), "net.mode", "loopback"),
+        (json!({ "NetworkDisabled": true }), "net.mode", "none"),
+        (host("Runtime", json!("runsc")), "tier", "gvisor"),
+        (json!({ "User": "1000:1000" }), "process.user", "\"user\""),
+        (json!({ "User": "nobody" }), "process.user", "\"nobody\""),
+        (json!({ "User": "700:app" }), "process.user", "\"app\""),
+        (json!({ "Hostname": "box" }), "process.hostname", "\"box\""),
+        (json!({}), "process.hostname", "\"0123456789ab\""),
+        (json!({ "Env": ["A=b=c", "GONE"] }), "--env", "A=b=c"),
+        (
+            json!({ "WorkingDir": "/work/" }),
+            "workspace",
+            "{ path = \"/state/empty\", at = \"/work\", mode = \"copy\" }",
+        ),
+        (
+            json!({ "WorkingDir": "/work", "HostConfig": { "ReadonlyRootfs": true } }),
+            "workspace",
+            "{ path = \"/state/empty\", at = \"/work\", mode = \"ro\" }",
+        ),
+        (json!({ "HostConfig": { "ReadonlyRootfs": true, "Tmpfs": { "/tmp": "" } } }), "fs.noexec", "true"),
+        (json!({ "HostConfig": { "ReadonlyRootfs": true, "Tmpfs": { "/tmp": "exec" } } }), "fs.noexec", "false"),
+        (json!({}), "fs.noexec", "false"),
+        (json!({}), "fs.root", root.as_str()),
+    ];
+    for (body, name, value) in rows {
+        let mapped = mapped(&body).unwrap_or_else(|refused| panic!("{body}: {refused:?}"));
+        assert_eq!(clause(&mapped, name), [value], "{body}");
+    }
+}
+
+#[test]
+fn each_field_that_widens_is_refused_by_its_name() {
+    let host = |field: &str, value: Json| (json!({ "HostConfig": { field: value } }), format!("HostConfig.{field}"));
+    let rows = [
+        host("Privileged", json!(true)),
+        host("CapAdd", json!(["SYS_ADMIN"])),
+        host("PidMode", json!("host")),
+        host("IpcMode", json!("host")),
+        host("UTSMode", json!("host")),
+        host("UsernsMode", json!("host")),
+        host("CgroupnsMode", json!("host")),
+        host("NetworkMode", json!("host")),
+        host("NetworkMode", json!("bridge")),
+        host("NetworkMode", json!("container:abc")),
+        host("Devices", json!([{ "PathOnHost": "/dev/kvm" }])),
+        host("DeviceRequests", json!([{ "Count": -1 }])),
+        host("SecurityOpt", json!(["seccomp=unconfined"])),
+        host("SecurityOpt", json!(["apparmor=unconfined"])),
+        host("SecurityOpt", json!(["no-new-privileges:false"])),
+        host("OomKillDisable", json!(true)),
+        host("OomScoreAdj", json!(-500)),
+        host("PortBindings", json!({ "80/tcp": [{ "HostPort": "80" }] })),
+        host("PublishAllPorts", json!(true)),
+        host("VolumesFrom", json!(["other"])),
+        host("Binds", json!(["data:/in"])),
+        host("Binds", json!(["/data:/in:z"])),
+        host("Binds", json!(["/data:/"])),
+        host("Binds", json!(["/a/../etc:/in"])),
+        host("Mounts", json!([{ "Type": "volume", "Source": "data", "Target": "/in" }])),
+        host(
+            "Mounts",
+            json!([{ "Type": "bind", "Source": "/a", "Target": "/b", "BindOptions": { "Propagation": "shared" } }]),
+        ),
+        host("Tmpfs", json!({ "/tmp": "suid" })),
+        host("Tmpfs", json!({ "/a": "", "/b": "" })),
+        host("MemorySwap", json!(-1)),
+        host("MemorySwap", json!(1 << 30)),
+        host("Memory", json!(-5)),
+        host("MemoryReservation", json!(1 << 20)),
+        host("CpuShares", json!(512)),
+        host("CpusetCpus", json!("all")),
+        host("Ulimits", json!([{ "Name": "memlock", "Soft": -1, "Hard": -1 }])),
+        host("Ulimits", json!([{ "Name": "core", "Soft": 1, "Hard": 1 }])),
+        host("RestartPolicy", json!({ "Name": "always" })),
+        host("LogConfig", json!({ "Type": "syslog" })),
+        host("Runtime", json!("kata")),
+        host("StorageOpt", json!({ "size": "1G" })),
+        host("Sysctls", json!({ "net.ipv4.ip_forward": "1" })),
+        host("ExtraHosts", json!(["a:127.0.0.1"])),
+        host("Dns", json!(["8.8.8.8"])),
+        host("GroupAdd", json!(["0"])),
+        host("SomethingNew", json!(1)),
+        (json!({ "User": "root" }), "User".to_owned()),
+        (json!({ "User": "0:0" }), "User".to_owned()),
+        (json!({ "User": "4242" }), "User".to_owned()),
+        (json!({ "User": "app:root" }), "User".to_owned()),
+        (json!({ "Volumes": { "/data": {} } }), "Volumes".to_owned()),
+        (json!({ "Healthcheck": { "Test": ["CMD", "true"] } }), "Healthcheck".to_owned()),
+        (json!({ "MacAddress": "02:42:ac:11:00:02" }), "MacAddress".to_owned()),
+        (json!({ "WorkingDir": "work" }), "WorkingDir".to_owned()),
+        (json!({ "StopSignal": "SIGNOTHING" }), "StopSignal".to_owned()),
+        (
+            json!({ "NetworkingConfig": { "EndpointsConfig": { "mine": {} } } }),
+            "NetworkingConfig.EndpointsConfig.mine".to_owned(),
+        ),
+        (json!({ "Unheard": "of" }), "Unheard".to_owned()),
+    ];
+    for (body, field) in rows {
+        assert_eq!(mapped(&body).unwrap_err().field, field, "{body}");
+    }
+}
+
+#[test]
+fn what_says_nothing_is_accepted() {
+    let body = json!({
+        "Image": "x", "AttachStdout": true, "Domainname": "", "OnBuild": null, "Volumes": { "/in": {} },
+        "Healthcheck": { "Test": ["NONE"] },
+        "NetworkingConfig": { "EndpointsConfig": { "default": { "IPAMConfig": null, "Links": null, "Aliases": null } } },
+        "HostConfig": {
+            "Privileged": false, "CapAdd": null, "CapDrop": ["ALL"], "PidMode": "", "IpcMode": "private", "Devices": [],
+            "SecurityOpt": ["no-new-privileges:true"], "OomKillDisable": false, "PortBindings": {}, "Init": true,
+            "RestartPolicy": { "Name": "no", "MaximumRetryCount": 0 }, "LogConfig": { "Type": "", "Config": {} },
+            "MemorySwappiness": -1, "ConsoleSize": [24, 80], "Binds": ["/data:/in"], "NetworkMode": "default",
+            "Ulimits": [{ "Name": "core", "Soft": 0, "Hard": 0 }], "BlkioDeviceReadBps": null,
+        },
+    });
+    let mapped = mapped(&body).unwrap();
+    assert!(mapped.warnings.iter().any(|told| told.starts_with("no network")), "{:?}", mapped.warnings);
+    assert!(mapped.warnings.iter().any(|told| told.contains("not root")), "{:?}", mapped.warnings);
+}
+
+#[test]
+fn an_entrypoint_takes_the_images_command_away() {
+    let argv = |body: Json| mapped(&body).map(|mapped| mapped.program.argv.join(" "));
+    assert_eq!(argv(json!({})).unwrap(), "/entry serve");
+    assert_eq!(argv(json!({ "Cmd": ["x", "y"] })).unwrap(), "/entry x y");
+    assert_eq!(argv(json!({ "Entrypoint": ["sh"], "Cmd": ["-c", "true"] })).unwrap(), "sh -c true");
+    assert_eq!(argv(json!({ "Entrypoint": "sh" })).unwrap(), "sh");
+    assert_eq!(argv(json!({ "Entrypoint": [""] })).unwrap_err().field, "Cmd");
+}
+
+#[test]
+fn a_program_begins_where_docker_has_it() {
+    let cwd = |body: Json| mapped(&body).unwrap().program.cwd.unwrap();
+    assert_eq!(cwd(json!({})), "/srv");
+    assert_eq!(cwd(json!({ "WorkingDir": "/work//x/" })), "/work/x");
+    let bound = mapped(&json!({ "WorkingDir": "/in/deep", "HostConfig": { "Binds": ["/data:/in"] } })).unwrap();
+    assert_eq!(clause(&bound, "workspace"), Vec::<String>::new());
+}
+
+#[test]
+fn what_nobody_says_is_the_ceilings() {
+    let low = ceiling(&[
+        "limits.memory=128M",
+        "fs.tmp=32M",
+        "fs.run=4M",
+        "limits.pids=8",
+        "limits.cpus=0.5",
+        "fs.shm=4M",
+        "net.mode=none",
+    ]);
+    let mapped = mapped_below(&json!({}), &low).unwrap();
+    let rows = [
+        ("limits.memory", "\"134217728B\""),
+        ("limits.pids", "8"),
+        ("limits.cpus", "0.500"),
+        ("fs.shm", "\"4194304B\""),
+        ("net.mode", "none"),
+    ];
+    for (name, value) in rows {
+        assert_eq!(clause(&mapped, name), [value]);
+    }
+}
+
+#[test]
+fn places_fit_into_memory() {
+    for memory in [16_u64 << 20, 64 << 20, 128 << 20, 1 << 30] {
+        let body = json!({ "WorkingDir": "/work", "HostConfig": {
+            "Memory": memory, "ShmSize": memory, "Tmpfs": { "/tmp": format!("size={memory}") },
+        } });
+        let mapped = mapped(&body).unwrap();
+        let size = |name| clause(&mapped, name).concat().trim_matches(['"', 'B']).parse::<u64>().unwrap();
+        assert!(size("limits.disk") <= memory, "{memory}");
+        assert_eq!(size("fs.tmp"), memory / 2);
+        assert!(mapped.warnings.iter().any(|told| told.starts_with("/tmp ends at")), "{:?}", mapped.warnings);
+    }
+}
+
+#[test]
+fn booleans_are_read_in_every_clients_way() {
+    let read = |text: &str| yes(&Query::of(&format!("/?a={text}").parse().unwrap()), "a");
+    assert!(["1", "true", "True"].iter().all(|text| read(text) == Ok(true)));
+    assert!(["0", "false", "False", ""].iter().all(|text| read(text) == Ok(false)));
+    assert!(read("maybe").is_err());
+}

@@ -26,7 +26,8 @@ pub(super) const PROBES: &[Entry] = &[
     ("complain", complain),
     ("fill", fill),
     ("fill-open", fill_open),
-    ("reserve", reserve),
+    ("reserve", |probe| reserve(probe, FallocateFlags::empty())),
+    ("reserve-behind", |probe| reserve(probe, FallocateFlags::KEEP_SIZE)),
     ("big-file", big_file),
     ("many-files", many_files),
     ("descriptors", descriptors),
@@ -346,14 +347,14 @@ fn fill_open(probe: &Probe) {
 }
 
 /// `MIB FOLDER`: blocks without writing.
-fn reserve(probe: &Probe) {
+fn reserve(probe: &Probe, flags_of_room: FallocateFlags) {
     let path = probe.arg(1).join("fumehood-reserve");
     // The kernel ends who reserves more than a file may hold, unless it would rather hear of it.
     task::ignore_signals();
     let bytes = u64::try_from(mib(probe, 0) * MIB).unwrap_or(0);
     let flags = OFlags::CREATE | OFlags::RDWR;
     let done = rustix::fs::open(&path, flags, rustix::fs::Mode::RWXU)
-        .and_then(|fd| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes));
+        .and_then(|fd| rustix::fs::fallocate(&fd, flags_of_room, 0, bytes));
     told(probe, &probe.arg(1), done, if done.is_ok() { mib(probe, 0) } else { 0 });
     rest(STAY);
     probe.saw("remove it", fs::remove_file(&path).map_err(|error| errno(&error)));

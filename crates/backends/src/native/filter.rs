@@ -43,6 +43,7 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     // base
     ("getppid", [0; 6]),
     ("fchmod", [NO_DESCRIPTOR, 0o6000, 0, 0, 0, 0]),
+    ("fallocate", [NO_DESCRIPTOR, 1, 0, 1, 0, 0]),
     // closed
     ("userfaultfd", [0xffff_ffff, 0, 0, 0, 0, 0]),
     ("setns", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]),

@@ -47,6 +47,8 @@ pub struct Sample {
     pub memory: u64,
     /// Highest memory of the tree known, bytes.
     pub memory_peak: u64,
+    /// Nobody counts memory but who looks: what came and went between two looks is not in [`Self::memory_peak`].
+    pub memory_sampled: bool,
     /// Processes and threads now, the guest left out.
     pub pids: u64,
     /// Most processes and threads known.
@@ -59,6 +61,8 @@ pub struct Sample {
     pub oom_kills: u64,
     /// Buffers of TCP and UDP have what they may have; more is thrown away.
     pub sockets_full: bool,
+    /// Bytes that wait in sockets and are charged to no control group, where they are looked at: none of [`Self::memory`].
+    pub waiting: u64,
     /// Another kernel counts the program's processes, and does not tell: [`Self::pids`] is 0 then.
     pub uncounted_pids: bool,
     /// Forks refused by the process limit.
@@ -92,6 +96,15 @@ impl Running {
         };
         let sample = sample(counted, &tree, if self.held.by_runtime { 2 } else { 1 });
         if self.held.own_kernel { Sample { pids: 0, pids_peak: 0, uncounted_pids: true, ..sample } } else { sample }
+    }
+
+    /// What waits in sockets and is charged to nobody; more than anybody could look through is more than there may be.
+    fn waiting(&self) -> u64 {
+        if !self.held.scope.uncharged {
+            return 0;
+        }
+        let found = sys::proc::Process::open(self.held.child.pid).and_then(|guest| guest.uncharged_socket_bytes());
+        found.unwrap_or_else(|error| if error.is_gone() { 0 } else { u64::MAX })
     }
 }
 
@@ -156,7 +169,7 @@ impl backend::Running for Running {
     fn sample(&self) -> Sample {
         let counted = self.held.group.as_ref().and_then(|group| group.usage().ok()).unwrap_or_default();
         let known = counted.memory.is_some() && counted.pids.is_some() && counted.cpu_user_us.is_some();
-        self.with_survey(&counted, known && !self.held.scope.files)
+        Sample { waiting: self.waiting(), ..self.with_survey(&counted, known && !self.held.scope.files) }
     }
 
     fn last_sample(&self) -> Sample {
@@ -213,12 +226,14 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey, own: u64) 
         ran_us: counted.cpu_us,
         memory,
         memory_peak: counted.memory_peak.unwrap_or(memory),
+        memory_sampled: counted.memory_peak.is_none(),
         pids,
         pids_peak: counted.pids_peak.map_or(pids, |n| n.saturating_sub(own)),
         io_read: counted.io_read.unwrap_or(0),
         io_written: counted.io_written.unwrap_or(0),
         oom_kills: counted.oom_kills.unwrap_or(0),
         sockets_full: counted.sockets_full,
+        waiting: 0,
         uncounted_pids: false,
         pids_refused: counted.pids_refused.unwrap_or(0),
         unlinked: tree.unlinked,

@@ -210,6 +210,10 @@ fn scope(prepared: &Prepared) -> Scope {
     Scope {
         in_memory: in_memory(&prepared.config.ops),
         files: prepared.plan.controls().any(looked_at),
+        uncharged: prepared
+            .plan
+            .controls()
+            .any(|control| matches!(control, policy::Control::Watch(policy::control::Watch::Waiting(_)))),
         own_network: prepared.blueprint.namespaces.contains(&policy::control::Namespace::Net),
         // As the kernel shows it.
         folder: folder.map(|folder| folder.canonicalize().unwrap_or_else(|_gone| folder.clone())),

@@ -18,6 +18,8 @@ pub(crate) struct Scope {
     pub(super) files: bool,
     /// The network namespace is the tree's own.
     pub(super) own_network: bool,
+    /// What waits in sockets there and no control group is charged for.
+    pub(super) uncharged: bool,
     /// The folder of the run: files below it are on disk, whatever its file system.
     pub(super) folder: Option<PathBuf>,
     /// Memory that shows in no file is closed: mappings of such cannot be.

@@ -270,6 +270,7 @@ impl Proof<'_> {
                 | Watch::CpuTime { .. }
                 | Watch::Memory(_)
                 | Watch::Locks(_)
+                | Watch::Waiting(_)
                 | Watch::Pids(_)
                 | Watch::Disk(_)
                 | Watch::Files(_)

@@ -46,7 +46,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::LimitsCpuTime => cpu_time(policy, host),
         ClauseId::LimitsCpus => cpus(policy, host),
         ClauseId::LimitsCpuset => super::cpuset(policy, host),
-        ClauseId::LimitsMemory => memory(policy, host),
+        ClauseId::LimitsMemory => memory(policy, host, true),
         ClauseId::LimitsPids => pids(policy, host, |count| {
             // One more for the guest itself.
             let value = u64::from(count).saturating_add(1);

@@ -23,7 +23,7 @@ pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};
 use policy::units::{ranges, spans};
-use policy::value::{Policy, Root, Threat};
+use policy::value::{NetMode, Policy, Root, Threat};
 use policy::{ClauseId, Support, Unmet};
 
 use sys::machine::Labels;
@@ -142,11 +142,17 @@ pub(crate) fn cpu_time(policy: &Policy, host: &Capabilities) -> Support {
 /// Byte-range locks that a run may have at once: databases have some hundred.
 const MAX_LOCKS: u64 = 16_384;
 
-/// Memory of the whole tree.
-pub(crate) fn memory(policy: &Policy, host: &Capabilities) -> Support {
+/// Memory of the whole tree. `own_network`: its sockets of TCP and netlink, if it may have any, are in a namespace of its own.
+pub(crate) fn memory(policy: &Policy, host: &Capabilities, own_network: bool) -> Support {
     let locks = watched(Watch::Locks(MAX_LOCKS));
     when_some(policy.limits.memory, |limit| match host.controller("memory") {
-        Some(version) => held_with(Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0) }, [locks]),
+        Some(version) => {
+            // What no group is charged for is there with sockets of TCP and netlink alone.
+            let sockets = own_network && policy.net.mode != NetMode::None;
+            let waiting = sockets.then(|| watched(Watch::Waiting(policy::Bytes(limit.0 / 4))));
+            let group = Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0) };
+            held_with(group, [locks].into_iter().chain(waiting))
+        }
         None => looked_at(policy, Watch::Memory(limit), [Filter::Visible, Filter::CountedMemory], [locks]),
     })
 }

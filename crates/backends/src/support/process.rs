@@ -50,7 +50,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::LimitsCpuTime => cpu_time(policy, host),
         ClauseId::LimitsCpus => cpus(policy, host),
         ClauseId::LimitsCpuset => super::cpuset(policy, host),
-        ClauseId::LimitsMemory => memory(policy, host),
+        ClauseId::LimitsMemory => memory(policy, host, false),
         ClauseId::LimitsPids => {
             pids(policy, host, |count| looked_at(policy, Watch::Pids(count), [Filter::Visible], []))
         }

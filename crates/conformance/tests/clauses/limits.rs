@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance::case::{BOTH, EVERY, LINUX, TREES};
+use conformance::case::{BOTH, CONTAINER, EVERY, LINUX, TREES};
 use conformance::live::until;
 use conformance::{Case, Cell, Ended, Fixture, Held, Tier, check};
 use policy::ClauseId;
@@ -69,6 +69,12 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Enforced(memory_of_tmpfs),
     },
     Case {
+        clause: ClauseId::LimitsMemory,
+        backends: CONTAINER,
+        sentence: "what waits for connections that nobody accepts counts, and so do messages of netlink",
+        cell: Cell::Enforced(memory_of_sockets),
+    },
+    Case {
         clause: ClauseId::LimitsPids,
         backends: LINUX,
         sentence: "processes stop at the limit",
@@ -86,6 +92,12 @@ pub(crate) const CASES: &[Case] = &[
         backends: EVERY,
         sentence: "a file stops at its size",
         cell: Cell::Enforced(file_size),
+    },
+    Case {
+        clause: ClauseId::LimitsFileSize,
+        backends: EVERY,
+        sentence: "a file takes no room behind its size",
+        cell: Cell::Enforced(room_of_a_file),
     },
     Case {
         clause: ClauseId::LimitsDisk,
@@ -295,6 +307,48 @@ print('over')"
     limited(&scene.python(&values, &held)?, "memory")
 }
 
+/// `COUNT` connections to one who accepts none, each with 48 kB.
+const UNACCEPTED: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0), backlog=4096)
+for _ in range(COUNT):
+    client = socket.create_connection(listener.getsockname())
+    client.sendall(b'x' * 48000)
+    client.close()
+time.sleep(HOLD)
+print('over')";
+
+/// Messages that nobody reads: answers to `COUNT` requests of a kind that there is not, each in a socket of its own.
+const NETLINK: &str = "
+import socket, struct, time
+kept = []
+for _ in range(COUNT):
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    s.bind((0, 0)); s.setblocking(False); kept.append(s)
+    request = struct.pack('=IHHII', 16 + 16000, 99, 5, 1, 0) + bytes(16000)
+    try:
+        for _ in range(40): s.send(request)
+    except OSError: pass
+time.sleep(HOLD)
+print('over')";
+
+/// The kernel charges no control group for either (and names it nowhere).
+fn memory_of_sockets(scene: &Fixture) -> Held {
+    for code in [UNACCEPTED, NETLINK] {
+        let (brief, held) = brief_and_held(&code.replace("COUNT", "600"));
+        let control = scene.control_python(&brief)?;
+        check(control.out() == "over", || control.said())?;
+        let small = SMALL.into_iter().chain(["net.mode=loopback", "limits.open_files=1024"]);
+        limited(&scene.python(&small.collect::<Vec<_>>(), &held)?, "memory")?;
+        // A server that is slow to accept, and a program that asks for its addresses.
+        let (few, _) = brief_and_held(&code.replace("COUNT", "20"));
+        let small = SMALL.into_iter().chain(["net.mode=loopback"]).collect::<Vec<_>>();
+        let room = scene.python(&small, &few)?;
+        check(room.out() == "over", || room.said())?;
+    }
+    Ok(())
+}
+
 /// Starts forty sleepers; prints how many there were.
 const FORK: &str = "
 import os, time, signal
@@ -381,6 +435,27 @@ print(os.path.getsize(path))"
     check(control.out() == "4194304", || control.said())?;
     let ended = scene.python(&["limits.file_size=1M"], &write("os.environ['TMPDIR']"))?;
     check(ended.out() == "errno 27\n1048576", || ended.said())
+}
+
+/// FALLOC_FL_KEEP_SIZE takes blocks that `limits.file_size` does not see.
+fn room_of_a_file(scene: &Fixture) -> Held {
+    let reserve = |folder: &str| {
+        format!(
+            "
+import ctypes, os
+call = ctypes.CDLL(None, use_errno=True).fallocate
+call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+fd = os.open({folder} + '/reserved', os.O_CREAT | os.O_RDWR)
+def room(mode, length):
+    return ctypes.get_errno() if call(fd, mode, 0, length) else 0
+print(room(1, 8 << 20), room(0, 1 << 19), room(3, 4096), os.fstat(fd).st_blocks // 2048)"
+        )
+    };
+    let control = scene.control_python(&reserve(&format!("'{}'", scene.work().display())))?;
+    check(control.out() == "0 0 0 7" || control.out() == "0 0 0 8", || control.said())?;
+    let ended = scene.python(&["limits.file_size=1M"], &reserve("os.environ['TMPDIR']"))?;
+    // gVisor has no hole to punch.
+    check(["95 0 0 0", "95 0 95 0"].contains(&ended.out().as_str()), || ended.said())
 }
 
 /// Everything together, in every place that can be written.

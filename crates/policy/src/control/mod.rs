@@ -209,6 +209,8 @@ pub enum Watch {
     Memory(Bytes),
     /// Byte-range locks of the tree, which are memory of the kernel that no control group counts.
     Locks(u64),
+    /// Bytes that wait in sockets of the tree's own network namespace and that the kernel charges to no control group.
+    Waiting(Bytes),
     /// Processes of the tree.
     Pids(u32),
     /// Bytes in the folders of the run.
@@ -585,9 +587,13 @@ impl Control {
                 ),
             ),
             // Landlock and `noexec` judge who executes, not what a loader maps.
-            Self::Executables { .. } => {
-                (Kernel, Hostile, Some("a readable file of a grant that is given to the dynamic loader runs"))
-            }
+            Self::Executables { .. } => (
+                Kernel,
+                Hostile,
+                Some(
+                    "a program in a grant or below the folders of libraries (some packages keep helpers there) runs when it is given to the dynamic loader",
+                ),
+            ),
             Self::Machine(Machine::Emulator { .. }) => (
                 Kernel,
                 Hostile,
@@ -643,23 +649,22 @@ impl CgroupLimit {
     /// Against whom it holds, and what the kernel does not count.
     const fn hold(&self, version: u8) -> (Threat, Option<&'static str>) {
         match self {
-            // Measured: without a limit of its own 256 MiB waited in sockets of a run that may have 64.
+            // Measured: without a limit of its own 256 MiB waited in sockets of a run that may have 64. What is charged to
+            // nobody, `Watch::Waiting` holds.
             Self::Memory(_) if version == 1 => (
                 Threat::Hostile,
-                Some(
-                    "a quarter more, in buffers of TCP and UDP: control groups v1 count those apart; with `loopback` messages that wait in netlink sockets, 208 KiB each",
-                ),
+                Some("a quarter more, in buffers of TCP and UDP: control groups v1 count those apart"),
             ),
-            Self::Memory(_) => {
-                (Threat::Hostile, Some("with `loopback` messages that wait in netlink sockets, 208 KiB each"))
-            }
             Self::IoWrite { .. } if version == 1 => (
                 Threat::Mistakes,
                 Some("writes that the kernel carries out later: control groups v1 count none of them"),
             ),
-            Self::IoWrite { .. } | Self::IoRead { .. } | Self::Pids(_) | Self::Cpu { .. } | Self::Cpuset(_) => {
-                (Threat::Hostile, None)
-            }
+            Self::Memory(_)
+            | Self::IoWrite { .. }
+            | Self::IoRead { .. }
+            | Self::Pids(_)
+            | Self::Cpu { .. }
+            | Self::Cpuset(_) => (Threat::Hostile, None),
         }
     }
 }

@@ -12,6 +12,7 @@ impl Watch {
             Self::CpuTime { .. }
             | Self::Memory(_)
             | Self::Locks(_)
+            | Self::Waiting(_)
             | Self::Pids(_)
             | Self::Disk(_)
             | Self::Files(_)
@@ -32,6 +33,7 @@ impl Watch {
             Self::Wall(_)
             | Self::CpuTime { counted: true, .. }
             | Self::Locks(_)
+            | Self::Waiting(_)
             | Self::Output { .. }
             | Self::Warn(_)
             | Self::Kill(_)
@@ -48,6 +50,7 @@ impl Watch {
             Self::Wall(_)
             | Self::CpuTime { .. }
             | Self::Locks(_)
+            | Self::Waiting(_)
             | Self::Output { .. }
             | Self::Warn(_)
             | Self::Kill(_)
@@ -65,11 +68,14 @@ impl Watch {
                 "what all cores use between two looks, 20 ms apart or ten times what a look takes; without a control group also children that nobody waited for",
             ),
             Self::Memory(_) => Some(
-                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; the first 64 sockets, 208 KiB each; what pipes, netlink sockets, epoll and rule sets of Landlock hold, up to 5 MiB for each open file",
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; the first 64 sockets, 208 KiB each; what pipes, epoll and rule sets of Landlock hold: 5 MiB times `limits.open_files` times `limits.pids`",
             ),
             Self::Locks(_) => {
                 Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")
             }
+            Self::Waiting(_) => Some(
+                "a quarter more, in connections that nobody accepted and in netlink sockets, and what is sent between two looks, 100 ms apart or ten times what a look takes, 20 ms when something waits",
+            ),
             Self::Pids(_) => Some("what is started between two looks, 20 ms apart or ten times what a look takes"),
             Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(
                 "what is written between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster",

@@ -58,7 +58,7 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 /// Ends a run: everything that it made is gone when this returns.
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
-    let wall = stage.started.elapsed().as_secs_f64();
+    let wall = stage.started.elapsed().saturating_sub(watched.handing_on).as_secs_f64();
     let within = left(&stage);
     let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
     let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut home), &mut failed));
@@ -243,7 +243,12 @@ pub(super) fn usage(
         wall,
         cpu_user: seconds(sample.user_us.max(user)),
         cpu_system: seconds(sample.system_us.max(system)),
-        memory_peak: if sample.memory_peak > 0 { sample.memory_peak } else { resident },
+        // What was sampled may have missed the largest program, of whose pages the kernel tells at its end.
+        memory_peak: match sample.memory_peak {
+            0 => resident,
+            peak if sample.memory_sampled => peak.max(resident),
+            peak => peak,
+        },
         pids_peak: if sample.uncounted_pids { 0 } else { sample.pids_peak.max(1) },
         io_read: sample.io_read,
         io_written: sample.io_written,

@@ -73,6 +73,8 @@ pub(super) struct Watched {
     pub(super) full: Vec<Exhausted>,
     /// Bytes that the places of limited size held at the end.
     pub(super) written: u64,
+    /// So long whoever reads the output was waited for, when nothing ran any more.
+    pub(super) handing_on: Duration,
 }
 
 /// Why a look at the host ends the run.
@@ -166,7 +168,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             judged_at: now,
             locks: LockLook::new(now, sys::proc::ticks_everywhere()),
             looking: Duration::ZERO,
-            blindness: Blindness::default(),
+            blindness: Blindness::new(watches.hostile),
             sockets_full: None,
             done: false,
             ended: false,
@@ -201,6 +203,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             self.result.failed.get_or_insert(why);
         }
         self.last_look();
+        let ended = Instant::now();
         let ear = &mut *self.ear;
         let mut interrupted = false;
         for stream in &mut self.carried.streams {
@@ -213,6 +216,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         if let Some(terminal) = &mut self.carried.terminal {
             terminal.finish(&mut self.carried.budget, &mut room);
         }
+        self.result.handing_on = ended.elapsed();
         self.result
     }
 
@@ -425,7 +429,8 @@ impl<'a, 'v> Watch<'a, 'v> {
     }
 
     fn period(&self) -> Duration {
-        let close = self.running.memory_by_survey() || self.watches.samples() || self.watches.folder();
+        let waits = self.result.sample.waiting > 0;
+        let close = self.running.memory_by_survey() || self.watches.samples() || self.watches.folder() || waits;
         let least = if close { CLOSE } else { EASY };
         // What a look takes is the program's to say: it has as many processes, files and locks as it likes.
         least.max(self.looking.saturating_mul(100 / LOOKING_PERCENT))
@@ -534,6 +539,16 @@ impl<'a, 'v> Watch<'a, 'v> {
         } else if self.sockets_full.get_or_insert_with(Instant::now).elapsed() > SOCKETS_FULL {
             let limit = limit_of(watches.memory_limit);
             return Some((Limit::Memory, format!("buffers of TCP and UDP took all of their part of {limit}")));
+        }
+        if let Some(most) = watches.waiting
+            && sample.waiting > most.0
+        {
+            let words = format!(
+                "connections that nobody accepted and netlink sockets hold {}, more than a quarter of {}",
+                bytes(sample.waiting),
+                limit_of(watches.memory_limit),
+            );
+            return Some((Limit::Memory, words));
         }
         if sample.oom_kills > 0 && !watches.live {
             let limit = limit_of(watches.memory_limit);

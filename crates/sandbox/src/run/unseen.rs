@@ -10,17 +10,20 @@ use policy::Bytes;
 /// Something that could not be seen in so many looks, one after the other, is not about to be seen: a program between
 /// fork(2) and execve(2) is closed for less than a millisecond, and a descriptor is received as soon as somebody reads.
 const LOOKS: usize = 5;
-/// Descriptors in a message, and messages in a socket with the buffer that it has by default.
-const MAX_NESTED: u64 = 253 * 278;
+/// What is said of a descriptor that waits on: it may be a file without a name, or a socket in which more wait, and the
+/// kernel tells nobody.
+pub(super) const WAITING: &str = "a descriptor waits in a socket, and nobody outside can tell what it leads to";
 /// So long processes may come and go faster than they can be looked at.
 const MAX_PARTLY: Duration = Duration::from_secs(1);
 
 /// The looks so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Blindness {
     /// Of the last looks: descriptors that waited in sockets, and processes that were closed.
     last: VecDeque<(u64, u64)>,
     partly: Option<Instant>,
+    /// The program may hide what it has; else a descriptor on its way is taken for nothing.
+    hostile: bool,
 }
 
 /// What counts for files that were not seen, in bytes.
@@ -31,6 +34,10 @@ pub(super) struct AtMost {
 }
 
 impl Blindness {
+    pub(super) const fn new(hostile: bool) -> Self {
+        Self { last: VecDeque::new(), partly: None, hostile }
+    }
+
     /// Takes in one look. `file_size`: the largest file that there can be.
     ///
     /// # Errors
@@ -59,10 +66,11 @@ impl Blindness {
                 "its processes come and go faster than they can be looked at, or are too many for one look".to_owned()
             );
         }
+        if waiting > 0 && self.hostile {
+            return Err(WAITING.to_owned());
+        }
         let each = file_size.map_or(u64::MAX, |size| size.0);
-        // What waits may be a socket in which more waits, and nobody can say how much.
-        let waiting = waiting.saturating_mul(MAX_NESTED);
-        let bytes = |files: u64| files.saturating_add(waiting).saturating_mul(each);
+        let bytes = |files: u64| files.saturating_mul(each);
         Ok(AtMost { memory: bytes(seen.memory_files), disk: bytes(seen.disk_files) })
     }
 }
@@ -74,19 +82,24 @@ mod tests {
     const SIZE: Option<Bytes> = Some(Bytes(10));
 
     #[test]
-    fn descriptors_on_their_way_count_when_they_stay_there() {
-        let mut blindness = Blindness::default();
+    fn descriptors_that_stay_on_their_way_end_the_run_of_who_may_be_hostile() {
         let now = Instant::now();
-        let mut look = |waiting| blindness.look(Unseen { waiting, ..Unseen::default() }, SIZE, now).unwrap().memory;
-        assert_eq!([look(3), look(3), look(3), look(3)], [0; 4]);
-        assert_eq!(look(2), 20 * MAX_NESTED);
-        assert_eq!(look(0), 0, "they were received");
-        assert_eq!(look(9), 0);
+        for hostile in [true, false] {
+            let mut blindness = Blindness::new(hostile);
+            let mut look = |waiting| blindness.look(Unseen { waiting, ..Unseen::default() }, SIZE, now);
+            for _ in 1..LOOKS {
+                assert_eq!(look(3), Ok(AtMost::default()));
+            }
+            let end = look(2);
+            assert_eq!(end, if hostile { Err(WAITING.to_owned()) } else { Ok(AtMost::default()) });
+            assert_eq!(look(0), Ok(AtMost::default()), "they were received");
+            assert_eq!(look(9), Ok(AtMost::default()));
+        }
     }
 
     #[test]
     fn a_file_that_is_only_mapped_counts_as_the_largest() {
-        let mut blindness = Blindness::default();
+        let mut blindness = Blindness::new(true);
         let seen = Unseen { memory_files: 2, disk_files: 1, ..Unseen::default() };
         assert_eq!(blindness.look(seen, SIZE, Instant::now()), Ok(AtMost { memory: 20, disk: 10 }));
         assert_eq!(blindness.look(seen, None, Instant::now()).unwrap().disk, u64::MAX);
@@ -94,14 +107,14 @@ mod tests {
 
     #[test]
     fn what_stays_closed_or_is_never_whole_ends_the_run() {
-        let mut blindness = Blindness::default();
+        let mut blindness = Blindness::new(true);
         let now = Instant::now();
         let closed = Unseen { processes: 1, ..Unseen::default() };
         for _ in 1..LOOKS {
             assert!(blindness.look(closed, SIZE, now).is_ok());
         }
         assert!(blindness.look(closed, SIZE, now).is_err());
-        let mut blindness = Blindness::default();
+        let mut blindness = Blindness::new(true);
         let partly = Unseen { partly: true, ..Unseen::default() };
         assert!(blindness.look(partly, SIZE, now).is_ok());
         assert!(blindness.look(partly, SIZE, now + Duration::from_millis(900)).is_ok());

@@ -78,7 +78,12 @@ pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
         // The end alone says it: nothing was tried that something else could replace.
         Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold | Limit::Steps => return None,
     };
-    Some(Violation { seen: Seen::Kernel, ..found })
+    let mut found = Violation { seen: Seen::Kernel, ..found };
+    if message.contains(super::unseen::WAITING) {
+        "receive a descriptor within 100 ms of its sending, or send its path; `threat = \"mistakes\"` takes it for nothing"
+            .clone_into(&mut found.instead);
+    }
+    Some(found)
 }
 
 /// What an interpreter of the language tier has not, as it said by its signal; in its own last line, which stands after all that

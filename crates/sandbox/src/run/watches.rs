@@ -5,7 +5,7 @@
 
 use policy::control::{CgroupLimit, Control, Machine, Resource, Watch};
 use policy::report::Limit;
-use policy::value::{Over, Threshold};
+use policy::value::{Over, Threat, Threshold};
 use policy::{Bytes, Millis, Plan};
 
 /// The watches of a plan.
@@ -15,6 +15,7 @@ pub(super) struct Watches {
     pub(super) cpu_time: Option<(Millis, bool)>,
     pub(super) memory: Option<Bytes>,
     pub(super) locks: Option<u64>,
+    pub(super) waiting: Option<Bytes>,
     pub(super) pids: Option<u32>,
     pub(super) disk: Option<Bytes>,
     pub(super) files: Option<u64>,
@@ -33,6 +34,8 @@ pub(super) struct Watches {
     pub(super) interpreted: bool,
     /// A live sandbox: one program out of memory is not its end.
     pub(super) live: bool,
+    /// The program may be hostile, and hide what it uses (`threat`).
+    pub(super) hostile: bool,
     /// The largest file that there can be: what a descriptor that cannot be looked at counts for.
     pub(super) file_size: Option<Bytes>,
 }
@@ -40,7 +43,7 @@ pub(super) struct Watches {
 impl Watches {
     /// Those that the plan has, without `but`.
     pub(super) fn of(plan: &Plan, but: &[Control]) -> Self {
-        let mut all = Self::default();
+        let mut all = Self { hostile: plan.policy.threat != Threat::Mistakes, ..Self::default() };
         plan.controls().filter(|control| !but.contains(control)).for_each(|control| all.take(control));
         all
     }
@@ -76,6 +79,7 @@ impl Watches {
                 self.memory_limit = Some(*limit);
             }
             Watch::Locks(most) => self.locks = Some(*most),
+            Watch::Waiting(most) => self.waiting = Some(*most),
             Watch::Pids(limit) => self.pids = Some(*limit),
             Watch::Disk(limit) => self.disk = Some(*limit),
             Watch::Files(limit) => self.files = Some(*limit),
@@ -116,6 +120,7 @@ impl Watches {
             self.cpu_time.map(|(limit, counted)| Watch::CpuTime { limit, counted }),
             self.memory.map(Watch::Memory),
             self.locks.map(Watch::Locks),
+            self.waiting.map(Watch::Waiting),
             self.pids.map(Watch::Pids),
             self.output.map(|(limit, over)| Watch::Output { limit, over }),
             self.warn.map(Watch::Warn),

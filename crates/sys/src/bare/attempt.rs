@@ -11,6 +11,7 @@ use super::raw::call;
 /// Calls that may be attempted.
 const HARMLESS: &[u32] = &[
     nr::__NR_bind,
+    nr::__NR_fallocate,
     nr::__NR_fchmod,
     nr::__NR_fcntl,
     nr::__NR_fgetxattr,

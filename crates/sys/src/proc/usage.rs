@@ -136,20 +136,64 @@ impl Process {
     /// ESRCH: it has ended. EFBIG: there are more sockets than anybody could look through.
     pub fn socket_bytes(&self, free: u64, each: u64) -> Result<u64> {
         let mut sum = 0_u64;
-        for file in ["net/unix", "net/tcp", "net/tcp6", "net/udp", "net/udp6"] {
-            let text = match self.text(file, LARGE) {
-                Ok(text) => text,
-                Err(error) if error.errno == Errno::NOENT => continue,
-                Err(error) => return Err(error),
-            };
+        for file in ["net/unix", "net/tcp", "net/tcp6", "net/udp", "net/udp6", "net/netlink"] {
+            let text = self.network_text(file)?;
             let lines = text.lines().skip(1);
             sum = sum.saturating_add(match file {
                 "net/unix" => unix_buffers(lines).saturating_sub(free).saturating_mul(each),
+                "net/netlink" => lines.map(netlink_bytes).fold(0, u64::saturating_add),
                 _ => lines.map(inet_bytes).fold(0, u64::saturating_add),
             });
         }
         Ok(sum)
     }
+
+    /// What waits in sockets of its network namespace and is charged to no control group, in bytes: what came for
+    /// connections that nobody has accepted yet, and messages of netlink.
+    ///
+    /// # Errors
+    /// ESRCH: it is gone. EFBIG: more sockets than anybody could look through.
+    pub fn uncharged_socket_bytes(&self) -> Result<u64> {
+        let mut sum = self.network_text("net/netlink")?.lines().skip(1).map(netlink_bytes).fold(0, u64::saturating_add);
+        // The tables of TCP are the whole machine's, and take time: a namespace without such a socket is not looked at.
+        for (counts, name, file) in [("net/sockstat", "TCP:", "net/tcp"), ("net/sockstat6", "TCP6:", "net/tcp6")] {
+            if tcp_in_use(&self.network_text(counts)?, name) {
+                let text = self.network_text(file)?;
+                let waiting = text.lines().skip(1).filter(|line| is_unaccepted(line)).map(inet_bytes);
+                sum = waiting.fold(sum, u64::saturating_add);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// A table of its network namespace; empty where the kernel has no such protocol.
+    fn network_text(&self, file: &str) -> Result<String> {
+        match self.text(file, LARGE) {
+            Err(error) if error.errno == Errno::NOENT => Ok(String::new()),
+            read => read,
+        }
+    }
+}
+
+/// Whether a line of `/proc/PID/net/sockstat` counts sockets: `TCP: inuse 5 orphan 0 tw 0 alloc 6 mem 3`. A line that nobody
+/// can read counts as one that does.
+fn tcp_in_use(text: &str, name: &str) -> bool {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.is_some_and(|line| line.split_ascii_whitespace().nth(1) != Some("0"))
+}
+
+/// Whether a line of TCP is a connection that belongs to no descriptor: its inode, the tenth word, is 0. One that only waits
+/// for its time (state 06) has no buffer.
+fn is_unaccepted(line: &str) -> bool {
+    let word = |at: usize| line.split_ascii_whitespace().nth(at);
+    word(9) == Some("0") && word(3) != Some("06")
+}
+
+/// Bytes that wait in a socket of netlink, as the kernel counts them: the fifth and the sixth word, to be read and to be
+/// sent.
+fn netlink_bytes(line: &str) -> u64 {
+    let word = |at: usize| line.split_ascii_whitespace().nth(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    word(4).saturating_add(word(5))
 }
 
 /// `Name:   123 kB`.
@@ -262,6 +306,19 @@ mod tests {
         assert_eq!(inet_bytes(line), 48 * 2 + 4096);
         let unix = ["0: 00000002 00000000 00010000 0001 01 12 /a", "0: 00000002 00000000 00000000 0002 01 13 /b"];
         assert_eq!(unix_buffers(unix.into_iter()), 12);
+        let netlink = "0000000000000000 0   1234   00000000 4096     512      0        2        0        5678";
+        assert_eq!(netlink_bytes(netlink), 4608);
+    }
+
+    #[test]
+    fn a_connection_that_nobody_accepted_has_no_inode() {
+        let line = |state: &str, inode: u64| {
+            format!(" 0: 0100007F:1F90 0100007F:8000 {state} 00000000:0000EA60 00:00000000 00000000 0 0 {inode} 1 0")
+        };
+        assert!(is_unaccepted(&line("01", 0)) && is_unaccepted(&line("08", 0)));
+        assert!(!is_unaccepted(&line("01", 77)) && !is_unaccepted(&line("06", 0)));
+        assert!(tcp_in_use("sockets: used 4\nTCP: inuse 2 orphan 0 tw 0 alloc 3 mem 1", "TCP:"));
+        assert!(!tcp_in_use("sockets: used 4\nTCP: inuse 0 orphan 0 tw 0 alloc 3 mem 1", "TCP:"));
     }
 
     #[test]

@@ -178,8 +178,8 @@ impl Profile {
             "clone" | "clone3" | "unshare" | "setns" => {
                 Some("new namespaces give a program capabilities over the kernel")
             }
-            "close_range" | "fcntl" => {
-                Some("by some of its arguments a program has files and locks that nobody can count")
+            "close_range" | "fcntl" | "fallocate" | "setsockopt" => {
+                Some("by some of its arguments a program has files, locks, blocks and memory that nobody can count")
             }
             "seccomp" => Some("a listener would see the arguments of its children's calls"),
             "io_uring_setup" | "io_uring_enter" | "io_uring_register" => {

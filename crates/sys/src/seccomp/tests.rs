@@ -232,6 +232,26 @@ fn what_must_be_closed_is_closed_in_every_profile() {
         ("close_range", [3, 0xffff_ffff, 2, 0, 0, 0]),
         ("fcntl", [3, 37, 0, 0, 0, 0]),
         ("fcntl", [3, 0x1_0000_0026, 0, 0, 0, 0]),
+        ("fallocate", [3, 1, 0, 4096, 0, 0]),
+        ("fallocate", [3, 0x11, 0, 4096, 0, 0]),
+        ("fallocate", [3, 0x20, 0, 4096, 0, 0]),
+        ("fallocate", [3, 0x41, 0, 4096, 0, 0]),
+        ("ioctl", [3, 0x4030_5828, 0, 0, 0, 0]),
+        ("ioctl", [3, 0x4030_582a, 0, 0, 0, 0]),
+        ("ioctl", [3, 0x1_4030_5839, 0, 0, 0, 0]),
+        ("ioctl", [3, 0x401c_5820, 0, 0, 0, 0]),
+        ("setsockopt", [3, 1, 26, 0, 0, 0]),
+        ("setsockopt", [3, 1, 50, 0, 0, 0]),
+        ("setsockopt", [3, 1, 51, 0, 0, 0]),
+        ("setsockopt", [3, 1, 52, 0, 0, 0]),
+        ("setsockopt", [3, 0, 35, 0, 0, 0]),
+        ("setsockopt", [3, 41, 20, 0, 0, 0]),
+        ("setsockopt", [3, 41, 57, 0, 0, 0]),
+        ("setsockopt", [3, 41, 42, 0, 0, 0]),
+        ("setsockopt", [3, 41, 46, 0, 0, 0]),
+        ("setsockopt", [3, 6, 14, 0, 0, 0]),
+        ("setsockopt", [3, 6, 32, 0, 0, 0]),
+        ("setsockopt", [3, 6, 38, 0, 0, 0]),
         ("unshare", [0x400, 0, 0, 0, 0, 0]),
         ("unshare", [0x1000_0000, 0, 0, 0, 0, 0]),
         ("unshare", [0x80, 0, 0, 0, 0, 0]),
@@ -346,6 +366,28 @@ fn what_must_be_closed_is_closed_in_every_profile() {
     // Control: without a profile the marker sees each of them, so nothing else stands in the way.
     let free = Program::from_instructions(vec![i(0x06, 0, 0, 0x7fff_0000)]);
     assert!(kernel(&free, &calls).iter().all(|action| *action == Action::Allow));
+}
+
+/// What `fallocate` and `setsockopt` are called for every day.
+#[test]
+fn room_that_limits_see_and_ordinary_options_stay_open() {
+    let calls = [
+        ("fallocate", [3, 0, 0, 4096, 0, 0]),
+        ("fallocate", [3, 3, 0, 4096, 0, 0]),
+        ("fallocate", [3, 0x10, 0, 4096, 0, 0]),
+        ("setsockopt", [3, 1, 2, 0, 0, 0]),
+        ("setsockopt", [3, 6, 1, 0, 0, 0]),
+        ("setsockopt", [3, 41, 26, 0, 0, 0]),
+        ("setsockopt", [3, 0, 33, 0, 0, 0]),
+    ]
+    .map(|(name, arguments)| (names::number(name).unwrap(), arguments));
+    for (name, _) in named() {
+        for surroundings in every_surrounding() {
+            let program = Profile::load(name, &surroundings).unwrap().compile().unwrap();
+            let seen = kernel(&program, &calls);
+            assert!(seen.iter().all(|action| *action == Action::Allow), "{name} {surroundings:?} {seen:?}");
+        }
+    }
 }
 
 #[test]

@@ -354,8 +354,11 @@ async fn ping() -> Response<Body> {
 }
 
 /// As Docker names it.
-const fn architecture() -> &'static str {
-    if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" }
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    }
 }
 
 fn kernel() -> String {

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The cases of `scripts/clients`: servers of this machine, and clients inside that are told only names and placeholders."""
 import base64, hashlib, hmac, io, json, os, shutil, socket, ssl, subprocess, sys, tarfile, tempfile, threading, zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

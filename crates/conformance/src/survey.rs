@@ -4,6 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// Where the caller's own groups lie deep, those of runs lie below them.
+const MAX_DEPTH: usize = 8;
+
 /// Everything of one moment, in words that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey(BTreeSet<String>);
@@ -63,7 +66,7 @@ fn groups(folder: &Path, depth: usize, all: &mut BTreeSet<String>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        if depth < 4 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        if depth < MAX_DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if path.components().any(|part| part.as_os_str() == "fumehood") && !path.ends_with("fumehood") {
                 all.insert(format!("group {}", path.display()));
             }

@@ -31,7 +31,7 @@ pub struct Slipped {
     /// Relative to the workspace.
     #[serde(with = "path_text")]
     pub path: PathBuf,
-    /// `appeared`, `changed`, `was replaced`, [`VANISHED`] or [`LINKED_AGAIN`].
+    /// `appeared`, `changed`, `was replaced`, `vanished`, or `vanished, and was a link`.
     pub what: &'static str,
     /// Where it was put; relative to the workspace if it begins with its name, else in the folder of the run.
     pub moved_to: Option<String>,

@@ -77,6 +77,8 @@ struct Places {
     work: Option<(String, Option<u64>)>,
     /// One of them may hold programs.
     executable: bool,
+    /// Of one it was asked that nothing in it is run.
+    noexec: bool,
 }
 
 /// The size of the terminal that a client has.
@@ -307,6 +309,7 @@ impl Host<'_> {
     }
 
     fn tmpfs(&self, places: &mut Places) -> Result<(), Refused> {
+        let mut exec = false;
         for (path, options) in self.reader.texts("Tmpfs")? {
             let wrong = |why: String| self.reader.refused("Tmpfs", format!("`{path}`: {why}"));
             let at = inside(&path).ok_or_else(|| wrong("it is no absolute path".to_owned()))?;
@@ -318,8 +321,9 @@ impl Host<'_> {
                     }
                     // It is the container's user's alone.
                     Some(("mode" | "uid" | "gid", _)) => {}
-                    None if option == "exec" => places.executable = true,
-                    None if matches!(option, "rw" | "noexec" | "nosuid" | "nodev") => {}
+                    None if option == "exec" => exec = true,
+                    None if option == "noexec" => places.noexec = true,
+                    None if matches!(option, "rw" | "nosuid" | "nodev") => {}
                     Some(_) | None => return Err(wrong(format!("`{option}` is not held"))),
                 }
             }
@@ -331,6 +335,12 @@ impl Host<'_> {
                 _ => return Err(wrong("beside /tmp, /run and /dev/shm there can be one more".to_owned())),
             }
         }
+        if exec && places.noexec {
+            let why =
+                "`exec` for one place and `noexec` for another: it is held for all that can be written, or for none";
+            return Err(self.reader.refused("Tmpfs", why));
+        }
+        places.executable |= exec;
         Ok(())
     }
 
@@ -399,7 +409,10 @@ impl Host<'_> {
         set(layers, "fs.sockets", sockets_of(ceiling.fs.sockets));
         set(layers, "syscalls.profile", &quoted(&ceiling.syscalls.profile));
         // With a read-only root and folders that hold no programs, nothing that was written is to be run.
-        let noexec = ceiling.fs.noexec || (is_read_only && !places.executable);
+        let noexec = ceiling.fs.noexec || places.noexec || (is_read_only && !places.executable);
+        if places.noexec && !places.write.is_empty() {
+            mapped.warnings.push("`noexec` of Tmpfs is held for binds as well".to_owned());
+        }
         set(layers, "fs.noexec", if noexec { "true" } else { "false" });
         if let Some((at, _)) = &places.work {
             let path = quoted(&empty.to_string_lossy());

@@ -106,6 +106,9 @@ fn each_field_becomes_a_clause() {
         (json!({ "HostConfig": { "ReadonlyRootfs": true, "Tmpfs": { "/tmp": "" } } }), "fs.noexec", "true"),
         (json!({ "HostConfig": { "ReadonlyRootfs": true, "Tmpfs": { "/tmp": "exec" } } }), "fs.noexec", "false"),
         (json!({}), "fs.noexec", "false"),
+        // Asked of one place it is held for all.
+        (host("Tmpfs", json!({ "/tmp": "noexec" })), "fs.noexec", "true"),
+        (json!({ "HostConfig": { "Tmpfs": { "/tmp": "noexec" }, "Binds": ["/srv/data:/data"] } }), "fs.noexec", "true"),
         (json!({}), "fs.root", root.as_str()),
     ];
     for (body, name, value) in rows {
@@ -149,6 +152,7 @@ fn each_field_that_widens_is_refused_by_its_name() {
         ),
         host("Tmpfs", json!({ "/tmp": "suid" })),
         host("Tmpfs", json!({ "/a": "", "/b": "" })),
+        host("Tmpfs", json!({ "/tmp": "exec", "/run": "noexec" })),
         host("MemorySwap", json!(-1)),
         host("MemorySwap", json!(1 << 30)),
         host("Memory", json!(-5)),

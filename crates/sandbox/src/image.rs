@@ -25,7 +25,7 @@ pub trait Images: Debug + Send + Sync {
     /// Why it means nothing.
     fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking>;
 
-    /// The tree of the image with this digest, after all of it was read; it stays for as long as what is returned lives.
+    /// The tree of the image with this digest, after all of it was read, now or before it was sealed in this boot; it stays for as long as what is returned lives.
     ///
     /// # Errors
     /// There is none any more, or it is not what was unpacked.

@@ -150,8 +150,7 @@ fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {
     let Some(place) = Place::new() else { return };
     let project = place.project();
     let script = "
-        pwd; cat a/given; echo more >>a/given; echo new >a/new; rm gone; ln -s ../../etc/passwd out; echo x >closed
-        chmod 0 closed
+        pwd; cat a/given; echo more >>a/given; echo new >a/new; rm gone; ln -s ../../etc/passwd out
         ln a/new linked; mkdir -p deep/er; chmod 700 deep; id -u; ls -n a/given | tr -s ' '
         dd if=/dev/zero of=big bs=1M count=500 2>/dev/null && echo DISK-UNBOUNDED; rm -f big
         touch /workspace/../x 2>/dev/null && echo ROOT-WRITTEN; echo end";
@@ -168,10 +167,25 @@ fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {
     let mut found = changes.clone();
     found.sort();
     assert_eq!(found, wanted, "{changes:?} {:?}", report.notes);
-    // What its own user may not read, nobody inside hands over: it is told, and not left out in silence.
-    assert!(report.notes.iter().any(|note| note.contains("closed")), "{:?}", report.notes);
     assert_eq!(std::fs::read_to_string(project.join("a/given")).unwrap(), "of the host\n");
     assert!(project.join("gone").exists() && !project.join("out").exists());
+    place.nothing_left();
+}
+
+/// What its own user may not read, nobody inside hands over: it is told, and not taken for removed.
+#[test]
+fn what_a_machine_does_not_hand_over_is_not_told_as_removed() {
+    let Some(place) = Place::new() else { return };
+    let mode = format!("workspace={{path=\"{}\",mode=\"copy\"}}", place.project().display());
+    let script = "chmod 0 a/given; echo x >closed; chmod 0 closed; rm gone; echo new >new";
+    let ended = place.run(&[mode.as_str(), "limits.disk=32M", "fs.tmp=8M"], script);
+    let report = &ended.report.workspace;
+    let changes: Vec<String> =
+        report.changes.iter().map(|change| format!("{} {}", change.change, change.path)).collect();
+    assert_eq!(changes, ["added new"], "{:?}", report.notes);
+    for told in ["closed", "a/given", "nothing that is missing is told as removed"] {
+        assert!(report.notes.iter().any(|note| note.contains(told)), "{told}: {:?}", report.notes);
+    }
     place.nothing_left();
 }
 

@@ -10,6 +10,10 @@ use crate::error::{Named as _, Result};
 /// # Errors
 /// The kernel locks no more for this process (`RLIMIT_MEMLOCK`), or the call is not let through.
 pub fn lock(bytes: &[u8]) -> Result<()> {
+    // Nothing lies nowhere: the kernel would look for the page of a pointer that leads to none.
+    if bytes.is_empty() {
+        return Ok(());
+    }
     let place = bytes.as_ptr().cast_mut().cast::<c_void>();
     // SAFETY: the pages are mapped, for the slice lives; locking changes neither what is in them nor who may use them.
     let locked = unsafe { rustix::mm::mlock(place, bytes.len()) };

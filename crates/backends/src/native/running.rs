@@ -103,7 +103,7 @@ impl Running {
         if !self.held.scope.uncharged {
             return 0;
         }
-        let found = sys::proc::Process::open(self.held.child.pid).and_then(|guest| guest.uncharged_socket_bytes());
+        let found = sys::proc::Process::open(self.held.guest).and_then(|guest| guest.uncharged_socket_bytes());
         found.unwrap_or_else(|error| if error.is_gone() { 0 } else { u64::MAX })
     }
 }

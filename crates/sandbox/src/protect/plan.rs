@@ -74,6 +74,8 @@ pub struct ProtectPlan {
     pub folders: Vec<PathBuf>,
     /// Links on the way from a control file to what it says: one that is made anew is put aside, as a control file is.
     pub links: Vec<PathBuf>,
+    /// Folders above a free name that a control file leads to: as a link one would lead it elsewhere.
+    pub ways: BTreeSet<PathBuf>,
     /// What is called `.git` and is a link, and where each leads: it stays while it leads there, and what it leads to is bound.
     pub git_links: BTreeMap<PathBuf, PathBuf>,
     /// The workspace is a folder of git's, or lies in one.
@@ -211,6 +213,7 @@ impl ProtectPlan {
             // A link leads to a name that is free: what is made there is put aside.
             if led != path && matches!(look(below, &led), Ok(Found::Nothing)) && !self.links.contains(&led) {
                 self.links.push(led.clone());
+                self.ways.extend(led.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()).map(Path::to_owned));
             }
             self.bind_led(below, led, folders, why);
         }

@@ -70,6 +70,7 @@ impl Sentry {
             list,
             known,
             links,
+            ways: plan.ways.clone(),
             before: plan.before.keys().cloned().collect(),
             git_links: plan.git_links.clone(),
             running: false,
@@ -151,6 +152,7 @@ pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec
         list: super::list::list(),
         known: watched.held.iter().map(|path| path.0.clone()).collect(),
         links: BTreeMap::new(),
+        ways: BTreeSet::new(),
         before: watched.before.iter().map(|path| path.0.clone()).collect(),
         git_links: watched.git_links.iter().map(|(path, led)| (path.0.clone(), led.0.clone())).collect(),
         running: false,
@@ -175,6 +177,8 @@ struct Eye {
     known: BTreeSet<PathBuf>,
     /// Links on the way from a control file to what it says, and where each led.
     links: BTreeMap<PathBuf, Option<PathBuf>>,
+    /// Above names that control files lead to: no link at the start.
+    ways: BTreeSet<PathBuf>,
     /// What was there at the start at the top.
     before: BTreeSet<PathBuf>,
     /// What was called `.git` and was a link, and where each led.
@@ -262,7 +266,8 @@ impl Eye {
             return Ok(());
         }
         let name = path.file_name().unwrap_or_default();
-        if name.eq_ignore_ascii_case(".git") || self.links.contains_key(&path) || self.list.at_top(&path).is_some() {
+        let is_ours = name.eq_ignore_ascii_case(".git") || self.list.at_top(&path).is_some();
+        if is_ours || self.links.contains_key(&path) || self.leads_astray(&path) {
             self.take(&path);
             return Ok(());
         }
@@ -368,7 +373,12 @@ impl Eye {
             // Where a link led to nothing, anything is new.
             return led.is_none() || link_target(&self.below, path) != *led;
         }
-        self.list.at_top(path).is_some() && !self.before.contains(path)
+        self.leads_astray(path) || self.list.at_top(path).is_some() && !self.before.contains(path)
+    }
+
+    /// Whether it is a link where a folder is on the way to what a control file says.
+    fn leads_astray(&self, path: &Path) -> bool {
+        self.ways.contains(path) && link_target(&self.below, path).is_some()
     }
 
     /// Watches some of the folders that are to be looked into, and judges what is there already: names that appear

@@ -459,6 +459,25 @@ fn what_is_made_where_a_control_link_led_to_nothing_is_put_aside() {
     assert!(work.root.join(".envrc").is_symlink() && work.root.join("dot/other").exists());
 }
 
+/// The free name is made under another folder, which a link on the way then leads to.
+#[test]
+fn a_link_on_the_way_to_where_a_control_link_led_is_put_aside() {
+    let work = Work::new(&[]);
+    symlink("dot/deep/rc", work.root.join(".envrc")).unwrap();
+    let sentry = work.sentry();
+    work.put("elsewhere/deep/rc", "planted");
+    symlink("elsewhere", work.root.join("dot")).unwrap();
+    let slipped = sentry.stop().unwrap();
+    assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("dot")]);
+    assert!(!work.root.join("dot").is_symlink() && work.root.join("elsewhere/deep/rc").exists());
+    // A folder there is one that anybody may make.
+    let work = Work::new(&[]);
+    symlink("dot/rc", work.root.join(".envrc")).unwrap();
+    let sentry = work.sentry();
+    work.put("dot/other", "");
+    assert!(sentry.stop().unwrap().is_empty());
+}
+
 #[test]
 fn a_link_that_vanished_is_made_again() {
     let work = Work::new(&[]);

@@ -59,7 +59,7 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().saturating_sub(watched.handing_on).as_secs_f64();
-    let within = left(&stage);
+    let within = left(&stage, watched);
     let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
     let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut home), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
@@ -135,8 +135,15 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
 }
 
 /// What is left of the limit of wall time: what is handed over at the end is within it too.
-fn left(stage: &Stage) -> Option<Duration> {
-    stage.watches.wall.map(|wall| Duration::from_millis(wall.0).saturating_sub(stage.started.elapsed()))
+fn left(stage: &Stage, watched: &Watched) -> Option<Duration> {
+    let wall = stage.watches.wall.map(|wall| Duration::from_millis(wall.0).saturating_sub(stage.started.elapsed()));
+    // Nobody looks any more: what is left is what all processors at once would use up.
+    let cpu = stage.watches.cpu_time.map(|(limit, _)| {
+        let used = Duration::from_micros(watched.sample.user_us.saturating_add(watched.sample.system_us));
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Duration::from_millis(limit.0).saturating_sub(used) / u32::try_from(processors).unwrap_or(u32::MAX)
+    });
+    wall.into_iter().chain(cpu).min()
 }
 
 /// The layer with what became of it elsewhere; none where that cannot be known.

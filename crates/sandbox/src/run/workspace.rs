@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use backends::Capabilities;
 use policy::Policy;
 use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
-use rustix::fs::{FileType, Mode};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::earlier::Earlier;
@@ -201,7 +201,37 @@ impl Layer {
         self.place = above.enter(name, Cross::No).map_err(told)?;
         let unpacked = super::brought::unpack(stream, top, &self.place, bounds(policy));
         unpacked.map_err(|why| failed("taking over what came back from the machine", &why))?;
+        self.keep_what_is_lacking(!lacks.is_empty()).map_err(told)?;
         self.notes.extend(lacks.iter().map(|lack| format!("the machine did not hand over: {}", show_text(lack))));
+        Ok(())
+    }
+
+    /// What was not handed over was not removed: where something is lacking nothing counts as removed. A machine's image has
+    /// a `lost+found` of its own, so that nothing is known of another.
+    fn keep_what_is_lacking(&mut self, lacks: bool) -> rustix::io::Result<()> {
+        let Some(baseline) = &mut self.baseline else { return Ok(()) };
+        let before = baseline.entries.len();
+        let mut failed = None;
+        baseline.entries.retain(|path, _| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            let there = match rustix::fs::openat2(&self.place, path, flags, Mode::empty(), beneath) {
+                Ok(_there) => true,
+                // A folder of the way is a link now, or a file, or is closed.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => false,
+                Err(errno) => {
+                    failed = Some(errno);
+                    false
+                }
+            };
+            there || !(lacks || path.starts_with("lost+found"))
+        });
+        if let Some(errno) = failed {
+            return Err(errno);
+        }
+        if baseline.entries.len() < before {
+            self.notes.push("not all was handed over: nothing that is missing is told as removed".to_owned());
+        }
         Ok(())
     }
 

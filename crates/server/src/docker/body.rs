@@ -109,7 +109,7 @@ pub(super) fn map(body: &Fields, around: &Around<'_>) -> Result<Mapped, Refused>
     let mut mapped = Mapped {
         labels: top.texts("Labels")?,
         stop_signal: stop_signal(&top)?,
-        stop_seconds: top.number("StopTimeout")?.map_or(STOP_SECONDS, |asked| u64::try_from(asked).unwrap_or(0)),
+        stop_seconds: seconds_to_stop(&top)?,
         auto_remove: host.flag("AutoRemove")?,
         stdin_once: top.flag("StdinOnce")?,
         ..Mapped::default()
@@ -216,16 +216,19 @@ fn healthcheck(top: &Reader<'_>) -> Result<(), Refused> {
     Err(Refused::new("Healthcheck", "nobody here runs health checks; use exec"))
 }
 
+/// As Docker has it: 0 is at once, and below zero the signal alone.
+fn seconds_to_stop(top: &Reader<'_>) -> Result<u64, Refused> {
+    let is_zero = top.fields.get("StopTimeout").and_then(Json::as_i64) == Some(0);
+    let asked = top.number("StopTimeout")?.or(is_zero.then_some(0));
+    Ok(asked.map_or(STOP_SECONDS, |asked| u64::try_from(asked).unwrap_or(u64::from(u32::MAX))))
+}
+
 /// Clients name the network `default` here, without saying anything of it.
 fn networks(top: &Reader<'_>) -> Result<(), Refused> {
-    let Some(config) = top.fields.get("NetworkingConfig") else { return Ok(()) };
-    let Some(endpoints) = config.get("EndpointsConfig").and_then(Json::as_object) else {
-        return if says_nothing(config) {
-            Ok(())
-        } else {
-            Err(Refused::new("NetworkingConfig", "there are no networks"))
-        };
-    };
+    let Some(config) = top.table("NetworkingConfig")? else { return Ok(()) };
+    let config = Reader { fields: config, table: "NetworkingConfig." };
+    config.others_say_nothing(&["EndpointsConfig"])?;
+    let Some(endpoints) = config.table("EndpointsConfig")? else { return Ok(()) };
     match endpoints.iter().find(|(name, said)| !matches!(name.as_str(), "default" | "none") || !says_nothing(said)) {
         Some((name, _)) => {
             Err(Refused::new(format!("NetworkingConfig.EndpointsConfig.{name}"), "there are no networks to join"))
@@ -279,6 +282,9 @@ fn user(top: &Reader<'_>, around: &Around<'_>, mapped: &mut Mapped) -> Result<()
         None if name == "1000" => ("user".to_owned(), 1000),
         None => return no(format!("`{name}` is neither 1000 nor in the image's /etc/passwd")),
     };
+    if number == 0 {
+        return no(format!("`{name}` is root in the image, and nothing here runs as root"));
+    }
     if group.is_some_and(|group| group != word && group != number.to_string()) {
         return no(format!("the group of a user is the one of his number: `{name}:{number}`, or `{name}` alone"));
     }
@@ -339,6 +345,12 @@ impl<'a> Reader<'a> {
         let Some(value) = self.said(field) else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| self.refused(field, "it is no text"))?;
         Ok(Some(text).filter(|text| !text.is_empty()))
+    }
+
+    /// A table; null is none.
+    pub(super) fn table(&self, field: &str) -> Result<Option<&'a Fields>, Refused> {
+        let Some(value) = self.fields.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
+        value.as_object().map(Some).ok_or_else(|| self.refused(field, "it is no table"))
     }
 
     pub(super) fn flag(&self, field: &str) -> Result<bool, Refused> {

@@ -79,6 +79,8 @@ struct Places {
     executable: bool,
     /// Of one it was asked that nothing in it is run.
     noexec: bool,
+    /// Of one it was not said whether something in it may be run; with Docker nothing may.
+    silent: bool,
 }
 
 /// The size of the terminal that a client has.
@@ -120,12 +122,13 @@ impl Host<'_> {
                 return Err(host.refused("Runtime", why));
             }
         }
-        let policy = host.fields.get("RestartPolicy").and_then(|policy| policy.get("Name")).and_then(Json::as_str);
-        if policy.is_some_and(|name| !matches!(name, "" | "no")) {
+        let policy = host.table("RestartPolicy")?.and_then(|policy| policy.get("Name"));
+        if policy.is_some_and(|name| !matches!(name.as_str(), Some("" | "no")) && !name.is_null()) {
             return Err(host.refused("RestartPolicy", "nobody starts a container again here"));
         }
-        let log = host.fields.get("LogConfig");
-        let driver = log.and_then(|log| log.get("Type")).and_then(Json::as_str).unwrap_or_default();
+        let log = host.table("LogConfig")?;
+        let driver = log.and_then(|log| log.get("Type")).filter(|driver| !driver.is_null());
+        let driver = driver.map_or("", |driver| driver.as_str().unwrap_or("?"));
         let config = log.and_then(|log| log.get("Config"));
         if !matches!(driver, "" | "json-file") || config.is_some_and(|config| !super::body::says_nothing(config)) {
             return Err(host.refused("LogConfig", "what is printed is kept in the state folder, as `json-file`"));
@@ -263,8 +266,9 @@ impl Host<'_> {
             targets.insert(self.bind("Binds", (from, to), is_read_only, places)?);
         }
         for mount in host.tables("Mounts")? {
-            let text = |field: &str| mount.get(field).and_then(Json::as_str).unwrap_or_default();
-            let is_read_only = mount.get("ReadOnly").and_then(Json::as_bool).unwrap_or(false);
+            let said = Reader { fields: mount, table: "HostConfig.Mounts." };
+            let text = |field: &str| said.text(field).map(Option::unwrap_or_default);
+            let is_read_only = said.flag("ReadOnly")?;
             let known = ["Type", "Source", "Target", "ReadOnly"];
             let other = mount
                 .iter()
@@ -272,13 +276,13 @@ impl Host<'_> {
             if let Some((field, _)) = other {
                 return Err(host.refused("Mounts", format!("`{field}`: nothing here can hold it")));
             }
-            if text("Type") != "bind" {
-                return Err(host.refused("Mounts", format!("`{}`: only `bind` is held; see also Tmpfs", text("Type"))));
+            if text("Type")? != "bind" {
+                return Err(host.refused("Mounts", format!("`{}`: only `bind` is held; see also Tmpfs", text("Type")?)));
             }
-            targets.insert(self.bind("Mounts", (text("Source"), text("Target")), is_read_only, places)?);
+            targets.insert(self.bind("Mounts", (text("Source")?, text("Target")?), is_read_only, places)?);
         }
         // Clients name the places of binds here once more; a volume of its own would need somebody who keeps it.
-        let volumes = self.top.fields.get("Volumes").and_then(Json::as_object);
+        let volumes = self.top.table("Volumes")?;
         let other =
             volumes.into_iter().flatten().find(|(path, _)| inside(path).is_none_or(|path| !targets.contains(&path)));
         match other {
@@ -309,11 +313,12 @@ impl Host<'_> {
     }
 
     fn tmpfs(&self, places: &mut Places) -> Result<(), Refused> {
-        let mut exec = false;
+        let (mut exec, mut silent) = (false, false);
         for (path, options) in self.reader.texts("Tmpfs")? {
             let wrong = |why: String| self.reader.refused("Tmpfs", format!("`{path}`: {why}"));
             let at = inside(&path).ok_or_else(|| wrong("it is no absolute path".to_owned()))?;
             let mut size = None;
+            silent |= !options.split(',').any(|option| matches!(option, "exec" | "noexec"));
             for option in options.split(',').filter(|option| !option.is_empty()) {
                 match option.split_once('=') {
                     Some(("size", text)) => {
@@ -328,9 +333,9 @@ impl Host<'_> {
                 }
             }
             match at.as_str() {
-                "/tmp" => places.tmp = size.or(Some(TMP)),
-                "/dev/shm" => places.shm = size.or(Some(SHM)),
-                "/run" => places.run = size.or(Some(RUN)),
+                "/tmp" => places.tmp = size,
+                "/dev/shm" => places.shm = size,
+                "/run" => places.run = size,
                 _ if places.work.is_none() => places.work = Some((at, size)),
                 _ => return Err(wrong("beside /tmp, /run and /dev/shm there can be one more".to_owned())),
             }
@@ -341,6 +346,7 @@ impl Host<'_> {
             return Err(self.reader.refused("Tmpfs", why));
         }
         places.executable |= exec;
+        places.silent = silent;
         Ok(())
     }
 
@@ -410,6 +416,9 @@ impl Host<'_> {
         set(layers, "syscalls.profile", &quoted(&ceiling.syscalls.profile));
         // With a read-only root and folders that hold no programs, nothing that was written is to be run.
         let noexec = ceiling.fs.noexec || places.noexec || (is_read_only && !places.executable);
+        if places.silent && !noexec {
+            mapped.warnings.push("`noexec`, which Docker gives to Tmpfs unasked, is not held: say it".to_owned());
+        }
         if places.noexec && !places.write.is_empty() {
             mapped.warnings.push("`noexec` of Tmpfs is held for binds as well".to_owned());
         }

@@ -184,6 +184,7 @@ impl Docker {
         let ceiling = desk::load(&layers, desk.environment())?.policy;
         let folder = desk.state().join("docker");
         let lock = own(&folder).map_err(|problem| vec![problem])?;
+        remove_builds(&folder);
         Ok(Self {
             desk,
             images,
@@ -199,9 +200,15 @@ impl Docker {
     /// The answer to a request.
     pub(crate) async fn answer(router: Router, request: Request) -> Response<Body> {
         match unversioned(request) {
-            Ok(request) => match router.oneshot(request).await {
+            Ok(request) if is_heard_out(&request) => match router.oneshot(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
+            },
+            // What was begun is ended and recorded, also when the client has hung up.
+            Ok(request) => match tokio::spawn(router.oneshot(request)).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(_broke) => told(StatusCode::INTERNAL_SERVER_ERROR, "it broke off").into_response(),
             },
             Err(told) => told.into_response(),
         }
@@ -234,6 +241,26 @@ impl Docker {
         match tokio::task::spawn_blocking(move || work(&*images)).await {
             Ok(worked) => Ok(worked?),
             Err(_lost) => Err(told(StatusCode::INTERNAL_SERVER_ERROR, "it could not be done")),
+        }
+    }
+}
+
+/// Whether a request goes on for as long as its client listens, and does nothing by itself.
+fn is_heard_out(request: &Request) -> bool {
+    let last = request.uri().path().rsplit('/').next().unwrap_or_default();
+    matches!(last, "wait" | "attach" | "logs" | "stats" | "start" if last != "start" || request.uri().path().starts_with("/exec/"))
+}
+
+/// What a server that was killed left of a build: nobody else makes one while the lock is held.
+fn remove_builds(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with("build-") {
+            continue;
+        }
+        let path = entry.path();
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        if removed.is_err() {
+            // The next start tries again.
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `POST /containers/create`: a body, read, judged against the ceiling, and made a live sandbox that waits for its program.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -9,6 +10,7 @@ use axum::http::{Response, StatusCode};
 use live::room::Room;
 use policy::json::hex;
 use policy::value::{Policy, Root};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
 
@@ -87,7 +89,12 @@ impl Docker {
     }
 
     fn mapped(&self, body: &Fields, image: &Image, hostname: &str) -> Result<Mapped, Refused> {
-        let has = |path: &str| image.tree.join(path.trim_start_matches('/')).symlink_metadata().is_ok();
+        // The image's own links lead within it, and never to the host's files.
+        let tree = File::open(&image.tree).ok();
+        let has = |path: &str| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            tree.as_ref().is_some_and(|tree| openat2(tree, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).is_ok())
+        };
         map(body, &Around { image, ceiling: &self.ceiling, empty: self.desk.empty(), has: &has, hostname })
     }
 

@@ -412,7 +412,7 @@ async fn info(State(docker): State<Arc<Docker>>) -> Answer {
     let memory: u64 = total.unwrap_or(0);
     let body = json!({
         "ID": "fumehood", "Name": "fumehood", "ServerVersion": env!("CARGO_PKG_VERSION"), "Driver": "fumehood",
-        "OperatingSystem": "fumehood", "OSType": "linux", "Architecture": "x86_64", "KernelVersion": kernel(),
+        "OperatingSystem": "fumehood", "OSType": "linux", "Architecture": std::env::consts::ARCH, "KernelVersion": kernel(),
         "Containers": all.len(), "ContainersRunning": of(container::Phase::Running), "ContainersPaused": 0,
         "ContainersStopped": of(container::Phase::Exited), "Images": images,
         "NCPU": std::thread::available_parallelism().map_or(1, usize::from), "MemTotal": memory.saturating_mul(1024),

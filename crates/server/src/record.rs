@@ -1,6 +1,6 @@
 //! One event in the audit log for each request that changes something: whose, what, of which sandbox, and how it ended.
 //!
-//! It is written when the request has been answered, since its status belongs to it. Where it cannot be written the next
+//! It is written when the request has been answered, since its status belongs to it, or when its client hung up before. Where it cannot be written the next
 //! request that changes something is refused, until the log takes an event again.
 
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl Asked {
         (!looks).then(|| Self { key, method: method.clone(), route, sandbox })
     }
 
-    fn event(&self, status: StatusCode) -> Json {
+    fn event(&self, status: u16) -> Json {
         let Self { key, method, route, sandbox } = self;
-        json!({ "key": key, "method": method.as_str(), "route": route, "sandbox": sandbox, "status": status.as_u16() })
+        json!({ "key": key, "method": method.as_str(), "route": route, "sandbox": sandbox, "status": status })
     }
 }
 
@@ -71,23 +71,45 @@ fn named(path: &str) -> &str {
     parts.next().filter(|word| word.len() <= 64).unwrap_or_default()
 }
 
+/// What others write where a client hung up before it was answered.
+const HUNG_UP: u16 = 499;
+
+/// A request whose event is still to be written.
+#[derive(Debug)]
+pub(crate) struct Open {
+    desk: Arc<Desk>,
+    asked: Option<Asked>,
+}
+
+impl Open {
+    fn end(&mut self, status: u16) {
+        let Some(asked) = self.asked.take() else { return };
+        if write(&self.desk, &asked.event(status)).is_err() {
+            self.desk.is_recorded.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.end(HUNG_UP);
+    }
+}
+
 /// # Errors
 /// What was changed before could not be recorded, and cannot be now.
-pub(crate) fn before(desk: &Desk, asked: Option<Asked>) -> Result<Option<Asked>, Problem> {
+pub(crate) fn before(desk: &Arc<Desk>, asked: Option<Asked>) -> Result<Option<Open>, Problem> {
     if asked.is_some() && !desk.is_recorded.load(Ordering::Relaxed) {
         let note = json!({ "key": "", "method": "", "route": "", "sandbox": "", "status": 0, "note": "events before this were lost" });
         write(desk, &note)?;
         desk.is_recorded.store(true, Ordering::Relaxed);
     }
-    Ok(asked)
+    Ok(asked.map(|asked| Open { desk: Arc::clone(desk), asked: Some(asked) }))
 }
 
 /// The request was answered.
-pub(crate) fn after(desk: &Arc<Desk>, asked: Option<Asked>, status: StatusCode) {
-    let Some(asked) = asked else { return };
-    if write(desk, &asked.event(status)).is_err() {
-        desk.is_recorded.store(false, Ordering::Relaxed);
-    }
+pub(crate) fn after(open: Option<Open>, status: StatusCode) {
+    open.into_iter().for_each(|mut open| open.end(status.as_u16()));
 }
 
 fn write(desk: &Desk, body: &Json) -> Result<(), Problem> {

@@ -336,7 +336,7 @@ async fn recorded(State(docker): State<Arc<Docker>>, request: Request, next: Nex
         Err(problem) => return Told::from(problem).into_response(),
     };
     let response = next.run(request).await;
-    record::after(&docker.desk, asked, response.status());
+    record::after(asked, response.status());
     response
 }
 

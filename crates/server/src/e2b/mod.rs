@@ -75,7 +75,7 @@ async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) 
             };
             request.extensions_mut().insert(key);
             let response = next.run(request).await;
-            record::after(&desk, asked, response.status());
+            record::after(asked, response.status());
             response
         }
         Err(problem) => problem.e2b(),

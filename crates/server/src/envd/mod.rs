@@ -163,7 +163,7 @@ impl Context {
             interpreter::PORT => interpreter::answer(self, request).await,
             _ => self.answer(request).await,
         };
-        record::after(&self.desk, asked, response.status());
+        record::after(asked, response.status());
         response
     }
 

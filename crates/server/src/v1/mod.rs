@@ -130,7 +130,7 @@ async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> R
             };
             request.extensions_mut().insert(key);
             let response = next.run(request).await;
-            record::after(&desk, asked, response.status());
+            record::after(asked, response.status());
             response
         }
         Err(problem) => Refused::from(problem).into_response(),

@@ -307,3 +307,23 @@ async fn each_request_that_changes_something_is_recorded_for_its_key_alone() {
     assert_eq!(seen(&caller).await, expected.map(|(route, status)| (route.to_owned(), status)));
     assert_eq!(seen(&other).await, []);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_up_before_the_answer_is_recorded_as_well() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let body = json!({ "cmd": ["sleep", "20"] }).to_string();
+    let asked = caller.request("POST", &format!("{path}/exec"), body).header("content-type", "application/json");
+    assert!(asked.timeout(std::time::Duration::from_millis(300)).send().await.is_err());
+    for _ in 0..100 {
+        let told = caller.send("GET", "/v1/audit", "").await.json();
+        let is_exec = |event: &Value| event["body"]["route"] == "/v1/sandboxes/{id}/exec";
+        if let Some(event) = told["events"].as_array().unwrap().iter().find(|event| is_exec(event)) {
+            assert_eq!(event["body"]["status"], 499);
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("no event of it");
+}

@@ -315,7 +315,8 @@ def containers_are_listed_and_named(box):
 def what_removes_itself_is_gone(box):
     container = box.run(["true"], detach=True, remove=True)
     for _ in range(100):
-        if not box.client.containers.list(all=True, filters={"id": container.id}):
+        # Between the list and the look at each it may go.
+        if not box.client.containers.list(all=True, filters={"id": container.id}, ignore_removed=True):
             return
         time.sleep(0.1)
     raise AssertionError("it is still there")

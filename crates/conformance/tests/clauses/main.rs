@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::case::{self, Found};
 use conformance::fixture::root;
-use conformance::{BackendId, Case, Fixture, Tally, Tier, Who, product};
+use conformance::{BackendId, Case, Fixture, Held, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
@@ -129,22 +129,43 @@ fn main() -> ExitCode {
     if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Two at a time: a case waits more than it works.
-fn prove(chosen: &[(Case, BackendId, Who)]) -> Tally {
-    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+/// One case on one backend for one caller.
+type Chosen = (Case, BackendId, Who);
+
+/// Two at a time: a case waits more than it works. One that failed so is tried once more with the machine to itself,
+/// and named if it holds then.
+fn prove(chosen: &[Chosen]) -> Tally {
+    let (next, tally, again) = (AtomicUsize::new(0), Mutex::new(Tally::default()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((case, backend, who)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    one(case, *backend, *who, &tally);
+                while let Some(chosen) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (name, Err(why)) = one(chosen, &tally) else { continue };
+                    println!("failed beside another: {name}\n    {why}");
+                    if let Ok(mut again) = again.lock() {
+                        again.push(*chosen);
+                    }
                 }
             });
         }
     });
+    for chosen in again.into_inner().unwrap_or_default() {
+        match one(&chosen, &tally) {
+            (name, Ok(())) => println!("flaky: {name}"),
+            (name, Err(why)) => {
+                println!("FAILED {name}\n    {why}");
+                if let Ok(mut tally) = tally.lock() {
+                    tally.failed += 1;
+                }
+            }
+        }
+    }
     tally.into_inner().unwrap_or_default()
 }
 
-fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
+/// Its name, and why it failed if it did; the rest is counted.
+fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, Held) {
+    let (backend, who) = (*backend, *who);
     let on = if case::CRUN.contains(&backend) { backend.to_string() } else { backend.tier.as_str().to_owned() };
     let name = format!("{} {on} {}: {}", case.clause, who.as_str(), case.sentence);
     let missing = if who == Who::Rootful && !root() {
@@ -159,23 +180,18 @@ fn one(case: &Case, backend: BackendId, who: Who, tally: &Mutex<Tally>) {
         None
     };
     let result = missing.map_or_else(|| Ok(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))), Err);
-    let Ok(mut tally) = tally.lock() else { return };
-    match result {
+    let Ok(mut tally) = tally.lock() else { return (name, Ok(())) };
+    let (word, count) = match result {
         Err(why) => {
-            tally.skipped += 1;
             println!("skip: {name}: {why}");
+            tally.skipped += 1;
+            return (name, Ok(()));
         }
-        Ok(Ok(Found::Enforced)) => {
-            tally.enforced += 1;
-            println!("enforced {name}");
-        }
-        Ok(Ok(Found::Refused)) => {
-            tally.refused += 1;
-            println!("refused  {name}");
-        }
-        Ok(Err(why)) => {
-            tally.failed += 1;
-            println!("FAILED {name}\n    {why}");
-        }
-    }
+        Ok(Err(why)) => return (name, Err(why)),
+        Ok(Ok(Found::Enforced)) => ("enforced", &mut tally.enforced),
+        Ok(Ok(Found::Refused)) => ("refused ", &mut tally.refused),
+    };
+    *count += 1;
+    println!("{word} {name}");
+    (name, Ok(()))
 }

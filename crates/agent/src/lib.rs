@@ -13,7 +13,10 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod flow;
 pub mod frame;
+mod inside;
+mod leftovers;
 pub mod machine;
 mod serve;
 mod starter;

@@ -167,7 +167,7 @@ fn become_agent(machine: &Machine, filter: &[u8], socket: &OwnedFd, program: &Ow
 }
 
 fn confine(machine: &Machine, filter: &[u8], socket: &OwnedFd) -> Result<(), Fault> {
-    let nothing = crate::serve::nothing().map_err(at("/dev/null"))?;
+    let nothing = crate::files::nothing().map_err(at("/dev/null"))?;
     rustix::process::setsid().map_err(at("a session of its own"))?;
     bare::join_new_keyring().map_err(call("a keyring of its own"))?;
     for (resource, value) in &machine.rlimits {

@@ -3,10 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Broken, Inside, Leftovers};
+use super::Broken;
+use crate::files::nothing;
+use crate::inside::Inside;
+use crate::leftovers::Leftovers;
 use crate::starter::Starter;
 
 /// First of all: nobody reads this process, and its socket is not descriptor 0.
@@ -21,15 +24,6 @@ pub(crate) fn prepare() -> Result<(OwnedFd, Inside), Errno> {
     let nothing = nothing()?;
     rustix::stdio::dup2_stdin(&nothing)?;
     surroundings(socket, None)
-}
-
-/// `/dev/null`; where there is none, a pipe that is closed at its other end.
-pub(crate) fn nothing() -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
-    match rustix::fs::open("/dev/null", flags, Mode::empty()) {
-        Ok(null) => Ok(null),
-        Err(_) => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(read, _)| read),
-    }
 }
 
 /// The supervisor's socket and what all tasks share.

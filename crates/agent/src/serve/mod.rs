@@ -1,28 +1,24 @@
 //! The agent's one loop: frames in, a step for each task that can go on, frames out.
 
 mod environment;
-mod flow;
-mod leftovers;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-pub(crate) use environment::nothing;
 use environment::prepare;
-pub(crate) use flow::{Flow, Io, Outbox};
-pub(crate) use leftovers::Leftovers;
 
 use crate::files::failure::failure;
-use crate::files::place;
+use crate::flow::{Flow, Io, Outbox};
 use crate::frame::{self, Frame, FrameError, HEADER, Kind, Lane, MAX_STREAMS, MAX_WORDS};
-use crate::starter::{Starter, Told};
+use crate::inside::Inside;
+use crate::starter::Told;
 use crate::task::{self, Progress, Task, Waiting};
 use crate::words::{Code, Ended, Failure, ProgramControl, Request};
 
@@ -47,22 +43,6 @@ impl std::fmt::Display for Broken {
             Self::Protocol(what) => write!(f, "the supervisor broke the protocol: {what}"),
             Self::Call(errno) => write!(f, "the agent cannot go on: {errno}"),
         }
-    }
-}
-
-/// What all tasks share.
-pub(crate) struct Inside {
-    pub(crate) home: PathBuf,
-    pub(crate) cwd: PathBuf,
-    pub(crate) user: String,
-    pub(crate) starter: Starter,
-    pub(crate) leftovers: Leftovers,
-}
-
-impl Inside {
-    /// The absolute path of a request's text.
-    pub(crate) fn path(&self, text: &str) -> Result<PathBuf, Failure> {
-        place::absolute(text, &self.home)
     }
 }
 

@@ -8,8 +8,9 @@ use rustix::io::Errno;
 use super::{Progress, Task};
 use crate::files::failure::{at, failure};
 use crate::files::{entry, place};
+use crate::flow::Io;
 use crate::frame::VERSION;
-use crate::serve::{Inside, Io};
+use crate::inside::Inside;
 use crate::words::{Code, Failure, Hello, Process, Processes, Request};
 
 /// Most processes in an answer.

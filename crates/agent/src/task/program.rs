@@ -12,8 +12,10 @@ use sys::terminal;
 
 use super::{Progress, Task, Waiting};
 use crate::files::failure::{at, code, failure, words};
+use crate::files::nothing;
+use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
-use crate::serve::{Inside, Io, nothing};
+use crate::inside::Inside;
 use crate::starter::Told;
 use crate::tree;
 use crate::words::{Code, Exited, Failure, Program, ProgramControl, Size, Started};

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use super::{Progress, Task, Waiting};
 use crate::files::failure::{at, failure};
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
 use crate::words::{Change, Code, Failure, What};
 
 /// Most folders that one request watches.

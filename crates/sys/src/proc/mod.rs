@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
+use crate::paths;
 
 pub use limited::limited;
 pub use mountinfo::{Mount, parse as parse_mountinfo, shown};
@@ -219,7 +220,7 @@ impl Process {
         if !u64::try_from(kind).is_ok_and(|kind| IN_MEMORY.contains(&kind)) {
             return Err(rustix::io::Errno::NODEV).named("fstatfs", || self.path(&format!("root{path}")));
         }
-        let room = crate::paths::fs_stats(&place)?;
+        let room = paths::fs_stats(&place)?;
         let stat = rustix::fs::fstat(&place).named("fstat", || self.path(&format!("root{path}")))?;
         // Each file costs the kernel about a kilobyte, whatever is in it.
         let files = room.files.saturating_sub(room.free_files).saturating_mul(1024);
@@ -261,7 +262,7 @@ impl Process {
     fn bytes(&self, file: &str, most: usize) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.folder, file, flags, Mode::empty()).named("open", || self.path(file))?;
-        read_all(&fd, most).named("read", || self.path(file))
+        paths::read_all(&fd, most).named("read", || self.path(file))
     }
 
     fn path(&self, file: &str) -> String {
@@ -300,25 +301,6 @@ pub fn tree(root: i32) -> Result<Vec<i32>> {
         }
     }
     Ok(all)
-}
-
-/// Reads to the end, or fails with EFBIG above `most` bytes.
-pub(crate) fn read_all(fd: impl AsFd, most: usize) -> rustix::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    loop {
-        match rustix::io::read(&fd, &mut part) {
-            Ok(0) => return Ok(bytes),
-            Ok(length) => {
-                bytes.extend_from_slice(part.get(..length).unwrap_or_default());
-                if bytes.len() > most {
-                    return Err(Errno::FBIG);
-                }
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
 }
 
 fn parse_membership(line: &str) -> Option<Membership> {

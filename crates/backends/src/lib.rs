@@ -5,23 +5,33 @@
 //! `Prepared -> Started -> Verified -> Running`, and only `Verified` has `go`.
 #![forbid(unsafe_code)]
 
+mod all;
 mod backend;
+mod cpio;
 mod error;
 mod gvisor;
 mod host;
+mod identity;
+mod label;
 mod native;
 mod oci;
 mod qemu;
+mod sizes;
 mod support;
+mod trust;
 
-pub use backend::{ALL, Backend, Prepared, Running, Started, Verified, of};
-pub use error::{Shut, StartError};
-pub use gvisor::{Engine, Gvisor, Known, known_faults};
-pub use host::{Assumed, Capabilities, CgroupSource, Missing};
-pub use native::{
-    Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
-    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
+pub use all::{ALL, of};
+pub use backend::{
+    Backend, Exhausted, ExhaustedResource, GitPart, Launch, OwnProgram, Prepared, Protect, Running, Sample, Started,
+    Stdio, Streams, Trust, Unseen, Verified,
 };
-pub use oci::{Crun, Fault, Runtime};
-pub use qemu::{Emulation, Kernel, MODULES, Qemu, find_module};
+pub use error::{Shut, StartError};
+pub use gvisor::Gvisor;
+pub use host::{
+    Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, Known, MODULES, Missing, Runtime,
+    find_module, known_faults,
+};
+pub use native::{Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, shown_of_etc, sweep_cache};
+pub use oci::Crun;
+pub use qemu::Qemu;
 pub use support::{LANGUAGE_MODULES, unmet_rules};

@@ -11,19 +11,16 @@
 //! What gVisor cannot hold, and what is not built yet, is refused by `support`. Bugs of the Sentry meet its own filter and
 //! namespaces, then the host.
 
-mod engine;
 mod prepare;
 mod start;
 mod verify;
 
-pub use engine::{Engine, Known, known_faults};
-
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Launch};
 use crate::host::{Capabilities, Missing};
-use crate::{Launch, StartError, support};
+use crate::{StartError, support};
 
 /// gVisor by its runtime `runsc`.
 #[derive(Clone, Copy, Debug)]

@@ -6,14 +6,14 @@ use guest::config::{Mode, OwnedProbe as Probe};
 use policy::Plan;
 use policy::control::{Control, Filter};
 
-use super::engine::Engine;
-use crate::host::Capabilities;
+use crate::StartError;
+use crate::backend::{self, Launch};
+use crate::host::{Capabilities, Engine};
+use crate::identity::{INSIDE, Identity};
 use crate::native::blueprint::Blueprint;
-use crate::native::identity::{INSIDE, Identity};
 use crate::native::source::text;
 use crate::native::{environment, filter, prepare as native, tree};
 use crate::oci::bundle::{self, Bundle};
-use crate::{Launch, StartError, backend};
 
 /// Everything that a start needs.
 #[derive(Debug)]

@@ -8,12 +8,11 @@ use std::path::Path;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use policy::Control;
 
-use super::engine::Engine;
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
 use crate::backend;
-use crate::host::Capabilities;
+use crate::host::{Capabilities, Engine};
 use crate::native::capacity::WatchedMounts;
 use crate::native::running::Running;
 use crate::native::start as native;

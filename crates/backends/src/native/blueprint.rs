@@ -6,7 +6,7 @@ use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, N
 use policy::value::Root;
 use policy::{ClauseId, Plan};
 
-use super::sizes::Size;
+use crate::sizes::Size;
 
 /// A tree or file of the host, and where it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,27 +9,11 @@ use std::os::fd::OwnedFd;
 use sys::paths::{FsStats, fs_stats};
 use sys::proc::Process;
 
+use crate::backend::{Exhausted, ExhaustedResource};
+
 /// The places, opened when the guest has made them and before its program runs: they can be looked at when it has ended.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedMounts(Vec<(String, OwnedFd)>);
-
-/// A place without room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exhausted {
-    /// Where it is inside.
-    pub place: String,
-    /// What there is none left of.
-    pub of: ExhaustedResource,
-}
-
-/// What a full place has none left of, and how many it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExhaustedResource {
-    /// Bytes.
-    Bytes(u64),
-    /// Files and folders.
-    Files(u64),
-}
 
 impl WatchedMounts {
     /// A place that cannot be opened is not looked at: this holds no limit, it only tells of one.

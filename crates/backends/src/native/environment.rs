@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use policy::Policy;
 
-use super::trust;
+use crate::trust;
 
 /// Folders of `PATH` in which a program is looked for.
 const MAX_FOLDERS: usize = 64;

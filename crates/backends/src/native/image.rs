@@ -12,10 +12,10 @@ use guest::config::{Attrs, OwnedOp as Op};
 use policy::value::Found;
 
 use super::etc::{self, Account};
-use super::launch::GitPart;
 use super::source::{resolve, resolve_entry, text};
 use super::tree::Builder;
 use crate::StartError;
+use crate::backend::GitPart;
 
 /// Folders that are the kernel's, or the run's own.
 const OURS: &[&str] = &["/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp"];

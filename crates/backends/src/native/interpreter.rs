@@ -15,8 +15,9 @@ use policy::control::Interpreter;
 use sys::channel::Interest;
 
 use super::blueprint::Blueprint;
-use super::launch::{Launch, Stdio};
-use super::running::{Running, Streams};
+use super::running::Running;
+use crate::backend::Streams;
+use crate::backend::{Launch, Stdio};
 use crate::{StartError, backend};
 
 /// The first word of our own executable by which it becomes an interpreter; nobody else says it.

@@ -13,12 +13,9 @@ pub(crate) mod environment;
 mod etc;
 mod etc_cache;
 pub(crate) mod filter;
-pub(crate) mod identity;
 mod image;
 mod interpreter;
-pub(crate) mod label;
 mod landlock;
-pub(crate) mod launch;
 mod mark;
 mod places;
 pub(crate) mod prepare;
@@ -26,31 +23,25 @@ mod proc_view;
 mod process;
 mod readable;
 pub(crate) mod running;
-pub(crate) mod sizes;
 pub(crate) mod source;
 pub(crate) mod spawn;
 pub(crate) mod start;
 mod survey;
 pub(crate) mod tree;
-mod trust;
 pub(crate) mod verify;
 mod words;
 
-pub use capacity::{Exhausted, ExhaustedResource};
 pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
 pub use interpreter::WORD as LANGUAGE_WORD;
-pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
-pub use running::{Sample, Streams};
 pub use start::GROUPS;
-pub use survey::Unseen;
 pub use tree::TMP_SLOT;
 
 use policy::control::Source;
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Launch};
 use crate::host::{Capabilities, Missing};
 use crate::{StartError, support};
 

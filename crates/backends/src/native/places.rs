@@ -7,10 +7,10 @@ use policy::value::{Grant, Root};
 
 use super::blueprint::{How, Shown};
 use super::landlock::Access;
-use super::sizes::Size;
 use super::source::{Resolved, resolve, text};
 use super::tree::{Builder, HOME, TOOLS, WORKSPACE_SLOT};
 use crate::StartError;
+use crate::sizes::Size;
 
 impl Builder<'_> {
     /// Places of the plan, the outer ones first: what lies within another is mounted on top of it.

@@ -14,13 +14,13 @@ use policy::{Plan, Policy};
 
 use super::blueprint::Blueprint;
 use super::interpreter::Interpreted;
-use super::label::Label;
 use super::landlock::Rules;
-use super::launch::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
 use super::verify::Point;
-use super::{environment, filter, identity, process, source, tree};
+use super::{environment, filter, process, source, tree};
+use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
 use crate::host::Capabilities;
-use crate::{StartError, backend};
+use crate::label::Label;
+use crate::{StartError, backend, identity};
 
 /// A file without a Landlock rule, by which the guest proves that Landlock is in force.
 const CANARY: &CStr = c"/.landlock-probe";

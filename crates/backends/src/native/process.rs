@@ -6,10 +6,10 @@ use policy::value::Grant;
 
 use super::blueprint::{Blueprint, How};
 use super::etc;
-use super::identity::Identity;
 use super::landlock::{Access, Rules, library_folders, loaders};
 use super::source::{resolve, resolve_entry};
 use crate::StartError;
+use crate::identity::Identity;
 
 /// Tools of the host; links among them resolve to the same folders.
 const TOOLS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];

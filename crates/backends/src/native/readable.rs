@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use super::identity::Identity;
 use super::source::{Resolved, resolve, resolve_entry};
+use crate::identity::Identity;
 use crate::{Shut, StartError};
 
 const READ: u32 = 0o4;

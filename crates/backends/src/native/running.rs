@@ -1,77 +1,16 @@
 //! A payload that runs: its streams, its usage, its end.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use guest::frames::{FromGuest, ToGuest};
 
-use super::capacity::Exhausted;
 use super::control::Control;
-use super::label::Label;
 use super::start::Held;
-use super::survey::Unseen;
-use crate::{StartError, backend};
-
-/// The supervisor's ends of the payload's streams.
-#[derive(Debug, Default)]
-pub struct Streams {
-    /// Write end of its stdin (non-blocking); `None` = it has nothing to read.
-    pub input: Option<OwnedFd>,
-    /// Read end of its stdout (non-blocking).
-    pub output: Option<OwnedFd>,
-    /// Read end of its stderr (non-blocking).
-    pub errors: Option<OwnedFd>,
-    /// Master of its terminal, instead of the three.
-    pub terminal: Option<OwnedFd>,
-    /// The other end of the socket that is its stdin.
-    pub socket: Option<OwnedFd>,
-}
-
-impl Streams {
-    pub(crate) fn set_terminal(&mut self, master: OwnedFd) {
-        self.terminal = Some(master);
-    }
-}
-
-/// Usage at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// User time of the tree, microseconds.
-    pub user_us: u64,
-    /// System time of the tree, microseconds.
-    pub system_us: u64,
-    /// Both together, where a control group counts all that ran: not samples, from which a program could hide.
-    pub ran_us: Option<u64>,
-    /// Memory of the tree now, bytes.
-    pub memory: u64,
-    /// Highest memory of the tree known, bytes.
-    pub memory_peak: u64,
-    /// Nobody counts memory but who looks: what came and went between two looks is not in [`Self::memory_peak`].
-    pub memory_sampled: bool,
-    /// Processes and threads now, the guest left out.
-    pub pids: u64,
-    /// Most processes and threads known.
-    pub pids_peak: u64,
-    /// Bytes read from block devices.
-    pub io_read: u64,
-    /// Bytes written to block devices.
-    pub io_written: u64,
-    /// Kernel out-of-memory kills in the tree.
-    pub oom_kills: u64,
-    /// Buffers of TCP and UDP have what they may have; more is thrown away.
-    pub sockets_full: bool,
-    /// Bytes that wait in sockets and are charged to no control group, where they are looked at: none of [`Self::memory`].
-    pub waiting: u64,
-    /// Another kernel counts the program's processes, and does not tell: [`Self::pids`] is 0 then.
-    pub uncounted_pids: bool,
-    /// Forks refused by the process limit.
-    pub pids_refused: u64,
-    /// Bytes of files on disk that the tree holds open and that no name leads to: they are in no folder to be counted.
-    pub unlinked: u64,
-    /// What a look at the processes could not see.
-    pub unseen: Unseen,
-}
+use crate::StartError;
+use crate::backend::{self, Exhausted, Sample, Streams};
+use crate::label::Label;
 
 /// A payload that runs.
 #[derive(Debug)]

@@ -8,11 +8,12 @@ use sys::cgroup::Group;
 use sys::spawn::{Child, IdMaps, Namespaces, Spawn, SpawnError, TimeOffsets};
 
 use super::control::Control;
-use super::launch::{FIRST_EXTRA, OwnProgram};
 use super::prepare::Prepared;
-use super::running::Streams;
-use super::start::{GROUPS, Inner, START_TIMEOUT};
+use super::start::{GROUPS, START_TIMEOUT};
 use crate::StartError;
+use crate::backend::Inner;
+use crate::backend::Streams;
+use crate::backend::{FIRST_EXTRA, OwnProgram};
 use crate::host::Capabilities;
 
 /// Capabilities that the guest needs in its own user namespace until it drops them (capabilities(7)): CHOWN,

@@ -15,15 +15,13 @@ use sys::spawn::{Child, IdRange};
 
 use super::capacity::WatchedMounts;
 use super::control::Control;
-use super::launch::Stdio;
 use super::prepare::Prepared;
-use super::running::Streams;
 use super::spawn::{Kept, Order};
 use super::survey::Scope;
 use super::verify::Seen;
 use super::words;
 use crate::StartError;
-use crate::backend::{self, Prepared as _};
+use crate::backend::{self, Prepared as _, Streams};
 use crate::host::Capabilities;
 
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
@@ -394,7 +392,7 @@ impl Started {
         };
         let index = usize::try_from(detail).unwrap_or(usize::MAX);
         if step == Step::Label {
-            return StartError::Label { why: super::label::refused(errno, detail, &why) };
+            return StartError::Label { why: crate::label::refused(errno, detail, &why) };
         }
         // EINVAL: of locked mounts (clone_private_mount() in the kernel), or of a kind that has names of its own making.
         if let (22, Step::Mounts, Some(Op::Overlay { path, .. })) = (errno, step, self.prepared.config.ops.get(index)) {
@@ -446,37 +444,4 @@ impl Started {
 
 pub(crate) fn unexpected(frame: &FromGuest) -> StartError {
     StartError::system("reading the guest's frames", format!("it says {} at the wrong time", words::frame(frame)))
-}
-
-/// The descriptors for the payload's three streams.
-pub(crate) type Inner = [OwnedFd; 3];
-
-impl Streams {
-    pub(crate) fn make(stdio: Stdio) -> Result<(Self, Inner), StartError> {
-        let error = |e| StartError::system("making the pipes", e);
-        let null = || sys::channel::dev_null().map_err(|e| StartError::system("opening /dev/null", e));
-        if let Stdio::Terminal(..) = stdio {
-            return Ok((Self::default(), [null()?, null()?, null()?]));
-        }
-        if stdio == Stdio::Socket {
-            let (ours, theirs) = sys::channel::pair().map_err(error)?;
-            return Ok((Self { socket: Some(ours), ..Self::default() }, [theirs, null()?, null()?]));
-        }
-        let (output, output_inner) = sys::channel::pipe().map_err(error)?;
-        let (errors, errors_inner) = sys::channel::pipe().map_err(error)?;
-        let (input_inner, input) = match stdio {
-            Stdio::NoInput => (null()?, None),
-
-            Stdio::Pipes | Stdio::Terminal(..) | Stdio::Socket => {
-                let (read, write) = sys::channel::pipe().map_err(error)?;
-                sys::channel::set_nonblocking(&write).map_err(error)?;
-                (read, Some(write))
-            }
-        };
-        for fd in [&output, &errors] {
-            sys::channel::set_nonblocking(fd).map_err(error)?;
-        }
-        let streams = Self { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
-        Ok((streams, [input_inner, output_inner, errors_inner]))
-    }
 }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use sys::proc::{Mapped, Process, Unlinked};
 
+use crate::backend::Unseen;
+
 /// What is looked at besides times and memory that is mapped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
@@ -41,23 +43,6 @@ pub(super) struct Survey {
     pub(super) unlinked: u64,
     /// What could not be seen.
     pub(super) unseen: Unseen,
-}
-
-/// What a look could not see.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unseen {
-    /// Files in memory, each as large as a file may be: mapped and not open any more, or on their way in a socket.
-    pub memory_files: u64,
-    /// The same on disk.
-    pub disk_files: u64,
-    /// Of both those that wait in sockets: a moment later they may be received, and seen.
-    pub waiting: u64,
-    /// Processes that may not be looked into.
-    pub processes: u64,
-    /// There is memory whose size nobody can tell.
-    pub memory: bool,
-    /// Processes came and went faster than they could be looked at.
-    pub partly: bool,
 }
 
 /// Rounds of one look: a tree that is not whole then is told to be not.

@@ -10,15 +10,16 @@ use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Sourc
 use policy::value::{Found, Grant, Image, Root};
 
 use super::blueprint::{Blueprint, How};
-use super::identity::Identity as Identities;
 use super::landlock::{Access, Rules};
-use super::launch::{FIRST_EXTRA, GitPart, Launch, Protect};
 use super::proc_view;
-use super::sizes::Size;
 use super::source::{Resolved, resolve, text};
-use super::{devices, etc, etc_cache, trust};
+use super::{devices, etc, etc_cache};
 use crate::StartError;
+use crate::backend::{FIRST_EXTRA, GitPart, Launch, Protect};
 use crate::host::Capabilities;
+use crate::identity::Identity as Identities;
+use crate::sizes::Size;
+use crate::trust;
 
 /// Top-level names of the host that hold its tools.
 pub(crate) const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];

@@ -10,9 +10,9 @@ use sys::spawn::{IdMaps, InnerMount, Namespaces, Spawn};
 
 use super::bundle::Bundle;
 use crate::StartError;
+use crate::backend::{Inner, Streams};
 use crate::host::Capabilities;
 use crate::native::control;
-use crate::native::running::Streams;
 use crate::native::source::text;
 use crate::native::spawn;
 use crate::native::{prepare, start as native};
@@ -35,7 +35,7 @@ pub(crate) struct Order<'a> {
 /// What goes in to the guest, each three at once.
 struct Sent {
     first: [OwnedFd; 3],
-    streams: native::Inner,
+    streams: Inner,
 }
 
 impl Sent {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::linux::Linux;
 use crate::StartError;
-use crate::native::identity::INSIDE;
-use crate::native::launch::FIRST_EXTRA;
+use crate::backend::FIRST_EXTRA;
+use crate::identity::INSIDE;
 use crate::native::source::text;
 use crate::native::tree::{HOME, Mapped, OURS};
 

@@ -13,21 +13,17 @@
 
 pub(crate) mod begin;
 pub(crate) mod bundle;
-mod engine;
 mod linux;
 mod prepare;
-pub(crate) mod program;
 mod start;
 mod verify;
-
-pub use engine::{Fault, Runtime};
 
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Launch};
 use crate::host::{Capabilities, Missing};
-use crate::{Launch, StartError, support};
+use crate::{StartError, support};
 
 /// The container tier by `crun`.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,10 @@ use policy::Plan;
 use super::bundle::{self, Bundle};
 use super::linux::Linux;
 use super::verify;
-use crate::host::Capabilities;
-use crate::native::{identity, prepare as native};
-use crate::{Launch, Runtime, StartError, backend};
+use crate::backend::{self, Launch};
+use crate::host::{Capabilities, Runtime};
+use crate::native::prepare as native;
+use crate::{StartError, identity};
 
 /// Everything that a start needs.
 #[derive(Debug)]

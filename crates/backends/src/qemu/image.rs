@@ -10,9 +10,8 @@ use std::time::Duration;
 use sys::pidfd::End;
 
 use crate::StartError;
+use crate::host::mke2fs;
 
-/// Debian's place for it.
-const PROGRAMS: [&str; 2] = ["/usr/sbin/mke2fs", "/sbin/mke2fs"];
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Largest tree that becomes an image, bytes on a disk.
@@ -23,11 +22,6 @@ const MOST: u64 = 2_000_000;
 const BLOCK: u64 = 4096;
 /// Bytes of an inode.
 const INODE: u64 = 256;
-
-/// What makes images, where it is.
-pub(super) fn program() -> Option<&'static Path> {
-    PROGRAMS.iter().map(Path::new).find(|path| path.exists())
-}
 
 /// An image that could be made.
 #[derive(Debug)]
@@ -60,7 +54,7 @@ pub(super) fn place(file: &Path) -> Result<(), StartError> {
 
 fn make(&Planned { folder, label, bytes, entries }: &Planned<'_>, file: &Path) -> Result<(), StartError> {
     let failed = |why: String| StartError::system("making an image for the machine", why);
-    let program = program().ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
+    let program = mke2fs().ok_or_else(|| failed("there is no `mke2fs`: install e2fsprogs".to_owned()))?;
     // Blocks of files, one more for what points to those of each, inodes, and room for the tables of groups.
     let inodes = entries.saturating_add(64);
     let total = bytes.saturating_add(inodes.saturating_mul(INODE)).saturating_add(bytes / 32).saturating_add(8 << 20);

@@ -6,8 +6,6 @@
 //! # Does not promise
 //! A boundary in the emulator itself: without KVM its makers give none. KVM is not used by this version.
 
-mod cpio;
-mod emulation;
 mod image;
 mod inside;
 mod link;
@@ -18,17 +16,13 @@ mod pump;
 mod relay;
 mod running;
 mod start;
-mod store;
-
-pub use emulation::Emulation;
-pub use store::{Kernel, MODULES, find_module};
 
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};
 
-use crate::backend::{Backend, Prepared};
+use crate::backend::{Backend, Launch, Prepared};
 use crate::host::{Capabilities, Missing};
-use crate::{Launch, StartError, support};
+use crate::{StartError, support};
 
 /// The vm tier by QEMU.
 #[derive(Clone, Copy, Debug)]

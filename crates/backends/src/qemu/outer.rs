@@ -8,11 +8,11 @@ use policy::value::{Threat, Tier};
 use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
 use serde_json::{Value, json};
 
-use super::Emulation;
+use crate::StartError;
 use crate::backend::Backend as _;
-use crate::host::Capabilities;
+use crate::host::{Capabilities, Emulation};
+use crate::native::Container;
 use crate::support::{MACHINE_OVERHEAD, machine_memory};
-use crate::{Container, StartError};
 
 /// Where the emulator sees what the machine is made of.
 pub(super) const SHOWN: &str = "/machine";

@@ -12,16 +12,17 @@ use agent::words::Program;
 use policy::value::{Grant, NetMode, Root};
 use policy::{Plan, Policy};
 
-use super::cpio::Archive;
-use super::{Emulation, image, outer, start};
-use crate::backend::{self, Backend as _};
-use crate::host::Capabilities;
+use super::{image, outer, start};
+use crate::StartError;
+use crate::backend::{self, Backend as _, Launch, Stdio};
+use crate::cpio::Archive;
+use crate::host::{Capabilities, Emulation};
+use crate::native::Container;
 use crate::native::blueprint::{Blueprint, How, Shown};
-use crate::native::sizes::Size;
 use crate::native::source::resolve;
 use crate::native::{environment, filter};
+use crate::sizes::Size;
 use crate::support::machine_memory;
-use crate::{Container, Launch, StartError, Stdio};
 
 /// Everything that a start needs.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Copied {
 /// Prepares a plan. What the machine is made of lies in the run's own folder, which the caller made and takes away; without one
 /// nothing is made, and nothing can be started.
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
-    let missing = |missing: crate::Missing| StartError::system("looking for the emulator", missing.why);
+    let missing = |missing: crate::host::Missing| StartError::system("looking for the emulator", missing.why);
     let emulation = host.machine().map_err(missing)?.clone();
     let refused = |what: &str| Err(StartError::Internal(format!("{what} cannot go into a machine")));
     if launch.laid || !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {

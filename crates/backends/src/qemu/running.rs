@@ -14,8 +14,9 @@ use super::link::Link;
 use super::pump::Pump;
 use super::relay::{Changed, Relay, Workspace};
 use super::start::no_places;
+use crate::StartError;
+use crate::backend::{self, Exhausted, Sample, Streams};
 use crate::native::control::Control;
-use crate::{Exhausted, Sample, StartError, Streams, backend};
 
 /// How long a machine has to hand over the copy of its workspace, where no limit leaves it less.
 const HAND_OVER: Duration = Duration::from_secs(300);

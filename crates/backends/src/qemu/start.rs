@@ -12,9 +12,9 @@ use super::link::Link;
 use super::prepare::{Copied, Prepared};
 use super::relay::Workspace;
 use super::{proof, running};
-use crate::backend;
+use crate::StartError;
+use crate::backend::{self, Exhausted};
 use crate::host::Capabilities;
-use crate::{Exhausted, StartError};
 
 /// How long the machine's kernel may take to its agent: seconds on an idle host, a minute on a busy one.
 const BOOT: Duration = Duration::from_secs(150);

@@ -9,7 +9,7 @@ use super::{
     pids, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
-use crate::native::sizes::{self, Size};
+use crate::sizes::{self, Size};
 
 /// Answers for one clause.
 #[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]

@@ -9,8 +9,8 @@ use super::{
     watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
-use crate::native::identity::INSIDE;
-use crate::native::sizes::{self, Size};
+use crate::identity::INSIDE;
+use crate::sizes::{self, Size};
 
 /// What gVisor itself takes of the memory of a run (measured: 18 to 22 MiB with a small program), and what one needs beside it.
 const LEAST_MEMORY: u64 = 32 << 20;

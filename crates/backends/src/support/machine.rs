@@ -11,8 +11,8 @@ use super::{
     base_rlimits, container, cpus, cpuset, held, held_with, idle, io, network, of_language, tools, unmet, watched,
     when, when_some,
 };
-use crate::host::{Capabilities, Missing};
-use crate::native::sizes::{self, Size};
+use crate::host::{Capabilities, Emulation, Missing};
+use crate::sizes::{self, Size};
 
 /// Least memory with which the kernel that is prepared starts, and leaves something to programs.
 const LEAST_MEMORY: u64 = 128 << 20;
@@ -171,7 +171,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
     )
 }
 
-fn kernel(emulation: &crate::qemu::Emulation) -> Control {
+fn kernel(emulation: &Emulation) -> Control {
     let (release, digest) = (emulation.kernel.release.clone(), emulation.kernel.digest());
     Control::Machine(Machine::Kernel { release, digest })
 }

@@ -29,8 +29,8 @@ use policy::{ClauseId, Support, Unmet};
 use sys::machine::Labels;
 
 use crate::host::Capabilities;
-use crate::native::identity::INSIDE;
-use crate::native::label::Label;
+use crate::identity::INSIDE;
+use crate::label::Label;
 
 /// Held by one control.
 pub(crate) fn held(by: Control) -> Support {

@@ -3,15 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::store::Kernel;
-use crate::host::Missing;
+use super::Missing;
+use super::kernel::Kernel;
 
 /// Where Debian, Fedora and Arch have it.
 const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
+/// Where `mke2fs` is.
+const MKE2FS: [&str; 2] = ["/usr/sbin/mke2fs", "/sbin/mke2fs"];
 /// How long it may take to say its version.
 const SAYS: Duration = Duration::from_secs(20);
 /// Oldest version whose options we know.
 const LEAST: (u32, u32) = (7, 2);
+
+/// What makes images, where it is.
+pub(crate) fn mke2fs() -> Option<&'static Path> {
+    MKE2FS.iter().map(Path::new).find(|path| path.exists())
+}
 
 /// What emulates machines here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +44,7 @@ impl Emulation {
             why: format!("there is no `{PROGRAM}`"),
             fix: "install QEMU for x86-64: apt-get install --no-install-recommends qemu-system-x86".to_owned(),
         })?;
-        if super::image::program().is_none() {
+        if mke2fs().is_none() {
             return Err(Missing {
                 id: "tier/no-mke2fs",
                 why: "there is no `mke2fs`, which makes the image of a machine's root".to_owned(),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::host::Missing;
-use crate::oci::program::{Lack, ask, find};
+use super::Missing;
+use super::program::{Lack, ask, find};
 
 const FIX: &str = "`apt-get install runsc` (Debian), or gVisor's own release as /usr/local/bin/runsc; or use the weaker `--tier container`";
 
@@ -19,9 +19,9 @@ pub struct Engine {
     /// What runs programs and stops them at each system call.
     pub platform: &'static str,
     /// It is not the one that this release takes unasked, which its processes are not told by a word.
-    pub(super) says_platform: bool,
+    pub(crate) says_platform: bool,
     /// Its newer releases put a layer over the root unless they are told not to.
-    pub(super) layers_root: bool,
+    pub(crate) layers_root: bool,
 }
 
 impl Engine {

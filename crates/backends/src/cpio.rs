@@ -7,24 +7,24 @@ const FILE: u32 = 0o100_000;
 
 /// An archive in the making.
 #[derive(Debug, Default)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
 }
 
 impl Archive {
     /// Adds a folder.
-    pub(super) fn folder(&mut self, name: &str, mode: u32) {
+    pub(crate) fn folder(&mut self, name: &str, mode: u32) {
         self.entry(name, FOLDER | mode, &[]);
     }
 
     /// Adds a file.
-    pub(super) fn file(&mut self, name: &str, mode: u32, content: &[u8]) {
+    pub(crate) fn file(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.entry(name, FILE | mode, content);
     }
 
     /// All of it.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
     }

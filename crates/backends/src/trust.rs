@@ -1,20 +1,20 @@
 //! Where programs look for the certificates that they trust.
 
 /// The bundle below `/run/fumehood`.
-pub(super) const FILE: &str = "ca.pem";
+pub(crate) const FILE: &str = "ca.pem";
 /// The same, as programs are told of it.
-pub(super) const BUNDLE: &str = "/run/fumehood/ca.pem";
+pub(crate) const BUNDLE: &str = "/run/fumehood/ca.pem";
 /// Java's store below `/run/fumehood`.
-pub(super) const JAVA_FILE: &str = "ca.jks";
+pub(crate) const JAVA_FILE: &str = "ca.jks";
 /// How Java is told of it.
-pub(super) const JAVA: &str = "-Djavax.net.ssl.trustStore=/run/fumehood/ca.jks";
+pub(crate) const JAVA: &str = "-Djavax.net.ssl.trustStore=/run/fumehood/ca.jks";
 /// The folder of `/etc` with the machine's bundle, as far as we replace it.
-pub(super) const FOLDER: &str = "ssl";
+pub(crate) const FOLDER: &str = "ssl";
 /// The bundles of the machine that programs read without being told.
-pub(super) const BUNDLES: [&str; 1] = ["/etc/ssl/certs/ca-certificates.crt"];
+pub(crate) const BUNDLES: [&str; 1] = ["/etc/ssl/certs/ca-certificates.crt"];
 /// Variables that name a bundle: OpenSSL, Python and requests, pip, Node, curl, git, cargo, the SDKs of AWS and Google, Deno,
 /// gRPC, Nix, Ruby's bundler, Perl, Julia, conda. A policy that sets one is not overruled.
-pub(super) const VARIABLES: [&str; 16] = [
+pub(crate) const VARIABLES: [&str; 16] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "PIP_CERT",

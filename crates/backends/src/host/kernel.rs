@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::cpio::Archive;
-use crate::host::Missing;
+use super::Missing;
+use crate::cpio::Archive;
 
 /// Where it lies.
-pub(super) const FOLDER: &str = "/var/lib/fumehood-machine";
+const FOLDER: &str = "/var/lib/fumehood-machine";
 /// What it is.
 const ABOUT: &str = "about.json";
 /// Largest kernel, or modules together, bytes.
@@ -80,7 +80,7 @@ impl Kernel {
     }
 
     /// Kernel and modules, whose bytes have the digests.
-    pub(super) fn files(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
+    pub(crate) fn files(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
         let one = |digest: &str| -> Result<Vec<u8>, String> {
             let path = Path::new(FOLDER).join(digest);
             let bytes = whole(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::Missing;
 use super::program::{Lack, ask, find};
-use crate::host::Missing;
 
 const FIX: &str = "`apt-get install crun` (Debian), or `backend = \"native\"`, which needs no program";
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use policy::Control;
 use policy::value::Grant;
 
-use super::trust;
+use crate::trust;
 
 /// First descriptor of the guest after the fixed ones.
 pub(crate) const FIRST_EXTRA: u32 = 5;

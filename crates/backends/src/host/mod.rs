@@ -3,18 +3,30 @@
 //! Nothing here is trusted to *enforce*: the plan is made of these answers, and the posture that is read back before
 //! the payload starts proves them.
 
+mod crun;
+mod kernel;
+mod program;
+mod qemu;
+mod runsc;
+
+pub use crun::{Fault, Runtime};
+pub use kernel::{Kernel, MODULES, find_module};
+pub use qemu::Emulation;
+pub(crate) use qemu::mke2fs;
+pub use runsc::{Engine, Known, known_faults};
+
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
+
+use crate::label::Lsm;
 
 /// How long the service manager may take to hand over a group.
 const DELEGATION: Duration = Duration::from_secs(2);
 
 /// The leaf of a group that was handed over, where this process stays.
 const SUPERVISOR: &str = "supervisor";
-
-use crate::native::label::Lsm;
 
 /// Something that the host lacks, and the exact remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +57,13 @@ pub struct Capabilities {
     manager: Option<Manager>,
     given: OnceLock<CgroupSource>,
     time_namespace: OnceLock<bool>,
-    runsc: OnceLock<Result<crate::gvisor::Engine, Missing>>,
-    crun: OnceLock<Result<crate::oci::Runtime, Missing>>,
+    runsc: OnceLock<Result<Engine, Missing>>,
+    crun: OnceLock<Result<Runtime, Missing>>,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
-    machine: OnceLock<Result<crate::qemu::Emulation, Missing>>,
+    machine: OnceLock<Result<Emulation, Missing>>,
     /// Others than those, when the service manager gave some.
     groups_given: OnceLock<Option<Result<sys::cgroup::Hierarchies, String>>>,
 }
@@ -115,8 +127,8 @@ impl Capabilities {
             manager: None,
             given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
-            runsc: OnceLock::from(Ok(crate::gvisor::Engine::assumed())),
-            crun: OnceLock::from(Ok(crate::oci::Runtime::assumed())),
+            runsc: OnceLock::from(Ok(Engine::assumed())),
+            crun: OnceLock::from(Ok(Runtime::assumed())),
             assumed: Some(assumed),
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -198,10 +210,10 @@ impl Capabilities {
     ///
     /// # Errors
     /// What is missing, and the remedy.
-    pub fn machine(&self) -> Result<&crate::qemu::Emulation, Missing> {
+    pub fn machine(&self) -> Result<&Emulation, Missing> {
         let found = self.machine.get_or_init(|| match self.assumed {
-            Some(_) => Ok(crate::qemu::Emulation::assumed()),
-            None => crate::qemu::Emulation::probe(),
+            Some(_) => Ok(Emulation::assumed()),
+            None => Emulation::probe(),
         });
         found.as_ref().map_err(Missing::clone)
     }
@@ -210,16 +222,16 @@ impl Capabilities {
     ///
     /// # Errors
     /// What is missing, and the remedy.
-    pub fn runsc(&self) -> Result<&crate::gvisor::Engine, Missing> {
-        self.runsc.get_or_init(crate::gvisor::Engine::find).as_ref().map_err(Clone::clone)
+    pub fn runsc(&self) -> Result<&Engine, Missing> {
+        self.runsc.get_or_init(Engine::find).as_ref().map_err(Clone::clone)
     }
 
     /// The runtime `crun`, which is looked for and asked once.
     ///
     /// # Errors
     /// What is missing, and the remedy.
-    pub fn crun(&self) -> Result<&crate::oci::Runtime, Missing> {
-        self.crun.get_or_init(crate::oci::Runtime::find).as_ref().map_err(Clone::clone)
+    pub fn crun(&self) -> Result<&Runtime, Missing> {
+        self.crun.get_or_init(Runtime::find).as_ref().map_err(Clone::clone)
     }
 
     /// Whether this host is not asked but spoken of.

@@ -4,6 +4,16 @@
 //! Each is consumed by the next, so that no stage can be left out: only [`Verified`] has `go`, and only evidence for every
 //! control of the plan gives one. Dropping any of them from [`Started`] on ends everything inside.
 
+mod launch;
+mod streams;
+mod usage;
+
+pub(crate) use launch::FIRST_EXTRA;
+pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
+pub(crate) use streams::Inner;
+pub use streams::Streams;
+pub use usage::{Exhausted, ExhaustedResource, Sample, Unseen};
+
 use std::fmt::Debug;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,12 +21,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guest::frames::FromGuest;
-use policy::control::Source;
 use policy::value::Tier;
 use policy::{Clause, Control, Plan, Policy, Support};
 
+use crate::StartError;
 use crate::host::{Capabilities, Missing};
-use crate::{Exhausted, Launch, Sample, StartError, Streams};
 
 /// What implements a tier on this host.
 pub trait Backend: Debug + Send + Sync {
@@ -216,77 +225,4 @@ pub trait Running: Debug + Send {
 
     /// Waits for the end and takes away what the start made; nothing of the run is left afterwards.
     fn end(self: Box<Self>);
-}
-
-/// The backends of this version, weakest tier first.
-pub const ALL: &[&dyn Backend] = &[
-    &crate::native::Language(Source::Python),
-    &crate::native::Language(Source::Wasm),
-    &crate::native::Process,
-    &crate::native::Container,
-    &crate::oci::Crun,
-    &crate::gvisor::Gvisor,
-    &crate::qemu::Qemu,
-];
-
-/// The backend that made a plan.
-///
-/// # Errors
-/// This version has none of that name on that tier.
-pub fn of(plan: &Plan) -> Result<&'static dyn Backend, StartError> {
-    let made = |backend: &&&dyn Backend| backend.tier() == plan.tier && backend.name() == plan.backend;
-    let unknown =
-        || StartError::Internal(format!("no backend `{}` on tier `{}` is known", plan.backend, plan.tier.as_str()));
-    ALL.iter().find(made).copied().ok_or_else(unknown)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::Assumed;
-
-    /// The default policy on the tier of a backend.
-    fn strict(backend: &dyn Backend) -> policy::Loaded {
-        let caller = policy::Caller { dir: PathBuf::from("/srv"), home: None, profiles: vec!["default".to_owned()] };
-        let mut layers = policy::Layers::new(caller);
-        // No folder of the host goes into a machine but as an image.
-        let root = if backend.tier() == Tier::Vm { "fs.root = \"dir:/srv\"\n" } else { "" };
-        let text = format!("version = 1\ntier = \"{}\"\n{root}", backend.tier().as_str());
-        let none = |_: &Path| Err("no such file".to_owned());
-        layers.document("case", &text, policy::Format::Toml, Path::new("/srv"), &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"))
-    }
-
-    /// The plan of the default policy; `name` is that of whoever answers.
-    fn plan(backend: &dyn Backend, name: &'static str, host: &Capabilities) -> Result<Plan, policy::Refusal> {
-        let loaded = strict(backend);
-        let policy = loaded.policy_on(backend.tier()).into_owned();
-        let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
-        policy::make_plan(&loaded, policy::Candidate { tier: backend.tier(), backend: name, answers: &answers })
-    }
-
-    #[test]
-    fn what_a_probe_misses_refuses_the_tier() {
-        let (whole, without) = (Capabilities::assumed(Assumed::Groups), Capabilities::without_proc());
-        for backend in ALL {
-            assert_eq!(backend.probe(&whole), Ok(()), "{backend:?}");
-            assert!(plan(*backend, backend.name(), &whole).is_ok(), "{backend:?}");
-            let missing = backend.probe(&without).unwrap_err();
-            let refusal = plan(*backend, backend.name(), &without).unwrap_err();
-            let reason = refusal.refused.iter().find(|reason| reason.id == missing.id);
-            let reason = reason.unwrap_or_else(|| panic!("{backend:?}: {refusal:?}"));
-            assert_eq!((reason.clause, &reason.fix), (policy::ClauseId::Tier, &missing.fix), "{backend:?}");
-        }
-    }
-
-    #[test]
-    fn a_plan_is_held_by_the_backend_that_made_it_and_by_no_other() {
-        let host = Capabilities::assumed(Assumed::Groups);
-        for backend in ALL {
-            let found = of(&plan(*backend, backend.name(), &host).unwrap()).unwrap();
-            assert_eq!((found.tier(), found.name()), (backend.tier(), backend.name()));
-            let unknown = of(&plan(*backend, "elsewhere", &host).unwrap()).unwrap_err();
-            assert!(matches!(unknown, StartError::Internal(_)), "{unknown:?}");
-        }
-    }
 }

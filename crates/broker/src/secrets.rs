@@ -77,7 +77,7 @@ impl Secrets {
             return Ok(Self::default());
         }
         let wrong = |name: &str, why: &str| BrokerError::Orders(format!("the secret {name} {why}"));
-        let table = policy::value::secrets_from_document(&orders.table)
+        let table = policy::part::secrets(&orders.table)
             .map_err(|_mistakes| BrokerError::Orders("the table of secrets cannot be read".to_owned()))?;
         if !table.keys().eq(orders.values.keys()) {
             return Err(BrokerError::Orders("the table of secrets has other names than their values".to_owned()));

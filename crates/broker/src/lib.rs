@@ -18,11 +18,13 @@ mod names;
 mod observed;
 mod outside;
 mod proxy;
+mod reach;
 mod records;
 mod resolver;
 mod run;
 mod secrets;
 mod sockets;
+mod stop;
 mod tls;
 mod web;
 
@@ -99,7 +101,8 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
         }
         let mut all = listeners.into_iter().map(sockets::listener).collect::<Result<Vec<_>, _>>()?;
         all.extend(run.listen_for_ranges(&rules)?);
-        names::listen(&run, all);
+        run.serve(all);
+        tokio::task::spawn_local(accept::all(Rc::clone(&run)));
         let slots = names::slots();
         for (port, socket) in datagrams {
             let run = Rc::clone(&run);
@@ -187,6 +190,6 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;
     let digest = rules.digest().to_owned();
     run.replace(rules);
-    names::listen(run, listeners);
+    run.serve(listeners);
     Ok(digest)
 }

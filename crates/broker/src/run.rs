@@ -15,7 +15,6 @@ use policy::value::{Protocol, Proxy, Target};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::accept::leads_well;
 use crate::meter::Meter;
 use crate::observed::Observed;
 use crate::proxy::Credentials;
@@ -58,6 +57,9 @@ pub(crate) struct Run {
     pub(crate) lookups: Cell<u64>,
     /// Ports on which the guest's sockets wait, for all addresses; whether they are of datagrams.
     listening: HashSet<(bool, u16)>,
+    /// Listeners that nobody accepts on yet.
+    unserved: RefCell<Vec<TcpListener>>,
+    more_listeners: Notify,
     /// Connections for look-ups; the next waits.
     pub(crate) lookup_connections: Semaphore,
 }
@@ -130,6 +132,11 @@ impl Open {
     }
 }
 
+/// Whether it may lead there; of what a rule pins denials alone are asked.
+pub(crate) fn leads_well(rules: &Rules, real: SocketAddr, is_pinned: bool) -> Result<(), Reason> {
+    if is_pinned { rules.not_denied(real.ip(), real.port()) } else { rules.outside(real.ip(), real.port()) }
+}
+
 impl Run {
     pub(crate) fn new(
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
@@ -160,6 +167,8 @@ impl Run {
             connections: Cell::new(0),
             lookups: Cell::new(0),
             listening,
+            unserved: RefCell::default(),
+            more_listeners: Notify::new(),
             lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
         })
     }
@@ -267,11 +276,11 @@ impl Run {
         Ok(Place { run: Rc::clone(self), id, open })
     }
 
-    /// The addresses of a name, with listeners for its high ports.
+    /// The addresses of a name; connections to its high ports are accepted from now on.
     ///
     /// # Errors
     /// There are too many names, or no listener can be had for it.
-    pub(crate) fn give(&self, name: &str) -> Result<(Pair, Vec<TcpListener>), Reason> {
+    pub(crate) fn give(&self, name: &str) -> Result<Pair, Reason> {
         let given = self.names.borrow_mut().give(name);
         let Some((pair, _)) = given else { return Err(Reason::Names) };
         let (rules, mut listeners) = (self.rules(), Vec::new());
@@ -286,7 +295,25 @@ impl Run {
                 );
             }
         }
-        Ok((pair, listeners))
+        self.serve(listeners);
+        Ok(pair)
+    }
+
+    /// Hands new listeners to whoever accepts.
+    pub(crate) fn serve(&self, listeners: Vec<TcpListener>) {
+        self.unserved.borrow_mut().extend(listeners);
+        self.more_listeners.notify_one();
+    }
+
+    /// Listeners that nobody accepts on yet, once there are any.
+    pub(crate) async fn unserved(&self) -> Vec<TcpListener> {
+        loop {
+            let listeners = self.unserved.take();
+            if !listeners.is_empty() {
+                return listeners;
+            }
+            self.more_listeners.notified().await;
+        }
     }
 
     /// Listeners for the high ports of other names' rules, as far as there are sockets: who learns is to hear of them.

@@ -6,7 +6,6 @@ use crate::clause::ClauseId;
 use crate::diagnostic::quote;
 use crate::document::{Node, Place};
 use crate::lint::Lint;
-use crate::planning::least_tier;
 use crate::read::{Reader, fault, over};
 use crate::scale_tmpfs;
 use crate::units::Bytes;
@@ -398,7 +397,7 @@ impl Check<'_, '_> {
     fn lint_rest(&mut self) {
         let policy = self.policy;
         if let TierChoice::Fixed(tier) = policy.tier
-            && tier < least_tier(policy.threat)
+            && tier < policy.threat.least_tier()
         {
             let what = format!("tier `{tier}` against threat `{}`", policy.threat);
             self.lint(

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::clause::ClauseId;
-use crate::plan::{Strength, Weakened};
+use crate::control::Strength;
+use crate::plan::Weakened;
 
 /// Kind of end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -29,9 +29,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::accept::{Aim, Stop, reached};
+use crate::reach::{Aim, reached};
 use crate::run::Run;
 use crate::secrets::{Body, NotPut};
+use crate::stop::Stop;
 use crate::tls;
 use guard::{Guarded, Seen};
 use server::{Server, Tasks};
@@ -207,7 +208,7 @@ impl Proxy {
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         // Where its TLS was opened, ours to the server is verified before the request is sent.
         let verified = self.opened.is_some();
-        let put = self.run.secrets.put(&self.aim, verified, request.map(BodyExt::boxed)).await;
+        let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request.map(BodyExt::boxed)).await;
         let (mut request, search) = match put {
             Ok(put) => put,
             Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),

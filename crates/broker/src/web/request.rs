@@ -6,7 +6,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri};
 
-use crate::accept::Aim;
+use crate::reach::Aim;
 
 /// Headers of one connection, which mean nothing on the next.
 const OF_THE_CONNECTION: [HeaderName; 8] = [

@@ -29,9 +29,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use conformance::case::{self, Found};
+use conformance::case;
 use conformance::fixture::root;
-use conformance::{BackendId, Case, Fixture, Held, Tally, Tier, Who, product};
+use conformance::{BackendId, Case, Fixture, Found, Held, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.

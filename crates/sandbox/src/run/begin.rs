@@ -104,7 +104,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let (policy, Wanted { what, forced, options, environment }) = (&plan.policy, wanted);
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
-    let image = crate::image::demand(plan, environment)?;
+    let image = crate::image::demand(plan, environment.images, &environment.state)?;
     let mut home = journal(recorded, policy)?;
     let bundled = backends::of(plan)?.wants_folder();
     let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;

@@ -106,8 +106,11 @@ fn needs_of_root(root: &str, rooms: &BTreeSet<String>) -> BTreeSet<String> {
     rooms.iter().filter(takes).cloned().collect()
 }
 
-/// The files of a crate, each with its room and how many steps the root is above it.
-fn files(folder: &Path, room: Option<&str>, above: usize) -> Result<Vec<(String, usize, PathBuf)>, Box<dyn Error>> {
+/// A file: its room, how many steps the root is above it, and where it lies.
+type RoomFile = (String, usize, PathBuf);
+
+/// The files of a crate.
+fn files(folder: &Path, room: Option<&str>, above: usize) -> Result<Vec<RoomFile>, Box<dyn Error>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -9,9 +9,6 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates whose rooms still need one another; a crate leaves this list and never joins it.
-const WITH_CIRCLES: [&str; 1] = ["server"];
-
 /// The root of a crate, among its rooms.
 const ROOT: &str = "lib";
 
@@ -175,9 +172,7 @@ fn rooms_of_a_crate_are_no_circle() -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let left = circles_of(&name)?;
-        let may = WITH_CIRCLES.contains(&name.as_str());
-        assert!(may || left.is_empty(), "rooms of `{name}` need one another, or stand on such: {left:?}");
-        assert!(!may || !left.is_empty(), "`{name}` has no circle any more: take it off the list");
+        assert!(left.is_empty(), "rooms of `{name}` need one another, or stand on such: {left:?}");
     }
     Ok(())
 }

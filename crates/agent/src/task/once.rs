@@ -64,7 +64,7 @@ fn hello(version: u32, inside: &Inside) -> Result<Progress, Failure> {
         home: inside.home.to_string_lossy().into_owned(),
         cwd: inside.cwd.to_string_lossy().into_owned(),
         user: inside.user.clone(),
-        guarded: inside.starter.guarded(),
+        guarded: inside.starters.guarded(),
     })
 }
 

@@ -15,6 +15,7 @@
 mod files;
 pub mod frame;
 pub mod machine;
+pub mod path_text;
 mod serve;
 mod starter;
 mod task;

@@ -9,6 +9,7 @@ use super::{Progress, Task};
 use crate::files::failure::{at, failure};
 use crate::files::{entry, place};
 use crate::frame::VERSION;
+use crate::path_text;
 use crate::serve::{Inside, Io};
 use crate::words::{Code, Failure, Hello, Process, Processes, Request};
 
@@ -61,8 +62,8 @@ fn hello(version: u32, inside: &Inside) -> Result<Progress, Failure> {
         pid: u32::try_from(sys::caller::pid()).unwrap_or(0),
         uid: sys::caller::euid(),
         gid: sys::caller::egid(),
-        home: inside.home.to_string_lossy().into_owned(),
-        cwd: inside.cwd.to_string_lossy().into_owned(),
+        home: path_text::of(&inside.home),
+        cwd: path_text::of(&inside.cwd),
         user: inside.user.clone(),
         guarded: inside.starters.guarded(),
     })

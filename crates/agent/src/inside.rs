@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::files::place;
 use crate::leftovers::Leftovers;
-use crate::starter::Starter;
+use crate::starter::Starters;
 use crate::words::Failure;
 
 /// What all tasks share.
@@ -12,7 +12,7 @@ pub(crate) struct Inside {
     pub(crate) home: PathBuf,
     pub(crate) cwd: PathBuf,
     pub(crate) user: String,
-    pub(crate) starter: Starter,
+    pub(crate) starters: Starters,
     pub(crate) leftovers: Leftovers,
 }
 

@@ -18,6 +18,7 @@ pub mod frame;
 mod inside;
 mod leftovers;
 pub mod machine;
+pub mod path_text;
 mod serve;
 mod starter;
 mod task;

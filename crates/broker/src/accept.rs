@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::copy;
 use crate::meter;
 use crate::resolver::Resolved;
-use crate::run::{Open, Place, Run};
+use crate::run::{Asked, Open, Place, Run};
 use crate::{names, outside, proxy, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
@@ -96,6 +96,9 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
     };
     if let Err(stop) = ended {
         if let Stop::Denied(reason) = stop {
+            if reason == Reason::UnknownAddress {
+                run.whose(&stream).await;
+            }
             run.denied(&reason, &to, port);
         }
         reset(&stream);
@@ -107,7 +110,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
         Connect::Way(way) => (way, false),
         Connect::Denied(reason) => return Err(Stop::Denied(reason)),
         Connect::Ask => {
-            if !run.ask(&to.to_string(), port).await {
+            if !run.ask(&Asked { host: to.to_string(), port, request: None }).await {
                 return Err(Stop::Denied(Reason::Asked));
             }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::copy;
 use crate::meter;
 use crate::reach::{Aim, reached};
-use crate::run::{Place, Run};
+use crate::run::{Asked, Place, Run};
 use crate::stop::Stop;
 use crate::{names, web};
 
@@ -73,6 +73,9 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
     };
     if let Err(stop) = ended {
         if let Stop::Denied(reason) = stop {
+            if reason == Reason::UnknownAddress {
+                run.whose(&stream).await;
+            }
             run.denied(&reason, &to, port);
         }
         reset(&stream);
@@ -84,7 +87,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
         Connect::Way(way) => (way, false),
         Connect::Denied(reason) => return Err(Stop::Denied(reason)),
         Connect::Ask => {
-            if !run.ask(&to.to_string(), port).await {
+            if !run.ask(&Asked { host: to.to_string(), port, request: None }).await {
                 return Err(Stop::Denied(Reason::Asked));
             }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };

@@ -162,6 +162,7 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
         match frame {
             None | Some(ToBroker::End {}) => return Ok(()),
             Some(ToBroker::Answer { id, allow, scope }) => run.answer(id, allow, scope),
+            Some(ToBroker::Looked { id }) => run.looked(id),
             Some(ToBroker::Rules { net }) => {
                 let said = match replaced(run, &net) {
                     Ok(digest) => FromBroker::Ready { digest, authority: run.authority() },

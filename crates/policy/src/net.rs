@@ -144,6 +144,8 @@ pub struct NetRule {
     pub address: Option<SocketAddr>,
     /// What is done with TLS.
     pub tls: TlsUse,
+    /// `decision = "ask"`: what it is for waits for a person's answer. Only of rules that judge requests.
+    pub asks: bool,
 }
 
 impl NetRule {
@@ -395,6 +397,12 @@ impl Net {
         self.rules().filter(|rule| rule.is_opened() && rule.tls == TlsUse::Auto)
     }
 
+    /// Whether a person may be asked: about hosts that no rule names, or about requests of rules that say so.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.unknown == Unknown::Ask || self.rules().any(|rule| rule.asks)
+    }
+
     /// A denied range of addresses that could not be held: a proxy resolves names where nobody of ours sees to what.
     #[must_use]
     pub fn denied_out_of_sight(&self) -> Option<&NetDenial> {
@@ -477,6 +485,9 @@ pub(crate) fn rule(rule: &NetRule) -> Value {
     }
     if rule.tls != TlsUse::Auto {
         map.insert("tls".to_owned(), json!(rule.tls.as_str()));
+    }
+    if rule.asks {
+        map.insert("decision".to_owned(), json!("ask"));
     }
     Value::Object(map)
 }

@@ -109,6 +109,7 @@ fn shape(shape: Shape) -> Value {
                 ("paths", texts()),
                 ("address", json!({ "type": "string" })),
                 ("tls", json!({ "enum": ["auto", "pass"] })),
+                ("decision", json!({ "enum": ["allow", "ask"] })),
             ] {
                 keys.insert(key.to_owned(), schema);
             }

@@ -345,6 +345,9 @@ impl Ready {
     /// Lets the payload go.
     pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
         let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home, image } = self;
+        if let Some(broker) = &broker {
+            broker.is_of(verified.pid());
+        }
         let mut running = verified.go()?;
         let carried = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.

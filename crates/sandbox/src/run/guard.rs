@@ -485,6 +485,7 @@ fn violation(slipped: &protect::Slipped) -> Violation {
         instead: "leave control files alone, or ask for `fs.protect = false`".to_owned(),
         count: 1,
         seen: Seen::Kernel,
+        program: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! *Promises*: a [`Process`] stays the process that it was opened for: when that has ended, every read fails with
 //! ESRCH, even if its number lives again. Reads are bounded. Text that does not parse is an error, never a default.
 
+mod connection;
 mod limited;
 mod mountinfo;
 mod status;
@@ -126,6 +127,16 @@ impl Process {
             .named("readlink", || self.path(&path))?;
         let text = link.to_str().ok().and_then(|text| text.split_once(":[")?.1.strip_suffix(']')?.parse().ok());
         text.ok_or_else(|| self.bad(&path))
+    }
+
+    /// The file that it executes, as its own root shows it; bytes that are no text are replaced.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. EACCES: not allowed to look at it.
+    pub fn executable(&self) -> Result<String> {
+        let link = rustix::fs::readlinkat(&self.folder, "exe", Vec::with_capacity(256))
+            .named("readlink", || self.path("exe"))?;
+        Ok(link.to_string_lossy().into_owned())
     }
 
     /// `mountinfo`.

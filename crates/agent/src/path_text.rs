@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(of(&latin), "/caf\0e9/x");
         assert_eq!(path("/caf\0e9/x"), Some(latin));
         // No second way to write `/`, `.`, a zero or `é`; nor half a byte.
-        for none in ["a\0", "a\0e", "a\0zz", "a\02f", "a\02e", "a\000", "a\0E9", "\0c3\0a9", "\0+9", "a\0é"] {
+        for none in ["a\0", "a\0e", "a\0zz", "a\x002f", "a\x002e", "a\x0000", "a\0E9", "\0c3\0a9", "\0+9", "a\0é"] {
             assert_eq!(path(none), None, "{none:?}");
         }
     }

@@ -214,7 +214,7 @@ fn what_has_a_name_that_is_no_text_is_reached_by_the_name_that_is_told() {
     agent.ask::<()>(&Request::Remove { path: "latin/\0ff".into() }).unwrap();
     assert!(!folder.join(bytes(b"\xff")).exists());
     // There is no second way to write a name, and no zero in one.
-    for wrong in ["latin\02fcaf", "latin/\02e\02e", "a\0b", "a\0", "\0c3\0a9"] {
+    for wrong in ["latin\x002fcaf", "latin/\x002e\x002e", "a\0b", "a\0", "\0c3\0a9"] {
         assert_eq!(agent.fails(&stat(wrong, false)), Code::Invalid, "{wrong:?}");
     }
 }

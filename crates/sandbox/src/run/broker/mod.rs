@@ -135,6 +135,7 @@ pub(super) fn begin(
         term: None,
         tmp: Some(path.clone()),
         cache: None,
+        machines: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
     };

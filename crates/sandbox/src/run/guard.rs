@@ -371,7 +371,7 @@ impl Tree {
         if granted {
             slipped.iter_mut().for_each(|one| one.path = plan.root.join(&one.path));
         }
-        let folder = recorded.state.path().join("changes").join(aside_name(recorded));
+        let folder = crate::changes::aside_folder(&recorded.state, &recorded.id);
         for name in slipped.iter_mut().filter_map(|one| one.moved_to.as_mut()) {
             if aside.kind(&name).is_ok_and(|kind| kind.is_some()) {
                 *name = folder.join(&name).to_string_lossy().into_owned();

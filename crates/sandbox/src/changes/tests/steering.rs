@@ -109,7 +109,15 @@ fn what_was_put_aside_goes_with_the_changes() {
         discard(&host.state, &host.run).unwrap();
         assert!(!aside.exists());
     }
+    assert!(put_aside(&host.state).unwrap().is_empty());
     std::fs::create_dir(&aside).unwrap();
-    assert_eq!(discard_aside(&host.state).unwrap(), 1);
+    assert!(put_aside(&host.state).unwrap().is_empty(), "nothing is in it");
+    for name in ["b", "a"] {
+        std::fs::write(aside.join(name), "").unwrap();
+    }
+    let named = put_aside(&host.state).unwrap();
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), [(host.run.clone(), vec!["a".into(), "b".into()])]);
+    assert_eq!(aside_folder(&host.state, &host.run), aside);
+    discard(&host.state, &host.run).unwrap();
     assert!(!aside.exists() && discard(&host.state, &host.run).is_err());
 }

@@ -328,6 +328,7 @@ struct Target {
     src_path: PathBuf,
 }
 
+#[expect(clippy::disallowed_methods, reason = "cargo needs the environment it was started with")]
 fn metadata() -> Result<Metadata, Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let said = std::process::Command::new(cargo)

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Server;
+use super::finish::{Finish, finished};
 use super::heads::Heads;
 use super::route::Loopback;
 use super::tail::Tail;
@@ -91,11 +92,7 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         // What goes on after the answer (another protocol) holds the place as well.
         request.extensions_mut().insert(Arc::clone(&busy));
         async move {
-            let response = if is_http2 {
-                server.answer(request.map(Body::new)).await
-            } else {
-                answer_whole(server, request).await
-            };
+            let response = answer_whole(server, request, is_http2).await;
             Ok::<Response<Body>, Infallible>(response.map(|body| Sending::body(body, busy)))
         }
     });
@@ -129,14 +126,17 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
     });
 }
 
-/// The answer to a request of HTTP/1.1, which says so where the connection ends with it.
-async fn answer_whole(server: Server, request: Request<Incoming>) -> Response<Body> {
+/// The answer to a request, finished whoever hangs up; one of HTTP/1.1 says so where the connection ends with it.
+async fn answer_whole(server: Server, request: Request<Incoming>, is_http2: bool) -> Response<Body> {
     // To read on would ask for what the client holds back until it is told to go on.
     let waits = request.headers().contains_key(header::EXPECT);
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let (body, tail) = Tail::of(body);
-    let mut response = server.answer(Request::from_parts(parts, body)).await;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS && !tail.finished(!waits).await {
+    let finish = Finish::of(&parts.method);
+    parts.extensions.insert(finish.clone());
+    let work = server.answer(Request::from_parts(parts, body));
+    let mut response = finished(work, finish, tail.watch()).await;
+    if !is_http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS && !tail.finished(!waits).await {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -56,6 +56,12 @@ where
         (Body::new(Reader(Arc::clone(&rest))), Self(rest))
     }
 
+    /// Says at any time whether all of it was read, or nobody wants more of it.
+    pub(super) fn watch(&self) -> impl Fn() -> bool + Send + Unpin + use<B> {
+        let rest = Arc::downgrade(&self.0);
+        move || rest.strong_count() < 2 || rest.upgrade().is_some_and(|rest| locked(&rest).is_over())
+    }
+
     /// Whether all of it was read; a little that nobody wants is read here, if it may be.
     pub(super) async fn finished(self, may_read: bool) -> bool {
         let read = async {

@@ -7,8 +7,11 @@
 use sys::bare::{self, Errno, Fd, Owned, Three};
 
 use crate::config::MAX_CONFIG;
-use crate::confine::{CONFIG, CONTROL, Taken};
+use crate::fault::Taken;
 
+/// Descriptors that are always there: the payload's three, the control socket, the config.
+pub(crate) const CONTROL: u32 = 3;
+pub(crate) const CONFIG: u32 = 4;
 /// Behind the config, where a program without a path stands.
 const PROGRAM: u32 = CONFIG + 1;
 /// Above every number that has a meaning.

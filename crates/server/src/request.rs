@@ -1,11 +1,11 @@
 //! What every front door reads of a request: its key, its query, its body.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use url::form_urlencoded;
 
 use crate::answer::Problem;
 
@@ -17,13 +17,20 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn of(uri: &Uri) -> Self {
-        let query = uri.query().unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+        let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let halves = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        Self(halves.map(|(name, value)| (decoded(name), decoded(value))).collect())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// A name or a value of a query; bytes that are no text as in paths.
+fn decoded(text: &str) -> String {
+    let bytes: Vec<u8> = percent_encoding::percent_decode_str(&text.replace('+', " ")).collect();
+    agent::path_text::of(std::ffi::OsStr::from_bytes(&bytes))
 }
 
 /// The one key that a request shows; empty without, or where it shows several.

@@ -234,10 +234,10 @@ impl Docker {
 /// Whether a request goes on for as long as its client listens, and does nothing by itself.
 pub(crate) fn ends_with_client(path: &str) -> bool {
     let mut parts = path.rsplit('/');
-    match (parts.next(), parts.nth(1)) {
-        (Some("wait" | "attach" | "logs" | "stats"), _) | (Some("start"), Some("exec")) => true,
-        (_, _) => false,
-    }
+    matches!(
+        (parts.next(), parts.nth(1)),
+        (Some("wait" | "attach" | "logs" | "stats"), Some("containers")) | (Some("start"), Some("exec"))
+    )
 }
 
 /// What a server that was killed left of a build: nobody else makes one while the lock is held.

@@ -95,3 +95,24 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for Reader<B> {
         locked(&self.0).body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_is_whole_when_it_was_read_or_nobody_wants_more() {
+        let (mut body, tail) = Tail::of(Body::from("asked"));
+        let is_whole = tail.watch();
+        assert!(!is_whole());
+        while body.frame().await.is_some() {}
+        assert!(is_whole());
+        let (body, tail) = Tail::of(Body::from("asked"));
+        let is_whole = tail.watch();
+        drop(body);
+        assert!(is_whole());
+        assert!(Tail::of(Body::empty()).1.watch()());
+    }
+}

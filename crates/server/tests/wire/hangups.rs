@@ -1,4 +1,4 @@
-//! Clients that hang up: what they had begun is finished and recorded all the same.
+//! Clients that hang up: what they had begun is finished and recorded all the same, but for what is done for them alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,4 +108,8 @@ async fn what_a_client_began_is_finished_and_recorded_when_it_hangs_up() {
     hang_up(&stage, &held, &inside, path, &json!({ "path": "begun" })).await;
     assert_eq!(recorded(&caller, path).await, 200);
     assert_eq!(inside.rpc("/filesystem.Filesystem/Stat", json!({ "path": "begun" })).await.status, 200);
+    // A program is run for who waits for it, and for nobody else.
+    let exec = format!("/v1/sandboxes/{}/exec", made["sandboxID"].as_str().unwrap());
+    hang_up(&stage, &held, &caller, &exec, &json!({ "cmd": ["true"] })).await;
+    assert_eq!(recorded(&caller, "/v1/sandboxes/{id}/exec").await, 499);
 }

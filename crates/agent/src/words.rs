@@ -351,6 +351,20 @@ pub enum Code {
     Failed,
 }
 
+impl Code {
+    /// Whether nothing in the sandbox answers now: it has ended, or is paused.
+    #[must_use]
+    pub const fn is_away(self) -> bool {
+        matches!(self, Self::Ended | Self::Paused)
+    }
+
+    /// Whether there is no such program, or none that can be executed.
+    #[must_use]
+    pub const fn is_no_program(self) -> bool {
+        matches!(self, Self::NotFound | Self::NotExecutable)
+    }
+}
+
 /// Why something was not done; the payload of an `End` is `{"error": ...}` then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

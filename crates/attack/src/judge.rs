@@ -65,6 +65,22 @@ pub struct Verdict {
     pub why: String,
 }
 
+impl Verdict {
+    /// Of a row that was not tried yet.
+    pub(crate) fn untried(row: &Row) -> Self {
+        Self {
+            id: row.id.clone(),
+            group: row.group(),
+            title: row.title.clone(),
+            result: Outcome::Skipped,
+            promised: true,
+            control: "not run".to_owned(),
+            oracle: row.oracle,
+            why: String::new(),
+        }
+    }
+}
+
 /// Where and with what rows are tried.
 #[derive(Debug)]
 pub struct Ground {
@@ -86,16 +102,7 @@ const LIMIT: Duration = Duration::from_secs(8);
 /// Tries one row.
 #[must_use]
 pub fn judge(row: &Row, ground: &Ground, inside: &dyn Confined) -> Verdict {
-    let mut verdict = Verdict {
-        id: row.id.clone(),
-        group: row.group(),
-        title: row.title.clone(),
-        result: Outcome::Skipped,
-        promised: true,
-        control: "not run".to_owned(),
-        oracle: row.oracle,
-        why: String::new(),
-    };
+    let mut verdict = Verdict::untried(row);
     if let Some(why) = ground.promises.missing(row) {
         verdict.promised = false;
         verdict.result = Outcome::NotPromised;

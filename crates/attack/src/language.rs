@@ -55,16 +55,7 @@ impl Tier<'_> {
     /// Tries one row.
     #[must_use]
     pub fn judge(&self, row: &Row) -> Verdict {
-        let mut verdict = Verdict {
-            id: row.id.clone(),
-            group: row.group(),
-            title: row.title.clone(),
-            result: Outcome::Skipped,
-            promised: true,
-            control: "not run".to_owned(),
-            oracle: row.oracle,
-            why: String::new(),
-        };
+        let mut verdict = Verdict::untried(row);
         let possible = |seen: &Seen| match row.scene.as_str() {
             "told" => seen.told,
             "made" => seen.made,

@@ -1,5 +1,5 @@
 //! The real agent under the real confinement, in both tiers: what it may is what a payload may, and it works in an empty root.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! One event in the audit log for each request that changes something: whose, what, of which sandbox, and how it ended.
 //!
-//! It is written when the request has been answered, since its status belongs to it, or when its client hung up before. Where it cannot be written the next
-//! request that changes something is refused, until the log takes an event again.
+//! It is written when the request has been answered, since its status belongs to it, or when it ended with its client before.
+//! Where it cannot be written the next request that changes something is refused, until the log takes an event again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ fn named(path: &str) -> &str {
     parts.next().filter(|word| word.len() <= 64).unwrap_or_default()
 }
 
-/// What others write where a client hung up before it was answered.
+/// What others write where a request ended with its client before it was answered.
 const HUNG_UP: u16 = 499;
 
 /// A request whose event is still to be written.

@@ -98,22 +98,9 @@ impl Driver {
         let program =
             Program { argv, env: wanted.env.clone(), cwd: wanted.cwd.clone(), stdin: true, ..Program::default() };
         let exec = Exec { program, tag: Some(SYSTEM_TAG.to_owned()), ..Exec::default() };
-        let process = programs.start(exec).await.map_err(|failure| match failure.code {
-            Code::NotFound | Code::NotExecutable => missing(&wanted.language, needs),
-            Code::Exists
-            | Code::NotADirectory
-            | Code::IsADirectory
-            | Code::Denied
-            | Code::Invalid
-            | Code::NoSpace
-            | Code::TooMany
-            | Code::NoCwd
-            | Code::Unsupported
-            | Code::Closed
-            | Code::Cancelled
-            | Code::Paused
-            | Code::Ended
-            | Code::Failed => failure,
+        let process = programs.start(exec).await.map_err(|failure| match failure.code.is_no_program() {
+            true => missing(&wanted.language, needs),
+            false => failure,
         })?;
         Ok(Self { process, lines: Lines::default(), session: super::random_word()?, last: 0 })
     }

@@ -26,7 +26,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent::words::{Code, Failure};
+use agent::words::Failure;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -40,7 +40,7 @@ use sandbox::PolicyLayer;
 use serde_json::{Value as Json, json};
 use tower::ServiceExt as _;
 
-use crate::answer::{Problem, json_response};
+use crate::answer::{Problem, json_response, status_of};
 use crate::backend::Images;
 use crate::desk::{self, Desk};
 use crate::request::Query;
@@ -98,22 +98,9 @@ impl From<Problem> for Told {
 
 impl From<Failure> for Told {
     fn from(failure: Failure) -> Self {
-        let status = match failure.code {
-            Code::Ended | Code::Paused => StatusCode::CONFLICT,
-            Code::NotFound
-            | Code::Exists
-            | Code::NotADirectory
-            | Code::IsADirectory
-            | Code::Denied
-            | Code::Invalid
-            | Code::NoSpace
-            | Code::TooMany
-            | Code::NotExecutable
-            | Code::NoCwd
-            | Code::Unsupported
-            | Code::Closed
-            | Code::Cancelled
-            | Code::Failed => crate::answer::status_of(failure.code),
+        let status = match failure.code.is_away() {
+            true => StatusCode::CONFLICT,
+            false => status_of(failure.code),
         };
         Self(status, failure.message)
     }
@@ -205,15 +192,9 @@ impl Docker {
     /// The answer to a request.
     pub(crate) async fn answer(router: Router, request: Request) -> Response<Body> {
         match unversioned(request) {
-            Ok(request) if is_heard_out(&request) => match router.oneshot(request).await {
+            Ok(request) => match router.oneshot(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
-            },
-            // What was begun is ended and recorded, also when the client has hung up.
-            Ok(request) => match tokio::spawn(router.oneshot(request)).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(never)) => match never {},
-                Err(_broke) => told(StatusCode::INTERNAL_SERVER_ERROR, "it broke off").into_response(),
             },
             Err(told) => told.into_response(),
         }
@@ -251,9 +232,12 @@ impl Docker {
 }
 
 /// Whether a request goes on for as long as its client listens, and does nothing by itself.
-fn is_heard_out(request: &Request) -> bool {
-    let last = request.uri().path().rsplit('/').next().unwrap_or_default();
-    matches!(last, "wait" | "attach" | "logs" | "stats" | "start" if last != "start" || request.uri().path().starts_with("/exec/"))
+pub(crate) fn ends_with_client(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    matches!(
+        (parts.next(), parts.nth(1)),
+        (Some("wait" | "attach" | "logs" | "stats"), Some("containers")) | (Some("start"), Some("exec"))
+    )
 }
 
 /// What a server that was killed left of a build: nobody else makes one while the lock is held.

@@ -109,7 +109,7 @@ fn done() -> Response<Body> {
 
 /// A failure of the sandbox itself is one of the gateway; that a context is not there is not.
 fn of(failure: Failure) -> Refusal {
-    if matches!(failure.code, Code::Ended | Code::Paused) {
+    if failure.code.is_away() {
         return Refusal(StatusCode::BAD_GATEWAY, failure.message);
     }
     failure.into()

@@ -18,7 +18,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use agent::words::{Code, Failure, Hello};
+use agent::words::{Failure, Hello};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -28,7 +28,7 @@ use base64::engine::general_purpose::STANDARD;
 use live::words::{Exec, Info, State};
 use serde_json::{Map, Value as Json, json};
 
-use crate::answer::{Problem, empty, harden, json_response};
+use crate::answer::{empty, harden, json_response, status_of};
 use crate::desk::Desk;
 use crate::request::Query;
 use crate::tokens::{Purpose, Signed};
@@ -46,6 +46,12 @@ pub(crate) fn pieces(request: Request) -> multipart::Pieces {
 
 /// The port of this interface.
 pub(crate) const PORT: u16 = 49983;
+
+/// Whether a port is one inside, and none that is answered here.
+pub(crate) const fn is_inside(port: u16) -> bool {
+    !matches!(port, PORT | interpreter::PORT)
+}
+
 /// Most bytes of output of a program that we run for ourselves.
 const MAX_OUTPUT: usize = 1 << 20;
 
@@ -306,21 +312,8 @@ pub(super) fn plain(status: StatusCode, message: &str) -> Response<Body> {
 
 /// What a supervisor answered, outside of RPC.
 pub(super) fn plain_failure(id: &str, failure: &Failure) -> Response<Body> {
-    match failure.code {
-        Code::Ended | Code::Paused => gone(id, false),
-        Code::NotFound
-        | Code::Exists
-        | Code::NotADirectory
-        | Code::IsADirectory
-        | Code::Denied
-        | Code::Invalid
-        | Code::NoSpace
-        | Code::TooMany
-        | Code::NotExecutable
-        | Code::NoCwd
-        | Code::Unsupported
-        | Code::Closed
-        | Code::Cancelled
-        | Code::Failed => plain(Problem::from(failure.clone()).status, &failure.message),
+    match failure.code.is_away() {
+        true => gone(id, false),
+        false => plain(status_of(failure.code), &failure.message),
     }
 }

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Server;
+use super::finish::{Detached, Finish, finished};
 use super::heads::Heads;
 use super::route::Loopback;
 use super::tail::Tail;
@@ -51,17 +52,26 @@ pub(super) struct Accepted {
     pub(super) docker: Option<OfDocker>,
 }
 
+/// What a server's connections have in common.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub(super) server: Server,
+    /// Cancelled when no more requests are taken.
+    pub(super) stopped: CancellationToken,
+    pub(super) detached: Detached,
+}
+
 /// Serves a connection to its end.
-pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
+pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, common: Common) {
     let end = place.end.clone();
     tokio::select! {
         // Another needs the place more.
         () = end.cancelled() => {}
-        () = greet(accepted, place, server, stopped) => {}
+        () = greet(accepted, place, common) => {}
     }
 }
 
-async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: CancellationToken) {
+async fn greet(accepted: Accepted, place: Arc<Place>, Common { server, stopped, detached }: Common) {
     let Accepted { io, tls, is_loopback, docker } = accepted;
     let is_encrypted = tls.is_some();
     let meters = server.meters();
@@ -78,7 +88,7 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
     let Ok(Ok((wire, is_http2))) = greeted.await else { return };
     let of = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (server, busy) = (server.clone(), Arc::new(of.begin()));
+        let (server, detached, busy) = (server.clone(), detached.clone(), Arc::new(of.begin()));
         if is_loopback {
             request.extensions_mut().insert(Loopback);
         }
@@ -91,11 +101,7 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
         // What goes on after the answer (another protocol) holds the place as well.
         request.extensions_mut().insert(Arc::clone(&busy));
         async move {
-            let response = if is_http2 {
-                server.answer(request.map(Body::new)).await
-            } else {
-                answer_whole(server, request).await
-            };
+            let response = answer_whole(server, request, is_http2, detached).await;
             Ok::<Response<Body>, Infallible>(response.map(|body| Sending::body(body, busy)))
         }
     });
@@ -129,14 +135,22 @@ async fn greet(accepted: Accepted, place: Arc<Place>, server: Server, stopped: C
     });
 }
 
-/// The answer to a request of HTTP/1.1, which says so where the connection ends with it.
-async fn answer_whole(server: Server, request: Request<Incoming>) -> Response<Body> {
+/// The answer to a request, finished whoever hangs up; one of HTTP/1.1 says so where the connection ends with it.
+async fn answer_whole(
+    server: Server,
+    request: Request<Incoming>,
+    is_http2: bool,
+    detached: Detached,
+) -> Response<Body> {
     // To read on would ask for what the client holds back until it is told to go on.
     let waits = request.headers().contains_key(header::EXPECT);
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let (body, tail) = Tail::of(body);
-    let mut response = server.answer(Request::from_parts(parts, body)).await;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS && !tail.finished(!waits).await {
+    let finish = Finish::of(&parts.method);
+    parts.extensions.insert(finish.clone());
+    let work = server.answer(Request::from_parts(parts, body));
+    let mut response = finished(work, finish, tail.watch(), detached).await;
+    if !is_http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS && !tail.finished(!waits).await {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Server;
-use super::connection::{Accepted, serve};
+use super::connection::{Accepted, Common, serve};
+use super::finish::Detached;
 use super::tls::{TlsFiles, acceptor};
 use crate::docker::OfDocker;
 use crate::places::{Most, Places};
@@ -149,7 +151,8 @@ impl Listeners {
     }
 
     pub(super) async fn serve(self, server: Server, stop: impl Future<Output = ()> + Send) {
-        let (places, stopped) = (Places::new(MOST), CancellationToken::new());
+        let places = Places::new(MOST);
+        let common = Common { server, stopped: CancellationToken::new(), detached: Detached::default() };
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
@@ -165,13 +168,15 @@ impl Listeners {
             };
             // Where all are at work the newest goes: nobody waits for it to.
             let Some(place) = places.take(peer) else { continue };
-            connections.spawn(serve(accepted, Arc::clone(&place), server.clone(), stopped.clone()));
+            connections.spawn(serve(accepted, place, common.clone()));
         }
-        stopped.cancel();
+        common.stopped.cancel();
+        let until = Instant::now() + SHUTDOWN;
         let all = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(SHUTDOWN, all).await.is_err() {
+        if timeout_at(until, all).await.is_err() {
             connections.shutdown().await;
         }
+        common.detached.end(until).await;
     }
 
     /// The next connection, from whichever socket.

@@ -1,6 +1,7 @@
 //! Listening, and whose a request is: a sandbox's, E2B's control interface, or our own.
 
 mod connection;
+mod finish;
 mod heads;
 mod listener;
 mod route;
@@ -28,6 +29,7 @@ use crate::docker::{self, Docker, OfDocker};
 use crate::meters::{Meters, Part};
 use crate::traces::Tracer;
 use crate::{e2b, envd, jupyter, metrics, page, v1};
+use finish::Finish;
 use route::Whose;
 
 pub use crate::desk::Settings;
@@ -106,6 +108,11 @@ impl Server {
 
     async fn routed(self, whose: Result<Whose, Problem>, parts: Parts, body: Body) -> Response<Body> {
         let request = Request::from_parts(parts, body);
+        if let Some(finish) = request.extensions().get::<Finish>()
+            && ends_with_client(whose.as_ref().ok(), &request)
+        {
+            finish.not();
+        }
         if let Some((_, router)) = self.docker.filter(|_| request.extensions().get::<OfDocker>().is_some()) {
             return Docker::answer(router, request).await;
         }
@@ -122,6 +129,20 @@ impl Server {
             Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
             Err(problem) => problem.e2b(),
         }
+    }
+}
+
+/// Whether the work for a request ends when its client hangs up: programs that are run for who waits for them, what is asked of
+/// programs inside, and output.
+fn ends_with_client(whose: Option<&Whose>, request: &Request) -> bool {
+    let path = request.uri().path();
+    if request.extensions().get::<OfDocker>().is_some() {
+        return docker::ends_with_client(path);
+    }
+    match whose {
+        Some(Whose::Ours) => v1::ends_with_client(path),
+        Some(Whose::Sandbox(target)) => envd::is_inside(target.port),
+        Some(Whose::Health | Whose::Metrics | Whose::Page | Whose::Control) | None => false,
     }
 }
 

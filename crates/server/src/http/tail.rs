@@ -56,6 +56,12 @@ where
         (Body::new(Reader(Arc::clone(&rest))), Self(rest))
     }
 
+    /// Says at any time whether all of it was read, or nobody wants more of it.
+    pub(super) fn watch(&self) -> impl Fn() -> bool + Send + Unpin + use<B> {
+        let rest = Arc::downgrade(&self.0);
+        move || rest.strong_count() < 2 || rest.upgrade().is_some_and(|rest| locked(&rest).is_over())
+    }
+
     /// Whether all of it was read; a little that nobody wants is read here, if it may be.
     pub(super) async fn finished(self, may_read: bool) -> bool {
         let read = async {
@@ -87,5 +93,26 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for Reader<B> {
 
     fn size_hint(&self) -> SizeHint {
         locked(&self.0).body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_is_whole_when_it_was_read_or_nobody_wants_more() {
+        let (mut body, tail) = Tail::of(Body::from("asked"));
+        let is_whole = tail.watch();
+        assert!(!is_whole());
+        while body.frame().await.is_some() {}
+        assert!(is_whole());
+        let (body, tail) = Tail::of(Body::from("asked"));
+        let is_whole = tail.watch();
+        drop(body);
+        assert!(is_whole());
+        assert!(Tail::of(Body::empty()).1.watch()());
     }
 }

@@ -105,6 +105,15 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
+/// Whether the work for a request is for who asked alone: a program that is run for them, or what a port inside is asked.
+pub(crate) fn ends_with_client(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(
+        parts[..],
+        ["", "v1", "runs"] | ["", "v1", "sandboxes", _, "exec" | "code"] | ["", "v1", "sandboxes", _, "ports", ..]
+    )
+}
+
 /// Who shows a key comes in, and who signed in on the page, from the page alone.
 async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response<Body> {
     let (mut parts, body) = request.into_parts();

@@ -6,6 +6,7 @@ mod carriers;
 mod clients;
 mod control;
 mod data;
+mod hangups;
 mod interpreter;
 mod jupyter;
 mod kept;

@@ -85,7 +85,7 @@ async fn what_was_done_is_counted_and_shown_to_an_operator_alone() {
 #[test]
 fn the_reference_page_names_every_metric() {
     let told = include_str!("../../../../docs/reference/server.md");
-    let source = include_str!("../../src/meters.rs");
+    let source = include_str!("../../src/metrics.rs");
     let source: String = source.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();
     let calls = ["self.family(\"", "self.one(\"", "page.family(\"", "page.one(\""];
     let calls = calls.into_iter().flat_map(|call| source.split(call));

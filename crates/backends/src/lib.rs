@@ -20,7 +20,7 @@ pub use gvisor::{Engine, Gvisor, Known, known_faults};
 pub use host::{Assumed, Capabilities, CgroupSource, Missing};
 pub use native::{
     Container, Exhausted, ExhaustedResource, GROUPS, GitPart, LANGUAGE_WORD, Language, Launch, OwnProgram, Process,
-    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, shown_of_etc, sweep_cache,
+    Protect, Sample, Stdio, Streams, TMP_SLOT, Trust, Unseen, hides_of_proc, keeps_of_proc, shown_of_etc, sweep_cache,
 };
 pub use oci::{Crun, Fault, Runtime};
 pub use qemu::{Emulation, Kernel, MODULES, Qemu, find_module};

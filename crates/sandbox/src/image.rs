@@ -62,7 +62,7 @@ pub(crate) struct Demanded {
 /// Demands the image of a plan; nothing where it has none. [`Demanded::proven`] must be asked before *go*.
 pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<Demanded>, Error> {
     let Root::Image(image) = &plan.policy.fs.root else { return Ok(None) };
-    if plan.policy.fs.root.is_built() {
+    if !plan.policy.fs.root.is_kept() && image.found.is_ok() {
         return Ok(None);
     }
     let (Some(images), Ok(found)) = (environment.images, &image.found) else {

@@ -32,4 +32,5 @@ mod tokens;
 pub mod traces;
 mod v1;
 
+pub use docker::signal_number;
 pub use labels::owner;

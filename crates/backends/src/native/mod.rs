@@ -41,6 +41,7 @@ pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
 pub use interpreter::WORD as LANGUAGE_WORD;
 pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
+pub use proc_view::{hides_of_proc, keeps_of_proc};
 pub use running::{Sample, Streams};
 pub use start::GROUPS;
 pub use survey::Unseen;

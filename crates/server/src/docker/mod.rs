@@ -44,6 +44,7 @@ use crate::backend::Images;
 use crate::desk::{self, Desk};
 use crate::envd::Query;
 use crate::record;
+pub use body::signal as signal_number;
 use body::{Fields, Refused};
 use container::Container;
 use exec::Exec;

@@ -31,7 +31,10 @@ pub use host::{
     Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, Known, MODULES, Missing, Runtime,
     find_module, known_faults,
 };
-pub use native::{Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, shown_of_etc, sweep_cache};
+pub use native::{
+    Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, shown_of_etc,
+    sweep_cache,
+};
 pub use oci::Crun;
 pub use qemu::{Qemu, sweep_machines};
 pub use support::{LANGUAGE_MODULES, unmet_rules};

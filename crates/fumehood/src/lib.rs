@@ -18,6 +18,7 @@ pub mod learn;
 pub mod load;
 mod machine;
 pub mod mcp;
+mod oci;
 pub mod program;
 mod replace;
 mod replay;

@@ -70,6 +70,7 @@ fn packed(store: &Store, reference: &str) -> Result<Packed, ImageError> {
         workdir: config.working_dir.map(PathBuf::from).filter(|at| is_place(at)),
         command: command.collect(),
         built: false,
+        lent: false,
         tree: tree.clone(),
     };
     let env = config.env.into_iter().flatten().filter_map(|line| {

@@ -226,6 +226,12 @@ impl Root {
         matches!(self, Self::Image(Image { name: _, found: Ok(found) }) if found.built)
     }
 
+    /// Whether it is an image that the store keeps by its digest, by which it can be demanded.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Self::Image(Image { name: _, found: Ok(found) }) if found.is_kept())
+    }
+
     /// Where the tree lies on the host, if there is one.
     #[must_use]
     pub fn tree(&self) -> Option<&Path> {
@@ -253,6 +259,7 @@ impl Image {
     pub fn written(&self) -> String {
         match &self.found {
             Ok(found) if found.built => format!("{} (built in {})", self.name, found.tree.display()),
+            Ok(found) if found.lent => format!("{} (shown from {})", self.name, found.tree.display()),
             Ok(found) if !self.name.ends_with(&found.digest) => format!("{}@{}", self.name, found.digest),
             Ok(_) | Err(_) => self.name.clone(),
         }
@@ -274,6 +281,16 @@ pub struct Found {
     pub command: Vec<String>,
     /// It is being built: what programs write stays in the tree, which nobody has read yet. No document can say so.
     pub built: bool,
+    /// It is the tree of another engine's container: shown read-only as it is, and nobody here has read it. No document can say so.
+    pub lent: bool,
+}
+
+impl Found {
+    /// Whether the store keeps it by its digest.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        !self.built && !self.lent
+    }
 }
 
 /// Why a name means no image.

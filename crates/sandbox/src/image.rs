@@ -65,7 +65,7 @@ pub(crate) fn demand(
     places: &Places,
 ) -> Result<Option<Demanded>, Error> {
     let Root::Image(image) = &plan.policy.fs.root else { return Ok(None) };
-    if plan.policy.fs.root.is_built() {
+    if !plan.policy.fs.root.is_kept() && image.found.is_ok() {
         return Ok(None);
     }
     let (Some(images), Ok(found)) = (images, &image.found) else {

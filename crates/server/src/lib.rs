@@ -38,4 +38,5 @@ pub mod traces;
 mod v1;
 mod watchers;
 
+pub use docker::signal_number;
 pub use labels::owner;

@@ -34,6 +34,7 @@ mod words;
 pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
 pub use interpreter::WORD as LANGUAGE_WORD;
+pub use proc_view::{hides_of_proc, keeps_of_proc};
 pub use start::GROUPS;
 pub use tree::TMP_SLOT;
 

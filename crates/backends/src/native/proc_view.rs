@@ -3,6 +3,8 @@
 //! Files that only root may read need no mask: the payload is never root outside. What is here is readable by anybody
 //! and tells of the host, or would reach its devices.
 
+use std::path::Path;
+
 /// Masked paths, and whether each is a directory; a missing one is nothing to do.
 pub(crate) const MASKED: &[(&str, bool)] = &[
     ("/proc/acpi", true),           // devices of the host
@@ -29,3 +31,15 @@ pub(crate) const MASKED: &[(&str, bool)] = &[
 
 /// Read-only subtrees.
 pub(crate) const READ_ONLY: &[&str] = &["/proc/sys"];
+
+/// Whether nothing of a path below `/proc` is shown in the container tier.
+#[must_use]
+pub fn hides_of_proc(path: &Path) -> bool {
+    MASKED.iter().any(|(masked, _)| path.starts_with(masked))
+}
+
+/// Whether a path below `/proc` can only be read in the container tier.
+#[must_use]
+pub fn keeps_of_proc(path: &Path) -> bool {
+    READ_ONLY.iter().any(|kept| path.starts_with(kept))
+}

@@ -215,8 +215,8 @@ fn root(root: &Root) -> Support {
     match root {
         Root::Dir(_) => held(inner(Control::Root(root.clone()))),
         Root::Image(image) => match &image.found {
-            // What is built has no digest yet that could be demanded.
-            Ok(found) if found.built => other("an image that is being built is not read whole before it goes in"),
+            // What is built, or another's, has no digest that could be demanded.
+            Ok(found) if !found.is_kept() => other("a tree that no store keeps is not read whole before it goes in"),
             Ok(found) => held_with(inner(Control::Root(root.clone())), [Control::ImageTree(found.digest.clone())]),
             Err(lacking) => unmet(lacking.id, lacking.why.clone(), lacking.fix.clone()),
         },

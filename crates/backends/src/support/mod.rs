@@ -325,7 +325,7 @@ pub(crate) fn root(root: &Root) -> Support {
     let tree = [Control::Root(root.clone())];
     let image = match root {
         Root::Image(image) => match &image.found {
-            Ok(found) if found.built => None,
+            Ok(found) if !found.is_kept() => None,
             Ok(found) => Some(Control::ImageTree(found.digest.clone())),
             Err(lacking) => return unmet(lacking.id, lacking.why.clone(), lacking.fix.clone()),
         },

@@ -24,6 +24,15 @@ use crate::blocks::{Block, blocks, root};
 const NOT_RUN: &[(&str, &str)] = &[
     (r#"sudo fumehood run --tier gvisor -- python3 -c 'print(open("/proc/version").read())'"#, "needs root and runsc"),
     ("sudo fumehood run --set backend=crun -- id -u", "needs root and crun"),
+    (r#"sudo ln -s "$(command -v fumehood)" /usr/local/bin/fumehood-oci"#, "writes to the machine, as root"),
+    (
+        "sudo podman --runtime /usr/local/bin/fumehood-oci run --rm --network none --read-only IMAGE CMD",
+        "needs root, podman and an image; `fumehood/tests/cli/oci.rs` calls it as podman does",
+    ),
+    (
+        "sudo ctr run --rm --read-only --runc-binary /usr/local/bin/fumehood-oci IMAGE NAME CMD",
+        "needs root, containerd and an image; `fumehood/tests/cli/oci.rs` calls it as containerd does",
+    ),
     ("scripts/setup build", "installs packages"),
     ("cargo build --release --locked -p fumehood", "builds for minutes; `scripts/test` does it"),
     (

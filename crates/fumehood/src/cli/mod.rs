@@ -37,6 +37,7 @@ mod mcp_fetch;
 mod mcp_install;
 mod mcp_pins;
 mod net;
+mod oci;
 mod pending;
 mod policy;
 mod replay;
@@ -97,6 +98,7 @@ pub const COMMANDS: &[&Spec] = &[
     &keys::LS,
     &keys::RM,
     &serve::SPEC,
+    &oci::SPEC,
     &commands::CHECK,
     &net::CHECK,
     &live::NET_SET,
@@ -138,6 +140,7 @@ pub const COMMANDS: &[&Spec] = &[
     &man::SPEC,
     &broker::SPEC,
     &language::SPEC,
+    &oci::SUPERVISE,
     &attack::PROBE,
     &attack::CONTROL,
     &attack::NEIGHBOUR,
@@ -150,7 +153,10 @@ pub fn main() -> u8 {
     sys::signals::ignore_file_size();
     sys::rlimit::raise_open_files(sandbox::run::DESCRIPTORS);
     let environment = Environment::read();
-    dispatch(&environment, std::env::args_os().skip(1).collect())
+    // Engines call a runtime by its path alone.
+    let as_runtime = environment.argv0.file_name().is_some_and(|name| name == oci::CALLED);
+    let own = as_runtime.then(|| OsString::from("oci"));
+    dispatch(&environment, own.into_iter().chain(std::env::args_os().skip(1)).collect())
 }
 
 /// Finds the command and calls it.

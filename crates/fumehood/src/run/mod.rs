@@ -172,7 +172,7 @@ fn forward(signals: &Signals, interrupts: &mut u32, sandbox: &Handle) {
 }
 
 /// Our own three streams, or what is kept of them for a report.
-fn streams(input: bool, keep: bool) -> Stdio {
+pub(crate) fn streams(input: bool, keep: bool) -> Stdio {
     // A caller without stdin is a caller with nothing to say. The null device stays one: programs look whether it is a pipe.
     let from = || match own(std::io::stdin()) {
         Ok(fd) if is_null(&fd) => Stdin::Nothing,

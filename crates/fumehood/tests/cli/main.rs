@@ -35,6 +35,7 @@ mod mcp_fetch;
 mod mcp_http;
 mod mcp_move;
 mod net;
+mod oci;
 mod plan;
 mod policy;
 mod pool;

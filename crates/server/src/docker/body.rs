@@ -179,7 +179,8 @@ fn stop_signal(top: &Reader<'_>) -> Result<u8, Refused> {
 }
 
 /// A signal by number or name, with `SIG` or without.
-pub(super) fn signal(text: &str) -> Option<u8> {
+#[must_use]
+pub fn signal(text: &str) -> Option<u8> {
     if let Ok(number) = text.parse::<u8>() {
         return (1..=64).contains(&number).then_some(number);
     }

@@ -45,6 +45,7 @@ use crate::backend::Images;
 use crate::desk::{self, Desk};
 use crate::request::Query;
 use crate::{record, request as read};
+pub use body::signal as signal_number;
 use body::{Fields, Refused};
 use container::Container;
 use exec::Exec;

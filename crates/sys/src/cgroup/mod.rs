@@ -14,6 +14,7 @@
 #[cfg(feature = "systemd")]
 mod bus;
 mod detect;
+mod enter;
 mod group;
 mod limits;
 #[cfg(feature = "systemd")]
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use crate::error::Error;
 
 pub use detect::Hierarchies;
+pub use enter::{enter, remove};
 pub use group::{Group, OomWatch};
 pub use usage::Usage;
 

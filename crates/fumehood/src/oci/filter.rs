@@ -1,0 +1,158 @@
+//! The filter of a document against ours: what it closes is closed here as well.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+use sys::seccomp::rule::Action;
+use sys::seccomp::{Profile, Surroundings, names};
+
+use super::fields::{Refused, Table};
+
+/// The profile that containers get; see `GROUND` of the document.
+const PROFILE: &str = "default";
+/// Calls that end a program or begin one: a filter that closed them would let nothing run.
+const NEEDED: [&str; 4] = ["execve", "exit", "exit_group", "rt_sigreturn"];
+/// Families of sockets that the kernel knows, and some that it does not.
+const FAMILIES: u64 = 64;
+/// The protocol of netlink(7) that engines close by its number.
+const AUDIT: u64 = 9;
+/// Flags of clone(2) by which libraries make threads and processes.
+const CLONES: [u64; 5] = [0x003d_0f00, 0x0120_0011, 0x4111, 0x11, 0];
+
+/// A test of an argument.
+#[derive(Clone, Copy, Debug)]
+struct Condition {
+    argument: usize,
+    value: u64,
+    other: u64,
+    /// As libseccomp names it.
+    test: fn(u64, u64, u64) -> bool,
+}
+
+/// One rule about a call.
+#[derive(Clone, Debug)]
+struct Rule {
+    open: bool,
+    /// All of them.
+    conditions: Vec<Condition>,
+}
+
+/// Calls of our profile that the document's filter closes: where arguments decide, those that ours would let through for
+/// arguments that the document's does not.
+pub(super) fn denied(filter: &Table<'_>) -> Result<Vec<&'static str>, Refused> {
+    let Some(default) = filter.text("defaultAction")? else { return Ok(Vec::new()) };
+    // Errnos, notes and other architectures, which are closed here, change nothing of what is open.
+    filter.others_say_nothing(&["defaultAction", "defaultErrnoRet", "architectures", "archMap", "syscalls"])?;
+    let default = is_open(filter, "defaultAction", default)?;
+    let all = rules(filter)?;
+    let surroundings =
+        Surroundings { unix_sockets: true, inet_sockets: true, undumpable: true, ..Surroundings::default() };
+    let ours =
+        Profile::load(PROFILE, &surroundings).map_err(|error| filter.refused("defaultAction", error.to_string()))?;
+    let none = Vec::new();
+    let passes = |name: &&'static str| {
+        let Some(number) = names::number(name) else { return false };
+        let rules = all.get(*name).unwrap_or(&none);
+        let lets_more =
+            |arguments: &[u64; 6]| ours.judge(number, *arguments) == Action::Allow && !lets(default, rules, arguments);
+        let narrow = rules.iter().any(|rule| !rule.conditions.is_empty());
+        match (narrow, samples(name)) {
+            (true, Some(samples)) => samples.iter().any(lets_more),
+            (true, None) => !lets_always(default, rules),
+            (false, _) => !lets(default, rules, &[0; 6]),
+        }
+    };
+    // What ours never lets through needs no closing.
+    let ever = |name: &&'static str| {
+        let verdict = names::number(name).and_then(|number| ours.filter().calls.get(number));
+        !matches!(verdict, None | Some(sys::seccomp::rule::Verdict::Always(Action::Errno(_) | Action::Kill)))
+    };
+    let denied: Vec<&'static str> = names::all().filter(ever).filter(passes).collect();
+    match denied.iter().find(|name| NEEDED.contains(name)) {
+        Some(name) => Err(filter.refused("syscalls", format!("without `{name}` no program runs"))),
+        None => Ok(denied),
+    }
+}
+
+/// Arguments that stand for all that matter of a call; none where nobody says which do.
+fn samples(name: &str) -> Option<Vec<[u64; 6]>> {
+    let first = |value| [value, 0, 0, 0, 0, 0];
+    match name {
+        "socket" => {
+            Some((0..FAMILIES).flat_map(|family| [[family, 1, 0, 0, 0, 0], [family, 3, AUDIT, 0, 0, 0]]).collect())
+        }
+        // An `int`: the kernel sees no more of it.
+        "personality" => Some((0..u32::BITS).map(|bit| 1 << bit).chain([0, 0xffff_ffff]).map(first).collect()),
+        "clone" => Some((0..u64::BITS).map(|bit| 1 << bit).chain(CLONES).map(first).collect()),
+        _ => None,
+    }
+}
+
+/// What the document's filter says to these arguments.
+fn lets(default: bool, rules: &[Rule], arguments: &[u64; 6]) -> bool {
+    let fits = |rule: &&Rule| {
+        rule.conditions.iter().all(|condition| {
+            let value = arguments.get(condition.argument).copied().unwrap_or(0);
+            (condition.test)(value, condition.value, condition.other)
+        })
+    };
+    if default {
+        !rules.iter().filter(fits).any(|rule| !rule.open)
+    } else {
+        rules.iter().filter(fits).any(|rule| rule.open)
+    }
+}
+
+/// Whether it lets a call through whatever the arguments.
+fn lets_always(default: bool, rules: &[Rule]) -> bool {
+    if default {
+        rules.iter().all(|rule| rule.open)
+    } else {
+        rules.iter().any(|rule| rule.open && rule.conditions.is_empty())
+    }
+}
+
+fn rules<'a>(filter: &Table<'a>) -> Result<BTreeMap<&'a str, Vec<Rule>>, Refused> {
+    let mut all: BTreeMap<&str, Vec<Rule>> = BTreeMap::new();
+    for rule in filter.tables("syscalls")? {
+        rule.others_say_nothing(&["names", "action", "errnoRet", "errno", "args", "comment", "includes", "excludes"])?;
+        let open = is_open(&rule, "action", rule.text("action")?.unwrap_or_default())?;
+        let conditions: Vec<Condition> = rule.tables("args")?.iter().map(condition).collect::<Result<_, _>>()?;
+        for name in rule.texts("names")? {
+            all.entry(name).or_default().push(Rule { open, conditions: conditions.clone() });
+        }
+    }
+    Ok(all)
+}
+
+fn condition(args: &Table<'_>) -> Result<Condition, Refused> {
+    args.others_say_nothing(&["index", "value", "valueTwo", "op"])?;
+    let number = |field: &str| match args.said(field).map(Json::as_u64) {
+        Some(Some(number)) => Ok(number),
+        None => Ok(0),
+        Some(None) => Err(args.refused(field, "it is no whole number")),
+    };
+    let test: fn(u64, u64, u64) -> bool = match args.text("op")?.unwrap_or_default() {
+        "SCMP_CMP_NE" => |is, value, _| is != value,
+        "SCMP_CMP_LT" => |is, value, _| is < value,
+        "SCMP_CMP_LE" => |is, value, _| is <= value,
+        "SCMP_CMP_EQ" => |is, value, _| is == value,
+        "SCMP_CMP_GE" => |is, value, _| is >= value,
+        "SCMP_CMP_GT" => |is, value, _| is > value,
+        "SCMP_CMP_MASKED_EQ" => |is, mask, value| is & mask == value,
+        other => return Err(args.refused("op", format!("`{other}` is not known here"))),
+    };
+    let argument = usize::try_from(number("index")?).ok().filter(|index| *index < 6);
+    let argument = argument.ok_or_else(|| args.refused("index", "a call has six arguments"))?;
+    Ok(Condition { argument, value: number("value")?, other: number("valueTwo")?, test })
+}
+
+fn is_open(table: &Table<'_>, field: &str, action: &str) -> Result<bool, Refused> {
+    match action {
+        "SCMP_ACT_ALLOW" | "SCMP_ACT_LOG" => Ok(true),
+        "SCMP_ACT_ERRNO" | "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" | "SCMP_ACT_KILL_PROCESS" | "SCMP_ACT_TRAP" => {
+            Ok(false)
+        }
+        other => Err(table.refused(field, format!("`{other}` is not held here"))),
+    }
+}

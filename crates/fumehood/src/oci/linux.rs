@@ -1,0 +1,108 @@
+//! The part of a document that is about Linux: namespaces, the control group, what of `/proc` is hidden, the filter of calls.
+
+use std::path::Path;
+
+use sandbox::PolicyLayer;
+
+use super::fields::{Refused, Table, set};
+use super::filter;
+
+/// Fields that are read here or by [`super::limits`].
+const KNOWN: &[&str] = &[
+    "namespaces",
+    "devices",
+    "cgroupsPath",
+    "resources",
+    "sysctl",
+    "rootfsPropagation",
+    "seccomp",
+    "maskedPaths",
+    "readonlyPaths",
+];
+/// Namespaces that a container must have of its own: without one it would be the host's.
+const NEEDED: [&str; 5] = ["pid", "mount", "ipc", "uts", "network"];
+/// Those that it has in any case.
+const OWN: [&str; 2] = ["cgroup", "time"];
+/// Settings of the kernel that say nothing where no socket of IP leads anywhere.
+const IDLE: [&str; 1] = ["net.ipv4.ping_group_range"];
+/// Devices that are there.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Reads it; the control group that was asked for.
+pub(super) fn read(
+    top: &Table<'_>,
+    layers: &mut Vec<PolicyLayer>,
+    there: &dyn Fn(&Path) -> bool,
+) -> Result<Option<String>, Refused> {
+    let linux = top.table("linux")?;
+    linux.others_say_nothing(KNOWN)?;
+    namespaces(&linux)?;
+    for device in linux.tables("devices")? {
+        let path = device.text("path")?.unwrap_or_default();
+        if !DEVICES.contains(&path) {
+            return Err(device.refused("path", format!("`{path}`: of devices a container has {}", DEVICES.join(", "))));
+        }
+    }
+    if let Some((name, _)) = linux.pairs("sysctl")?.into_iter().find(|(name, _)| !IDLE.contains(name)) {
+        return Err(linux.refused("sysctl", format!("`{name}` is not set here")));
+    }
+    if !matches!(linux.text("rootfsPropagation")?, None | Some("private" | "rprivate" | "slave" | "rslave")) {
+        return Err(linux.refused("rootfsPropagation", "mounts of a container are its own here"));
+    }
+    let open = |path: &&str| !backends::hides_of_proc(Path::new(path)) && shown(path, there);
+    if let Some(path) = linux.texts("maskedPaths")?.into_iter().find(open) {
+        return Err(linux.refused("maskedPaths", format!("`{path}` is not hidden here")));
+    }
+    let writable = |path: &&str| open(path) && !backends::keeps_of_proc(Path::new(path));
+    if let Some(path) = linux.texts("readonlyPaths")?.into_iter().find(writable) {
+        return Err(linux.refused("readonlyPaths", format!("`{path}` is not made read-only here")));
+    }
+    let denied = filter::denied(&linux.table("seccomp")?)?;
+    if !denied.is_empty() {
+        let list = denied.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+        set(layers, "syscalls.deny", &format!("[{list}]"));
+    }
+    group(&linux)
+}
+
+fn namespaces(linux: &Table<'_>) -> Result<(), Refused> {
+    let mut all = Vec::new();
+    for namespace in linux.tables("namespaces")? {
+        namespace.others_say_nothing(&["type", "path"])?;
+        let kind = namespace.text("type")?.unwrap_or_default();
+        if !NEEDED.contains(&kind) && !OWN.contains(&kind) {
+            let why = match kind {
+                "user" => "its ids are mapped to ones of the run here, and to no others".to_owned(),
+                _ => format!("`{kind}` is not known here"),
+            };
+            return Err(namespace.refused("type", why));
+        }
+        if let Some(path) = namespace.text("path")? {
+            let why = format!("a container joins no `{kind}` namespace of somebody else ({path})");
+            let fix = if kind == "network" { "; use `--network none`" } else { "" };
+            return Err(namespace.refused("path", format!("{why}{fix}")));
+        }
+        all.push(kind);
+    }
+    match NEEDED.iter().find(|kind| !all.contains(kind)) {
+        Some(kind) => Err(linux.refused("namespaces", format!("without `{kind}` it would share the host's"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a program would see a path: of `/sys` there is nothing, and no kernel has all of `/proc`.
+fn shown(path: &str, there: &dyn Fn(&Path) -> bool) -> bool {
+    let path = Path::new(path);
+    !path.starts_with("/sys") && there(path)
+}
+
+/// A path below which ours is made, so that what limits it limits us.
+fn group(linux: &Table<'_>) -> Result<Option<String>, Refused> {
+    let Some(path) = linux.text("cgroupsPath")? else { return Ok(None) };
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    if !path.starts_with('/') || path.contains(['\0', '\n']) || parts.any(|part| part.starts_with('.')) {
+        let why = format!("`{path}` is no absolute path of a group; groups of systemd are not made here");
+        return Err(linux.refused("cgroupsPath", why));
+    }
+    Ok(Some(path.to_owned()))
+}

@@ -1,0 +1,191 @@
+//! `fumehood oci` as an engine calls it: a bundle, a monitor that waits for the process of the pid file, and podman itself where
+//! it is installed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::image_runs::TOOLS;
+use crate::{House, python};
+
+/// A monitor: it adopts what `create` leaves, starts it, and waits for its end.
+const MONITOR: &str = r#"
+import ctypes, json, os, subprocess, sys
+product, root, bundle, name, then = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:]
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+log = bundle + "/log"
+def oci(*words, **more):
+    return subprocess.run([product, "oci", "--root", root, "--log", log, "--log-format=json", *words], text=True, capture_output=True, **more)
+def status():
+    return json.loads(oci("state", name).stdout)["status"]
+out, err = open(bundle + "/out", "wb"), open(bundle + "/err", "wb")
+made = subprocess.run([product, "oci", "--root", root, "--log", log, "--log-format=json", "create", "--bundle", bundle,
+                       "--pid-file", bundle + "/pid", name], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+told = {"create": made.returncode, "states": []}
+if made.returncode == 0:
+    pid = int(open(bundle + "/pid").read())
+    told["states"].append(status())
+    told["again"] = oci("create", "--bundle", bundle, name).returncode
+    if "unstarted" not in then:
+        told["start"] = oci("start", name).returncode
+    if "kill" in then:
+        told["states"].append(status())
+        told["delete of a running one"] = oci("delete", name).returncode
+        oci("kill", name, "KILL")
+    if "unstarted" in then:
+        oci("kill", name, "TERM")
+    told["code"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    told["states"].append(status())
+    told["kill of an ended one"] = oci("kill", name, "9").returncode
+    told["list"] = [one["id"] for one in json.loads(oci("list", "--format", "json").stdout)]
+    told["delete"] = oci("delete", name).returncode
+told["unknown"] = [oci("state", name).returncode, oci("delete", name).returncode, oci("delete", "--force", name).returncode]
+told["log"] = open(log).read() if os.path.exists(log) else ""
+told["out"], told["err"] = open(bundle + "/out").read(), open(bundle + "/err").read()
+print(json.dumps(told))
+"#;
+
+/// A bundle whose program is this script of busybox.
+fn bundle(house: &House, script: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let bundle = house.path("bundle");
+    let bin = bundle.join("rootfs/bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::copy("/bin/busybox", bin.join("busybox"))
+        .unwrap_or_else(|error| panic!("busybox-static is needed: {error}"));
+    for name in TOOLS.iter().chain(&["mount", "grep", "wc", "tr"]) {
+        std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
+    }
+    let kinds = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
+    let mut document = json!({
+        "ociVersion": "1.0.2",
+        "process": { "user": { "uid": 0, "gid": 0 }, "args": ["/bin/sh", "-c", script], "env": ["PATH=/bin"], "cwd": "/" },
+        "root": { "path": "rootfs", "readonly": true },
+        "hostname": "box",
+        "linux": { "namespaces": kinds, "resources": { "memory": { "limit": 134_217_728 }, "pids": { "limit": 16 } } },
+    });
+    change(&mut document);
+    std::fs::write(bundle.join("config.json"), document.to_string()).unwrap();
+    bundle
+}
+
+fn monitored(house: &House, bundle: &Path, then: &[&str]) -> Value {
+    let mut command = python(house, MONITOR, env!("CARGO_BIN_EXE_fumehood").as_ref());
+    command.arg(house.path("engine")).arg(bundle).arg("one").args(then);
+    let said = house.said(&command.output().unwrap());
+    assert_eq!(said.code, 0, "{said:?}");
+    said.json()
+}
+
+/// Engines call a runtime as root.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_bundle_runs_with_the_engines_streams_and_its_exit_code() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let bundle = bundle(&house, "id -u; cat /etc/hostname; echo told >&2; exit 7", |_| {});
+    let told = monitored(&house, &bundle, &[]);
+    assert_eq!(told["create"], 0, "{told:#}");
+    assert_eq!((told["states"].clone(), told["code"].clone()), (json!(["created", "stopped"]), json!(7)), "{told:#}");
+    assert_eq!((told["out"].as_str(), told["err"].as_str()), (Some("0\nbox\n"), Some("told\n")), "{told:#}");
+    assert_eq!((told["again"].clone(), told["kill of an ended one"].clone()), (json!(125), json!(125)), "{told:#}");
+    assert_eq!((told["list"].clone(), told["delete"].clone()), (json!(["one"]), json!(0)), "{told:#}");
+    assert_eq!(told["unknown"], json!([125, 125, 0]), "{told:#}");
+    assert!(!house.path("engine/one").exists());
+}
+
+/// Who is root inside has nothing of root's: each line is an attempt that works for root of the host.
+#[test]
+fn a_program_has_no_privilege_and_sees_nothing_of_the_host() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    std::fs::write(house.path("outside"), "secret").unwrap();
+    let script = format!(
+        "touch /x && echo root-written; touch /bin/x && echo bin-written; mount -t tmpfs t /tmp && echo mounted; \
+         cat {} && echo seen; cat /proc/kcore && echo kcore; grep -c : /proc/net/dev; \
+         grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'; touch /tmp/x && echo tmp",
+        house.path("outside").display()
+    );
+    let told = monitored(&house, &bundle(&house, &script, |_| {}), &[]);
+    let wanted = "1\nCapEff:0000000000000000\nCapBnd:0000000000000000\nNoNewPrivs:1\nSeccomp:2\ntmp\n";
+    assert_eq!(told["out"].as_str(), Some(wanted), "{told:#}");
+}
+
+/// The filter of a document closes a call that ours leaves open; without it the call works.
+#[test]
+fn a_filter_of_the_document_is_in_force() {
+    if !is_root() {
+        return;
+    }
+    for (closed, out) in [(true, "no\n"), (false, "made\n")] {
+        let house = House::new();
+        let bundle = bundle(&house, "mkdir /tmp/x 2>/dev/null && echo made || echo no", |document| {
+            let names = if closed { json!(["mkdir", "mkdirat"]) } else { json!(["swapon"]) };
+            let rule = json!({ "names": names, "action": "SCMP_ACT_ERRNO" });
+            document["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule] });
+        });
+        let told = monitored(&house, &bundle, &[]);
+        assert_eq!(told["out"].as_str(), Some(out), "{told:#}");
+    }
+}
+
+#[test]
+fn a_field_that_is_not_held_refuses_the_container_and_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let told =
+        monitored(&house, &bundle(&house, "echo ran", |document| document["root"]["readonly"] = json!(false)), &[]);
+    assert_eq!((told["create"].clone(), told["out"].as_str()), (json!(126), Some("")), "{told:#}");
+    assert!(told["err"].as_str().unwrap().contains("`root.readonly` cannot be had"), "{told:#}");
+    let line: Value = serde_json::from_str(told["log"].as_str().unwrap().lines().next().unwrap()).unwrap();
+    assert_eq!(line["level"], "error");
+    assert!(line["msg"].as_str().unwrap().contains("root.readonly"), "{line}");
+    assert!(!house.path("engine/one").exists());
+}
+
+#[test]
+fn a_container_is_killed_before_and_after_its_start() {
+    if !is_root() {
+        return;
+    }
+    for (then, code, states) in
+        [("kill", 137, json!(["created", "running", "stopped"])), ("unstarted", 143, json!(["created", "stopped"]))]
+    {
+        let house = House::new();
+        let told = monitored(&house, &bundle(&house, "sleep 1000", |_| {}), &[then]);
+        assert_eq!((told["code"].clone(), told["states"].clone()), (json!(code), states), "{told:#}");
+        if then == "kill" {
+            assert_eq!(told["delete of a running one"], 125, "{told:#}");
+        }
+    }
+}
+
+/// The group that an engine names is entered, and gone with the container.
+#[test]
+fn the_engines_group_holds_the_container() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let group = format!("/fumehood-test-{}", std::process::id());
+    let told = monitored(
+        &house,
+        &bundle(&house, "true", |document| document["linux"]["cgroupsPath"] = json!(group.clone())),
+        &[],
+    );
+    assert_eq!((told["code"].clone(), told["delete"].clone()), (json!(0), json!(0)), "{told:#}");
+    let left: Vec<PathBuf> = std::fs::read_dir("/sys/fs/cgroup")
+        .unwrap()
+        .filter_map(|entry| Some(entry.ok()?.path().join(group.trim_start_matches('/'))))
+        .filter(|path| path.exists())
+        .collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}

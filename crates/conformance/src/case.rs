@@ -77,23 +77,28 @@ pub const INTERPRETERS: &[BackendId] =
 pub const BOTH: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container)];
 /// The native backend on the process tier.
 pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
-/// The native backend on the container tier.
-pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
+/// The container tier where the guest builds the tree: by the native backend, and in a container of podman's.
+pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container), BY_PODMAN];
 
 /// gVisor by `runsc`.
 pub const GVISOR: &[BackendId] = &[RUNSC];
-/// The native backend on both tiers, and the runtime `crun`.
-pub const LINUX: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN];
-/// The container tier, by the native backend and by the runtime `crun`.
-pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN];
+/// Every backend of the process and container tiers.
+pub const LINUX: &[BackendId] =
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
+/// Every backend of the container tier.
+pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
 /// The runtime `crun` on the container tier.
 pub const CRUN: &[BackendId] = &[BY_CRUN];
+/// podman's service on the container tier.
+pub const PODMAN: &[BackendId] = &[BY_PODMAN];
 /// Every backend.
-pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, RUNSC];
+pub const EVERY: &[BackendId] =
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
 /// Those that show a tree of their own.
-pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, RUNSC];
+pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
 
 const BY_CRUN: BackendId = BackendId { tier: Tier::Container, name: "crun" };
+const BY_PODMAN: BackendId = BackendId { tier: Tier::Container, name: "podman" };
 const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
 /// A machine by QEMU.
 pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];
@@ -184,6 +189,9 @@ impl Case {
         }
         if (scene.backend(), scene.who) == (BY_CRUN, Who::Rootless) {
             return refused(scene, &[], "crun/needs-root").map(|()| Found::Refused);
+        }
+        if (scene.backend(), scene.who) == (BY_PODMAN, Who::Rootless) {
+            return refused(scene, &[], "podman/needs-root").map(|()| Found::Refused);
         }
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),

@@ -24,6 +24,7 @@ use crate::blocks::{Block, blocks, root};
 const NOT_RUN: &[(&str, &str)] = &[
     (r#"sudo fumehood run --tier gvisor -- python3 -c 'print(open("/proc/version").read())'"#, "needs root and runsc"),
     ("sudo fumehood run --set backend=crun -- id -u", "needs root and crun"),
+    ("sudo fumehood run --set backend=podman -- id -u", "needs root and a service of podman's"),
     ("scripts/setup build", "installs packages"),
     ("cargo build --release --locked -p fumehood", "builds for minutes; `scripts/test` does it"),
     (
